@@ -1,12 +1,12 @@
-// Collective operations among the members of one World. A Communicator is never resized: a new generation
+// Collective operations among the members of one World. A Communicator is never resized: each generation
 // opens a new one. Describe an operation, then run it, or start it and wait for its Request:
 //   comm.run(Operation::allreduce(in, out, Dtype::kFloat32), deadline);
 //   auto request = comm.start(Operation::allgather(in, out), deadline);  ...  request->wait();
-// The root of a broadcast or scatter, and who only contributes to a reduction or gathering, may be done
-// before the others have come: what goes wrong then shows in its next collective operation here, so barrier()
-// tells. Every wait has a deadline and sees the revoke of the generation. Not thread-safe. All members start
-// the same collective operations in the same order; a difference is an error that names both, in every
-// member.
+// A rank that receives nothing (root of broadcast or scatter, non-root of reduce or gather) may return
+// before its peers arrive. Later errors surface in its next collective, so barrier() reports them. Every
+// wait has a deadline and ends when the generation is revoked. Not thread-safe. All members start the
+// same collective operations in the same order; a difference is an error in every member whose message
+// names both operations.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +29,15 @@ struct Partial {
 
 class Communicator;
 
-// A started operation. A plain handle: copies mean the same operation. Valid while its communicator lives.
+// A started operation. A handle: copies refer to the same operation. Valid while its communicator lives.
 class Request {
  public:
   Request(Communicator* communicator, std::uint64_t ticket) : communicator_(communicator), ticket_(ticket) {}
 
-  // True when it is done. Does not block, and moves all started operations on as far as they get.
+  // True when the operation is complete. Does not block, and advances all started operations.
   [[nodiscard]] core::Result<bool> test();
-  // Returns when it is done, or with kRevoked, kDeadlineExceeded, kInvalidArgument (the ranks disagree).
-  // Meanwhile all started operations move on.
+  // Returns when the operation is complete, or with kRevoked, kDeadlineExceeded or kInvalidArgument (the
+  // ranks disagree). Advances all started operations meanwhile.
   [[nodiscard]] core::Status wait();
 
  private:
@@ -45,8 +45,8 @@ class Request {
   std::uint64_t ticket_;
 };
 
-// After a failure, which leaves outputs undefined, every operation fails likewise. Only what check() refuses
-// leaves the communicator as it was.
+// A failed operation leaves its outputs undefined, and every later operation fails with the same status.
+// Only an operation that check() refuses leaves the communicator usable.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -54,8 +54,8 @@ class Communicator {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  // Starts `operation`, which fails when `deadline` passes before it is done. Collective operations run one
-  // after the other in the order of their start; messages run beside them. Does not block.
+  // Starts `operation`, which fails if `deadline` passes before it is complete. Collective operations run
+  // one after the other in the order of their start, messages concurrently with them. Does not block.
   [[nodiscard]] virtual core::Result<Request> start(const Operation& operation, core::TimePoint deadline) = 0;
   // start() and wait().
   [[nodiscard]] virtual core::Status run(const Operation& operation, core::TimePoint deadline);
@@ -68,12 +68,13 @@ class Communicator {
   }
   [[nodiscard]] core::Status barrier(core::TimePoint deadline) { return run(Operation::barrier(), deadline); }
 
-  // Sums `partials`, disjoint canonical nodes that cover the leaves 0..leaves-1, into the shared `result` of
-  // this host: each rank of the host writes one slice. Every rank passes partials that it has seen sealed;
-  // the bits do not depend on which. When it returns ok the whole result can be read by every rank of the
-  // host. The inputs stay intact whatever happens. 16-bit types: leaves only, since a partial sum would be
-  // rounded. `blocks`: over several hosts, what all of them have of the result is not summed again, and
-  // what has been summed is marked; within one host all is summed, and nothing marked.
+  // Sums `partials`, disjoint canonical nodes that cover the leaves 0..leaves-1, into the shared `result`
+  // of this host: each rank of the host writes one slice. Every rank passes partials that it has seen
+  // sealed; the bits of the result do not depend on which. On return the whole result is readable by
+  // every rank of the host. The inputs stay intact in any case. For 16-bit types only single leaves are
+  // allowed, since a partial sum would be rounded. `blocks`: over several hosts, the blocks of the result
+  // that all hosts have are not summed again, and new ones are marked; on a single host everything is
+  // summed and nothing is marked.
   [[nodiscard]] virtual core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
                                                   Output result, Dtype dtype, core::TimePoint deadline,
                                                   const SumBlocks& blocks) = 0;
@@ -82,9 +83,10 @@ class Communicator {
     return sum_partials(partials, leaves, result, dtype, deadline, {});
   }
 
-  // Called by all ranks: those that pass the same color >= 0 become a communicator of their own, in the order
-  // of their ranks here; whoever passes a negative one gets none (a null pointer). Operations of one member
-  // on different communicators run in the order of their start too: start them in an order that fits all.
+  // Called by all ranks: those that pass the same color >= 0 form a new communicator, in the order of
+  // their ranks here; a rank that passes a negative color gets none (a null pointer). Operations of one
+  // member on different communicators also run in the order of their start, so all members must start
+  // them in a compatible order.
   [[nodiscard]] virtual core::Result<std::unique_ptr<Communicator>> split(int color,
                                                                           core::TimePoint deadline) = 0;
 

@@ -1,4 +1,4 @@
-// What a Communicator can be asked to do: an Operation says which memory, which elements, which reduction.
+// An Operation describes what a Communicator runs: kind, memory, element type, reduction.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ enum class Dtype : std::uint8_t {
   kInt16,
   kUint8,
 };
-// Sums and products of integers wrap; the average is their sum divided towards zero. Of floats: NaN wins and
-// is always the same quiet NaN, -0 < +0, denormals stay. Bit operations are for integers.
+// Integer sums and products wrap; the average is their sum divided towards zero. Floats: NaN wins and is
+// always the same quiet NaN, -0 < +0, denormals are kept. Bit operations are for integers.
 enum class Op : std::uint8_t { kSum, kProd, kMin, kMax, kAvg, kBand, kBor };
 enum class Kind : std::uint8_t {
   kBarrier,
@@ -46,11 +46,12 @@ enum class Kind : std::uint8_t {
 using Input = std::span<const std::byte>;
 using Output = std::span<std::byte>;
 
-// What to do with which memory. Plain data; the memory is the caller's until the operation is done. With P
-// ranks and blocks of n bytes, n being the same in all ranks; of any alignment. `in` and `out` do not
-// overlap, or are in place as said below. Nor does memory of different ranks, but for one result in the arena
-// that all ranks name as `out` of an allreduce: others may still write the same bytes into it when it is done
-// here, so whoever changes it by other means than an operation meets them before.
+// An operation and its memory. Plain data; the memory belongs to the caller, who must keep it until the
+// operation is complete. With P ranks and blocks of n bytes, n being equal in all ranks; of any
+// alignment. `in` and `out` must not overlap, unless in place as described below. Memory of different
+// ranks must not overlap, with one exception: all ranks may name one result in the arena as `out` of an
+// allreduce. Other ranks may still write the same bytes into it when the operation is complete here, so a
+// rank that changes it by other means must synchronise with them first (a barrier).
 struct Operation {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kUint8;
@@ -66,7 +67,7 @@ struct Operation {
   [[nodiscard]] static Operation reduce(Input in, Output out, int root, Dtype dtype, Op op = Op::kSum);
   // Block r of the reduction, for rank r. P n -> n; in place: out == block r of in.
   [[nodiscard]] static Operation reduce_scatter(Input in, Output out, Dtype dtype, Op op = Op::kSum);
-  // The inputs of all ranks, one after the other. n -> P n; in place: in == block r of out.
+  // The inputs of all ranks, concatenated. n -> P n; in place: in == block r of out.
   [[nodiscard]] static Operation allgather(Input in, Output out);
   // The same, for the root only; `out` of the others is ignored.
   [[nodiscard]] static Operation gather(Input in, Output out, int root);
@@ -79,8 +80,8 @@ struct Operation {
   [[nodiscard]] static Operation broadcast(Output data, int root);
   // Ends when all ranks have started it.
   [[nodiscard]] static Operation barrier();
-  // Between two ranks; both name as many bytes. Matched in the order in which they were started. A send ends
-  // when its data was taken.
+  // Between two ranks, which name the same number of bytes. Matched in the order of their start. A send
+  // ends when its data was taken.
   [[nodiscard]] static Operation send(Input data, int to);
   [[nodiscard]] static Operation receive(Output data, int from);
 

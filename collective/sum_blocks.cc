@@ -1,4 +1,5 @@
-// Two members of a host that begin at the same time can undo each other's first marks, which costs work only.
+// Two members of a host that begin at the same time may clear each other's first marks; that costs work
+// only.
 #include "collective/sum_blocks.h"
 
 namespace regroup::collective {

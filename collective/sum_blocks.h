@@ -1,4 +1,5 @@
-// A sum goes on where the end of a generation has cut it short: which blocks of its result are there already.
+// Which blocks of a result are complete, so that a sum that the end of a generation interrupted can be
+// resumed.
 #pragma once
 
 #include <atomic>
@@ -9,17 +10,17 @@
 
 namespace regroup::collective {
 
-// Of the result that the members of a host share, in memory that outlives generations and is theirs as long
-// as the arena is. Of all members of a host the same, on all hosts as many. Empty: nothing is kept of a sum.
+// Marks of the result that the members of a host share, in arena memory, which outlives generations.
+// Equal for all members of a host; all hosts have equally many. Empty: no marks are kept.
 struct SumBlocks {
-  std::span<std::atomic<std::uint32_t>> marks;       // block i is there, whole, where marks[i] is `sum`
-  std::atomic<std::uint32_t>* generation = nullptr;  // behind begin_sum(); there if there are marks
+  std::span<std::atomic<std::uint32_t>> marks;       // block i is complete where marks[i] == sum
+  std::atomic<std::uint32_t>* generation = nullptr;  // set by begin_sum(); not null if there are marks
   std::uint32_t sum = 0;  // its number: another for each result, as long as the memory is there; not 0
 };
 
-// Before a member of generation `g` writes to the result, and behind the last store of any of an earlier one:
-// no block is marked but those in `kept`, which all hosts have, ascending. Later ones are marked in `g`, so
-// that hosts that tell the same generation have marked the same bits.
+// To be called before a member of generation `g` writes to the result, and after the last store of any
+// earlier one: clears all marks but those of the blocks in `kept`, ascending, which all hosts have. Later
+// blocks are marked in `g`, so that hosts that report the same generation have marked the same bits.
 void begin_sum(const SumBlocks& blocks, core::Generation g, std::span<const core::Interval> kept = {});
 
 }  // namespace regroup::collective

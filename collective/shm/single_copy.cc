@@ -1,9 +1,10 @@
-// Operations whose ordinary memory others read where it is. Behind the first rendezvous all know where; each
-// reads what is for it, and in the second all say whether they could. If one could not, whatever the reason,
-// the operation begins anew through the stages, and this communicator tries it no more: who cannot because
-// the other is dead waits for it there like everybody else. Inputs are intact for that: what an operation in
-// place overwrites before all have read it is not announced. communicator.cc says why nobody's memory changes
-// while it is read.
+// Single-copy operations: the ordinary memory of a member is read in place by its peers (CMA). At the
+// first synchronisation point all members exchange addresses; each reads its part, and at the second
+// point all report whether they could. If one could not, for whatever reason, the operation starts again
+// through the bounce buffers, and this communicator does not try CMA again. A member that cannot read
+// because its peer is dead waits for it there like all others. Inputs are intact for that: memory that an
+// in-place operation overwrites before all have read it is not exposed. communicator.cc explains why
+// exposed memory does not change while it is read.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,10 +15,11 @@
 namespace regroup::collective {
 namespace {
 
-constexpr std::size_t kReadAtOnce = 1 << 20;  // between looks at revoke and deadline
+constexpr std::size_t kReadAtOnce = 1 << 20;  // between checks of revoke and deadline
 constexpr std::uint8_t kSkips = 15;
 constexpr std::size_t kMinScatter = 64 << 10;  // bytes of a block
-constexpr std::size_t kMaxPaying = 8 << 20;    // larger results go past the cache, which the kernel's do not
+constexpr std::size_t kMaxPaying =
+    8 << 20;  // larger results bypass the cache, which the kernel's stores do not
 
 }  // namespace
 
@@ -26,13 +28,13 @@ bool supports_single_copy(Kind kind) {
          kind == Kind::kAlltoall || kind == Kind::kBroadcast;
 }
 
-// Measured: docs/design/single_copy.md. Elsewhere the stages are faster: what several read is read from the
-// cache that they share, and members that give and take at the same time share the work.
+// Measured: docs/design/one_copy.md. Elsewhere the bounce buffers are faster: data with several readers
+// is read from their shared cache, and members that send and receive at the same time share the work.
 bool single_copy_pays(Kind kind, std::size_t block, std::size_t ranks) {
   return kind == Kind::kScatter && ranks >= 3 && block >= kMinScatter && block <= kMaxPaying;
 }
 
-// Asked once for each operation that might.
+// Called once for each operation.
 bool ShmCommunicator::tries_single_copy(const Operation& o) {
   const SingleCopyMode when = engine_->single_copy();
   if (!single_copy_.possible || when == SingleCopyMode::kNever || plan_.is_copied || size() == 1)
@@ -46,7 +48,7 @@ bool ShmCommunicator::tries_single_copy(const Operation& o) {
   return false;
 }
 
-// The memory that others shall read, unless this rank overwrites it before all have.
+// Payload with the memory that peers may read, unless this rank overwrites it before all have read it.
 std::span<const std::byte> ShmCommunicator::expose_memory(const Operation& o) {
   const bool overwritten = o.kind == Kind::kAlltoall && o.in.data() == o.out.data();
   single_copy_.announced = {offsets_, {}};
@@ -56,8 +58,9 @@ std::span<const std::byte> ShmCommunicator::expose_memory(const Operation& o) {
   return std::as_bytes(std::span(&single_copy_.announced, 1));
 }
 
-// Behind the rendezvous at which all announced theirs. True if all that is needed can be read where it is;
-// else the next ones of its kind are likely to be like it, so they do without the rendezvous.
+// After the point at which all exposed their memory. True when every contribution can be read in place.
+// Otherwise the next operations of this kind probably cannot either, and skip the extra synchronisation
+// point.
 bool ShmCommunicator::collect_memory(const Operation& o) {
   single_copy_.memory.resize(slots_.size());
   bool all = true;
@@ -72,7 +75,7 @@ bool ShmCommunicator::collect_memory(const Operation& o) {
   return all;
 }
 
-// Takes what is for this rank; what lies in the arena, or is its own, without the kernel.
+// Reads this rank's parts. Contributions in the arena, and its own, are copied without the kernel.
 core::Status ShmCommunicator::read_all(const Pending& pending) {
   const Operation& o = pending.operation;
   const bool receives = o.kind == Kind::kGather      ? rank_ == o.root
@@ -81,7 +84,8 @@ core::Status ShmCommunicator::read_all(const Pending& pending) {
   const std::size_t ranks = slots_.size();
   single_copy_.succeeded = 1;
   for (std::size_t i = 0; receives && i < ranks && single_copy_.succeeded != 0; ++i) {
-    const std::size_t r = (static_cast<std::size_t>(rank_) + i) % ranks;  // not all from one at a time
+    const std::size_t r =
+        (static_cast<std::size_t>(rank_) + i) % ranks;  // each rank starts with another peer
     if (from_root(o.kind) && static_cast<int>(r) != o.root) continue;
     const std::size_t from = is_split(o.kind) ? static_cast<std::size_t>(rank_) * plan_.block : 0;
     const Output to = o.out.subspan(from_root(o.kind) ? 0 : r * plan_.block, plan_.block);
@@ -104,7 +108,7 @@ core::Status ShmCommunicator::read_all(const Pending& pending) {
   return {};
 }
 
-// Behind the rendezvous at which all said whether they could.
+// After the point at which all reported whether they could read.
 void ShmCommunicator::collect_votes(Pending& pending) {
   for (std::size_t r = 0; r < slots_.size(); ++r) {
     std::uint64_t succeeded = 0;
@@ -117,7 +121,7 @@ void ShmCommunicator::collect_votes(Pending& pending) {
   }
   plan_.single_copy = false;
   plan_.first_chunk = 2;
-  // One more than chunks need, for contributions in the arena, which the last work reads.
+  // One phase more than chunks need, for contributions in the arena, which the last phase reads.
   pending.phases = plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece + 2;
 }
 

@@ -1,5 +1,4 @@
-// What the members of a communicator tell each other of where their memory lies, and what each knows of
-// copies by the kernel (single_copy.cc).
+// Where the members' memory lies, as they exchange it, and the state of copies by CMA (single_copy.cc).
 #pragma once
 
 #include <array>
@@ -11,14 +10,14 @@
 
 namespace regroup::collective {
 
-inline constexpr std::uint64_t kNotInArena = ~0ULL;  // an offset of what does not lie in the arena
+inline constexpr std::uint64_t kNotInArena = ~0ULL;  // an offset of memory outside the arena
 
 struct Offsets {
   std::uint64_t in;
   std::uint64_t out;
   std::int64_t numa_node;  // -1: several
 };
-// For the others, of what does not lie in the arena.
+// The payload of a member whose memory lies outside the arena.
 [[nodiscard]] inline Input not_in_arena() {
   static constexpr Offsets kAtAll{kNotInArena, kNotInArena, -1};
   return std::as_bytes(std::span(&kAtAll, 1));
@@ -30,22 +29,22 @@ struct Announced {
 };
 static_assert(sizeof(Announced) <= SyncPoints::kPayload);
 
-// The same in all members, but for what they themselves announce.
+// Equal in all members, except for what they expose.
 struct SingleCopyState {
-  bool possible = true;                // until one could not read
-  std::array<std::uint8_t, 16> skips;  // by kind: so many of its operations more are not tried
-  std::uint64_t done = 0;              // operations that went so
-  // Of the operation under way.
+  bool possible = true;                // until a member could not read
+  std::array<std::uint8_t, 16> skips;  // by kind: next operations for which CMA is not tried
+  std::uint64_t done = 0;              // operations completed by CMA
+  // State of the current operation.
   Announced announced;
   std::vector<RemoteBuffer> memory;  // by rank
-  std::uint64_t succeeded;           // this rank read all that it needed
+  std::uint64_t succeeded;           // 1: this rank read all that it needed
 
   SingleCopyState() : skips{}, announced{}, succeeded(0) {}
 };
 
-// Whether operations of this kind can go so: what each rank receives are copies.
+// Whether CMA supports operations of this kind: each rank receives copies only.
 [[nodiscard]] bool supports_single_copy(Kind kind);
-// Whether they are faster than through the stages, of `ranks` members with blocks of so many bytes.
+// Whether CMA is faster than the bounce buffers, for `ranks` members and blocks of `block` bytes.
 [[nodiscard]] bool single_copy_pays(Kind kind, std::size_t block, std::size_t ranks);
 
 }  // namespace regroup::collective

@@ -1,18 +1,18 @@
-// The rounding mode in which everything is reduced, whatever the thread's own.
+// The rounding mode of all reductions, whatever that of the calling thread.
 #pragma once
 
 #include "core/cpu.h"
 
 namespace regroup::collective {
 
-// Round to nearest even, denormals kept, no traps: frameworks set flush-to-zero in threads as they like, and
-// the bits must not depend on it.
+// Round to nearest even, denormals kept, no traps. Frameworks set flush-to-zero in threads at will, and
+// the bits of a result must not depend on it.
 class StandardArithmetic {
  public:
   StandardArithmetic() : before_(core::float_mode()) {
     if (differs()) core::set_float_mode(core::kStandardFloatMode);
   }
-  // Flags that the arithmetic raised stay raised: to look costs as much as a small reduction.
+  // Exception flags stay raised: reading them costs as much as a small reduction.
   ~StandardArithmetic() {
     if (differs()) core::set_float_mode(before_);
   }

@@ -1,7 +1,8 @@
-// By which stores a member fills its stage, or its slices of a result that others copy. How long plain ones
-// take depends on how far its core is from those that read the same lines last (docs/design/stages.md: 64 KiB
-// in 2 us or in 27), of which a virtual machine is not told and which changes while it runs. So a member
-// measures both from time to time.
+// Chooses the stores by which a member fills its bounce buffer, or its slices of a result that others
+// copy. The cost of stores through the cache depends on the distance between its core and the cores that
+// read the same lines last (docs/design/stages.md: 2 or 27 us for 64 KiB). A virtual machine is not told
+// that distance, and it changes at run time, so each member measures both kinds of stores from time to
+// time.
 #pragma once
 
 #include <algorithm>
@@ -19,21 +20,21 @@
 
 namespace regroup::collective {
 
-// Owned and used by one thread. When it tries depends on the number of chunks only, so members that run the
-// same operations try at the same time.
+// Owned and used by one thread. The time of trials depends on the number of chunks only, so members that
+// run the same operations try at the same time.
 class StoreTuner {
  public:
-  // For the next chunk, also one that is not measured.
+  // Stores for the next chunk, measured or not.
   [[nodiscard]] Stores next() {
     if (left_ == 0) next_state();
     left_ -= 1;
     return streams_ != (state_ == State::kTryOther) ? Stores::kStream : Stores::kPlain;
   }
-  // What was found to be better the last time.
+  // The better stores, as of the last trial.
   [[nodiscard]] Stores choice() const { return streams_ ? Stores::kStream : Stores::kPlain; }
 
-  // A chunk of `bytes` > 0, no more than kLag behind the latest, took so long with these stores, on whatever
-  // steady clock.
+  // Records that a chunk of `bytes` > 0, at most kLag chunks ago, took `ticks` of a steady clock with
+  // `stores`.
   void record(Stores stores, std::uint64_t ticks, std::size_t bytes) {
     if (state_ == State::kIdle) return;
     double& best = best_[stores == Stores::kStream ? 1 : 0];
@@ -43,12 +44,12 @@ class StoreTuner {
   static constexpr unsigned kTrial =
       4;  // chunks each way; the fastest is_measured, as others were interrupted
   static constexpr unsigned kLag = kEpochsInFlight;
-  static constexpr unsigned kMinIdle = 16;  // chunks between trials, then more
+  static constexpr unsigned kMinIdle = 16;  // chunks between trials; doubles
   static constexpr unsigned kMaxIdle = 1024;
 
  private:
   enum class State : std::uint8_t { kIdle, kTryOther, kTryCurrent };
-  static constexpr double kMinGain = 2;  // who reads pays for a part of what others gain
+  static constexpr double kMinGain = 2;  // streaming moves a part of the cost to the readers
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
   void next_state() {
@@ -67,30 +68,30 @@ class StoreTuner {
     }
   }
 
-  State state_ = State::kIdle;  // or a trial: the other way, then that of before
+  State state_ = State::kIdle;  // or in a trial: the other stores, then the current ones
   bool streams_ = false;
-  unsigned left_ = kMinIdle;  // chunks in this state
+  unsigned left_ = kMinIdle;  // chunks left in this state
   unsigned idle_chunks_ = kMinIdle;
-  double best_[2] = {kNever, kNever};  // ticks for a byte: plain, past the cache
+  double best_[2] = {kNever, kNever};  // ticks per byte: plain, streaming
 };
 
-// Of all that a member stages: the pace of each kind of operation and size of chunk, and what this member has
-// spent on the chunks on their way: its own part of the work, not that of waiting for others.
+// A tuner for each kind of operation and size of chunk, and the time that this member has spent on the
+// chunks in flight: its own work, not the time it waited for others.
 class StoreTuners {
-  static constexpr std::size_t kMin = 8 << 10;  // bytes that are placed: for less the clock costs too much
-  static constexpr std::size_t kSizes = 5;      // to the next powers of two
+  static constexpr std::size_t kMin = 8 << 10;  // bytes placed: for less, reading the clock costs too much
+  static constexpr std::size_t kSizes = 5;      // classes, by power of two
 
  public:
   explicit StoreTuners(StorePolicy how) : how_(how) {}
 
-  // Chunk `time` of `placed` bytes begins. Returns how to store it.
+  // The chunk of `epoch`, of `placed` bytes, begins. Returns how to store it.
   [[nodiscard]] Stores begin(Kind kind, std::size_t placed, std::uint64_t epoch) {
     const bool is_measured = how_ == StorePolicy::kTuned && placed >= kMin;
     const Stores stores = is_measured ? of(kind, placed).next() : choice(kind, placed);
     chunks_[epoch % kEpochsInFlight] = {.stores = stores, .is_measured = is_measured};
     return stores;
   }
-  // One of which this member stages nothing, as others do.
+  // A chunk of which this member copies nothing in, though others do.
   void skip(Kind kind, std::size_t placed, std::uint64_t epoch) {
     if (placed >= kMin) static_cast<void>(of(kind, placed).next());
     chunks_[epoch % kEpochsInFlight] = {};
@@ -98,7 +99,7 @@ class StoreTuners {
   [[nodiscard]] Stores stores_of(std::uint64_t epoch) const {
     return chunks_[epoch % kEpochsInFlight].stores;
   }
-  // Does something that is a part of the work on it.
+  // Runs `work`, a part of the work on the chunk of `epoch`, and adds its time.
   template <class Work>
   void measure(std::uint64_t epoch, const Work& work) {
     Chunk& chunk = chunks_[epoch % kEpochsInFlight];
@@ -106,7 +107,7 @@ class StoreTuners {
     work();
     if (chunk.is_measured) chunk.ticks += core::cpu_ticks() - began;
   }
-  // That was all of it, of `bytes`; 0: not worth measuring.
+  // Ends the chunk of `epoch`, of `bytes` bytes; 0: not worth recording.
   void end(Kind kind, std::size_t placed, std::uint64_t epoch, std::size_t bytes) {
     Chunk& chunk = chunks_[epoch % kEpochsInFlight];
     if (chunk.is_measured && bytes > 0) of(kind, placed).record(chunk.stores, chunk.ticks, bytes);

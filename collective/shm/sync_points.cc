@@ -1,18 +1,20 @@
 // Arrival words.
 //
-// Who rings: a member stores its arrival and fences, then looks at all others. Of all fences one is the last,
-// and who looks behind that one sees everybody. Whoever sees everybody in its first look behind its fence, or
-// somebody in another operation, rings everybody that sleeps; so the last does, and it finds who sleeps:
-// nobody goes to sleep but by a fence and one more look (core/doorbell.h), and if that look missed an arrival
-// it was before the fence of that arrival, hence before the last, as was the store that says "asleep". The
-// others need not ring.
+// Invariant: a member that sleeps is rung. A member stores its arrival, executes a full fence, then polls
+// all peers. One of these fences is the last; the member that polls after it sees every arrival. A member
+// that sees all arrivals in its first poll after its fence, or a mismatch, rings every sleeping peer;
+// hence the last member does. It also sees which peers sleep: a member goes to sleep only after a fence
+// and one more poll (core/doorbell.h), and if that poll missed an arrival, it preceded the fence of that
+// arrival and so the last fence, and so did the store of its "sleeping" flag. The other members need not
+// ring.
 //
-// A fence waits until the line of the arrival is back from who looked at it last; so a member that finds the
-// others within a microsecond may look for them before it, take what they bring, and fence then (ring()).
-// What it has seen does not go away: it is as if it had looked behind the fence. If it does not find them, it
-// fences and looks once more before it waits. tests/model/doorbell_model_test.cc tries every order of a copy
-// of this. Who announces and goes does not fence: it rings all that it sees asleep, and whom it does not see
-// wakes up by itself (Family::wait()).
+// A fence waits until the cache line of the arrival is back from the core that read it last. A member
+// that finds its peers within a microsecond may therefore poll before the fence, use what they published,
+// and fence afterwards (ring()): an arrival, once seen, stays, so this equals a poll after the fence. If
+// the poll fails, the member fences and polls once more before it waits.
+// tests/model/doorbell_model_test.cc runs every interleaving of a copy of this. signal_and_leave() does
+// not fence: it rings the peers that it sees asleep; a peer that it misses wakes up by its own timeout
+// (ProgressEngine::wait()).
 #include "collective/shm/sync_points.h"
 
 #include <fmt/format.h>
@@ -30,7 +32,7 @@ core::Generation generation_of(std::uint64_t instance) {
   return static_cast<core::Generation>(instance >> kPositionBits);
 }
 
-// Kind, dtype and op as they are, the rest mixed.
+// Kind, dtype and op exactly; the other fields hashed.
 std::uint32_t digest(CollectiveSignature signature) {
   const std::uint64_t exact =
       (signature.what & 15) | (signature.what >> 8 & 15) << 4 | (signature.what >> 16 & 7) << 8;
@@ -87,7 +89,7 @@ core::Status SyncPoints::open() {
   for (const std::uint64_t sync_point : {0, 1}) post_signature(CollectiveSignature(), sync_point);
   mine().instance.store(instance_, std::memory_order_seq_cst);
   opened_ = true;
-  ring_others();  // who waits in an instance before this one waits in vain
+  ring_others();  // a peer that still waits in an earlier instance fails
   return {};
 }
 
@@ -100,7 +102,8 @@ core::Status SyncPoints::arrive(CollectiveSignature signature, std::span<const s
   return {};
 }
 
-// A line of its own, beside those that the others wait for, that need not move while the calls stay the same.
+// The signature has a cache line of its own, apart from the arrivals that peers poll: it stays where it
+// is while the operations stay the same.
 void SyncPoints::post_signature(const CollectiveSignature& signature, std::uint64_t sync_point) {
   posted_[sync_point % 2] = {signature, digest(signature)};
   auto& words = mine().calls[sync_point % 2];
@@ -150,8 +153,8 @@ std::string SyncPoints::describe_mismatch() const {
                      other.rank, describe(other.signature));
 }
 
-// A member in a later instance was done with this one. One in a later generation was not, perhaps; but no
-// generation begins before the one before it is over.
+// A member in a later instance has finished this one. A member in a later generation may not have, but no
+// generation begins before the previous one is over.
 bool SyncPoints::is_ahead(std::size_t member) {
   const core::Channel& channel = *peers_[member].channel;
   const std::uint64_t instance = channel.instance.load(std::memory_order_seq_cst);
@@ -159,7 +162,8 @@ bool SyncPoints::is_ahead(std::size_t member) {
     over_ = over_ || generation_of(instance) > generation_;
     return instance > instance_;
   }
-  // Of the same parity this member can have no later arrival, since that needs ours at the one between.
+  // This member cannot have a later arrival of the same parity: that requires our arrival at the point
+  // between.
   const std::uint64_t word = channel.arrivals[epoch_ % 2].word.load(std::memory_order_seq_cst);
   if (word == word_) return true;
   if (word >> 32 != word_ >> 32) return false;

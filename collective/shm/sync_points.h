@@ -1,7 +1,8 @@
-// The chain of rendezvous of one communicator's members. Each member announces its arrival, with the
-// operation it is in, in its own channel of the arena; nobody passes rendezvous k before all have arrived at
-// it, and nobody passes one at which the others are in another operation. Nothing here waits: the family
-// does.
+// The synchronisation points of one communicator's members, one after the other. At each, every member
+// publishes its arrival in its own channel of the arena: the number of the point, a digest of the
+// signature of its operation, and a payload of up to 56 bytes. No member passes point k before all
+// members have arrived at it, and none passes a point at which another member runs a different operation.
+// Nothing here blocks; ProgressEngine waits.
 #pragma once
 
 #include <cassert>
@@ -27,24 +28,24 @@ struct Peer {
   core::Channel* channel;
 };
 
-// Owned and used by one thread.
+// Epoch k is the time between points k and k + 1. Owned and used by one thread.
 class SyncPoints {
  public:
   static constexpr std::size_t kNoRank = ~std::size_t{0};
   static constexpr std::size_t kPayload = sizeof(core::Channel::Arrival::payload);
 
-  // Of the member `peers[self]`. Touches nothing. `instance` is {generation, position}.
+  // For the member `peers[self]` at `position` of its generation; does not access the arena.
   SyncPoints(core::Generation generation, core::Position position, std::vector<Peer> peers, int self);
 
-  // Publishes what this thread has stored, and arrives. Ends who waits in vain for an earlier instance.
-  // `payload`, at most kPayload bytes, is for the others to see.
+  // Publishes all earlier stores of this thread and arrives at the next point; `payload`: at most
+  // kPayload bytes, copied. The first call opens the instance and wakes peers that wait in an earlier
+  // one. kInvalidArgument if the instance was opened before, or a peer runs another operation.
   [[nodiscard]] core::Status arrive(CollectiveSignature signature, std::span<const std::byte> payload = {});
-  // What is seen of the others at the rendezvous at hand. kMismatch: somebody is in another operation.
+  // State of the current point. kMismatch: a member arrived with another signature.
   enum class PollResult { kIncomplete, kComplete, kMismatch };
-  // The parts of arrive(), of a member that has arrived before, for which a Status on the way would cost too
-  // much: what goes wrong is all_arrived()'s to tell. prepare() goes to the next rendezvous, of which the
-  // others know behind announce(). Then a fence() and poll_and_ring(), which rings, or look() and behind that
-  // ring().
+  // arrive() in parts, without a Status, for a member that has called it before; all_arrived() reports
+  // mismatches. prepare() moves on to the next point, signal() publishes the arrival. Then call fence()
+  // and poll_and_ring(), or poll() and afterwards ring().
   void prepare(const CollectiveSignature& signature, std::span<const std::byte> payload) {
     assert(opened_ && payload.size() <= kPayload);
     word_ = next_tag(signature).word;
@@ -53,56 +54,55 @@ class SyncPoints {
     copy_small(mine().arrivals[epoch_ % 2].payload, payload.data(), payload.size());
   }
   void signal() { publish_unfenced(word(), word_); }
-  // Before the first look: a line that is about to be written is taken away from its writer by a look at it,
-  // so who is the first to announce waits for a bit.
+  // Pauses if this member arrived last: a load of a line that a peer is about to write delays its store.
   void back_off() const {
     if (arrived_last_) core::cpu_relax();
   }
-  // `sure`: a rank of which it is known.
+  // `thorough`: check all members even when one is missing. `known_arrived`: a rank known to have arrived.
   [[nodiscard]] PollResult poll(bool thorough, std::size_t known_arrived = kNoRank);
-  void set_arrived_last(bool arrived_last) { arrived_last_ = arrived_last; }  // saw all at its first look
+  void set_arrived_last(bool arrived_last) { arrived_last_ = arrived_last; }  // by the first poll()
   void ring() {
     fence();
     ring_others();
   }
   [[nodiscard]] PollResult poll_and_ring();
-  // look() for one that is all of the others.
+  // poll() for a group of two, whose other member is `member`.
   [[nodiscard]] PollResult poll_rank(std::size_t member) {
     if (!has_arrived(member)) return PollResult::kIncomplete;
     return mismatched_rank_ == self_ ? PollResult::kComplete : PollResult::kMismatch;
   }
-  // Instead of arrive(), of who will not look for the others: rings those that sleep, but for one that falls
-  // asleep just now.
+  // arrive() for a member that will not wait at this point. May miss a peer that is falling asleep, so
+  // ProgressEngine::wait() sleeps for a limited time only.
   void signal_and_leave(const CollectiveSignature& signature, std::span<const std::byte> payload);
-  // What marks the lines (lines.h) that are written before the next arrival, at `call`, and behind it read.
+  // Tag of the inline chunks (inline_chunk.h) written before the next arrival, for an operation with this
+  // signature. After that arrival they are read with tag().
   [[nodiscard]] ChunkTag next_tag(const CollectiveSignature& signature) {
     Posted& posted = posted_[(epoch_ + 1) % 2];
     if (signature != posted.signature) post_signature(signature, epoch_ + 1);
     return {instance_, (epoch_ + 1) << 32 | posted.digest};
   }
   [[nodiscard]] ChunkTag tag() const { return {instance_, word_}; }
-  // True when all have arrived at the last arrive(): then what they stored before is visible. Fails when
-  // somebody is in another operation. `thorough` looks at all even when one is missing.
+  // True when all members have arrived at this point: what they stored before is visible then.
+  // kInvalidArgument when a member runs another operation.
   [[nodiscard]] core::Result<bool> all_arrived(bool thorough);
-  // Behind a rendezvous: has the line of the next arrival, which nobody reads any more, at hand to write.
+  // After a point: prefetches the line of the next arrival for writing. Its readers are done with it.
   void prefetch_next() const { prefetch_for_write(&mine().arrivals[(epoch_ + 1) % 2]); }
-  // Who was seen in another operation, and in which.
+  // A rank that runs another operation, and the signature of that operation.
   struct Mismatch {
     std::size_t rank;
     CollectiveSignature signature;
   };
   [[nodiscard]] std::optional<Mismatch> mismatch() const;
-  // What `rank` brought to the last rendezvous, which all have reached. Until this member arrives at the
-  // next.
+  // Payload of `rank` at the current point, at which all have arrived; valid until this member arrives
+  // again.
   [[nodiscard]] const std::byte* payload_of(std::size_t rank) const {
     return peers_[rank].channel->arrivals[epoch_ % 2].payload;
   }
   // "broadcast: rank 1, 3 (dead) of 4 did not arrive".
   [[nodiscard]] std::string list_missing();
-  // True once a member was seen in a later generation; none begins before the one before it is over.
+  // True once a member was seen in a later generation, which begins only when this one is over.
   [[nodiscard]] bool is_over() const { return over_; }
-
-  // Number of rendezvous arrived at; the same in all members while they run the same operations.
+  // Number of points arrived at; equal in all members while they run the same operations.
   [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
 
  private:
@@ -114,7 +114,7 @@ class SyncPoints {
       if (i != self_) core::ring_if_asleep(peers_[i].line->bell);
     }
   }
-  // A member in this instance, at this rendezvous, in the same operation; or else.
+  // True when `member` has arrived at this point of this instance, or is past it.
   [[nodiscard]] bool has_arrived(std::size_t member) {
     const core::Channel& channel = *peers_[member].channel;
     const bool here = channel.instance.load(std::memory_order_seq_cst) == instance_ &&
@@ -123,9 +123,7 @@ class SyncPoints {
   }
   [[nodiscard]] bool is_ahead(std::size_t member);
   [[nodiscard]] std::string describe_mismatch() const;
-  [[nodiscard]] const CollectiveSignature& signature() const {
-    return posted_[epoch_ % 2].signature;
-  }  // at the rendezvous at hand
+  [[nodiscard]] const CollectiveSignature& signature() const { return posted_[epoch_ % 2].signature; }
   [[nodiscard]] core::Channel& mine() const { return *peers_[self_].channel; }
 
   const core::Generation generation_;
@@ -134,18 +132,18 @@ class SyncPoints {
   const std::size_t self_;
 
   bool opened_ = false;
-  bool arrived_last_ = false;  // was the last at the rendezvous before, so is the first behind it
+  bool arrived_last_ = false;  // at the previous point, so this member is the first to leave it
   bool over_ = false;
   std::uint64_t epoch_ = 0;
   struct Posted {
     CollectiveSignature signature;
     std::uint32_t digest = 0;
   };
-  Posted posted_[2];  // what our channel says of the rendezvous of either parity
-  // The rendezvous at hand, number epoch_.
+  Posted posted_[2];  // the signatures in this member's channel, by parity of the point
+  // The current point, number epoch_.
   std::uint64_t word_ = 0;
-  std::size_t first_missing_ = 0;    // all before this rank have arrived at it
-  std::size_t mismatched_rank_ = 0;  // a rank in another operation, or self_
+  std::size_t first_missing_ = 0;    // all ranks below have arrived
+  std::size_t mismatched_rank_ = 0;  // a rank that runs another operation; self_: none
 };
 
 }  // namespace regroup::collective

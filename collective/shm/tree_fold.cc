@@ -1,4 +1,4 @@
-// The compiler of the canonical tree and the loop that runs its program.
+// The compiler for the canonical tree, and the loop that runs its program.
 #include "collective/shm/tree_fold.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// Reduces canonical partial results in the order of the canonical tree (core/canonical.h), 4 KiB at a time,
-// so that everything between the inputs and the result stays in the L1 cache. The tree is walked once, when
-// the program is compiled; the inner loop is a list of combinations of two blocks.
+// Reduces canonical partial results in the order of the canonical tree (core/canonical.h), 4 KiB at a
+// time, so that everything between the inputs and the result stays in the L1 cache. The tree is walked
+// once, when the program is compiled; the inner loop is a list of combinations of two blocks.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ struct ByteRange {
 
 class TreeFold {
  public:
-  // For inputs that are the results over `nodes`, in this order. kInvalidArgument unless these are disjoint
-  // canonical nodes that cover 0..leaves-1.
+  // For inputs that are the results over `nodes`, in this order. kInvalidArgument unless the nodes are
+  // disjoint canonical nodes that cover 0..leaves-1.
   [[nodiscard]] static core::Result<TreeFold> compile(std::span<const core::Interval> nodes,
                                                       std::uint32_t leaves, Simd simd = best_simd());
 
@@ -39,8 +39,8 @@ class TreeFold {
   // mode; 16-bit types are rounded once at the end. The caller publishes.
   void run(std::span<const std::byte* const> inputs, ByteRange range, std::byte* out, Dtype dtype, Op op,
            Stores stores) const;
-  // Of two inputs: what run() calls, within StandardArithmetic, and the divisor that it passes. Null for
-  // 16-bit floats and where there are not two.
+  // For two inputs: the kernel that run() calls, inside StandardArithmetic, and its divisor. Null for
+  // 16-bit floats and for any other number of inputs.
   [[nodiscard]] Kernels::Close close_of(Dtype dtype, Op op) const;
   [[nodiscard]] std::uint32_t divisor_of(Op op) const { return op == Op::kAvg ? leaves_ : 1; }
   [[nodiscard]] const Kernels& kernels() const { return *kernels_; }
@@ -61,7 +61,7 @@ class TreeFold {
   class Runner;
 
   std::vector<Step> steps_;
-  Block result_;  // where the last step left it, or the only input
+  Block result_;  // the output of the last step, or the only input
   std::uint32_t leaves_ = 0;
   const Kernels* kernels_ = nullptr;
 };
