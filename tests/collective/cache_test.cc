@@ -1,4 +1,4 @@
-// The size of the cache, from folders as the kernel shows them, and what is stored past it.
+// The size of the cache, from sysfs-like folders, and which stores bypass it.
 #include "collective/shm/cache.h"
 
 #include <gtest/gtest.h>

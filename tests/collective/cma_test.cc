@@ -1,5 +1,5 @@
-// Reads of other processes: what is read is what was announced, by the member that announced it, which still
-// stands by it.
+// Cross-memory attach: a read returns the exposed memory of the member that exposed it, and fails once
+// that member has withdrawn or died.
 #include "collective/shm/cma.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t kMany = 3 << 20;
 
-// A process that runs `body` and then waits to be killed; this one goes on when `body` is done.
+// A process that runs `body` and then waits to be killed; the constructor returns when `body` is done.
 class Child {
  public:
   explicit Child(const std::function<void()>& body) {
@@ -32,8 +32,8 @@ class Child {
       static_cast<void>(::write(ends[1], "x", 1));
       for (;;) ::pause();
     }
-    char told = 0;
-    EXPECT_EQ(::read(ends[0], &told, 1), 1);
+    char done = 0;
+    EXPECT_EQ(::read(ends[0], &done, 1), 1);
     ::close(ends[0]);
     ::close(ends[1]);
   }
@@ -53,45 +53,45 @@ class Child {
   pid_t pid_;
 };
 
-// What a child announced, in memory that both have.
-class Announced {
+// The memory that a child exposed, in pages shared with it.
+class Exposed {
  public:
-  Announced() {
+  Exposed() {
     void* page =
         ::mmap(nullptr, sizeof(RemoteBuffer), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(page, MAP_FAILED);
     memory_ = new (page) RemoteBuffer;
   }
-  ~Announced() { ::munmap(memory_, sizeof(RemoteBuffer)); }
-  Announced(const Announced&) = delete;
-  Announced& operator=(const Announced&) = delete;
+  ~Exposed() { ::munmap(memory_, sizeof(RemoteBuffer)); }
+  Exposed(const Exposed&) = delete;
+  Exposed& operator=(const Exposed&) = delete;
   RemoteBuffer& operator*() const { return *memory_; }
 
  private:
   RemoteBuffer* memory_;
 };
 
-TEST(Cma, AProcessThatIsStoppedIsReadAndOneThatIsDeadIsNot) {
-  const Announced announced;
+TEST(Cma, ReadsAStoppedProcessButNotADeadOne) {
+  const Exposed exposed;
   Child child([&] {
     static LivenessCanary canary;
     void* memory = ::mmap(nullptr, 2 * kMany, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     std::memset(memory, 0x5a, kMany);
     ::munmap(static_cast<std::byte*>(memory) + kMany, kMany);
-    *announced = canary.expose(Input(static_cast<std::byte*>(memory), kMany));
+    *exposed = canary.expose(Input(static_cast<std::byte*>(memory), kMany));
   });
-  EXPECT_EQ((*announced).pid, child.pid());
+  EXPECT_EQ((*exposed).pid, child.pid());
   Bytes got(kMany - 5);
   ASSERT_EQ(::kill(child.pid(), SIGSTOP), 0);
-  ASSERT_TRUE(cma_read(*announced, 5, got));
+  ASSERT_TRUE(cma_read(*exposed, 5, got));
   EXPECT_EQ(std::ranges::count(got, std::byte{0x5a}), static_cast<std::ptrdiff_t>(got.size()));
-  EXPECT_FALSE(cma_read(*announced, 6, got)) << "behind the end of the mapping";
+  EXPECT_FALSE(cma_read(*exposed, 6, got)) << "past the end of the mapping";
   child.kill();
-  EXPECT_FALSE(cma_read(*announced, 5, got));
+  EXPECT_FALSE(cma_read(*exposed, 5, got));
 }
 
-// As if the pid were another process's by now: one that has the same memory at the same addresses.
-TEST(Cma, AForkedCopyOfAMemberIsNotTheMember) {
+// As if the pid had been reused, by a process with the same memory at the same addresses.
+TEST(Cma, DoesNotReadAForkedCopyOfAMember) {
   LivenessCanary canary;
   const Bytes data(1000, std::byte{7});
   RemoteBuffer memory = canary.expose(data);
@@ -103,7 +103,7 @@ TEST(Cma, AForkedCopyOfAMemberIsNotTheMember) {
   EXPECT_FALSE(cma_read(memory, 0, got));
 }
 
-TEST(Cma, WhoWithdrewIsNotReadNorWhoComesAfter) {
+TEST(Cma, FailsAfterTheCanaryWasWithdrawn) {
   const Bytes data(1000, std::byte{7});
   Bytes got(data.size());
   RemoteBuffer memory;

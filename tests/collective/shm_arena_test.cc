@@ -1,5 +1,5 @@
-// Memory in the arena, of all ranks or of some, inputs or outputs or both: the same results as with ordinary
-// memory, and who is done may change its memory while others are still inside.
+// Memory in the arena, of all ranks or of some, inputs or outputs or both: the same results as with
+// ordinary memory. A rank that is done may change its memory while others are still in the operation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace regroup::collective::testing::shm_arena {
 namespace {
 
-// Bytes that a rank brings: at and about every edge between the ways an operation can go.
+// Bytes of a contribution: at and around every limit between two algorithms.
 constexpr std::size_t kWholes[] = {4,    56,     60,     1024,   1028,   3000,    4096,   4100,
                                    9000, 16'384, 16'388, 32'768, 32'772, 131'076, 300'004};
 constexpr std::size_t kFewRanks = 4;              // more than so many do without the largest
@@ -62,8 +62,8 @@ Shape shape_of(Kind kind, std::size_t whole, std::size_t ranks, int root, bool i
 
 using Params = std::tuple<std::size_t, SingleCopyMode, StorePolicy>;
 
-// One thread moves all members on, one call at a time in random order; so whoever is done goes on while the
-// others are anywhere in the operation.
+// One thread advances all members, one call at a time in random order: a rank that is done continues
+// while the others are anywhere in the operation.
 class ShmArena : public ::testing::TestWithParam<Params> {
  protected:
   explicit ShmArena(std::size_t largest = 0)

@@ -1,5 +1,5 @@
-// What every operation promises when nothing goes wrong, for 1 to 9 ranks, which are threads or processes:
-// the bits of the canonical tree whatever the partition, data of any size, order. Delays are random, seeds
+// What every operation guarantees when nothing fails, for 1 to 9 ranks, which are threads or processes:
+// the bits of the canonical tree for every partition, data of any size, order. Delays are random, seeds
 // fixed.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace regroup::collective::testing::shm_conformance {
 namespace {
 
 constexpr core::Generation kGeneration = 1;
-constexpr std::size_t kMostElements = 3000;  // of a result in these tests; several slices of lines
+constexpr std::size_t kMostElements = 3000;  // of a result in these tests; several slices of cache lines
 
 struct Case {
   Ranks kind;
@@ -77,7 +77,7 @@ TEST_P(Shm, AllreduceHasTheBitsOfTheTree) {
   });
 }
 
-// An alltoall of this size goes around a part of the ring, what is between them around all of it.
+// An alltoall of this size uses the compact ring, the operations between use all of it.
 TEST_P(Shm, LargeDataFollowLargeDataOfOtherKinds) {
   run([](Communicator& comm, std::mt19937_64& random) {
     const auto ranks = static_cast<std::size_t>(comm.size());
@@ -112,7 +112,7 @@ TEST_P(Shm, BroadcastCopiesFromEveryRoot) {
   });
 }
 
-// Nobody leaves barrier k before everybody entered it: the counter in shared memory tells.
+// No rank leaves barrier k before all have entered it: a counter in shared memory proves it.
 TEST_P(Shm, BarrierOrders) {
   run([](Communicator& comm, std::mt19937_64& random) {
     auto& entered = *reinterpret_cast<std::atomic<int>*>(own_arena->buffer(0, 0).data());
@@ -151,7 +151,8 @@ TEST_P(Shm, SumPartialsHasTheSameBitsForEveryCover) {
   });
 }
 
-// The argument about stages, tried: any operations one after the other, everybody at another pace.
+// Tests the argument about bounce buffers (communicator.cc): any operations in sequence, at random
+// speeds.
 TEST_P(Shm, RandomOperationsOneAfterTheOther) {
   run([](Communicator& comm, std::mt19937_64& random) {
     std::mt19937_64 common(7);

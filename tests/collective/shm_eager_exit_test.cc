@@ -1,5 +1,5 @@
-// Members that leave an operation before the others have come: what goes wrong, and that nobody who is slow
-// reads what was written later.
+// Members that leave an operation before their peers arrive: errors surface in their next operation, and
+// a slow reader never sees data that was written later.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ struct Case {
   StorePolicy store_policy = StorePolicy::kTuned;
 };
 
-// The last but one gives, the last is absent where one is.
+// The last rank but one is the root; the last one is absent where a rank is.
 class ShmEagerExit : public ::testing::TestWithParam<Case> {
  protected:
   [[nodiscard]] static std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot) {
@@ -42,7 +42,7 @@ class ShmEagerExit : public ::testing::TestWithParam<Case> {
   const core::Arena arena_ = make_arena({.slots = static_cast<std::uint32_t>(ranks_)});
 };
 
-TEST_P(ShmEagerExit, LearnsInItsNextOperationWhoNeverCame) {
+TEST_P(ShmEagerExit, ReportsTheMissingRankInItsNextOperation) {
   std::counting_semaphore<> over{0};
   run_all(Ranks::kThreads, ranks_, [&](int rank) {
     const auto comm = open_comm(arena_, rank);
@@ -65,7 +65,7 @@ TEST_P(ShmEagerExit, LearnsInItsNextOperationWhoNeverCame) {
   });
 }
 
-// Readers come late, and so does the root; or they do not wait in the call that begins.
+// Readers are late, and so is the root; or a reader does not wait in the call that starts the operation.
 TEST_P(ShmEagerExit, IsNotAheadOfASlowReaderByMoreThanOneOperation) {
   constexpr int kRounds = 40;
   run_all(Ranks::kThreads, ranks_, [&](int rank) {
@@ -82,7 +82,7 @@ TEST_P(ShmEagerExit, IsNotAheadOfASlowReaderByMoreThanOneOperation) {
       }
       const auto wrong = std::ranges::count_if(data, [&](std::byte b) { return b != std::byte(round); });
       ASSERT_EQ(wrong, 0) << "round " << round;
-      std::ranges::fill(data, std::byte(0xee));  // the root's too: nobody reads it any more
+      std::ranges::fill(data, std::byte(0xee));  // at the root too: nobody reads it any more
       if (round != kRounds / 2) continue;
       ASSERT_TRUE(comm->split(rank % 2, soon()).ok());
     }
@@ -96,7 +96,7 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
                      info.param.store_policy == StorePolicy::kStream ? "PastTheCache" : "");
 }
 
-// In the arrival, in lines, in one chunk, in several; two ranks take small ones by another way.
+// In the arrival, in inline chunks, in one chunk, in several. Two ranks use another path for small data.
 INSTANTIATE_TEST_SUITE_P(Cases, ShmEagerExit,
                          ::testing::Values(Case{40}, Case{1000}, Case{16'000}, Case{300'000}, Case{40, 2},
                                            Case{90, 2}, Case{1000, 2}, Case{4096, 2}, Case{16'000, 2},

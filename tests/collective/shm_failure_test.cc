@@ -1,6 +1,6 @@
-// What every operation promises when something goes wrong: a revoke ends each wait at once, a deadline names
-// who is missing, and the arena serves the next generation. The test is the agent; it acts when it has seen
-// in the arena that the ranks are where it wants them.
+// What every operation guarantees when something fails: a revoke ends each wait at once, a deadline names
+// the missing ranks, and the arena serves the next generation. The test is the agent; it acts once it has
+// seen in the arena that the ranks are where it wants them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ std::unique_ptr<Communicator> open_comm(const core::Arena& arena, core::Generati
   return std::move(comm).value();
 }
 
-// Every operation, on data that needs several rendezvous.
+// Every operation, on data that needs several synchronisation points.
 struct Operation {
   const char* name;
   std::function<Status(Communicator&, const core::Arena&, core::TimePoint)> run;
@@ -99,7 +99,7 @@ TEST_P(ShmFailure, RevokeEndsEachOperationAtOnceAndTheNextGenerationWorks) {
       ASSERT_TRUE(comm->allreduce(bytes, bytes, Dtype::kInt64, soon()).ok());
       ASSERT_EQ(sum, kSize);
       core::Line& mine = arena.line(static_cast<core::SlotIndex>(rank));
-      mine.step.store(g);  // tells the agent that the first operation is behind us
+      mine.step.store(g);  // tells the agent that the first operation is complete
       ASSERT_TRUE(rank != 2 || eventually([&] { return mine.revoked_up_to.load() == g; }));
       for (int again = 0; again < 2; ++again) {
         const Status status = operation.run(*comm, arena, soon());
@@ -120,7 +120,7 @@ TEST_P(ShmFailure, RevokeEndsEachOperationAtOnceAndTheNextGenerationWorks) {
   }
 }
 
-// Everybody is somewhere in a row of operations when the revoke comes.
+// The members are anywhere in a series of operations when the revoke comes.
 TEST_P(ShmFailure, RevokeAtAnyMoment) {
   std::mt19937_64 random(5);
   for (core::Generation g = 1; g <= 30; ++g) {
@@ -153,7 +153,8 @@ TEST_P(ShmFailure, RevokeBeforeTheFirstOperation) {
   EXPECT_EQ(open_comm(arena_, 3, 0, alone)->barrier(soon()).code(), Code::kRevoked);
 }
 
-// The gate: rank 3 has not left generation 1, so nobody writes in generation 2, and a revoke ends that wait.
+// The generation fence: rank 3 has not left generation 1, so nobody writes in generation 2, and a revoke
+// ends that wait.
 TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
   leave_all(arena_, 1);
   arena_.line(3).left.store(0);
@@ -166,7 +167,8 @@ TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
                                                         "generations before after 0.*s in generation 2"));
     ASSERT_EQ(open_comm(arena, 2, rank)->allreduce({}, {}, Dtype::kInt32, soon()).code(), Code::kOk);
     std::vector<std::byte> data(8);
-    arena.line(static_cast<core::SlotIndex>(rank)).step.store(1);  // tells the agent how far we are
+    arena.line(static_cast<core::SlotIndex>(rank))
+        .step.store(1);  // tells the agent that the last operation begins
     const Status over = open_comm(arena, 2, rank)->allreduce(data, data, Dtype::kInt64, soon());
     ASSERT_EQ(over.code(), Code::kRevoked) << over.to_string();
   };
@@ -181,7 +183,7 @@ TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
   EXPECT_TRUE(std::ranges::all_of(arena_.result(1), [](std::byte b) { return b == std::byte{7}; }));
 }
 
-TEST_P(ShmFailure, TheGateOpensWhenTheLastOneLeavesOrDies) {
+TEST_P(ShmFailure, TheFenceOpensWhenTheLastOneLeavesOrDies) {
   for (const bool dies : {false, true}) {
     const core::Generation g = dies ? 5 : 3;
     leave_all(arena_, g - 1);
@@ -205,7 +207,7 @@ TEST_P(ShmFailure, TheGateOpensWhenTheLastOneLeavesOrDies) {
 }
 
 // Ranks 1 and 3 stay away; rank 2 comes after rank 0 and gives up.
-TEST_P(ShmFailure, DeadlineNamesTheOperationAndWhoIsMissing) {
+TEST_P(ShmFailure, DeadlineNamesTheOperationAndTheMissingRanks) {
   for (const Operation& operation : operations()) {
     const core::Arena arena = make_arena({.slots = kSize, .shards = kSize, .elements = kElements});
     arena.line(3).dead.store(1);
@@ -231,7 +233,7 @@ TEST_P(ShmFailure, DeadlineNamesTheOperationAndWhoIsMissing) {
   }
 }
 
-// The same in all ranks, but of rank 1 as a part of something else.
+// Equal in all ranks, but in rank 1 as a part of another operation.
 TEST_P(ShmFailure, PartsOfUnlikeOperationsAreADisagreement) {
   std::vector<std::byte> outer(104);
   const auto signature_with = [&](std::size_t bytes) {

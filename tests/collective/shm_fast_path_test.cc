@@ -1,6 +1,6 @@
-// Small operations that come again, more of them than a member keeps in mind: each goes by its own plan, and
-// what the ranks disagree on is named as it is. Of every kind, with every root, in place, where it lay before
-// and elsewhere.
+// Repeated small operations, more of them than the plan cache holds: each runs by its own plan, and a
+// mismatch of the ranks is reported correctly. Every kind, with every root, in place and not, at the
+// previous address and at others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot, int 
   return std::move(comm).value();
 }
 
-// Allreduces of bytes that are all 3 in one rank and all 5 in the other. Up to 56 of them travel in the
+// Allreduces of bytes that are all 3 in one rank and all 5 in the other. Up to 56 bytes travel in the
 // arrival.
 struct Case {
   Dtype dtype;
@@ -49,7 +49,7 @@ TEST(ShmFastPath, OperationsComeAgainInAnyOrder) {
   const core::Arena arena = make_arena({.slots = kSize});
   run_all(Ranks::kThreads, kSize, [&](int rank) {
     const auto comm = open_comm(arena, rank);
-    constexpr std::size_t kPlaces = 6;  // of each case: more operations than are kept in mind
+    constexpr std::size_t kPlaces = 6;  // of each case: more operations than the plan cache holds
     Bytes from(512 + kPlaces);          // the same for all cases, which differ in nothing else
     Bytes to(from.size());
     std::mt19937_64 random(11);
@@ -70,7 +70,7 @@ TEST(ShmFastPath, OperationsComeAgainInAnyOrder) {
   });
 }
 
-// Rank 1 ends with another operation than rank 0, behind `before` of the same.
+// Rank 1 ends with another operation than rank 0, after `before` equal ones.
 TEST(ShmFastPath, ADifferenceIsNamedBehindOperationsThatWereTheSame) {
   for (int before = 1; before < 6; ++before) {
     const core::Arena arena = make_arena({.slots = kSize});
@@ -94,8 +94,7 @@ TEST(ShmFastPath, ADifferenceIsNamedBehindOperationsThatWereTheSame) {
   }
 }
 
-// In one of two places of a rank's own, so that an operation comes again that is the same and one that is
-// not.
+// At one of two addresses of each rank, so that some operations repeat and some do not.
 class Places {
  public:
   explicit Places(std::size_t bytes) : bytes_(bytes), memory_(4 * bytes) {}
@@ -131,7 +130,7 @@ class ShmFastPathKinds : public ::testing::TestWithParam<Member> {
   }
 };
 
-// Each one several times over, by its own plan from the second time on.
+// Each one several times, by its cached plan from the second time on.
 TEST_P(ShmFastPathKinds, EveryKindWithEveryRootWhereverItLies) {
   constexpr std::uint64_t kTimes = 12;
   const int ranks = GetParam().ranks;
@@ -145,7 +144,7 @@ TEST_P(ShmFastPathKinds, EveryKindWithEveryRootWhereverItLies) {
         for (const bool in_place : {false, true}) {
           const Shape shape{kind, Dtype::kFloat32, Op::kSum, root, elements, in_place};
           for (std::uint64_t time = 0; time < kTimes; ++time) {
-            const std::size_t index = time < kTimes / 2 ? 0 : time;  // the same, then by turns
+            const std::size_t index = time < kTimes / 2 ? 0 : time;  // the same, then alternately
             ASSERT_NO_FATAL_FAILURE(run_in(*comm, shape, time, places.of(index)));
           }
         }
@@ -154,7 +153,7 @@ TEST_P(ShmFastPathKinds, EveryKindWithEveryRootWhereverItLies) {
   });
 }
 
-// A ring of more than a member keeps in mind: each is forgotten before it comes again.
+// A cycle of more operations than the plan cache holds: each is evicted before it repeats.
 TEST_P(ShmFastPathKinds, ARingOfFortyThatDiffer) {
   constexpr std::uint64_t kSizes = 8, kTimes = 160;
   const int ranks = GetParam().ranks;
@@ -183,8 +182,9 @@ constexpr Member in_chunks(int ranks, std::size_t elements) {
   return {ranks, elements, false, InlineMode::kNever};
 }
 
-// In the arrival, in two lines, in many, in the stage; on one core without lines, and in the stage what
-// elsewhere takes several rendezvous. InlineChunks, InChunks: also where the processor would not.
+// In the arrival, in two inline chunks, in many, in the bounce buffer; on one core without inline chunks,
+// and in the bounce buffer what elsewhere takes several synchronisation points. InlineChunks, InChunks:
+// also where this processor would choose otherwise.
 INSTANTIATE_TEST_SUITE_P(Shapes, ShmFastPathKinds,
                          ::testing::Values(Member{2, 2}, Member{2, 14}, Member{2, 20}, Member{2, 200},
                                            Member{2, 450}, Member{2, 1500}, Member{3, 3}, Member{3, 20},

@@ -1,5 +1,5 @@
-// Communicators one after the other and side by side on one arena: a member killed in the middle of an
-// operation, then the survivors in the next generation; regions with their own channel and instances.
+// Successive and concurrent communicators on one arena: a member killed in the middle of an operation,
+// then the survivors in the next generation; regions with a channel and instances of their own.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,8 +38,8 @@ Status checked_allreduce(Communicator& comm, std::uint64_t seed, std::size_t ele
   return status;
 }
 
-// Of slot 0..3, with nothing between them but a word on the line, for the agent: its process, and whether it
-// is in an operation.
+// A member of slot 0..3. It reports to the agent by one word of its member slot: its process, and whether
+// it is in an operation.
 constexpr std::uint64_t kInside = 1ULL << 32;
 
 Status run_until_revoked(Communicator& comm, core::Line& line) {
@@ -61,7 +61,7 @@ bool kill_one(std::uint64_t seed) {
   std::mt19937_64 common(seed);
   const core::Arena arena = make_arena({.slots = 4});
   const auto victim = static_cast<core::SlotIndex>(common() % 4);
-  const std::uint64_t moment = 1 + common() % 40;  // in rendezvous
+  const std::uint64_t moment = 1 + common() % 40;  // in synchronisation points
   const core::World first = make_world(1, 4);
   core::World second = make_world(2, 4);
   second.members.erase(second.members.begin() + victim);

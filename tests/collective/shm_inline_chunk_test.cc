@@ -1,5 +1,4 @@
-// InlineChunks that say for themselves that they are there: across instances, with words that come again, and
-// read while they are written.
+// Inline chunks: across instances, with repeated words, and read while they are written.
 #include "collective/shm/inline_chunk.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +13,7 @@
 namespace regroup::collective::testing::shm_inline_chunk {
 namespace {
 
-constexpr std::size_t kMost = 8;  // lines
+constexpr std::size_t kMost = 8;  // chunks
 constexpr std::size_t kPayload = sizeof(InlineChunk::payload);
 
 class InlineChunks : public ::testing::Test {
@@ -48,8 +47,8 @@ TEST_F(InlineChunks, AreThereOnlyTogether) {
   EXPECT_EQ(read({1, 6}, 2 * kPayload).size(), 2 * kPayload);
 }
 
-// Each instance begins with the same words. A reader that asks for the next before it is written must not
-// take what lies there from the one before.
+// Each instance begins with the same words. A reader that polls for the next chunks before they are
+// written must not take those of the previous instance.
 TEST_F(InlineChunks, AreReadWhileTheyAreWritten) {
   constexpr std::uint64_t kRounds = 20'000;
   constexpr std::size_t kBytes = 3 * kPayload;

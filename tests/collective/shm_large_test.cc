@@ -1,7 +1,7 @@
 // More than 4 GiB: of a contribution, of a block, and in the arena. Only with REGROUP_TEST_FULL. Ordinary
 // memory costs little here: a block is one piece of memory mapped again and again, of a length that does not
-// divide 4 GiB, and another piece at its end; who computes an offset in 32 bits gets the wrong data, or
-// spoils the beginning.
+// divide 4 GiB, and another piece at its end; an offset computed in 32 bits yields wrong data, or
+// corrupts the beginning.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -34,7 +34,7 @@ std::size_t available_memory() {
   return kib << 10;
 }
 
-// `blocks` blocks, one behind the other.
+// `blocks` consecutive blocks.
 class Memory {
  public:
   explicit Memory(std::size_t blocks) : bytes_(std::max<std::size_t>(blocks, 1) * kBlock), blocks_(blocks) {
@@ -151,7 +151,7 @@ TEST_P(ShmLarge, EveryOperationAbove4GiB) {
 INSTANTIATE_TEST_SUITE_P(Operations, ShmLarge, ::testing::ValuesIn(kRows),
                          [](const auto& info) { return name_of(info.param.kind); });
 
-// With a line for each rank, whose memory is there.
+// An arena with a reserved member slot for each rank.
 core::Result<core::Arena> arena_of(std::size_t elements) {
   auto arena = core::Arena::create({.slots = kRanks, .elements = elements});
   for (core::SlotIndex slot = 0; arena.ok() && slot < kRanks; ++slot) {

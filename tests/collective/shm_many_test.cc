@@ -1,5 +1,5 @@
-// As many ranks as a large node has, on the few cores that there are: every kind, in the arrival, in lines
-// and copies, and chunk by chunk.
+// As many ranks as a large node has, on few cores: every kind, in arrivals, in inline chunks and copies,
+// and chunk by chunk.
 #include <gtest/gtest.h>
 
 #include <algorithm>

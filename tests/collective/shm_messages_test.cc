@@ -1,4 +1,4 @@
-// Messages in an order that is written down: one thread moves three members on, one call at a time.
+// Messages in a fixed order: one thread advances three members, one call at a time.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -36,7 +36,7 @@ class ShmMessages : public ::testing::Test {
   std::vector<std::unique_ptr<Communicator>> members_;
 };
 
-// The receiver that had to wait rang long ago: nobody rings again when its turn comes.
+// The waiting receiver rang long ago, and nobody rings again when its message can be sent.
 TEST_F(ShmMessages, WhatWaitedForTheSendersTurnGoesOutWhenThatComes) {
   const auto small = make_leaf(Dtype::kUint8, 100, 1);
   const auto large = make_leaf(Dtype::kUint8, 3 * kMessageChunk, 2);

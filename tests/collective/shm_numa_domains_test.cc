@@ -1,5 +1,5 @@
-// Ranks on several NUMA nodes: where a member computes, and the reduction in two levels, which must have the
-// bits of any other.
+// Ranks on several NUMA nodes: the node of a member, and the two-level reduction, which must produce the
+// bits of the canonical tree.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -55,7 +55,7 @@ TEST(TwoLevels, AreForRanksWhoseSumsAreInTheTree) {
   EXPECT_TRUE(has_levels({0, 0, 1}));
   EXPECT_TRUE(has_levels({0, 1, 1, 1, 0}));  // ranks 2 and 3
   EXPECT_FALSE(has_levels({0, 0, 0, 0}));    // one node
-  EXPECT_FALSE(has_levels({0, 1, 0, 1}));    // each rank beside one of the other node
+  EXPECT_FALSE(has_levels({0, 1, 0, 1}));    // each rank is next to one of the other node
   EXPECT_FALSE(has_levels({0, 1, 1, 0}));    // 1 and 2 have no sum in the tree
   EXPECT_FALSE(has_levels({3}));
 }
@@ -80,7 +80,7 @@ class ShmNumaDomains : public ::testing::TestWithParam<Case> {
   }
 };
 
-// One after the other, each rank at its own pace; inputs change as soon as their owner is done.
+// One after the other, at random speeds; inputs change as soon as their owner is done.
 TEST_P(ShmNumaDomains, HaveTheBitsOfTheTree) {
   run_ranks(arena_, GetParam().kind, static_cast<int>(size()), [&](const core::Arena& arena, int rank) {
     const auto comm = open(arena, rank);
@@ -115,7 +115,7 @@ TEST_P(ShmNumaDomains, HaveTheBitsOfTheTree) {
   });
 }
 
-// The members that are left have other nodes of the tree; a group, too.
+// A group of the remaining members has other nodes of the tree.
 TEST_P(ShmNumaDomains, GroupsHaveLevelsOfTheirOwn) {
   run_ranks(arena_, GetParam().kind, static_cast<int>(size()), [&](const core::Arena& arena, int rank) {
     const auto comm = open(arena, rank);

@@ -1,5 +1,5 @@
-// Copies by the kernel from other members' memory: that they are made, what happens where they are refused,
-// and to who reads from a member that died or gave up.
+// Single copies by CMA from other members' memory: that they are used, what happens where the kernel
+// refuses, and when a member dies or gives up before it was read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -39,7 +39,7 @@ std::unique_ptr<ShmCommunicator> open_comm(const core::Arena& arena, int rank,
   return std::move(comm).value();
 }
 
-// From now on the kernel refuses this process to read others' memory.
+// From now on the kernel refuses this process to read the memory of others.
 void refuse_reads() {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -55,12 +55,12 @@ void refuse_reads() {
 struct Setting {
   Ranks kind;
   SingleCopyMode single_copy;
-  bool refused;  // to rank 0, behind two rounds
+  bool refused;  // for rank 0, after two rounds
 };
 class ShmSingleCopy : public ::testing::TestWithParam<Setting> {};
 
-// Every operation from every root, with memory in the arena here and there; everybody changes its memory as
-// soon as it is done.
+// Every operation from every root, with some memory in the arena; every rank changes its memory as soon
+// as it is done.
 TEST_P(ShmSingleCopy, EveryOperationHasItsResult) {
   const Setting& setting = GetParam();
   constexpr std::uint64_t kElements = (kSize * kLarge + 200) / 4;
@@ -108,14 +108,14 @@ INSTANTIATE_TEST_SUITE_P(Settings, ShmSingleCopy, ::testing::ValuesIn(settings()
          (info.param.refused ? "Refused" : "");
 });
 
-// Settles the communicators, so that the next operation announces in its first rendezvous.
+// Synchronises the communicators, so that the next operation exposes memory at its first point.
 void synchronise(Communicator& comm) {
   const Status status = run_checked(comm, {Kind::kAllgather, Dtype::kUint8, Op::kSum, 0, 4000}, 1, soon());
   ASSERT_TRUE(status.ok()) << status.to_string();
 }
 
-// Rank 1 announces its memory and is dead before anybody has read it. The others go on as with any dead peer:
-// a deadline names it, a revoke ends the wait.
+// Rank 1 exposes its memory and dies before a peer has read it. The others see it as any dead peer: a
+// deadline names it, a revoke ends the wait.
 class ShmSingleCopyDeath : public ::testing::TestWithParam<bool> {
  protected:
   void await_and_revoke() {
@@ -136,7 +136,7 @@ class ShmSingleCopyDeath : public ::testing::TestWithParam<bool> {
   const core::Arena arena_ = make_arena({.slots = kSize});
 };
 
-TEST_P(ShmSingleCopyDeath, WhoDiedBeforeItWasReadDidNotArrive) {
+TEST_P(ShmSingleCopyDeath, AMemberThatDiedBeforeItWasReadDidNotArrive) {
   const bool revoked = GetParam();
   const auto body = [&](const core::Arena& arena, int rank) {
     const auto comm = open_comm(arena, rank);
@@ -166,9 +166,9 @@ INSTANTIATE_TEST_SUITE_P(Ends, ShmSingleCopyDeath, ::testing::Bool(),
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ShmSingleCopyDeath);
 #endif
 
-// Rank 1 has read and said so, then its deadline passes and its caller changes its memory, which rank 0 has
-// not read yet.
-TEST(ShmSingleCopyGiveUp, NobodyBelievesWhatAMemberThatGaveUpHasNow) {
+// Rank 1 has read and reported it, then its deadline passes and its caller changes its memory, which rank
+// 0 has not read yet.
+TEST(ShmSingleCopyGiveUp, DataOfAMemberThatGaveUpIsNotUsed) {
   const core::Arena arena = make_arena({.slots = 2});
   std::unique_ptr<ShmCommunicator> comms[] = {open_comm(arena, 0), open_comm(arena, 1)};
   run_all(Ranks::kThreads, 2, [&](int rank) { synchronise(*comms[rank]); });

@@ -1,5 +1,5 @@
-// Turns of collective/shm/bounce_buffer.h: what three rendezvous in a row have placed never overlaps, in
-// stages of any size.
+// SlotRing of collective/shm/bounce_buffer.h: the data of three consecutive epochs never overlaps, in
+// bounce buffers of any size.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Placed {
   std::size_t begin, end;
 };
 
-TEST(SlotRing, WhatThreeRendezvousPlaceLiesApart) {
+TEST(SlotRing, DataOfThreeEpochsDoesNotOverlap) {
   std::mt19937_64 random(7);
   for (std::uint32_t slots = 1; slots <= core::kMaxSlots; slots += 1 + slots / 3) {
     const std::size_t stage = core::stage_bytes(slots);
@@ -40,7 +40,7 @@ TEST(SlotRing, WhatThreeRendezvousPlaceLiesApart) {
   }
 }
 
-// What `bytes` at a time lie in, once they have gone around.
+// The range that chunks of `bytes` use once they have gone around the ring.
 Placed span_of(std::size_t bytes, bool compact = false) {
   SlotRing ring(core::stage_bytes(2));
   Placed span{~std::size_t{0}, 0};
@@ -52,7 +52,7 @@ Placed span_of(std::size_t bytes, bool compact = false) {
   return span;
 }
 
-TEST(SlotRing, TheLargerTheDataTheLargerWhatTheyGoAround) {
+TEST(SlotRing, LargerDataUsesALargerRing) {
   const Placed small = span_of(16 << 10);
   const Placed middle = span_of(32 << 10);
   const Placed large = span_of(64 << 10);
@@ -60,7 +60,7 @@ TEST(SlotRing, TheLargerTheDataTheLargerWhatTheyGoAround) {
   EXPECT_EQ(small.end - small.begin, std::size_t{48} << 10);
   EXPECT_EQ(middle.end - middle.begin, std::size_t{256} << 10);
   EXPECT_EQ(compact.end - compact.begin, std::size_t{640} << 10);
-  EXPECT_GT(large.end - large.begin, std::size_t{7} << 18);  // what a stage has room for
+  EXPECT_GT(large.end - large.begin, std::size_t{7} << 18);  // what the bounce buffer has room for
   EXPECT_LE(large.end - large.begin, SlotRing::kLargeRing);
   EXPECT_LE(small.end, middle.begin);
   EXPECT_LE(middle.end, large.begin);

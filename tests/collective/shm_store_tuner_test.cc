@@ -1,4 +1,4 @@
-// Which stores a member chooses, told how long both take.
+// Which stores a member chooses, given the cost of both kinds.
 #include "collective/shm/store_tuner.h"
 
 #include <gtest/gtest.h>
@@ -11,14 +11,14 @@ namespace {
 constexpr std::size_t kBytes = 64 << 10;
 constexpr std::uint64_t kInterrupted = 1'000'000;  // ticks more
 
-// A machine on which a chunk takes so many ticks; what it took is heard of `lag` chunks later.
+// A machine on which a chunk takes so many ticks; its time is recorded `lag` chunks later.
 struct Machine {
   std::uint64_t plain, stream;
   unsigned lag = 0;
   std::deque<Stores> under_way = {};
 
-  // How many of `chunks` went past the cache. Interrupted: all but one of `spares`, of one kind, then the
-  // other.
+  // Returns how many of `chunks` used streaming stores. Interrupted: all but one of `spares`, alternately
+  // of each kind.
   int run(StoreTuner& tuner, int chunks, int spares = 0) {
     int streams = 0;
     for (int i = 0; i < chunks; ++i) {
@@ -55,7 +55,7 @@ TEST(StoreTuner, GoesPastTheCacheSoonWhereThatIsMuchBetter) {
   }
 }
 
-TEST(StoreTuner, FollowsAMachineThatMoves) {
+TEST(StoreTuner, FollowsAMachineThatChanges) {
   StoreTuner tuner;
   Machine near_machine{2000, 3000};
   Machine far_machine{27000, 3000};
@@ -67,7 +67,7 @@ TEST(StoreTuner, FollowsAMachineThatMoves) {
   EXPECT_EQ(tuner.choice(), Stores::kPlain);
 }
 
-TEST(StoreTuner, DoesNotBelieveChunksThatWereInterrupted) {
+TEST(StoreTuner, IgnoresChunksThatWereInterrupted) {
   for (const int spares : {2, 3, 4}) {
     StoreTuner intra_tuner;
     StoreTuner inter_tuner;
@@ -80,7 +80,7 @@ TEST(StoreTuner, DoesNotBelieveChunksThatWereInterrupted) {
   }
 }
 
-TEST(StoreTuner, AsksForTwice) {
+TEST(StoreTuner, RequiresAFactorOfTwo) {
   StoreTuner less;
   StoreTuner more;
   Machine{5900, 3000}.run(less, 100);
@@ -89,24 +89,24 @@ TEST(StoreTuner, AsksForTwice) {
   EXPECT_EQ(more.choice(), Stores::kStream);
 }
 
-// Whatever each measures, or does not.
+// Whatever each of them measures, or if it measures nothing.
 TEST(StoreTuner, TriesAtTheSameTimeAsOthers) {
   StoreTuner intra_tuner;
   StoreTuner inter_tuner;
-  StoreTuner deaf;
+  StoreTuner unmeasured;
   Machine near_machine{4000, 3000};
   Machine far_machine{27000, 3000, 3};
   for (int i = 0; i < 10'000; ++i) {
     const bool other = near_machine.run(intra_tuner, 1) == 1;
     const bool far_other = far_machine.run(inter_tuner, 1) == 0;
-    EXPECT_EQ(deaf.next() == Stores::kStream, other) << "chunk " << i;
+    EXPECT_EQ(unmeasured.next() == Stores::kStream, other) << "chunk " << i;
     EXPECT_TRUE(far_other == other || i < 40) << "chunk " << i;
   }
 }
 
 constexpr std::uint64_t kLoops = 10'000;  // long enough for any clock
 
-// A chunk, begun and ended at once. With plain stores it takes so many times as long.
+// A chunk, begun and ended at once. Plain stores take `times` times as long.
 Stores stage(StoreTuners& tuners, Kind kind, std::size_t placed, std::uint64_t epoch, std::uint64_t times) {
   const Stores stores = tuners.begin(kind, placed, epoch);
   tuners.measure(epoch, [&] {
@@ -132,7 +132,8 @@ TEST(StoreTuners, KindsAndSizesHaveEachTheirOwn) {
   EXPECT_EQ(tuners.choice(Kind::kAllgather, 64 << 10), Stores::kPlain);
 }
 
-// A chunk that did not begin, was passed or is small leaves no time behind for the next at its place.
+// A chunk that did not begin, was skipped or is small leaves no time behind for the next one at its
+// place.
 TEST(StoreTuners, MeasureWhatBeganOnly) {
   StoreTuners tuners(StorePolicy::kTuned);
   for (std::uint64_t epoch = 0; epoch < 200; ++epoch) {
@@ -144,7 +145,7 @@ TEST(StoreTuners, MeasureWhatBeganOnly) {
   }
 }
 
-TEST(StoreTuners, CanBeTold) {
+TEST(StoreTuners, ObeyAFixedPolicy) {
   StoreTuners plain(StorePolicy::kPlain);
   StoreTuners past(StorePolicy::kStream);
   for (std::uint64_t epoch = 0; epoch < 100; ++epoch) {

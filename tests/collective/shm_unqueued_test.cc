@@ -1,6 +1,6 @@
-// Operations that block and need several rendezvous: those of before are known, and all go without the queue
-// as long as the others are near. How often they meet, where the others' memory lies by turns, and what goes
-// wrong on the way.
+// Blocking operations that need several synchronisation points: repeated ones use cached plans, and all
+// run without the queue while the peers answer within the spin limit. Tested: the number of points,
+// changing places of the peers' memory, failures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ Shape shape_of(Kind kind, std::size_t whole, int ranks) {
   return {kind, Dtype::kFloat32, Op::kSum, 0, whole / 4 / parts};
 }
 
-// Bytes that each of `ranks` brings and that are copied; 8 more are looked for in the arena.
+// Bytes of a contribution that are copied; 8 more are looked up in the arena.
 struct Limit {
   Kind kind;
   int ranks;
@@ -32,7 +32,7 @@ struct Limit {
 };
 class ShmLimits : public ::testing::TestWithParam<Limit> {};
 
-TEST_P(ShmLimits, WhatIsCopiedNeedsOneRendezvous) {
+TEST_P(ShmLimits, CopiedDataNeedsOneSyncPoint) {
   const Limit limit = GetParam();
   const int ranks = limit.ranks;
   const std::vector<int> cores = own_cores();
@@ -45,7 +45,7 @@ TEST_P(ShmLimits, WhatIsCopiedNeedsOneRendezvous) {
     bind_to(cores[limit.on_one_core ? 0 : static_cast<std::size_t>(rank)]);
     const auto slot = static_cast<core::SlotIndex>(rank);
     const auto comm = open_comm(arena, rank);
-    ASSERT_TRUE(comm->barrier(soon()).ok());  // now they know their cores
+    ASSERT_TRUE(comm->barrier(soon()).ok());  // now the members know their cores
     for (const bool is_more : {false, true}) {
       const Shape shape =
           shape_of(limit.kind, limit.copied + (is_more ? 4U * static_cast<unsigned>(ranks) : 0), ranks);
@@ -56,7 +56,7 @@ TEST_P(ShmLimits, WhatIsCopiedNeedsOneRendezvous) {
         ASSERT_EQ(comm->run(exchange.operation(), soon()).to_string(), "ok");
         const std::uint64_t sync_points = arrivals_in(arena.line(slot).channels[0]) - before;
         ASSERT_EQ(exchange.verify(), "");
-        EXPECT_EQ(sync_points > 1, is_more || time == 0) << shape.to_string();  // the first settles
+        EXPECT_EQ(sync_points > 1, is_more || time == 0) << shape.to_string();  // the first one synchronises
       }
     }
   });
@@ -79,8 +79,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ShmLimits,
 
 class ShmUnqueued : public ::testing::TestWithParam<Ranks> {};
 
-// Rank 0 has the same operations again and again, and knows them; where the memory of the others lies decides
-// each time how they go.
+// Rank 0 repeats the same operations, so it uses cached plans; the place of its peers' memory selects the
+// algorithm each time.
 TEST_P(ShmUnqueued, TheOthersMemoryIsElsewhereEachTime) {
   constexpr Kind kKinds[] = {Kind::kAllreduce, Kind::kReduce,    Kind::kReduceScatter, Kind::kAllgather,
                              Kind::kAlltoall,  Kind::kBroadcast, Kind::kGather,        Kind::kScatter};
@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ShmUnqueued,
                            return info.param == Ranks::kThreads ? "Threads" : "Processes";
                          });
 
-// Behind operations that were the same.
+// After operations that were equal.
 TEST(ShmUnqueuedFailure, ADifferenceIsNamed) {
   constexpr std::size_t kBytes = 300'000;
   const core::Arena arena = make_arena({.slots = 2});

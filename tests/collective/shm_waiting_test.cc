@@ -1,5 +1,5 @@
-// How a member waits: it spins only where every rank can have a core for itself, and takes none while it is
-// blocked. Threads bind like processes.
+// How a member waits: it spins only where every rank can have a core of its own, and uses no processor
+// time while it is blocked. Threads bind to cores like processes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -61,7 +61,8 @@ TEST(ShmSpin, WhereTheCoresOfAllRanksSuffice) {
   }
 }
 
-// All count the same cores, whenever they look: those of each member's first operation in a generation.
+// All members count the same cores, at any time: those of each member at its first operation in a
+// generation.
 TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
   const std::vector<int> cores = own_cores();
   if (cores.size() < 2) GTEST_SKIP() << "one core";
@@ -99,8 +100,8 @@ long sleeps_in(const Work& work) {
   return after.ru_nvcsw - before.ru_nvcsw;
 }
 
-// Of the rounds, the one with the fewest sleeps: others who want the cores make for sleeps too, so on a busy
-// machine it takes more rounds until both ranks have had one with less than `bound`.
+// Runs rounds until both ranks have had one with fewer than `bound` sleeps: other processes that want the
+// cores cause sleeps too, so a busy machine needs more rounds.
 template <class Work>
 void expect_sleeps_below(long bound, Communicator& comm, const Work& work) {
   const core::TimePoint end = core::SystemClock().now() + 60s;
@@ -120,8 +121,8 @@ void expect_sleeps_below(long bound, Communicator& comm, const Work& work) {
   EXPECT_LT(fewest, bound);
 }
 
-// Rank 1 is late, so rank 0 sleeps at the first rendezvous; at those that follow it spins first.
-TEST(ShmSpin, ASleepIsForOneRendezvousNotForAnOperation) {
+// Rank 1 is late, so rank 0 sleeps at the first synchronisation point; at the next ones it spins first.
+TEST(ShmSpin, ASleepIsForOneSyncPointNotForAnOperation) {
   if (own_cores().size() < 2) GTEST_SKIP() << "one core";
   constexpr std::size_t kChunks = 256;
   const core::Arena arena = make_arena({.slots = 2});
@@ -163,9 +164,9 @@ TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
   }
 }
 
-// Each move counts anew, however long all of them take; a core is not left for each chunk of a long
-// operation.
-TEST(SpinLimit, CountsFromTheLastMove) {
+// The limit restarts at each progress, however long all of them take: a member does not leave its core at
+// each chunk of a long operation.
+TEST(SpinLimit, CountsFromTheLastProgress) {
   constexpr auto kAlmost = SpinLimit::kAfterProgress - 1us;
   SpinLimit limit;
   core::TimePoint now{1h};
@@ -203,7 +204,7 @@ double share_of(const core::Arena& arena, const std::atomic<bool>& waits, const 
          std::chrono::duration<double>(core::SystemClock().now() - begin);
 }
 
-// In the midst of an all-reduce, and with a message to come: rank 1 stops behind a few chunks.
+// In the middle of an all-reduce, and with a message pending: rank 1 stops after a few chunks.
 TEST(ShmSpin, ABlockedMemberLeavesItsCoreToOthersInTheMidstToo) {
   if (own_cores().size() < 2) GTEST_SKIP() << "one core";
   const core::Arena arena = make_arena({.slots = 2});
@@ -214,10 +215,10 @@ TEST(ShmSpin, ABlockedMemberLeavesItsCoreToOthersInTheMidstToo) {
     bind_to(own_cores()[static_cast<std::size_t>(rank)]);
     const auto comm = open_comm(arena, rank);
     const Bytes in(std::size_t{4} << 20);
-    Bytes out(in.size()), letter(8);
+    Bytes out(in.size()), message(8);
     ASSERT_TRUE(comm->barrier(soon()).ok());
     if (rank == 0) {
-      auto receive = comm->start(Operation::receive(letter, 1), soon());
+      auto receive = comm->start(Operation::receive(message, 1), soon());
       clock = own_clock();
       waits = true;
       EXPECT_EQ(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).to_string(), "ok");
@@ -231,7 +232,7 @@ TEST(ShmSpin, ABlockedMemberLeavesItsCoreToOthersInTheMidstToo) {
     }
     measured.acquire();
     EXPECT_EQ(request->wait().to_string(), "ok");
-    EXPECT_EQ(comm->run(Operation::send(letter, 0), soon()).to_string(), "ok");
+    EXPECT_EQ(comm->run(Operation::send(message, 0), soon()).to_string(), "ok");
   };
   const auto agent = [&] {
     EXPECT_LT(share_of(arena, waits, clock), 0.02);
@@ -246,8 +247,8 @@ struct Setting {
 };
 class ShmWaiting : public ::testing::TestWithParam<Setting> {};
 
-// Rank 0 waits in a barrier that the last rank keeps away from. Below 2 % of a core, measured as processor
-// time: a busy machine cannot raise it.
+// Rank 0 waits in a barrier that the last rank does not enter. Less than 2 % of a core, measured as
+// processor time, which a busy machine cannot raise.
 TEST_P(ShmWaiting, ABlockedMemberLeavesItsCoreToOthers) {
   const int ranks = GetParam().ranks;
   const bool busy = GetParam().busy;
@@ -287,10 +288,11 @@ INSTANTIATE_TEST_SUITE_P(Settings, ShmWaiting,
                            return std::to_string(info.param.ranks) + (info.param.busy ? "Busy" : "Idle");
                          });
 
-// The last to come finds the other asleep, and rings it: who sleeps would look again by itself, but late.
+// The last member to arrive finds the other asleep and rings it: a sleeper would poll again by itself,
+// but late.
 class ShmSleeper : public ::testing::TestWithParam<std::size_t> {};
 
-TEST_P(ShmSleeper, IsRungByWhoComesLast) {
+TEST_P(ShmSleeper, IsRungByTheLastToArrive) {
   constexpr int kRounds = 30;
   const core::Arena arena = make_arena({.slots = 2});
   const Bytes in(GetParam());
@@ -317,7 +319,7 @@ TEST_P(ShmSleeper, IsRungByWhoComesLast) {
         // Rank 0, which is done before rank 1 has come, sleeps at the next one.
         ASSERT_TRUE(!leaves || comm->barrier(soon()).ok());
       }
-      // Many may have been between two of its naps.
+      // Rank 0 may often have been between two sleeps.
       EXPECT_TRUE(rank == 0 || rung > 0)
           << name_of(operation.kind) << ", root " << operation.root << ": " << rung;
     }
@@ -326,7 +328,7 @@ TEST_P(ShmSleeper, IsRungByWhoComesLast) {
 
 INSTANTIATE_TEST_SUITE_P(Bytes, ShmSleeper, ::testing::Values(8, 100, 1900));
 
-// Members that come about as late as others fall asleep.
+// Members that arrive about when others fall asleep.
 TEST(ShmSleep, MembersArriveWhileOthersFallAsleep) {
   constexpr int kRounds = 2000;
   const core::Arena arena = make_arena({.slots = 2});

@@ -257,23 +257,24 @@ TEST(DoorbellModel, MutantCountsWithAReleaseStoreNeedsStoreBuffers) {
   expect_caught<CountsWithAReleaseStore>({1}, true);
 }
 
-// Who meets whom as collective/shm/sync_points.cc says: announce, look, then ring(), or confirm() and sleep.
-struct Meets {
+// The synchronisation of collective/shm/sync_points.cc: publish the arrival, poll, then ring(); or fence,
+// poll again and sleep.
+struct Synchronises {
   static constexpr bool kFencesBeforeItRings = true;
-  static constexpr bool kLooksBehindItsFence = true;
+  static constexpr bool kPollsAfterItsFence = true;
 };
-struct RingsWithoutAFence : Meets {
+struct RingsWithoutAFence : Synchronises {
   static constexpr bool kFencesBeforeItRings = false;
 };
-struct SleepsWithoutAnotherLook : Meets {
-  static constexpr bool kLooksBehindItsFence = false;
+struct SleepsWithoutAnotherPoll : Synchronises {
+  static constexpr bool kPollsAfterItsFence = false;
 };
 
-// A rendezvous of `members`, each of which looks `looks` times before it fences.
+// A synchronisation point of `members`, each of which polls `polls` times before it fences.
 template <class Code>
-class Meeting final : public Scenario {
+class SyncPoint final : public Scenario {
  public:
-  Meeting(std::size_t members, int looks) : members_(members), looks_(looks) {}
+  SyncPoint(std::size_t members, int polls) : members_(members), polls_(polls) {}
 
   std::span<std::byte> memory() override { return std::as_writable_bytes(std::span(&shared_, 1)); }
   [[nodiscard]] std::vector<Local> start() const override { return std::vector<Local>(members_); }
@@ -291,9 +292,9 @@ class Meeting final : public Scenario {
     }
     shared_.words[self].store(1, std::memory_order_release);
     bool found = false;
-    for (int look = 0; look < looks_ && !found; ++look) found = sees_all(self);
+    for (int poll = 0; poll < polls_ && !found; ++poll) found = sees_all(self);
     if (!found || Code::kFencesBeforeItRings) fence(self);
-    const bool rings = found || (Code::kLooksBehindItsFence && sees_all(self));
+    const bool rings = found || (Code::kPollsAfterItsFence && sees_all(self));
     for (std::size_t i = 0; rings && i < members_; ++i) {
       if (i != self) core::ring_if_asleep(shared_.bells[i]);
     }
@@ -317,30 +318,30 @@ class Meeting final : public Scenario {
     Number own[kMost];
   } shared_;
   const std::size_t members_;
-  const int looks_;
+  const int polls_;
 };
 
 template <class Code>
-Findings search_meeting(std::size_t members, int looks) {
-  Meeting<Code> scenario(members, looks);
+Findings search_sync_point(std::size_t members, int polls) {
+  SyncPoint<Code> scenario(members, polls);
   Findings found = explore(scenario, {.tso = true});
   std::printf("%zu states, %zu steps%s\n", found.states, found.steps, found.complete ? ", complete" : "");
   return found;
 }
 
-TEST(MeetingModel, LosesNoWakeUp) {
-  for (const auto& [members, looks] : {std::pair{2, 0}, {2, 1}, {2, 2}, {3, 0}, {3, 1}}) {
-    const Findings found = search_meeting<Meets>(static_cast<std::size_t>(members), looks);
+TEST(SyncPointModel, LosesNoWakeUp) {
+  for (const auto& [members, polls] : {std::pair{2, 0}, {2, 1}, {2, 2}, {3, 0}, {3, 1}}) {
+    const Findings found = search_sync_point<Synchronises>(static_cast<std::size_t>(members), polls);
     EXPECT_TRUE(found.complete);
-    EXPECT_EQ(found.violation, "") << members << " members, " << looks << " looks";
+    EXPECT_EQ(found.violation, "") << members << " members, " << polls << " polls";
   }
 }
-TEST(MeetingModel, MutantRingsWithoutAFence) {
-  EXPECT_NE(search_meeting<RingsWithoutAFence>(2, 1).violation, "");
+TEST(SyncPointModel, MutantRingsWithoutAFence) {
+  EXPECT_NE(search_sync_point<RingsWithoutAFence>(2, 1).violation, "");
 }
-// With its first look behind the fence left out nobody may have seen all and rung.
-TEST(MeetingModel, MutantSleepsWithoutAnotherLook) {
-  EXPECT_NE(search_meeting<SleepsWithoutAnotherLook>(2, 0).violation, "");
+// Without the poll after the fence it can happen that no member sees all arrivals and rings.
+TEST(SyncPointModel, MutantSleepsWithoutAnotherPoll) {
+  EXPECT_NE(search_sync_point<SleepsWithoutAnotherPoll>(2, 0).violation, "");
 }
 
 }  // namespace
