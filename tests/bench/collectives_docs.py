@@ -15,7 +15,7 @@ BEGIN, END = "<!-- ./dev bench collectives --docs -->\n", "<!-- end -->"
 SIZES = (8, 56, 512, 8 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 # Of two ranks and S bytes, the larger of input and output, as nccl-tests counts them: what is read and
 # written at least, with buffers in the arena (one result of an all-reduce) and with ordinary ones, whose
-# stages stay in the cache. The first is what `%copy` of regroup bench is of.
+# bounce buffers stay in the cache. The first is what `%copy` of regroup bench is of.
 TRAFFIC = {
     "allreduce": (3, 4),
     "reduce_scatter": (3, 3),
@@ -37,12 +37,12 @@ def way(operation: str, size: int, memory: str, amd: bool) -> str:
     gathers = operation == "allgather"
     whole = size // 2 if gathers else size
     if whole <= PAYLOAD:
-        return "inline"
+        return "arrival"
     if whole <= MOST_COPIED.get(operation, 8 * KIB):
         parts = 2 if is_split else 1
         lines = -(-(whole // parts) // LINE) * parts
         most = (LINES_OF_A_ROOT if operation == "broadcast" else 0) if amd else LINES
-        return "lines" if lines <= most else "one chunk"
+        return "inline chunks" if lines <= most else "one chunk"
     if memory == IN_PLACE and size > SLICED:
         return "results"
     if memory == "arena":

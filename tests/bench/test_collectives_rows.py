@@ -113,16 +113,16 @@ def test_neighbours_compute_until_it_is_over():
 @pytest.mark.parametrize(
     ("operation", "size", "memory", "algorithm"),
     [
-        ("allreduce", 56, "arena", "inline"),
+        ("allreduce", 56, "arena", "arrival"),
         ("allreduce", 512, "ordinary", "one chunk"),
         ("allreduce", 4 << 10, "arena", "one chunk"),
         ("allreduce", 16 << 10, "ordinary", "chunks"),
         ("allreduce", MIB, "ordinary", "chunks, by slices"),
         ("allreduce", MIB, "arena", "direct"),
         ("allreduce", MIB, collectives_docs.IN_PLACE, "results"),
-        ("broadcast", 96, "arena", "lines"),
+        ("broadcast", 96, "arena", "inline chunks"),
         ("broadcast", 97, "arena", "one chunk"),
-        ("allgather", 112, "arena", "inline"),
+        ("allgather", 112, "arena", "arrival"),
         ("alltoall", 32 << 10, "ordinary", "one chunk"),
         ("allgather", 16 << 10, "arena", "one chunk"),
         ("allgather", 32 << 10, "arena", "direct"),
@@ -134,8 +134,8 @@ def test_each_row_of_the_docs_says_how_it_went(operation, size, memory, algorith
 
 
 def test_not_only_a_root_writes_lines_where_that_pays():
-    assert collectives_docs.way("allgather", 512, "ordinary", amd=False) == "lines"
-    assert collectives_docs.way("broadcast", 1024, "arena", amd=False) == "lines"
+    assert collectives_docs.way("allgather", 512, "ordinary", amd=False) == "inline chunks"
+    assert collectives_docs.way("broadcast", 1024, "arena", amd=False) == "inline chunks"
 
 
 def test_the_docs_know_the_limits_of_the_plan():
