@@ -191,7 +191,7 @@ class BareRunner final : public Runner {
 
 // A cache line of a rank, in its buffer behind what a small case uses.
 struct alignas(64) ExchangeLine {
-  std::array<std::byte, collective::Arrivals::kPayload> data;
+  std::array<std::byte, collective::SyncPoints::kPayload> data;
   std::atomic<std::uint64_t> turn;
 };
 constexpr std::size_t kLineAt = 128;
@@ -268,7 +268,7 @@ std::unique_ptr<Runner> make_copy_runner(Job& job, const Buffers& buffers, std::
 }
 
 std::unique_ptr<Runner> make_bare_runner(Job& job, const Case& c) {
-  if (c.block <= collective::Arrivals::kPayload) return std::make_unique<ExchangeRunner>(job, c);
+  if (c.block <= collective::SyncPoints::kPayload) return std::make_unique<ExchangeRunner>(job, c);
   return std::make_unique<BareRunner>(job, c);
 }
 
