@@ -14,16 +14,16 @@ core::Status DataPlane::enter() {
   const bool here_only = std::ranges::all_of(
       world.members, [&](const core::WorldMember& m) { return m.seat.node == self_.seat().node; });
   // What the last World used goes when this one's is there: docs/design/ucx.md.
-  const auto before = std::exchange(wire_, nullptr);
-  if (!here_only) REGROUP_RETURN_IF_ERROR(open_wire());
+  const auto before = std::exchange(mesh_, nullptr);
+  if (!here_only) REGROUP_RETURN_IF_ERROR(open_mesh());
   auto steps =
-      here_only ? collective::make_shm(self_.arena(), world, self_.seat()) : collective::make_ucx(wire_);
+      here_only ? collective::make_shm(self_.arena(), world, self_.seat()) : collective::make_ucx(mesh_);
   if (!steps.ok()) return steps.status();
   steps_ = std::move(*steps);
   return {};
 }
 
-core::Status DataPlane::open_wire() {
+core::Status DataPlane::open_mesh() {
   if (!ucx_) {
     auto opened = collective::open_ucx();
     if (!opened.ok()) return opened.status();
@@ -38,16 +38,17 @@ core::Status DataPlane::open_wire() {
           [this](core::MemberId member, bool host_answers, const std::string& why) {
             if (!host_answers) self_.suspect(member, why);
           }};
-  auto wire = collective::open_wire(ucx_, self_.arena(), self_.world(), self_.seat(), std::move(addresses));
-  if (!wire.ok()) return wire.status();
-  wire_ = std::move(*wire);
+  auto mesh =
+      collective::open_peer_mesh(ucx_, self_.arena(), self_.world(), self_.seat(), std::move(addresses));
+  if (!mesh.ok()) return mesh.status();
+  mesh_ = std::move(*mesh);
   return {};
 }
 
 core::Result<std::unique_ptr<collective::Communicator>> DataPlane::region(core::Position at,
                                                                           std::vector<int> ranks) {
   const collective::ShmOptions options{core::ChannelKind::kRegions, at, std::move(ranks)};
-  if (wire_) return collective::make_ucx(wire_, options);
+  if (mesh_) return collective::make_ucx(mesh_, options);
   return collective::make_shm(self_.arena(), self_.world(), self_.seat(), options);
 }
 

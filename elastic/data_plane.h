@@ -12,7 +12,7 @@
 
 namespace regroup::collective {
 class UcxContext;
-class Wire;
+class PeerMesh;
 }  // namespace regroup::collective
 
 namespace regroup::elastic {
@@ -26,7 +26,7 @@ class DataPlane {
   [[nodiscard]] core::Status enter();
   // Of all members, for steps. Valid until the next enter().
   [[nodiscard]] collective::Communicator& steps() { return *steps_; }
-  [[nodiscard]] bool spans_hosts() const { return wire_ != nullptr; }  // members of other nodes take part
+  [[nodiscard]] bool spans_hosts() const { return mesh_ != nullptr; }  // members of other nodes take part
   // Of the members `ranks`, for the region at `at`.
   [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> region(core::Position at,
                                                                                std::vector<int> ranks);
@@ -34,11 +34,11 @@ class DataPlane {
   [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> region_alone(core::Position at);
 
  private:
-  [[nodiscard]] core::Status open_wire();
+  [[nodiscard]] core::Status open_mesh();
 
   Participant& self_;
   std::shared_ptr<const collective::UcxContext> ucx_;  // once a World needed it
-  std::shared_ptr<collective::Wire> wire_;             // of this World, if it is on several nodes
+  std::shared_ptr<collective::PeerMesh> mesh_;         // of this World, if it is on several nodes
   std::unique_ptr<collective::Communicator> steps_;
   core::Arena alone_;  // where a revoke of the generation does not reach
 };

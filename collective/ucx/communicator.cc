@@ -20,38 +20,38 @@ using core::TimePoint;
 
 namespace {
 
-bool has_stragglers(Kind kind) {
+bool may_return_early(Kind kind) {
   return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
 }
 
 // With a rendezvous of the members of each host.
-bool begins_locally(Kind kind) {
+bool begins_with_local_barrier(Kind kind) {
   return kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
 }
 
 }  // namespace
 
-UcxCommunicator::UcxCommunicator(std::shared_ptr<Engine> engine, Seats seats, Layout layout, Plans plans)
+UcxCommunicator::UcxCommunicator(std::shared_ptr<Engine> engine, Group group, Layout layout, Plans plans)
     : engine_(std::move(engine)),
-      line_(seats.line),
-      ranks_(std::move(seats.ranks)),
-      rank_(seats.rank),
+      id_(group.communicator),
+      ranks_(std::move(group.ranks)),
+      rank_(group.rank),
       layout_(std::move(layout)),
       plans_(std::move(plans)),
-      local_(std::move(seats.local)),
+      local_(std::move(group.local)),
       sent_(ranks_.size()),
       received_(ranks_.size()),
       got_(ranks_.size()) {}
 
-UcxCommunicator::~UcxCommunicator() { engine_->forget(line_); }
+UcxCommunicator::~UcxCommunicator() { engine_->abandon(id_); }
 
-Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engine> engine, Seats seats) {
+Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engine> engine, Group group) {
   std::vector<core::NodeId> nodes;
-  for (const int rank : seats.ranks) {
-    nodes.push_back(engine->wire().world().members[static_cast<std::size_t>(rank)].seat.node);
+  for (const int rank : group.ranks) {
+    nodes.push_back(engine->mesh().world().members[static_cast<std::size_t>(rank)].seat.node);
   }
-  Layout layout = Layout::of(nodes, seats.rank);
-  const auto leaves = static_cast<std::uint32_t>(seats.ranks.size());
+  Layout layout = Layout::of(nodes, group.rank);
+  const auto leaves = static_cast<std::uint32_t>(group.ranks.size());
   std::vector<Nodes> by_host;
   Nodes here;
   for (std::size_t host = 0; host < layout.hosts.size(); ++host) {
@@ -70,25 +70,25 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engi
     return core::internal_error("the ranks make no canonical tree");
   Plans plans{std::move(*local), std::move(*between), std::move(*whole), std::move(by_host)};
   return std::unique_ptr<Communicator>(
-      new UcxCommunicator(std::move(engine), std::move(seats), std::move(layout), std::move(plans)));
+      new UcxCommunicator(std::move(engine), std::move(group), std::move(layout), std::move(plans)));
 }
 
 Result<Request> UcxCommunicator::start(const Operation& o, TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(o.check(rank_, size()));
-  Job job{.line = line_, .ranks = ranks_, .call = signature_of(o, size())};
-  job.message = o.kind == Kind::kSend || o.kind == Kind::kReceive;
-  if (job.message) {
+  OperationDescriptor operation{.communicator = id_, .ranks = ranks_, .call = signature_of(o, size())};
+  operation.point_to_point = o.kind == Kind::kSend || o.kind == Kind::kReceive;
+  if (operation.point_to_point) {
     auto& count = (o.kind == Kind::kSend ? sent_ : received_)[static_cast<std::size_t>(o.root)];
-    job.number = ++count;
-    job.peer = o.root;
-    job.begin = [this, o, number = job.number] {
+    operation.number = ++count;
+    operation.peer = o.root;
+    operation.begin = [this, o, number = operation.number] {
       return o.kind == Kind::kSend ? send(o, number) : receive(o, number);
     };
   } else {
-    job.number = ++number_;
-    job.begin = [this, o, number = job.number] { return collective(o, number); };
+    operation.number = ++number_;
+    operation.begin = [this, o, number = operation.number] { return collective(o, number); };
   }
-  auto ticket = engine_->start(std::move(job), deadline);
+  auto ticket = engine_->start(std::move(operation), deadline);
   if (!ticket.ok()) return ticket.status();
   return Request(this, *ticket);
 }
@@ -99,11 +99,11 @@ Task UcxCommunicator::collective(Operation o, std::uint64_t number) {
     co_await local(o);
     co_return;
   }
-  Exchange x(*engine_, scratch_, layout_, ranks_, line_, number, call_);
+  Exchange x(*engine_, scratch_, layout_, ranks_, id_, number, call_);
   const bool empty = o.kind == Kind::kBarrier || o.block(size()) == 0;
-  if (seats() > 1 && (empty || !begins_locally(o.kind))) co_await compare_calls();
+  if (local_size() > 1 && (empty || !begins_with_local_barrier(o.kind))) co_await compare_calls();
   if (!empty) co_await perform(x, o);
-  if (empty || has_stragglers(o.kind)) co_await meet(x);
+  if (empty || may_return_early(o.kind)) co_await host_barrier(x);
 }
 
 Task UcxCommunicator::perform(Exchange& x, const Operation& o) {
@@ -111,7 +111,7 @@ Task UcxCommunicator::perform(Exchange& x, const Operation& o) {
     case Kind::kAllreduce:
     case Kind::kReduce: {
       const int to = o.kind == Kind::kReduce ? static_cast<int>(layout_.host_of(o.root)) : -1;
-      return one_carries(o.in.size()) ? reduce_at_one(x, o, to) : reduce(x, o, to);
+      return uses_leader(o.in.size()) ? reduce_via_leader(x, o, to) : reduce(x, o, to);
     }
     case Kind::kReduceScatter:
       return reduce_scatter(x, o);
@@ -126,11 +126,11 @@ Task UcxCommunicator::perform(Exchange& x, const Operation& o) {
     case Kind::kAlltoall:
       return alltoall(x, o);
     default:
-      return meet(x);
+      return host_barrier(x);
   }
 }
 
-int UcxCommunicator::seat_of(int rank) const {
+int UcxCommunicator::local_rank_of(int rank) const {
   return static_cast<int>(std::ranges::find(layout_.here(), rank) - layout_.here().begin());
 }
 
@@ -147,36 +147,37 @@ Task UcxCommunicator::local(Operation o) {
 void UcxCommunicator::fail_locally(const core::Status& why) {
   const auto other = local_->mismatch();
   if (!other || layout_.hosts.size() == 1) return engine_->fail(why);
-  engine_->disagree(call_, ranks_[static_cast<std::size_t>(layout_.here()[other->rank])], other->signature);
+  engine_->fail_mismatch(call_, ranks_[static_cast<std::size_t>(layout_.here()[other->rank])],
+                         other->signature);
 }
 
 Task UcxCommunicator::compare_calls() { co_await local(Operation::barrier()); }
 
-Task UcxCommunicator::meet(Exchange& x) {
-  if (layout_.seat == 0) co_await x.meet_hosts();
-  if (seats() > 1) co_await local(Operation::barrier());
+Task UcxCommunicator::host_barrier(Exchange& x) {
+  if (layout_.local_rank == 0) co_await x.barrier_between_hosts();
+  if (local_size() > 1) co_await local(Operation::barrier());
 }
 
 // A message waits until the receiver has begun, so that one which nobody receives is in nobody's way.
 Task UcxCommunicator::send(Operation o, std::uint64_t number) {
   const int peer = ranks_[static_cast<std::size_t>(o.root)];
-  Wire& wire = engine_->wire();
-  const LetterKey ready{line_, LetterKind::kReady, number, 0, peer};
+  PeerMesh& mesh = engine_->mesh();
+  const MatchKey ready{id_, MessageKind::kReadyToReceive, number, 0, peer};
   co_await Until(
-      *engine_, [&] { return wire.find(ready) != nullptr || (static_cast<void>(wire.reach(peer)), false); },
+      *engine_, [&] { return mesh.find(ready) != nullptr || (static_cast<void>(mesh.connect(peer)), false); },
       peer);
-  const std::uint64_t wanted = wire.find(ready)->head.call.bytes;
-  wire.drop(ready);
-  const LetterHead head{{line_, LetterKind::kMessage, number}, signature_of(o, size())};
+  const std::uint64_t wanted = mesh.find(ready)->header.call.bytes;
+  mesh.drop(ready);
+  const MessageHeader header{{id_, MessageKind::kPointToPoint, number}, signature_of(o, size())};
   co_await Until(
-      *engine_, [&] { return wire.reach(peer); }, peer);
-  const Transfer transfer = wire.send(peer, head, wanted == o.in.size() ? o.in : Input());
+      *engine_, [&] { return mesh.connect(peer); }, peer);
+  const Transfer transfer = mesh.send(peer, header, wanted == o.in.size() ? o.in : Input());
   co_await Until(
       *engine_, [&] { return transfer.done() && !transfer.failed(); }, peer);
-  const LetterKey receipt{line_, LetterKind::kReceipt, number, 0, peer};
+  const MatchKey ack{id_, MessageKind::kAck, number, 0, peer};
   co_await Until(
-      *engine_, [&] { return wire.find(receipt) != nullptr; }, peer);
-  wire.drop(receipt);
+      *engine_, [&] { return mesh.find(ack) != nullptr; }, peer);
+  mesh.drop(ack);
   if (wanted != o.in.size()) {
     engine_->fail(
         core::invalid_argument(fmt::format("send: {} bytes, rank {} wants {}", o.in.size(), o.root, wanted)));
@@ -187,28 +188,29 @@ Task UcxCommunicator::send(Operation o, std::uint64_t number) {
 Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
   const int peer = ranks_[static_cast<std::size_t>(o.root)];
   std::uint64_t& got = got_[static_cast<std::size_t>(o.root)];
-  Wire& wire = engine_->wire();
+  PeerMesh& mesh = engine_->mesh();
   co_await Until(
-      *engine_, [&] { return wire.reach(peer) && number <= got + Mailbox::kAsked; }, peer);
-  const LetterHead head{{line_, LetterKind::kReady, number}, signature_of(o, size())};
-  const Transfer asked = wire.send(peer, head, {});
-  const LetterKey key{line_, LetterKind::kMessage, number, 0, peer};
+      *engine_, [&] { return mesh.connect(peer) && number <= got + UnexpectedQueue::kMaxPostedReceives; },
+      peer);
+  const MessageHeader header{{id_, MessageKind::kReadyToReceive, number}, signature_of(o, size())};
+  const Transfer asked = mesh.send(peer, header, {});
+  const MatchKey key{id_, MessageKind::kPointToPoint, number, 0, peer};
   co_await Until(
-      *engine_, [&] { return wire.find(key) != nullptr; }, peer);
-  const Letter& letter = *wire.find(key);
+      *engine_, [&] { return mesh.find(key) != nullptr; }, peer);
+  const ActiveMessage& message = *mesh.find(key);
   // What does not fit comes without its data.
-  const std::uint64_t sent = letter.head.call.bytes == o.out.size() ? letter.bytes : letter.head.call.bytes;
+  const std::uint64_t sent =
+      message.header.call.bytes == o.out.size() ? message.bytes : message.header.call.bytes;
   const bool fits = sent == o.out.size();
   Transfer transfer;
-  if (fits) transfer = wire.take(key, o.out.data());
-  if (!fits) wire.drop(key);
+  if (fits) transfer = mesh.take(key, o.out.data());
+  if (!fits) mesh.drop(key);
   co_await Until(
       *engine_, [&] { return transfer.done() && asked.done(); }, peer);
   got += 1;
-  const Transfer receipt =
-      wire.send(peer, {{line_, LetterKind::kReceipt, number}, signature_of(o, size())}, {});
+  const Transfer ack = mesh.send(peer, {{id_, MessageKind::kAck, number}, signature_of(o, size())}, {});
   co_await Until(
-      *engine_, [&] { return receipt.done(); }, peer);
+      *engine_, [&] { return ack.done(); }, peer);
   if (!fits) {
     engine_->fail(core::invalid_argument(
         fmt::format("receive: {} bytes, rank {} sends {}", o.out.size(), o.root, sent)));
@@ -217,27 +219,28 @@ Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
 }
 
 Result<std::unique_ptr<Communicator>> UcxCommunicator::split(int color, TimePoint deadline) {
-  struct Bid {
+  struct SplitEntry {
     std::int32_t color;
     std::uint32_t group;
   };
-  const Bid mine{color, engine_->last_group};
-  std::vector<Bid> bids(ranks_.size());
-  REGROUP_RETURN_IF_ERROR(
-      run(Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(bids))),
-          deadline));
-  for (const Bid& bid : bids) engine_->last_group = std::max(engine_->last_group, bid.group + 1);
+  const SplitEntry mine{color, engine_->last_group};
+  std::vector<SplitEntry> entries(ranks_.size());
+  REGROUP_RETURN_IF_ERROR(run(
+      Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(entries))),
+      deadline));
+  for (const SplitEntry& entry : entries)
+    engine_->last_group = std::max(engine_->last_group, entry.group + 1);
   auto here = local_->split_off(color, deadline);
   if (!here.ok()) return here.status();
   if (color < 0) return std::unique_ptr<Communicator>();
-  Seats seats{.line = line_, .local = std::move(*here)};
-  seats.line.group = engine_->last_group;
-  for (std::size_t r = 0; r < bids.size(); ++r) {
-    if (bids[r].color != color) continue;
-    if (static_cast<int>(r) == rank_) seats.rank = static_cast<int>(seats.ranks.size());
-    seats.ranks.push_back(ranks_[r]);
+  Group group{.communicator = id_, .local = std::move(*here)};
+  group.communicator.group = engine_->last_group;
+  for (std::size_t r = 0; r < entries.size(); ++r) {
+    if (entries[r].color != color) continue;
+    if (static_cast<int>(r) == rank_) group.rank = static_cast<int>(group.ranks.size());
+    group.ranks.push_back(ranks_[r]);
   }
-  return open(engine_, std::move(seats));
+  return open(engine_, std::move(group));
 }
 
 }  // namespace regroup::collective

@@ -1,4 +1,4 @@
-// The Communicator over a wire. communicator.cc makes tasks of operations, reductions.cc and moves.cc hold
+// The Communicator over a mesh. communicator.cc makes tasks of operations, reductions.cc and moves.cc hold
 // what each does, factory.cc opens communicators.
 #pragma once
 
@@ -20,14 +20,14 @@ namespace regroup::collective {
 
 class UcxCommunicator final : public Communicator {
  public:
-  struct Seats {
-    LineId line;
+  struct Group {
+    CommunicatorId communicator;
     std::vector<int> ranks;  // in the World, by rank
     int rank = 0;
     std::unique_ptr<ShmCommunicator> local;  // of the ranks of this host, in the same order
   };
   [[nodiscard]] static core::Result<std::unique_ptr<Communicator>> open(std::shared_ptr<Engine> engine,
-                                                                        Seats seats);
+                                                                        Group group);
   ~UcxCommunicator() override;
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -48,7 +48,7 @@ class UcxCommunicator final : public Communicator {
     Merge whole;      // of what all hosts hold
     std::vector<Nodes> by_host;
   };
-  UcxCommunicator(std::shared_ptr<Engine> engine, Seats seats, Layout layout, Plans plans);
+  UcxCommunicator(std::shared_ptr<Engine> engine, Group group, Layout layout, Plans plans);
   [[nodiscard]] core::Result<bool> test(std::uint64_t ticket) override { return engine_->test(ticket); }
   [[nodiscard]] core::Status wait(std::uint64_t ticket) override { return engine_->wait(ticket); }
 
@@ -60,35 +60,35 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] Task local(Operation o);
   void fail_locally(const core::Status& why);
   [[nodiscard]] Task compare_calls();
-  [[nodiscard]] Task meet(Exchange& x);
+  [[nodiscard]] Task host_barrier(Exchange& x);
 
   // reductions.cc, sums.cc
   struct Chunk;
   [[nodiscard]] Task reduce(Exchange& x, Operation o, int to);
-  [[nodiscard]] Task reduce_at_one(Exchange& x, Operation o, int to);
-  [[nodiscard]] Task sum_host(Exchange& x, Chunk& chunk, int carrier);
-  [[nodiscard]] std::size_t most_seats() const;
+  [[nodiscard]] Task reduce_via_leader(Exchange& x, Operation o, int to);
+  [[nodiscard]] Task sum_at_leader(Exchange& x, Chunk& chunk, int leader);
+  [[nodiscard]] std::size_t max_local_size() const;
   [[nodiscard]] std::size_t chunk_bytes(std::size_t bytes) const;
-  [[nodiscard]] bool one_carries(std::size_t bytes) const;
-  [[nodiscard]] int carrier_of(std::size_t host, const Operation& o) const;
+  [[nodiscard]] bool uses_leader(std::size_t bytes) const;
+  [[nodiscard]] int leader_of(std::size_t host, const Operation& o) const;
   [[nodiscard]] bool is_summed_by_local(Arithmetic arithmetic) const;
-  [[nodiscard]] Held widened(Held leaves, std::size_t count, Arithmetic arithmetic,
-                             std::vector<Scratch::Buffer>* keep);
+  [[nodiscard]] PartialSums widened(PartialSums leaves, std::size_t count, Arithmetic arithmetic,
+                                    std::vector<Scratch::Buffer>* keep);
   [[nodiscard]] Task gather_slices(Exchange& x, Chunk& chunk);
   [[nodiscard]] Task share_slices(Chunk& chunk);
   [[nodiscard]] Task between_hosts(Exchange& x, Chunk& chunk);
   [[nodiscard]] Task reduce_scatter(Exchange& x, Operation o);
   struct Sum;
   [[nodiscard]] Task sum(Sum& s, std::uint64_t number);
-  using Flight =
+  using InFlight =
       std::deque<std::pair<Task, core::Interval>>;  // pieces, and blocks that are there behind each
-  [[nodiscard]] static Task land(Sum& s, Flight* flight);
-  [[nodiscard]] Task sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment, Flight* flight);
+  [[nodiscard]] static Task finish_oldest(Sum& s, InFlight* flight);
+  [[nodiscard]] Task sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment, InFlight* flight);
   [[nodiscard]] Task sum_piece(Exchange& x, Sum& s, const Halving& plan, Segment segment,
                                std::uint32_t index);
-  struct Parcel;
-  [[nodiscard]] Task exchange_parcels(Exchange& x, Parcel& p);
-  [[nodiscard]] Task tell_nodes(Exchange& x, Sum& s, std::vector<Nodes>* by_host);
+  struct ScatterChunk;
+  [[nodiscard]] Task reduce_scatter_chunk(Exchange& x, ScatterChunk& p);
+  [[nodiscard]] Task exchange_progress(Exchange& x, Sum& s, std::vector<Nodes>* by_host);
 
   // moves.cc
   [[nodiscard]] Task broadcast(Exchange& x, Operation o);
@@ -97,27 +97,27 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] Task scatter(Exchange& x, Operation o);
   [[nodiscard]] Task alltoall(Exchange& x, Operation o);
 
-  struct Wave;
+  struct BroadcastPiece;
   // Blocks of ranks of other hosts, which the members of a host share out among them.
-  struct Duties {
+  struct ProxiedRanks {
     std::vector<int> mine;  // in rank order
     std::size_t most = 0;   // that any member of this host has
   };
-  // The seat of the member of `host` that deals with `rank`, which is of another host.
-  [[nodiscard]] std::size_t seat_for(std::size_t host, int rank) const;
-  [[nodiscard]] Duties duties_of(std::size_t seat) const;
+  // The local_rank of the member of `host` that deals with `rank`, which is of another host.
+  [[nodiscard]] std::size_t proxy_for(std::size_t host, int rank) const;
+  [[nodiscard]] ProxiedRanks ranks_proxied_by(std::size_t local_rank) const;
   [[nodiscard]] Output blocks_here(Output all, std::size_t block) const;
-  [[nodiscard]] Task pass_on(Exchange& x, Segment segment, Output data, std::uint32_t index,
+  [[nodiscard]] Task forward(Exchange& x, Segment segment, Output data, std::uint32_t index,
                              std::size_t root_host);
-  [[nodiscard]] Task pass_on_slice(Exchange& x, Wave& wave);
-  [[nodiscard]] Task share_wave(Wave& wave);
+  [[nodiscard]] Task forward_slice(Exchange& x, BroadcastPiece& piece);
+  [[nodiscard]] Task share_piece(BroadcastPiece& piece);
 
   // Of a rank of this host.
-  [[nodiscard]] int seat_of(int rank) const;
-  [[nodiscard]] std::size_t seats() const { return layout_.here().size(); }
+  [[nodiscard]] int local_rank_of(int rank) const;
+  [[nodiscard]] std::size_t local_size() const { return layout_.here().size(); }
 
   const std::shared_ptr<Engine> engine_;
-  const LineId line_;
+  const CommunicatorId id_;
   const std::vector<int> ranks_;
   const int rank_;
   const Layout layout_;

@@ -3,7 +3,7 @@
 // thread.
 //
 // Collective operations run one after the other, messages beside them. Every failure is final: the engine
-// closes the wire, so that nothing touches the caller's memory any more, then destroys all tasks.
+// closes the mesh, so that nothing touches the caller's memory any more, then destroys all tasks.
 #pragma once
 
 #include <coroutine>
@@ -19,14 +19,14 @@
 
 #include "collective/communicator.h"
 #include "collective/shm/progress_engine.h"
+#include "collective/ucx/peer_mesh.h"
 #include "collective/ucx/task.h"
-#include "collective/ucx/wire.h"
 
 namespace regroup::collective {
 
 class Engine;
 
-inline constexpr std::chrono::milliseconds kPatience(10);  // before those are called that are known
+inline constexpr std::chrono::milliseconds kProbeDelay(10);  // before those are called that are known
 
 // Something that a task awaits. It lives in the frame of the task.
 class Waiter {
@@ -55,12 +55,12 @@ class Waiter {
 };
 
 // What a communicator tells the engine about the operation that it starts.
-struct Job {
-  LineId line;
+struct OperationDescriptor {
+  CommunicatorId communicator;
   std::vector<int> ranks;    // of its members in the World, by its own ranks
   std::uint64_t number = 0;  // of the collective operation in its line
   CollectiveSignature call;
-  bool message = false;
+  bool point_to_point = false;
   int peer = -1;  // of a message: rank in the communicator
   std::function<Task()> begin;
 };
@@ -68,18 +68,18 @@ struct Job {
 class Engine {
  public:
   // `here`: of the members of this host, which knows their cores.
-  Engine(std::shared_ptr<Wire> wire, std::shared_ptr<const ProgressEngine> here);
+  Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const ProgressEngine> here);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  [[nodiscard]] Wire& wire() { return *wire_; }
-  [[nodiscard]] const Wire& wire() const { return *wire_; }
+  [[nodiscard]] PeerMesh& mesh() { return *mesh_; }
+  [[nodiscard]] const PeerMesh& mesh() const { return *mesh_; }
   // Whether who waits looks again for a while first: each member of this host can have a core for itself.
-  [[nodiscard]] bool spins() const { return here_->spins(); }
+  [[nodiscard]] bool spins() const { return local_->spins(); }
   // What went wrong so far: a failure of before, or kRevoked if the generation is over.
   [[nodiscard]] core::Status check();
-  [[nodiscard]] core::Result<std::uint64_t> start(Job job, core::TimePoint deadline);
+  [[nodiscard]] core::Result<std::uint64_t> start(OperationDescriptor operation, core::TimePoint deadline);
   [[nodiscard]] core::Result<bool> test(std::uint64_t ticket);
   [[nodiscard]] core::Status wait(std::uint64_t ticket);
   // Ends everything with `why`, after this turn of the tasks.
@@ -87,55 +87,55 @@ class Engine {
   // Likewise, and tells the members of the operation under way: the ranks disagree.
   void fail_all(const core::Status& why);
   // A disagreement between us, in `mine`, and `rank` of the operation under way.
-  void disagree(const CollectiveSignature& mine, int rank, const CollectiveSignature& theirs);
+  void fail_mismatch(const CollectiveSignature& mine, int rank, const CollectiveSignature& theirs);
   // Operations of `line` under way fail, and with them all.
-  void forget(const LineId& line);
+  void abandon(const CommunicatorId& communicator);
 
   std::uint32_t last_group = 0;  // of those that split() has made; the members of a group agree on its number
 
  private:
   friend class Waiter;
   struct Pending {
-    Job job;
+    OperationDescriptor operation;
     std::uint64_t ticket;
     core::TimePoint deadline;
     core::TimePoint begun;  // until then: queued
     std::optional<Task> task = std::nullopt;
-    core::TimePoint called = {};  // last told the others that we are in it
+    core::TimePoint last_probe = {};  // last told the others that we are in it
   };
 
-  [[nodiscard]] bool advance(bool by_wire = true);
-  [[nodiscard]] bool waits_here() const;
+  [[nodiscard]] bool advance(bool with_network = true);
+  [[nodiscard]] bool waits_for_local_only() const;
   [[nodiscard]] bool resume_ready();
   [[nodiscard]] bool retire();
   [[nodiscard]] bool spin(std::uint64_t ticket);
-  [[nodiscard]] std::uint32_t look_again(std::uint64_t ticket);
+  [[nodiscard]] std::uint32_t poll_and_yield(std::uint64_t ticket);
   void sleep(std::uint64_t ticket, std::uint32_t seen, core::TimePoint until);
   [[nodiscard]] Pending* find(std::uint64_t ticket);
   [[nodiscard]] bool is_done(std::uint64_t ticket);
-  [[nodiscard]] core::TimePoint next_call(const Pending& pending) const;
-  [[nodiscard]] core::TimePoint next_look(const Pending& pending) const;
-  void look_around();
+  [[nodiscard]] core::TimePoint next_probe(const Pending& pending) const;
+  [[nodiscard]] core::TimePoint next_wakeup(const Pending& pending) const;
+  void check_peers();
   // roll.cc
-  void hear_failure(const Job& job);
-  void hear_last_words(const Job& job);
-  void find_stranger(const Job& job);
-  [[nodiscard]] bool is_called(const Job& job, int rank) const;
-  void call_roll();
-  [[nodiscard]] std::vector<int> missing(const Job& job) const;
-  void fail_late(const Pending& pending);
-  void settle();
+  void receive_failure(const OperationDescriptor& operation);
+  void check_published_failures(const OperationDescriptor& operation);
+  void find_mismatch(const OperationDescriptor& operation);
+  [[nodiscard]] bool is_probed(const OperationDescriptor& operation, int rank) const;
+  void send_probes();
+  [[nodiscard]] std::vector<int> missing_ranks(const OperationDescriptor& operation) const;
+  void fail_at_deadline(const Pending& pending);
+  void abort_if_failed();
 
-  const std::shared_ptr<Wire> wire_;
-  const std::shared_ptr<const ProgressEngine> here_;
+  const std::shared_ptr<PeerMesh> mesh_;
+  const std::shared_ptr<const ProgressEngine> local_;
   core::TimePoint shared_until_{};  // others compute on our core: no yields until then
   std::uint64_t next_ticket_ = 1;
-  std::deque<Pending> queue_;    // collective operations; the first is under way
-  std::list<Pending> messages_;  // all are
+  std::deque<Pending> queue_;          // collective operations; the first is under way
+  std::list<Pending> point_to_point_;  // all are
   std::vector<Waiter*> waiters_;
-  std::map<int, Transfer> calls_;  // the last one to each rank in the World
+  std::map<int, Transfer> probes_;  // the last one to each rank in the World
   core::Status failed_;
-  std::vector<std::uint64_t> undone_;  // what was under way when it failed
+  std::vector<std::uint64_t> aborted_;  // what was under way when it failed
 };
 
 }  // namespace regroup::collective

@@ -1,5 +1,5 @@
 // Recursive halving and doubling over lists of partial sums, and what it is made of. Few hosts with little
-// swap all they have instead: as many bytes or not many more, in half the letters one after the other.
+// swap all they have instead: as many bytes or not many more, in half the messages one after the other.
 #include "collective/ucx/exchange.h"
 
 #include <fmt/format.h>
@@ -18,113 +18,113 @@ Arithmetic Arithmetic::of(Dtype dtype, Op op) {
   return {dtype, op, half ? Dtype::kFloat32 : dtype, op == Op::kAvg ? Op::kSum : op};
 }
 
-LetterKey Exchange::key_of(int from, Piece piece) const {
-  return {line_, LetterKind::kData, number_, piece.pack(), ranks_[static_cast<std::size_t>(from)]};
+MatchKey Exchange::key_of(int from, Piece piece) const {
+  return {id_, MessageKind::kData, number_, piece.pack(), ranks_[static_cast<std::size_t>(from)]};
 }
 
 namespace {
 
-// Of a letter that goes whole: between two hosts, and between more of them. What takes two packets of TCP,
+// Of a message that goes whole: between two hosts, and between more of them. What takes two packets of TCP,
 // which have 64 KiB at most, waits between them where the sender is paced, as by BBR.
-constexpr std::size_t kWholeOfTwo = 48 << 10;
-constexpr std::size_t kWholeOfMany = 16 << 10;
+constexpr std::size_t kMaxDoublingOfTwo = 48 << 10;
+constexpr std::size_t kMaxDoublingOfMany = 16 << 10;
 
-LetterKey receipt_of(LetterKey key) {
-  key.kind = LetterKind::kReceipt;
+MatchKey ack_key_of(MatchKey key) {
+  key.kind = MessageKind::kAck;
   return key;
 }
 
 }  // namespace
 
-// A letter of ours; one of another call with our number is a disagreement.
+// A message of ours; one of another call with our number is a disagreement.
 class Exchange::Arrival final : public Waiter {
  public:
-  Arrival(Exchange& exchange, const LetterKey& key)
+  Arrival(Exchange& exchange, const MatchKey& key)
       : Waiter(exchange.engine_, key.from), call_(exchange.call_), key_(key) {}
 
   [[nodiscard]] bool ready() override {
-    letter_ = engine_.wire().find(key_);
-    if (letter_ == nullptr) return static_cast<void>(engine_.wire().reach(key_.from)), false;
-    if (letter_->head.call == call_) return true;
-    engine_.disagree(call_, key_.from, letter_->head.call);
+    message_ = engine_.mesh().find(key_);
+    if (message_ == nullptr) return static_cast<void>(engine_.mesh().connect(key_.from)), false;
+    if (message_->header.call == call_) return true;
+    engine_.fail_mismatch(call_, key_.from, message_->header.call);
     return false;
   }
-  [[nodiscard]] Letter& await_resume() const { return *letter_; }
+  [[nodiscard]] ActiveMessage& await_resume() const { return *message_; }
 
  private:
   const CollectiveSignature call_;
-  const LetterKey key_;
-  Letter* letter_ = nullptr;
+  const MatchKey key_;
+  ActiveMessage* message_ = nullptr;
 };
 
 Task Exchange::send(int to, Piece piece, Input data) {
   co_await post(to, piece, data);
-  if (piece.has_receipt()) co_await await_receipt(to, piece);
+  if (piece.needs_ack()) co_await await_ack(to, piece);
 }
 
 Task Exchange::post(int to, Piece piece, Input data) {
   const int peer = ranks_[static_cast<std::size_t>(to)];
   co_await Until(
-      engine_, [this, peer] { return engine_.wire().reach(peer); }, peer);
-  const LetterHead head{key_of(to, piece), call_};
-  const Transfer transfer = engine_.wire().send(peer, head, data);
-  if (!piece.has_receipt()) engine_.wire().expect_thanks(peer);
+      engine_, [this, peer] { return engine_.mesh().connect(peer); }, peer);
+  const MessageHeader header{key_of(to, piece), call_};
+  const Transfer transfer = engine_.mesh().send(peer, header, data);
+  if (!piece.needs_ack()) engine_.mesh().expect_ack(peer);
   co_await Until(
       engine_, [&transfer] { return transfer.done(); }, peer);
 }
 
-Task Exchange::await_receipt(int to, Piece piece) {
-  const LetterKey receipt = receipt_of(key_of(to, piece));
+Task Exchange::await_ack(int to, Piece piece) {
+  const MatchKey ack = ack_key_of(key_of(to, piece));
   co_await Until(
-      engine_, [&] { return engine_.wire().find(receipt) != nullptr; }, receipt.from);
-  engine_.wire().drop(receipt);
+      engine_, [&] { return engine_.mesh().find(ack) != nullptr; }, ack.from);
+  engine_.mesh().drop(ack);
 }
 
-Task Exchange::send_receipt(LetterKey key) {
-  const Transfer receipt = engine_.wire().send(key.from, {receipt_of(key), call_}, {});
+Task Exchange::send_ack(MatchKey key) {
+  const Transfer ack = engine_.mesh().send(key.from, {ack_key_of(key), call_}, {});
   co_await Until(
-      engine_, [&receipt] { return receipt.done(); }, key.from);
+      engine_, [&ack] { return ack.done(); }, key.from);
 }
 
 Task Exchange::receive(int from, Piece piece, Output data) {
-  const LetterKey key = key_of(from, piece);
-  const Letter& letter = co_await Arrival(*this, key);
-  if (letter.bytes != data.size()) {
-    engine_.fail(core::internal_error("a letter has another size than its call says"));
+  const MatchKey key = key_of(from, piece);
+  const ActiveMessage& message = co_await Arrival(*this, key);
+  if (message.bytes != data.size()) {
+    engine_.fail(core::internal_error("a message has another size than its call says"));
     co_await Until(engine_, [] { return false; });
   }
   co_await take(key, piece, data);
 }
 
 Task Exchange::receive(int from, Piece piece, std::vector<std::byte>* data, std::size_t most) {
-  const LetterKey key = key_of(from, piece);
-  const Letter& letter = co_await Arrival(*this, key);
-  if (letter.bytes > most) {
-    engine_.fail(
-        core::internal_error(fmt::format("a letter of {} bytes where {} are the most", letter.bytes, most)));
+  const MatchKey key = key_of(from, piece);
+  const ActiveMessage& message = co_await Arrival(*this, key);
+  if (message.bytes > most) {
+    engine_.fail(core::internal_error(
+        fmt::format("a message of {} bytes where {} are the most", message.bytes, most)));
     co_await Until(engine_, [] { return false; });
   }
-  data->resize(letter.bytes);
+  data->resize(message.bytes);
   co_await take(key, piece, *data);
 }
 
-Task Exchange::take(LetterKey key, Piece piece, Output data) {
-  const Transfer transfer = engine_.wire().take(key, data.data());
+Task Exchange::take(MatchKey key, Piece piece, Output data) {
+  const Transfer transfer = engine_.mesh().take(key, data.data());
   co_await Until(
       engine_, [&transfer] { return transfer.done(); }, key.from);
-  if (piece.has_receipt()) co_await send_receipt(key);
-  if (!piece.has_receipt()) engine_.wire().owe_thanks(key.from);
+  if (piece.needs_ack()) co_await send_ack(key);
+  if (!piece.needs_ack()) engine_.mesh().queue_ack(key.from);
 }
 
 // Dissemination: behind round k each has heard of the 2^k hosts before it. A power of two of hosts meets in
 // pairs, which are those of a reduction: as many rounds, on half of the connections.
-Task Exchange::meet_hosts() {
+Task Exchange::barrier_between_hosts() {
   const std::size_t hosts = layout_.hosts.size();
   const bool in_pairs = std::has_single_bit(hosts);
   std::vector<Task> sends;
   std::uint32_t round = 0;
   for (std::size_t distance = 1; distance < hosts; distance *= 2, ++round) {
-    const Piece piece{Piece::kMeeting, round};
+    const Piece piece{Piece::kBarrier, round};
     const std::size_t pair = layout_.host ^ distance;
     const std::size_t to = in_pairs ? pair : (layout_.host + distance) % hosts;
     const std::size_t from = in_pairs ? pair : (layout_.host + hosts - distance) % hosts;
@@ -134,15 +134,15 @@ Task Exchange::meet_hosts() {
   for (Task& task : sends) co_await task;
 }
 
-Held Exchange::merged(const Merge& merge, const Held& inputs, std::size_t count, Arithmetic arithmetic,
-                      std::vector<Scratch::Buffer>* keep) {
-  Held out;
+PartialSums Exchange::merged(const Merge& merge, const PartialSums& inputs, std::size_t count,
+                             Arithmetic arithmetic, std::vector<Scratch::Buffer>* keep) {
+  PartialSums out;
   for (const Merge::Output& output : merge.outputs) {
     if (!output.fold) {
       out.push_back(inputs[output.inputs[0]]);
       continue;
     }
-    Held parts;
+    PartialSums parts;
     for (const std::uint32_t input : output.inputs) parts.push_back(inputs[input]);
     const std::size_t bytes = count * arithmetic.work_size();
     keep->push_back(scratch_.get(bytes));
@@ -156,7 +156,7 @@ Held Exchange::merged(const Merge& merge, const Held& inputs, std::size_t count,
 struct Exchange::Reduction {
   const Segment segment;
   const Halving& plan;
-  Held held;  // of the elements `at`
+  PartialSums held;  // of the elements `at`
   const Arithmetic arithmetic;
   std::byte* const out;
   const std::uint32_t chunk;
@@ -166,7 +166,7 @@ struct Exchange::Reduction {
   std::vector<Range> before{};  // `at`, step by step
   std::vector<Task> sends{};
   std::vector<Scratch::Buffer> keep{};
-  std::vector<LetterKey> borrowed{};  // letters that `held` points into
+  std::vector<MatchKey> borrowed{};  // messages that `held` points into
 
   [[nodiscard]] Piece piece(std::uint8_t phase) const { return {phase, chunk, segment.index, 0}; }
   [[nodiscard]] Output result(Range range) const {
@@ -184,38 +184,38 @@ Task Exchange::receive_nodes(Reduction& r, std::size_t host, Piece piece, std::s
   const std::size_t bytes = r.at.size() * r.arithmetic.work_size();
   for (std::uint32_t n = 0; n < nodes; ++n) {
     piece.node = n;
-    const LetterKey key = key_of(r.segment.owners[host], piece);
-    const Letter& letter = co_await Arrival(*this, key);
-    if (letter.bytes != bytes) {
+    const MatchKey key = key_of(r.segment.owners[host], piece);
+    const ActiveMessage& message = co_await Arrival(*this, key);
+    if (message.bytes != bytes) {
       engine_.fail(core::internal_error("a partial sum of another size"));
       co_await Until(engine_, [] { return false; });
     }
-    if (!letter.fetch) {
-      r.held.push_back(static_cast<const std::byte*>(letter.data));
+    if (!message.fetch) {
+      r.held.push_back(static_cast<const std::byte*>(message.data));
       r.borrowed.push_back(key);
     } else {
       r.keep.push_back(scratch_.get(bytes));
       r.held.push_back(r.keep.back().data());
-      const Transfer transfer = engine_.wire().take(key, r.keep.back().data());
+      const Transfer transfer = engine_.mesh().take(key, r.keep.back().data());
       co_await Until(
           engine_, [&transfer] { return transfer.done(); }, key.from);
     }
-    if (!piece.has_receipt()) engine_.wire().owe_thanks(key.from);
+    if (!piece.needs_ack()) engine_.mesh().queue_ack(key.from);
   }
 }
 
-bool Exchange::goes_whole(const Reduction& r) const {
+bool Exchange::uses_doubling(const Reduction& r) const {
   const std::size_t bytes = r.at.size() * r.arithmetic.work_size();
   const bool alike = r.plan.base == layout_.hosts.size();  // nobody hands over
-  return r.to < 0 && alike && bytes <= (r.plan.base == 2 ? kWholeOfTwo : kWholeOfMany);
+  return r.to < 0 && alike && bytes <= (r.plan.base == 2 ? kMaxDoublingOfTwo : kMaxDoublingOfMany);
 }
 
 // The whole sum at every host.
-Task Exchange::double_up(Reduction& r) {
+Task Exchange::reduce_by_doubling(Reduction& r) {
   for (std::size_t k = 0; k < r.plan.steps.size(); ++k) {
     const Halving::Step& step = r.plan.steps[k];
     const int partner = r.segment.owners[step.partner];
-    Piece piece = r.piece(static_cast<std::uint8_t>(Piece::kWhole + k));
+    Piece piece = r.piece(static_cast<std::uint8_t>(Piece::kDoubling + k));
     for (std::uint32_t n = 0; n < r.held.size(); ++n) {
       piece.node = n;
       r.sends.push_back(post(partner, piece, r.part(n, r.at)));
@@ -224,11 +224,11 @@ Task Exchange::double_up(Reduction& r) {
     if (k + 1 < r.plan.steps.size()) r.held = merged(step.merge, r.held, r.at.size(), r.arithmetic, &r.keep);
   }
   for (Task& task : r.sends) co_await task;  // before the sum goes over what was sent
-  finished(r.plan.last, r.held, r.at.size(), r.arithmetic, r.out);
-  for (const LetterKey& key : r.borrowed) engine_.wire().drop(key);
+  write_result(r.plan.last, r.held, r.at.size(), r.arithmetic, r.out);
+  for (const MatchKey& key : r.borrowed) engine_.mesh().drop(key);
 }
 
-Task Exchange::halve(Reduction& r) {
+Task Exchange::reduce_by_halving(Reduction& r) {
   for (std::size_t k = 0; k < r.plan.steps.size(); ++k) {
     const Halving::Step& step = r.plan.steps[k];
     const auto [low, high] = halves_of(r.at);
@@ -250,10 +250,10 @@ Task Exchange::halve(Reduction& r) {
   }
 }
 
-void Exchange::finished(const Merge& whole, const Held& inputs, std::size_t count, Arithmetic arithmetic,
-                        std::byte* out) {
+void Exchange::write_result(const Merge& whole, const PartialSums& inputs, std::size_t count,
+                            Arithmetic arithmetic, std::byte* out) {
   const Merge::Output& last = whole.outputs[0];
-  Held parts;
+  PartialSums parts;
   for (const std::uint32_t input : last.inputs) parts.push_back(inputs[input]);
   const ByteRange bytes{0, count * arithmetic.work_size()};
   if (arithmetic.work == arithmetic.stored) {
@@ -266,7 +266,7 @@ void Exchange::finished(const Merge& whole, const Held& inputs, std::size_t coun
 }
 
 // Doubling back: results go the way that the halves came.
-Task Exchange::spread(Reduction& r) {
+Task Exchange::allgather_results(Reduction& r) {
   const Range final = r.at;
   for (std::size_t k = r.plan.steps.size(); k-- > 0;) {
     const int partner = r.segment.owners[r.plan.steps[k].partner];
@@ -297,7 +297,7 @@ Task Exchange::collect(Reduction& r) {
 }
 
 // A host beyond the base: its partial sums go to where the sums end, and those come back.
-Task Exchange::hand_over(Reduction& r) {
+Task Exchange::delegate_to_base(Reduction& r) {
   for (std::size_t host = 0; host < r.plan.base; ++host) {
     const Range share = share_of_host(r.at, host, r.plan.base);
     Piece piece = r.piece(Piece::kExtra);
@@ -310,23 +310,23 @@ Task Exchange::hand_over(Reduction& r) {
   if (r.to < 0 || r.to == static_cast<int>(layout_.host)) co_await collect(r);
 }
 
-Task Exchange::reduce(Segment segment, const Halving& plan, Held held, Arithmetic arithmetic, std::byte* out,
-                      std::uint32_t chunk, int to) {
+Task Exchange::reduce(Segment segment, const Halving& plan, PartialSums held, Arithmetic arithmetic,
+                      std::byte* out, std::uint32_t chunk, int to) {
   Reduction r{std::move(segment), plan, std::move(held), arithmetic, out, chunk, to};
   if (layout_.host >= plan.base) {
-    co_await hand_over(r);
+    co_await delegate_to_base(r);
     co_return;
   }
-  if (goes_whole(r)) {
-    co_await double_up(r);
+  if (uses_doubling(r)) {
+    co_await reduce_by_doubling(r);
     co_return;
   }
-  co_await halve(r);
-  if (r.at.size() > 0) finished(plan.last, r.held, r.at.size(), arithmetic, r.result(r.at).data());
+  co_await reduce_by_halving(r);
+  if (r.at.size() > 0) write_result(plan.last, r.held, r.at.size(), arithmetic, r.result(r.at).data());
   for (Task& task : r.sends) co_await task;  // before results go over what was sent
   r.sends.clear();
-  for (const LetterKey& key : r.borrowed) engine_.wire().drop(key);  // which may have been sent on
-  if (to < 0) co_await spread(r);
+  for (const MatchKey& key : r.borrowed) engine_.mesh().drop(key);  // which may have been sent on
+  if (to < 0) co_await allgather_results(r);
   if (to == static_cast<int>(layout_.host)) co_await collect(r);
   if (to >= 0 && to != static_cast<int>(layout_.host) && r.at.size() > 0) {
     r.sends.push_back(

@@ -1,4 +1,4 @@
-// Opens contexts, wires and communicators.
+// Opens contexts, meshes and communicators.
 #include "collective/ucx/factory.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 #include "collective/ucx/communicator.h"
 #include "collective/ucx/library.h"
-#include "collective/ucx/wire.h"
+#include "collective/ucx/peer_mesh.h"
 
 namespace regroup::collective {
 
@@ -18,42 +18,43 @@ Result<std::shared_ptr<const UcxContext>> open_ucx(const UcxSettings& settings) 
   return UcxContext::open(settings);
 }
 
-Result<std::shared_ptr<Wire>> open_wire(std::shared_ptr<const UcxContext> context, const core::Arena& arena,
-                                        const core::World& world, core::Seat self, Addresses addresses) {
-  return Wire::open(std::move(context), arena, world, self, std::move(addresses));
+Result<std::shared_ptr<PeerMesh>> open_peer_mesh(std::shared_ptr<const UcxContext> context,
+                                                 const core::Arena& arena, const core::World& world,
+                                                 core::Seat self, Addresses addresses) {
+  return PeerMesh::open(std::move(context), arena, world, self, std::move(addresses));
 }
 
-Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<Wire> wire, const ShmOptions& options) {
-  const core::World& world = wire->world();
-  const core::Seat self = world.members[static_cast<std::size_t>(wire->rank())].seat;
-  UcxCommunicator::Seats seats;
-  seats.line = {options.instance.value, 0, static_cast<std::uint32_t>(options.channel)};
-  seats.ranks = options.ranks;
+Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh, const ShmOptions& options) {
+  const core::World& world = mesh->world();
+  const core::Seat self = world.members[static_cast<std::size_t>(mesh->rank())].seat;
+  UcxCommunicator::Group group;
+  group.communicator = {options.instance.value, 0, static_cast<std::uint32_t>(options.channel)};
+  group.ranks = options.ranks;
   for (std::uint32_t r = 0; options.ranks.empty() && r < world.size(); ++r)
-    seats.ranks.push_back(static_cast<int>(r));
-  if (std::ranges::adjacent_find(seats.ranks, std::greater_equal{}) != seats.ranks.end()) {
+    group.ranks.push_back(static_cast<int>(r));
+  if (std::ranges::adjacent_find(group.ranks, std::greater_equal{}) != group.ranks.end()) {
     return core::invalid_argument("make_ucx: the ranks must be ascending");
   }
-  const auto mine = std::ranges::find(seats.ranks, wire->rank());
-  if (mine == seats.ranks.end()) {
+  const auto mine = std::ranges::find(group.ranks, mesh->rank());
+  if (mine == group.ranks.end()) {
     return core::invalid_argument(fmt::format(
-        "make_ucx: rank {} is not among the {} ranks of the communicator", wire->rank(), seats.ranks.size()));
+        "make_ucx: rank {} is not among the {} ranks of the communicator", mesh->rank(), group.ranks.size()));
   }
-  seats.rank = static_cast<int>(mine - seats.ranks.begin());
+  group.rank = static_cast<int>(mine - group.ranks.begin());
   ShmOptions here = options;
   here.ranks.clear();
-  for (const int r : seats.ranks) {
+  for (const int r : group.ranks) {
     if (r < 0 || r >= static_cast<int>(world.size())) {
       return core::invalid_argument(
           fmt::format("make_ucx: rank {} of a World of {} members", r, world.size()));
     }
     if (world.members[static_cast<std::size_t>(r)].seat.node == self.node) here.ranks.push_back(r);
   }
-  auto local = open_shm(wire->arena(), world, self, here);
+  auto local = open_shm(mesh->arena(), world, self, here);
   if (!local.ok()) return local.status();
-  seats.local = std::move(*local);
-  auto engine = std::make_shared<Engine>(std::move(wire), seats.local->share_engine());
-  return UcxCommunicator::open(std::move(engine), std::move(seats));
+  group.local = std::move(*local);
+  auto engine = std::make_shared<Engine>(std::move(mesh), group.local->share_engine());
+  return UcxCommunicator::open(std::move(engine), std::move(group));
 }
 
 }  // namespace regroup::collective

@@ -20,14 +20,14 @@
 namespace regroup::collective {
 
 class UcxContext;
-class Wire;
+class PeerMesh;
 
 struct UcxSettings {
   // Of UCX, without the prefix UCX_: {"TLS", "tcp"}. They overrule its environment.
   std::vector<std::pair<std::string, std::string>> config;
   // A member that waits in an operation for 10 ms announces it to those that it is connected with; this much
   // later, and then at this interval, to all others, with whom it connects.
-  core::Duration roll_interval = std::chrono::milliseconds(300);
+  core::Duration probe_interval = std::chrono::milliseconds(300);
 };
 
 // How members of one generation learn each other's addresses, which are opaque. Called by the thread that
@@ -53,14 +53,13 @@ struct Addresses {
 
 // Opens the line of the member at `self` in the generation of `world`: publishes its address, starts a
 // thread. `arena` outlives it. Open the next generation's before this one is destroyed.
-[[nodiscard]] core::Result<std::shared_ptr<Wire>> open_wire(std::shared_ptr<const UcxContext> context,
-                                                            const core::Arena& arena,
-                                                            const core::World& world, core::Seat self,
-                                                            Addresses addresses);
+[[nodiscard]] core::Result<std::shared_ptr<PeerMesh>> open_peer_mesh(
+    std::shared_ptr<const UcxContext> context, const core::Arena& arena, const core::World& world,
+    core::Seat self, Addresses addresses);
 
-// A communicator on the wire, of members of any node; options as for make_shm(). Blocks nobody. After a
-// failure of one, all on the wire fail.
-[[nodiscard]] core::Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<Wire> wire,
+// A communicator on the mesh, of members of any node; options as for make_shm(). Blocks nobody. After a
+// failure of one, all on the mesh fail.
+[[nodiscard]] core::Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh,
                                                                    const ShmOptions& options = {});
 
 }  // namespace regroup::collective

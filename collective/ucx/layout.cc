@@ -21,7 +21,7 @@ Layout Layout::of(const std::vector<core::NodeId>& nodes, int rank) {
     auto& host = out.hosts[at->second];
     if (static_cast<int>(r) == rank) {
       out.host = at->second;
-      out.seat = host.size();
+      out.local_rank = host.size();
     }
     host.push_back(static_cast<int>(r));
   }
@@ -33,26 +33,26 @@ std::size_t Layout::host_of(int rank) const {
   return static_cast<std::size_t>(std::ranges::find_if(hosts, has) - hosts.begin());
 }
 
-std::size_t slice_width(std::size_t elements, std::size_t seats) {
-  const std::size_t even = (elements + seats - 1) / seats;
+std::size_t slice_width(std::size_t elements, std::size_t local_size) {
+  const std::size_t even = (elements + local_size - 1) / local_size;
   return (even + kGrain - 1) / kGrain * kGrain;
 }
 
-Range slice_of_seat(std::size_t elements, std::size_t seats, std::size_t seat) {
-  const std::size_t width = slice_width(elements, seats);
-  return {std::min(elements, seat * width), std::min(elements, (seat + 1) * width)};
+Range slice_of_local_rank(std::size_t elements, std::size_t local_size, std::size_t local_rank) {
+  const std::size_t width = slice_width(elements, local_size);
+  return {std::min(elements, local_rank * width), std::min(elements, (local_rank + 1) * width)};
 }
 
 std::vector<Segment> segments_of(const Layout& layout, std::size_t elements) {
   std::vector<std::size_t> cuts{elements};
   for (const auto& ranks : layout.hosts) {
-    for (std::size_t seat = 0; seat < ranks.size(); ++seat) {
-      cuts.push_back(slice_of_seat(elements, ranks.size(), seat).begin);
+    for (std::size_t local_rank = 0; local_rank < ranks.size(); ++local_rank) {
+      cuts.push_back(slice_of_local_rank(elements, ranks.size(), local_rank).begin);
     }
   }
   std::ranges::sort(cuts);
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  const Range mine = slice_of_seat(elements, layout.here().size(), layout.seat);
+  const Range mine = slice_of_local_rank(elements, layout.here().size(), layout.local_rank);
   std::vector<Segment> out;
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
     if (cuts[i] < mine.begin || cuts[i] >= mine.end) continue;

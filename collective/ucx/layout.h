@@ -21,8 +21,8 @@ struct Range {
 // The ranks of a communicator by host. Hosts are ordered by their first rank.
 struct Layout {
   std::vector<std::vector<int>> hosts;
-  std::size_t host = 0;  // of this rank
-  std::size_t seat = 0;  // among the ranks of its host
+  std::size_t host = 0;        // of this rank
+  std::size_t local_rank = 0;  // among the ranks of its host
 
   // `nodes[r]` is where rank r sits.
   [[nodiscard]] static Layout of(const std::vector<core::NodeId>& nodes, int rank);
@@ -30,9 +30,9 @@ struct Layout {
   [[nodiscard]] std::size_t host_of(int rank) const;
 };
 
-// Elements that each of `seats` members of a host stands for, the last ones fewer: a multiple of 64.
-[[nodiscard]] std::size_t slice_width(std::size_t elements, std::size_t seats);
-[[nodiscard]] Range slice_of_seat(std::size_t elements, std::size_t seats, std::size_t seat);
+// Elements that each of `local_size` members of a host stands for, the last ones fewer: a multiple of 64.
+[[nodiscard]] std::size_t slice_width(std::size_t elements, std::size_t local_size);
+[[nodiscard]] Range slice_of_local_rank(std::size_t elements, std::size_t local_size, std::size_t local_rank);
 
 // A part of a slice that is in the same hands on every host.
 struct Segment {

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "collective/ucx/reception.h"
+#include "collective/ucx/listener.h"
 
 namespace regroup::collective {
 namespace {
@@ -25,10 +25,10 @@ using core::Status;
 
 constexpr const char* kLibrary = "libucp.so.0";
 constexpr const char* kNoSharedMemory = "^posix,sysv";
-// All data goes at once, and whole letters straight from memory: a send that is done has left this process.
+// All data goes at once, and whole messages straight from memory: a send that is done has left this process.
 // Rendezvous and flush would make it wait for the other's attention; over TCP both are PUTs, and one whose
-// acknowledgement meets a closed endpoint aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK). A letter of a
-// whole chunk goes over TCP in one piece instead of UCX's 64 KiB each, into memory that is kept for letters
+// acknowledgement meets a closed endpoint aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK). A message of a
+// whole chunk goes over TCP in one piece instead of UCX's 64 KiB each, into memory that is kept for messages
 // of that size: others would get new pages each. A connection is waited for without blocking, or a host that
 // is lost meanwhile would hold its caller until TCP gives up, 70 s and more. What is a transport's goes by
 // its name without the transport's up to UCX 1.13 (openucx/ucx#8649).
@@ -176,18 +176,18 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& se
   ucp_context_h context = nullptr;
   status = ucp->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   if (status != UCS_OK) return failed("ucp_init", status);
-  auto reception =
-      Reception::open(*ucp, context, setting(settings, "NET_DEVICES"), setting(settings, "TCP_PORT_RANGE"));
-  if (!reception.ok()) return reception.status();
+  auto listener =
+      Listener::open(*ucp, context, setting(settings, "NET_DEVICES"), setting(settings, "TCP_PORT_RANGE"));
+  if (!listener.ok()) return listener.status();
   return std::shared_ptr<const UcxContext>(
-      std::make_shared<UcxContext>(*ucp, context, std::move(*reception), settings.roll_interval));
+      std::make_shared<UcxContext>(*ucp, context, std::move(*listener), settings.probe_interval));
 }
 
-UcxContext::UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Reception> reception,
-                       core::Duration roll_interval)
-    : ucp_(ucp), handle_(handle), reception_(std::move(reception)), roll_interval_(roll_interval) {}
+UcxContext::UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Listener> listener,
+                       core::Duration probe_interval)
+    : ucp_(ucp), handle_(handle), listener_(std::move(listener)), probe_interval_(probe_interval) {}
 
 // UCX's threads may still be in it.
-UcxContext::~UcxContext() { static_cast<void>(reception_.release()); }
+UcxContext::~UcxContext() { static_cast<void>(listener_.release()); }
 
 }  // namespace regroup::collective

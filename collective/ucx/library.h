@@ -13,7 +13,7 @@
 
 namespace regroup::collective {
 
-class Reception;
+class Listener;
 
 #define REGROUP_UCP_FUNCTIONS(X)    \
   X(ucp_config_read)                \
@@ -51,26 +51,26 @@ struct Ucp {
 [[nodiscard]] core::Result<Ucp> load_ucp();
 
 // A context: the devices and transports of this process, and where it is called. Workers of successive
-// generations share it. What UCX holds for it lasts as long as the process: see Reception.
+// generations share it. What UCX holds for it lasts as long as the process: see Listener.
 class UcxContext {
  public:
   [[nodiscard]] static core::Result<std::shared_ptr<const UcxContext>> open(const UcxSettings& settings);
-  UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Reception> reception,
-             core::Duration roll_interval);
+  UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Listener> listener,
+             core::Duration probe_interval);
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
 
   [[nodiscard]] const Ucp& ucp() const { return ucp_; }
   [[nodiscard]] ucp_context_h handle() const { return handle_; }
-  [[nodiscard]] Reception& reception() const { return *reception_; }
-  [[nodiscard]] core::Duration roll_interval() const { return roll_interval_; }
+  [[nodiscard]] Listener& listener() const { return *listener_; }
+  [[nodiscard]] core::Duration probe_interval() const { return probe_interval_; }
 
  private:
   const Ucp ucp_;
   const ucp_context_h handle_;
-  std::unique_ptr<Reception> reception_;
-  const core::Duration roll_interval_;
+  std::unique_ptr<Listener> listener_;
+  const core::Duration probe_interval_;
 };
 
 }  // namespace regroup::collective

@@ -15,17 +15,18 @@ constexpr std::size_t kPieceDepth = 2;  // pieces between hosts at a time
 
 }  // namespace
 
-std::size_t UcxCommunicator::seat_for(std::size_t host, int rank) const {
+std::size_t UcxCommunicator::proxy_for(std::size_t host, int rank) const {
   const auto& ranks = layout_.hosts[host];
   const auto before = std::ranges::lower_bound(ranks, rank) - ranks.begin();
   return static_cast<std::size_t>(rank - static_cast<int>(before)) % ranks.size();
 }
 
-UcxCommunicator::Duties UcxCommunicator::duties_of(std::size_t seat) const {
-  Duties out;
+UcxCommunicator::ProxiedRanks UcxCommunicator::ranks_proxied_by(std::size_t local_rank) const {
+  ProxiedRanks out;
   const auto& here = layout_.here();
   for (int r = 0; r < size(); ++r) {
-    if (!std::ranges::binary_search(here, r) && seat_for(layout_.host, r) == seat) out.mine.push_back(r);
+    if (!std::ranges::binary_search(here, r) && proxy_for(layout_.host, r) == local_rank)
+      out.mine.push_back(r);
   }
   out.most = (ranks_.size() - here.size() + here.size() - 1) / here.size();
   return out;
@@ -51,7 +52,7 @@ Task UcxCommunicator::gather(Exchange& x, Operation o) {
     if (std::ranges::binary_search(layout_.here(), r)) continue;
     tasks.push_back(x.receive(r, {}, o.out.subspan(static_cast<std::size_t>(r) * n, n)));
   }
-  if (seats() == 1) {
+  if (local_size() == 1) {
     std::byte* const to = o.out.data() + static_cast<std::size_t>(rank_) * n;
     if (to != o.in.data()) std::memcpy(to, o.in.data(), n);
   } else {
@@ -59,13 +60,13 @@ Task UcxCommunicator::gather(Exchange& x, Operation o) {
     Scratch::Buffer room;
     const bool apart = rank_ == o.root && here.empty();
     if (apart) {
-      room = scratch_.get(seats() * n);
-      here = {room.data(), seats() * n};
+      room = scratch_.get(local_size() * n);
+      here = {room.data(), local_size() * n};
     }
-    co_await local(Operation::gather(o.in, here, seat_of(o.root)));
-    for (std::size_t seat = 0; apart && seat < seats(); ++seat) {
-      std::memcpy(o.out.data() + static_cast<std::size_t>(layout_.here()[seat]) * n, here.data() + seat * n,
-                  n);
+    co_await local(Operation::gather(o.in, here, local_rank_of(o.root)));
+    for (std::size_t local_rank = 0; apart && local_rank < local_size(); ++local_rank) {
+      std::memcpy(o.out.data() + static_cast<std::size_t>(layout_.here()[local_rank]) * n,
+                  here.data() + local_rank * n, n);
     }
   }
   for (Task& task : tasks) co_await task;
@@ -83,7 +84,7 @@ Task UcxCommunicator::scatter(Exchange& x, Operation o) {
   for (int r = 0; rank_ == o.root && r < size(); ++r) {
     if (!std::ranges::binary_search(layout_.here(), r)) tasks.push_back(x.send(r, {}, block(r)));
   }
-  if (seats() == 1) {
+  if (local_size() == 1) {
     if (o.out.data() != block(rank_).data()) std::memcpy(o.out.data(), block(rank_).data(), n);
   } else {
     Input here;
@@ -93,12 +94,12 @@ Task UcxCommunicator::scatter(Exchange& x, Operation o) {
       here = blocks_here(all, n);
     }
     if (rank_ == o.root && here.empty()) {
-      room = scratch_.get(seats() * n);
-      for (std::size_t seat = 0; seat < seats(); ++seat)
-        std::memcpy(room.data() + seat * n, block(layout_.here()[seat]).data(), n);
-      here = {room.data(), seats() * n};
+      room = scratch_.get(local_size() * n);
+      for (std::size_t local_rank = 0; local_rank < local_size(); ++local_rank)
+        std::memcpy(room.data() + local_rank * n, block(layout_.here()[local_rank]).data(), n);
+      here = {room.data(), local_size() * n};
     }
-    co_await local(Operation::scatter(here, o.out, seat_of(o.root)));
+    co_await local(Operation::scatter(here, o.out, local_rank_of(o.root)));
   }
   for (Task& task : tasks) co_await task;
 }
@@ -123,14 +124,16 @@ Task UcxCommunicator::alltoall(Exchange& x, Operation o) {
       tasks.push_back(x.receive(from, {}, o.out.subspan(static_cast<std::size_t>(from) * n, n)));
     }
   }
-  const Scratch::Buffer there = scratch_.get(seats() * n);
-  const Scratch::Buffer back = scratch_.get(seats() * n);
-  for (std::size_t seat = 0; seat < seats(); ++seat) {
-    std::memcpy(there.data() + seat * n, in.data() + static_cast<std::size_t>(layout_.here()[seat]) * n, n);
+  const Scratch::Buffer there = scratch_.get(local_size() * n);
+  const Scratch::Buffer back = scratch_.get(local_size() * n);
+  for (std::size_t local_rank = 0; local_rank < local_size(); ++local_rank) {
+    std::memcpy(there.data() + local_rank * n,
+                in.data() + static_cast<std::size_t>(layout_.here()[local_rank]) * n, n);
   }
-  co_await local(Operation::alltoall({there.data(), seats() * n}, {back.data(), seats() * n}));
-  for (std::size_t seat = 0; seat < seats(); ++seat) {
-    std::memcpy(o.out.data() + static_cast<std::size_t>(layout_.here()[seat]) * n, back.data() + seat * n, n);
+  co_await local(Operation::alltoall({there.data(), local_size() * n}, {back.data(), local_size() * n}));
+  for (std::size_t local_rank = 0; local_rank < local_size(); ++local_rank) {
+    std::memcpy(o.out.data() + static_cast<std::size_t>(layout_.here()[local_rank]) * n,
+                back.data() + local_rank * n, n);
   }
   for (Task& task : tasks) co_await task;
 }
@@ -141,31 +144,31 @@ Task UcxCommunicator::allgather(Exchange& x, Operation o) {
   const auto out = [&](int r) { return o.out.subspan(static_cast<std::size_t>(r) * n, n); };
   std::vector<Task> tasks;
   for (std::size_t host = 0; host < layout_.hosts.size(); ++host) {
-    if (host != layout_.host) tasks.push_back(x.send(layout_.hosts[host][seat_for(host, rank_)], {}, o.in));
+    if (host != layout_.host) tasks.push_back(x.send(layout_.hosts[host][proxy_for(host, rank_)], {}, o.in));
   }
-  const Duties duties = duties_of(layout_.seat);
-  for (const int r : duties.mine) tasks.push_back(x.receive(r, {}, out(r)));
+  const ProxiedRanks proxied = ranks_proxied_by(layout_.local_rank);
+  for (const int r : proxied.mine) tasks.push_back(x.receive(r, {}, out(r)));
   if (out(rank_).data() != o.in.data()) std::memcpy(out(rank_).data(), o.in.data(), n);
   for (Task& task : tasks) co_await task;
-  if (seats() == 1) co_return;
+  if (local_size() == 1) co_return;
   // Bundles of one block of each duty and our own, piece by piece.
-  const std::size_t blocks = duties.most + 1;
-  const std::size_t step = std::max<std::size_t>(4096, kPieceBytes / (blocks * seats()));
+  const std::size_t blocks = proxied.most + 1;
+  const std::size_t step = std::max<std::size_t>(4096, kPieceBytes / (blocks * local_size()));
   for (std::size_t at = 0; at < n; at += step) {
     const std::size_t bytes = std::min(step, n - at);
     const Scratch::Buffer bundle = scratch_.get(blocks * bytes);
-    const Scratch::Buffer all = scratch_.get(blocks * bytes * seats());
+    const Scratch::Buffer all = scratch_.get(blocks * bytes * local_size());
     std::memcpy(bundle.data(), out(rank_).data() + at, bytes);
-    for (std::size_t k = 0; k < duties.mine.size(); ++k) {
-      std::memcpy(bundle.data() + (k + 1) * bytes, out(duties.mine[k]).data() + at, bytes);
+    for (std::size_t k = 0; k < proxied.mine.size(); ++k) {
+      std::memcpy(bundle.data() + (k + 1) * bytes, out(proxied.mine[k]).data() + at, bytes);
     }
     co_await local(
-        Operation::allgather({bundle.data(), blocks * bytes}, {all.data(), blocks * bytes * seats()}));
-    for (std::size_t seat = 0; seat < seats(); ++seat) {
-      const std::byte* const from = all.data() + seat * blocks * bytes;
-      const Duties theirs = duties_of(seat);
-      if (seat == layout_.seat) continue;
-      std::memcpy(out(layout_.here()[seat]).data() + at, from, bytes);
+        Operation::allgather({bundle.data(), blocks * bytes}, {all.data(), blocks * bytes * local_size()}));
+    for (std::size_t local_rank = 0; local_rank < local_size(); ++local_rank) {
+      const std::byte* const from = all.data() + local_rank * blocks * bytes;
+      const ProxiedRanks theirs = ranks_proxied_by(local_rank);
+      if (local_rank == layout_.local_rank) continue;
+      std::memcpy(out(layout_.here()[local_rank]).data() + at, from, bytes);
       for (std::size_t k = 0; k < theirs.mine.size(); ++k) {
         std::memcpy(out(theirs.mine[k]).data() + at, from + (k + 1) * bytes, bytes);
       }
@@ -174,7 +177,7 @@ Task UcxCommunicator::allgather(Exchange& x, Operation o) {
 }
 
 // One piece of a broadcast, on its way.
-struct UcxCommunicator::Wave {
+struct UcxCommunicator::BroadcastPiece {
   const Operation& o;
   const std::uint32_t index;
   const Output data;
@@ -184,7 +187,7 @@ struct UcxCommunicator::Wave {
 };
 
 // Down a binomial tree of hosts whose first is the root's.
-Task UcxCommunicator::pass_on(Exchange& x, Segment segment, Output data, std::uint32_t index,
+Task UcxCommunicator::forward(Exchange& x, Segment segment, Output data, std::uint32_t index,
                               std::size_t root_host) {
   const std::size_t hosts = layout_.hosts.size();
   const std::size_t me = (layout_.host + hosts - root_host) % hosts;
@@ -201,47 +204,50 @@ Task UcxCommunicator::pass_on(Exchange& x, Segment segment, Output data, std::ui
   for (Task& task : sends) co_await task;
 }
 
-Task UcxCommunicator::pass_on_slice(Exchange& x, Wave& wave) {
-  const std::size_t root_host = layout_.host_of(wave.o.root);
-  const std::size_t first = slice_of_seat(wave.data.size(), seats(), layout_.seat).begin;
+Task UcxCommunicator::forward_slice(Exchange& x, BroadcastPiece& piece) {
+  const std::size_t root_host = layout_.host_of(piece.o.root);
+  const std::size_t first = slice_of_local_rank(piece.data.size(), local_size(), layout_.local_rank).begin;
   std::vector<Task> tasks;
-  for (const Segment& segment : segments_of(layout_, wave.data.size())) {
-    std::byte* const at = wave.mine + (segment.range.begin - first);
-    tasks.push_back(pass_on(x, segment, {at, segment.range.size()}, wave.index, root_host));
+  for (const Segment& segment : segments_of(layout_, piece.data.size())) {
+    std::byte* const at = piece.mine + (segment.range.begin - first);
+    tasks.push_back(forward(x, segment, {at, segment.range.size()}, piece.index, root_host));
   }
   for (Task& task : tasks) co_await task;
 }
 
-Task UcxCommunicator::share_wave(Wave& wave) {
-  const std::size_t width = slice_width(wave.data.size(), seats());
-  const bool fits = width * seats() == wave.data.size();
+Task UcxCommunicator::share_piece(BroadcastPiece& piece) {
+  const std::size_t width = slice_width(piece.data.size(), local_size());
+  const bool fits = width * local_size() == piece.data.size();
   Scratch::Buffer room;
-  if (!fits) room = scratch_.get(width * seats());
-  const Output all{fits ? wave.data.data() : room.data(), width * seats()};
-  co_await local(Operation::allgather({wave.mine, width}, all));
-  if (!fits) std::memcpy(wave.data.data(), all.data(), wave.data.size());
+  if (!fits) room = scratch_.get(width * local_size());
+  const Output all{fits ? piece.data.data() : room.data(), width * local_size()};
+  co_await local(Operation::allgather({piece.mine, width}, all));
+  if (!fits) std::memcpy(piece.data.data(), all.data(), piece.data.size());
 }
 
 Task UcxCommunicator::broadcast(Exchange& x, Operation o) {
   const bool from_here = layout_.host_of(o.root) == layout_.host;
   const std::size_t pieces = (o.out.size() + kPieceBytes - 1) / kPieceBytes;
-  std::deque<Wave> flight;
+  std::deque<BroadcastPiece> flight;
   for (std::size_t i = 0; i < pieces + kPieceDepth; ++i) {
     if (i < pieces) {
       const std::size_t at = i * kPieceBytes;
-      Wave& wave = flight.emplace_back(Wave{o, static_cast<std::uint32_t>(i),
-                                            o.out.subspan(at, std::min(kPieceBytes, o.out.size() - at))});
-      if (from_here && seats() > 1) co_await local(Operation::broadcast(wave.data, seat_of(o.root)));
-      const bool in_place = from_here || seats() == 1;
-      if (!in_place) wave.room = scratch_.get(slice_width(wave.data.size(), seats()));
-      wave.mine = in_place ? wave.data.data() + slice_of_seat(wave.data.size(), seats(), layout_.seat).begin
-                           : wave.room.data();
-      wave.task.emplace(pass_on_slice(x, wave));
+      BroadcastPiece& piece = flight.emplace_back(BroadcastPiece{
+          o, static_cast<std::uint32_t>(i), o.out.subspan(at, std::min(kPieceBytes, o.out.size() - at))});
+      if (from_here && local_size() > 1)
+        co_await local(Operation::broadcast(piece.data, local_rank_of(o.root)));
+      const bool in_place = from_here || local_size() == 1;
+      if (!in_place) piece.room = scratch_.get(slice_width(piece.data.size(), local_size()));
+      piece.mine = in_place
+                       ? piece.data.data() +
+                             slice_of_local_rank(piece.data.size(), local_size(), layout_.local_rank).begin
+                       : piece.room.data();
+      piece.task.emplace(forward_slice(x, piece));
     }
     if (i < kPieceDepth || flight.empty()) continue;
     Task& first = *flight.front().task;
     co_await first;
-    if (!from_here && seats() > 1) co_await share_wave(flight.front());
+    if (!from_here && local_size() > 1) co_await share_piece(flight.front());
     flight.pop_front();
   }
 }

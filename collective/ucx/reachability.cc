@@ -26,11 +26,11 @@ std::optional<SocketAddress> other_end(int fd) {
   return out;
 }
 
-bool is_at(const SocketAddress& peer, const Contact& contact) {
-  const SocketAddress wanted = to_socket_address(contact);
+bool is_at(const SocketAddress& peer, const PeerAddress& address) {
+  const SocketAddress wanted = to_socket_address(address);
   if (wanted.storage.ss_family != peer.storage.ss_family) return false;
   const auto at = [&](const SocketAddress& s) { return reinterpret_cast<const std::byte*>(&s.storage); };
-  const bool four = contact.family == AF_INET;
+  const bool four = address.family == AF_INET;
   const std::size_t offset = four ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
   return std::memcmp(at(peer) + offset, at(wanted) + offset, four ? 4 : 16) == 0;
 }
@@ -45,21 +45,21 @@ std::optional<tcp_info> info_of(int fd) {
 
 // Calls `use(fd, address)` for the connections of this process to the addresses until it returns false.
 template <class Use>
-void for_each_connection(std::span<const Contact> addresses, Use use) {
+void for_each_connection(std::span<const PeerAddress> addresses, Use use) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
     const std::string name = entry.path().filename();
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
     const auto peer = entry.is_socket(error) ? other_end(fd) : std::nullopt;
-    const auto leads_to = [&](const Contact& contact) { return is_at(*peer, contact); };
+    const auto leads_to = [&](const PeerAddress& address) { return is_at(*peer, address); };
     if (peer && std::ranges::any_of(addresses, leads_to) && !use(fd, *peer)) return;
   }
 }
 
 }  // namespace
 
-bool host_answers(std::span<const Contact> addresses, core::Duration patience) {
+bool host_answers(std::span<const PeerAddress> addresses, core::Duration patience) {
   const auto limit = static_cast<std::uint32_t>(patience / std::chrono::milliseconds(1));
   bool stalled = false;
   bool answered = false;
@@ -73,7 +73,7 @@ bool host_answers(std::span<const Contact> addresses, core::Duration patience) {
   return answered || !stalled;
 }
 
-bool has_unsent(std::span<const Contact> addresses) {
+bool has_unsent(std::span<const PeerAddress> addresses) {
   int bytes = 0;
   for_each_connection(addresses, [&](int fd, const SocketAddress&) {
     if (::ioctl(fd, SIOCOUTQ, &bytes) != 0) bytes = 0;
@@ -82,11 +82,11 @@ bool has_unsent(std::span<const Contact> addresses) {
   return bytes != 0;
 }
 
-bool is_connected(const Contact& contact) {
+bool is_connected(const PeerAddress& address) {
   bool found = false;
-  for_each_connection(std::span(&contact, 1), [&](int, const SocketAddress& peer) {
+  for_each_connection(std::span(&address, 1), [&](int, const SocketAddress& peer) {
     const auto port = reinterpret_cast<const sockaddr_in&>(peer.storage).sin_port;  // as in sockaddr_in6
-    found = ntohs(port) == contact.port;
+    found = ntohs(port) == address.port;
     return !found;
   });
   return found;

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <deque>
 
+#include "collective/ucx/allreduce_progress.h"
 #include "collective/ucx/communicator.h"
-#include "collective/ucx/unfinished.h"
 #include "core/arena.h"
 
 namespace regroup::collective {
@@ -16,14 +16,14 @@ using core::Status;
 
 namespace {
 
-constexpr std::size_t kParcelBytes = 1 << 20;
+constexpr std::size_t kScatterChunkBytes = 1 << 20;
 constexpr std::size_t kSumPieceBytes = 512 << 10;  // of a segment
 constexpr std::size_t kDepth = 3;                  // pieces between hosts at a time
 
 }  // namespace
 
 // Elements `begin`.. of every block of a reduce_scatter.
-struct UcxCommunicator::Parcel {
+struct UcxCommunicator::ScatterChunk {
   const Operation& o;
   const Arithmetic arithmetic;
   const std::uint32_t index;
@@ -37,60 +37,62 @@ struct UcxCommunicator::Parcel {
   }
 };
 
-// Member j of a host folds, for all members of the host, its own block and those of its duties.
-Task UcxCommunicator::exchange_parcels(Exchange& x, Parcel& p) {
+// Member j of a host folds, for all members of the host, its own block and those of its proxied.
+Task UcxCommunicator::reduce_scatter_chunk(Exchange& x, ScatterChunk& p) {
   const std::size_t n = p.o.out.size();
   const std::size_t bytes = p.count * p.arithmetic.size();
   const auto block = [&](int r) {
     return p.o.in.data() + static_cast<std::size_t>(r) * n + p.begin * p.arithmetic.size();
   };
-  const Duties duties = duties_of(layout_.seat);
-  const std::size_t blocks = duties.most + 1;
+  const ProxiedRanks proxied = ranks_proxied_by(layout_.local_rank);
+  const std::size_t blocks = proxied.most + 1;
   const std::size_t bundle = blocks * bytes;
-  std::byte* const out = p.room(scratch_, seats() * bundle);
-  std::byte* const in = p.room(scratch_, seats() * bundle);
-  for (std::size_t seat = 0; seat < seats(); ++seat) {
-    std::byte* to = out + seat * bundle;
-    std::memcpy(to, block(layout_.here()[seat]), bytes);
-    for (const int r : duties_of(seat).mine) std::memcpy(to += bytes, block(r), bytes);
+  std::byte* const out = p.room(scratch_, local_size() * bundle);
+  std::byte* const in = p.room(scratch_, local_size() * bundle);
+  for (std::size_t local_rank = 0; local_rank < local_size(); ++local_rank) {
+    std::byte* to = out + local_rank * bundle;
+    std::memcpy(to, block(layout_.here()[local_rank]), bytes);
+    for (const int r : ranks_proxied_by(local_rank).mine) std::memcpy(to += bytes, block(r), bytes);
   }
-  co_await local(Operation::alltoall({out, seats() * bundle}, {in, seats() * bundle}));
+  co_await local(Operation::alltoall({out, local_size() * bundle}, {in, local_size() * bundle}));
   const auto folded = [&](std::size_t k) {
-    Held leaves;
-    for (std::size_t seat = 0; seat < seats(); ++seat) leaves.push_back(in + seat * bundle + k * bytes);
+    PartialSums leaves;
+    for (std::size_t local_rank = 0; local_rank < local_size(); ++local_rank)
+      leaves.push_back(in + local_rank * bundle + k * bytes);
     leaves = widened(std::move(leaves), p.count, p.arithmetic, &p.keep);
     return x.merged(plans_.local, leaves, p.count, p.arithmetic, &p.keep);
   };
   const std::size_t work = p.count * p.arithmetic.work_size();
   std::vector<Task> tasks;
-  for (std::size_t k = 0; k < duties.mine.size(); ++k) {
-    const Held held = folded(k + 1);
+  for (std::size_t k = 0; k < proxied.mine.size(); ++k) {
+    const PartialSums held = folded(k + 1);
     for (std::uint32_t node = 0; node < held.size(); ++node) {
-      tasks.push_back(x.send(duties.mine[k], {Piece::kBlock, p.index, 0, node}, {held[node], work}));
+      tasks.push_back(x.send(proxied.mine[k], {Piece::kBlock, p.index, 0, node}, {held[node], work}));
     }
   }
-  Held all;
+  PartialSums all;
   for (std::size_t host = 0; host < layout_.hosts.size(); ++host) {
-    const Held mine = host == layout_.host ? folded(0) : Held();
+    const PartialSums mine = host == layout_.host ? folded(0) : PartialSums();
     all.insert(all.end(), mine.begin(), mine.end());
     for (std::uint32_t node = 0; host != layout_.host && node < plans_.by_host[host].size(); ++node) {
       all.push_back(p.room(scratch_, work));
-      const int from = layout_.hosts[host][seat_for(host, rank_)];
+      const int from = layout_.hosts[host][proxy_for(host, rank_)];
       tasks.push_back(x.receive(from, {Piece::kBlock, p.index, 0, node}, {p.keep.back().data(), work}));
     }
   }
   for (Task& task : tasks) co_await task;
-  x.finished(plans_.whole, all, p.count, p.arithmetic, p.o.out.data() + p.begin * p.arithmetic.size());
+  x.write_result(plans_.whole, all, p.count, p.arithmetic, p.o.out.data() + p.begin * p.arithmetic.size());
 }
 
-// In place, the output is a block of the input that nobody reads again once its parcel is packed.
+// In place, the output is a block of the input that nobody reads again once its chunk is packed.
 Task UcxCommunicator::reduce_scatter(Exchange& x, Operation o) {
   const Arithmetic arithmetic = Arithmetic::of(o.dtype, o.op);
   const std::size_t elements = o.out.size() / arithmetic.size();
-  const std::size_t step = std::max<std::size_t>(1024, kParcelBytes / arithmetic.size() / ranks_.size());
+  const std::size_t step =
+      std::max<std::size_t>(1024, kScatterChunkBytes / arithmetic.size() / ranks_.size());
   for (std::size_t at = 0, index = 0; at < elements; at += step, ++index) {
-    Parcel parcel{o, arithmetic, static_cast<std::uint32_t>(index), at, std::min(step, elements - at)};
-    co_await exchange_parcels(x, parcel);
+    ScatterChunk chunk{o, arithmetic, static_cast<std::uint32_t>(index), at, std::min(step, elements - at)};
+    co_await reduce_scatter_chunk(x, chunk);
   }
 }
 
@@ -102,9 +104,9 @@ struct UcxCommunicator::Sum {
   const SumBlocks& blocks;
   const BlockGrid grid;
   Merge here;  // of what the caller has passed
-  Held inputs;
-  Told told = {};      // of this host
-  Blocks common = {};  // of all
+  PartialSums inputs;
+  AllreduceProgress progress = {};  // of this host
+  Blocks common = {};               // of all
 };
 
 Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
@@ -113,7 +115,7 @@ Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uin
     return local_->sum_partials(partials, leaves, result, dtype, deadline, blocks);
   const Operation o{Kind::kSumPartials, dtype, Op::kSum, static_cast<int>(leaves), result, result};
   Nodes nodes;
-  Held inputs;
+  PartialSums inputs;
   for (const Partial& partial : partials) {
     if (partial.data.size() != result.size()) {
       return core::invalid_argument(fmt::format("sum_partials: partial [{},{}) has {} bytes, the result {}",
@@ -142,36 +144,37 @@ Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uin
                   BlockGrid(result.size() / size_of(dtype), blocks.marks.size()),
                   std::move(*here),
                   std::move(inputs)};
-  Job job{.line = line_, .ranks = ranks_, .number = ++number_, .call = sum_at_hand.call};
-  job.begin = [this, &sum_at_hand, number = job.number] { return sum(sum_at_hand, number); };
-  auto ticket = engine_->start(std::move(job), deadline);
+  OperationDescriptor operation{
+      .communicator = id_, .ranks = ranks_, .number = ++number_, .call = sum_at_hand.call};
+  operation.begin = [this, &sum_at_hand, number = operation.number] { return sum(sum_at_hand, number); };
+  auto ticket = engine_->start(std::move(operation), deadline);
   return ticket.ok() ? engine_->wait(*ticket) : ticket.status();
 }
 
 // What each host holds and has: from one member of each, since each knows all of its host.
-Task UcxCommunicator::tell_nodes(Exchange& x, Sum& s, std::vector<Nodes>* by_host) {
+Task UcxCommunicator::exchange_progress(Exchange& x, Sum& s, std::vector<Nodes>* by_host) {
   const auto count = static_cast<std::uint32_t>(s.blocks.marks.size());
-  const auto mine = encode(s.told);
-  const std::size_t most = most_told(s.leaves, count);
+  const auto mine = encode(s.progress);
+  const std::size_t most = max_encoded_bytes(s.leaves, count);
   std::vector<Task> tasks;
-  std::vector<std::vector<std::byte>> told(layout_.hosts.size());
+  std::vector<std::vector<std::byte>> progress(layout_.hosts.size());
   for (std::size_t host = 0; host < layout_.hosts.size(); ++host) {
     if (host == layout_.host) continue;
     for (const int r : layout_.hosts[host]) {
-      if (seat_for(layout_.host, r) == layout_.seat) {
+      if (proxy_for(layout_.host, r) == layout_.local_rank) {
         tasks.push_back(x.send(r, {Piece::kNodes}, std::as_bytes(std::span(mine))));
       }
     }
     tasks.push_back(
-        x.receive(layout_.hosts[host][seat_for(host, rank_)], {Piece::kNodes}, &told[host], most));
+        x.receive(layout_.hosts[host][proxy_for(host, rank_)], {Piece::kNodes}, &progress[host], most));
   }
   for (Task& task : tasks) co_await task;
   by_host->assign(layout_.hosts.size(), s.here.nodes);
-  s.common = s.told.there;
-  for (std::size_t host = 0; host < told.size(); ++host) {
+  s.common = s.progress.completed;
+  for (std::size_t host = 0; host < progress.size(); ++host) {
     if (host == layout_.host) continue;
-    Told other = told_in(told[host], count);
-    s.common = common({{}, std::move(s.common), s.told.generation}, other);
+    AllreduceProgress other = decode_progress(progress[host], count);
+    s.common = common({{}, std::move(s.common), s.progress.generation}, other);
     (*by_host)[host] = std::move(other.nodes);
   }
 }
@@ -180,16 +183,16 @@ Task UcxCommunicator::sum_piece(Exchange& x, Sum& s, const Halving& plan, Segmen
                                 std::uint32_t index) {
   std::vector<Scratch::Buffer> keep;
   const std::size_t count = segment.range.size();
-  Held inputs = s.inputs;
+  PartialSums inputs = s.inputs;
   for (const std::byte*& input : inputs) input += segment.range.begin * s.arithmetic.size();
   inputs = widened(std::move(inputs), count, s.arithmetic, &keep);
-  Held held = x.merged(s.here, inputs, count, s.arithmetic, &keep);
+  PartialSums held = x.merged(s.here, inputs, count, s.arithmetic, &keep);
   std::byte* const out = s.result.data() + segment.range.begin * s.arithmetic.size();
   co_await x.reduce(segment, plan, std::move(held), s.arithmetic, out, index);
 }
 
 // The first of the pieces under way.
-Task UcxCommunicator::land(Sum& s, Flight* flight) {
+Task UcxCommunicator::finish_oldest(Sum& s, InFlight* flight) {
   auto& [piece, behind] = flight->front();
   co_await piece;
   mark(s.blocks, behind);
@@ -197,46 +200,48 @@ Task UcxCommunicator::land(Sum& s, Flight* flight) {
 }
 
 // What all hosts have already they leave out alike.
-Task UcxCommunicator::sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment, Flight* flight) {
-  const std::vector<Range> missing = s.grid.outside(segment.range, s.common);
+Task UcxCommunicator::sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment,
+                                  InFlight* flight) {
+  const std::vector<Range> missing = s.grid.missing_ranks(segment.range, s.common);
   const std::size_t step = kSumPieceBytes / s.arithmetic.size();
   std::uint32_t index = 0;  // counted within each segment, as the other hosts do
   for (const Range& range : missing) {
     std::size_t unset = range.begin;
     for (segment.range = range; segment.range.begin < range.end; segment.range.begin = segment.range.end) {
       segment.range.end = std::min(range.end, segment.range.begin + step);
-      const core::Interval whole = s.grid.within({unset, segment.range.end});
+      const core::Interval whole = s.grid.whole_blocks({unset, segment.range.end});
       if (whole.size() > 0) unset = s.grid.elements_of(whole).end;
       flight->emplace_back(sum_piece(x, s, plan, segment, index++), whole);
-      if (flight->size() >= kDepth) co_await land(s, flight);
+      if (flight->size() >= kDepth) co_await finish_oldest(s, flight);
     }
   }
 }
 
 Task UcxCommunicator::sum(Sum& s, std::uint64_t number) {
-  Wire& wire = engine_->wire();
+  PeerMesh& mesh = engine_->mesh();
   call_ = s.call;
-  Exchange x(*engine_, scratch_, layout_, ranks_, line_, number, call_);
-  co_await Until(*engine_, [&] { return core::all_left_before(wire.arena(), wire.world().generation); });
+  Exchange x(*engine_, scratch_, layout_, ranks_, id_, number, call_);
+  co_await Until(*engine_, [&] { return core::all_left_before(mesh.arena(), mesh.world().generation); });
   // Nobody of an earlier generation marks any more, and nobody of this one before all of this host have
   // looked.
-  s.told.nodes = s.here.nodes;
-  s.told.there = marked(s.blocks);
-  if (!s.told.there.empty()) s.told.generation = s.blocks.generation->load(std::memory_order_acquire);
-  if (seats() > 1) co_await compare_calls();
+  s.progress.nodes = s.here.nodes;
+  s.progress.completed = marked(s.blocks);
+  if (!s.progress.completed.empty())
+    s.progress.generation = s.blocks.generation->load(std::memory_order_acquire);
+  if (local_size() > 1) co_await compare_calls();
   std::vector<Nodes> by_host;
-  co_await tell_nodes(x, s, &by_host);
+  co_await exchange_progress(x, s, &by_host);
   const auto plan = plan_halving(layout_.host, by_host, s.leaves);
   if (!plan.ok()) {
     engine_->fail_all(plan.status());
     co_await Until(*engine_, [] { return false; });
   }
-  begin_sum(s.blocks, wire.world().generation, s.common);
-  Flight flight;
+  begin_sum(s.blocks, mesh.world().generation, s.common);
+  InFlight flight;
   for (Segment& segment : segments_of(layout_, s.result.size() / s.arithmetic.size()))
     co_await sum_segment(x, s, *plan, std::move(segment), &flight);
-  while (!flight.empty()) co_await land(s, &flight);
-  if (seats() > 1) co_await local(Operation::barrier());  // behind it the whole result can be read
+  while (!flight.empty()) co_await finish_oldest(s, &flight);
+  if (local_size() > 1) co_await local(Operation::barrier());  // behind it the whole result can be read
 }
 
 }  // namespace regroup::collective

@@ -3,11 +3,11 @@
 
 #include <memory>
 
-#include "collective/ucx/letter.h"
+#include "collective/ucx/active_message.h"
 
 namespace regroup::collective {
 
-class Wire;
+class PeerMesh;
 
 // Data on its way from or into the caller's memory. Shared with UCX until it is done.
 class Transfer {
@@ -20,10 +20,10 @@ class Transfer {
   [[nodiscard]] bool failed() const { return state_ != nullptr && state_->failed; }
 
  private:
-  friend class Wire;
+  friend class PeerMesh;
   struct State {
-    Wire* wire = nullptr;
-    LetterHead head;
+    PeerMesh* mesh = nullptr;
+    MessageHeader header;
     bool fetches = false;
     bool done = false;
     bool failed = false;

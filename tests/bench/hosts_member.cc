@@ -113,9 +113,9 @@ void live(const core::Arena& arena, const core::World& world, int rank, char** a
   const std::filesystem::path folder(argv[1]);
   const auto ucx = must(collective::open_ucx({.config = {{"TLS", "tcp"}}}));
   const core::Seat seat = world.members[static_cast<std::size_t>(rank)].seat;
-  auto wire = must(collective::open_wire(ucx, arena, world, seat, addresses_in(folder, rank)));
+  auto mesh = must(collective::open_peer_mesh(ucx, arena, world, seat, addresses_in(folder, rank)));
   await_addresses(folder, world.size());
-  const auto comm = must(collective::make_ucx(std::move(wire)));
+  const auto comm = must(collective::make_ucx(std::move(mesh)));
   for (int i = 5; i < argc; ++i) {
     const std::string word(argv[i]);
     const std::size_t colon = word.find(':');

@@ -127,7 +127,7 @@ TEST_P(Failures, AMemberDiesBeforeAnOperation) {
       ++board_->through;
       const auto all_through = [&] { return board_->through == static_cast<std::uint64_t>(ranks()); };
       if (rank == kVictim) {
-        EXPECT_TRUE(eventually(all_through));  // its last letters could die with it
+        EXPECT_TRUE(eventually(all_through));  // its last messages could die with it
         die(processes());
       }
       if (rank == kVictim) return job.leave(kFirst, rank);
@@ -233,10 +233,10 @@ TEST_P(Failures, AMemberDiesInsideAnOperation) {
   }
 }
 
-// Who came back from an operation has done its part: the others come back from it too. Where its last letters
-// may die with it, those who lack one see the revoke.
+// Who came back from an operation has done its part: the others come back from it too. Where its last
+// messages may die with it, those who lack one see the revoke.
 TEST_P(Failures, AMemberDiesAfterAnOperation) {
-  const bool letters_may_die = GetParam().backend.letters_may_die;
+  const bool messages_may_be_lost = GetParam().backend.messages_may_be_lost;
   std::uint64_t cut_short = 0;  // operations
   for (Kind kind : kCollectives) {
     SCOPED_TRACE(name_of(kind));
@@ -246,7 +246,8 @@ TEST_P(Failures, AMemberDiesAfterAnOperation) {
       const Status status =
           run_checked(**comm, {kind, Dtype::kFloat32, Op::kSum, kVictim, 60'000}, 1, soon());
       if (status.ok()) board_->mark[rank] = 1;
-      ASSERT_TRUE(status.ok() || (letters_may_die && status.code() == Code::kRevoked)) << status.to_string();
+      ASSERT_TRUE(status.ok() || (messages_may_be_lost && status.code() == Code::kRevoked))
+          << status.to_string();
       if (rank == kVictim) return die(processes());
       ASSERT_EQ((*comm)->barrier(soon()).code(), Code::kRevoked);
       if (!processes()) job.leave(kFirst, kVictim);
@@ -258,7 +259,7 @@ TEST_P(Failures, AMemberDiesAfterAnOperation) {
         return std::all_of(board_->mark, board_->mark + ranks(), [](auto& mark) { return mark == 1; });
       };
       const auto cut = [&] {
-        return letters_may_die && board_->mark[kVictim] == 1 && core::SystemClock().now() > late;
+        return messages_may_be_lost && board_->mark[kVictim] == 1 && core::SystemClock().now() > late;
       };
       EXPECT_TRUE(eventually([&] { return through() || cut(); }));
       cut_short += through() ? 0 : 1;

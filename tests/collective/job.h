@@ -39,7 +39,7 @@ struct Backend {
   std::unique_ptr<Job> (*make)(int ranks);
   // Who dies right behind an operation may take what others still need of it along (docs/design/ucx.md,
   // Thanks).
-  bool letters_may_die = false;
+  bool messages_may_be_lost = false;
 };
 
 // Generation `g`, rank r in slot r of node 0, without those in `absent`.

@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "collective/ucx/unfinished.h"
+#include "collective/ucx/allreduce_progress.h"
 
 namespace regroup::collective::sum_blocks_model {
 namespace {
@@ -30,7 +30,7 @@ struct Host {
 struct Member {
   enum Stage : std::uint8_t { kLooks, kMeets, kTells, kBegins, kSends, kLands, kDone } stage = kLooks;
   bool dead = false;
-  Told told = {};
+  AllreduceProgress progress = {};
   Blocks common = {};
 };
 
@@ -89,16 +89,16 @@ class Life {
     Host& host = *hosts_[h];
     switch (m->stage) {
       case Member::kLooks:
-        m->told.there = marked(host.blocks());
-        m->told.generation = host.generation;
+        m->progress.completed = marked(host.blocks());
+        m->progress.generation = host.generation;
         return true;
       case Member::kMeets:  // those of its host
         return member(h, 0).stage >= Member::kMeets && member(h, 1).stage >= Member::kMeets;
       case Member::kTells:
         if (!all(b, Member::kTells)) return false;
-        m->common = m->told.there;
+        m->common = m->progress.completed;
         for (const std::uint32_t other : world_)
-          m->common = common({{}, m->common, m->told.generation}, member(other, b).told);
+          m->common = common({{}, m->common, m->progress.generation}, member(other, b).progress);
         return true;
       case Member::kBegins:
         begin_sum(host.blocks(), g_, m->common);

@@ -47,7 +47,7 @@ class UcxConnections : public ::testing::Test {
     // Notes how many it has now; none goes on before all have.
     void count() {
       const auto& engine = dynamic_cast<const UcxCommunicator&>(comm_).engine();
-      counts_.connections[stage_][comm_.rank()] = engine.wire().connections();
+      counts_.connections[stage_][comm_.rank()] = engine.mesh().connections();
       auto& counted = counts_.counted[stage_++];
       ++counted;
       EXPECT_TRUE(eventually([&] { return counted == comm_.size(); }));
@@ -72,7 +72,7 @@ class UcxConnections : public ::testing::Test {
   // it is not connected.
   void run(const std::vector<core::NodeId>& nodes, const std::function<void(Rank&)>& body) {
     const auto ranks = static_cast<int>(nodes.size());
-    const auto job = make_ucx_job(nodes, {.config = {{"TLS", "tcp"}}, .roll_interval = 1h});
+    const auto job = make_ucx_job(nodes, {.config = {{"TLS", "tcp"}}, .probe_interval = 1h});
     run_all(Ranks::kProcesses, ranks, [&](int rank) {
       const auto mine = job->in_child();
       const auto comm = mine->open(make_world(1, static_cast<std::uint32_t>(ranks)), rank);

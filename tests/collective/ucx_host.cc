@@ -41,7 +41,7 @@ struct Host {
   std::filesystem::path folder;
   core::NodeId node = 0;
   std::vector<core::NodeId> nodes;  // by rank
-  std::chrono::seconds patience{60};
+  std::chrono::seconds timeout{60};
 };
 
 void say(const std::string& line) {
@@ -107,8 +107,8 @@ core::Result<std::uint32_t> digest_of(Communicator& comm, core::TimePoint deadli
   return crc;
 }
 
-core::Status run_generation(Communicator& comm, core::Generation g, std::chrono::seconds patience) {
-  const auto deadline = [&] { return core::SystemClock().now() + patience; };
+core::Status run_generation(Communicator& comm, core::Generation g, std::chrono::seconds timeout) {
+  const auto deadline = [&] { return core::SystemClock().now() + timeout; };
   const auto digest = digest_of(comm, deadline());
   if (!digest.ok()) return digest.status();
   say(fmt::format("digest {} {} {:08x}", g, comm.rank(), *digest));
@@ -131,12 +131,12 @@ void live(const Host& host, const core::Arena& arena, const Board& board, int ra
         line.bell, [&] { return board.announced >= g; }, core::TimePoint::max()));
     g = board.announced;
     const core::World world = world_of(host, g);
-    auto wire = open_wire(*ucx, arena, world, seat, addresses_in(host.folder, g, rank));
-    if (!wire.ok()) return say("error " + wire.status().to_string());
-    auto next = make_ucx(std::move(*wire));
+    auto mesh = open_peer_mesh(*ucx, arena, world, seat, addresses_in(host.folder, g, rank));
+    if (!mesh.ok()) return say("error " + mesh.status().to_string());
+    auto next = make_ucx(std::move(*mesh));
     if (!next.ok()) return say("error " + next.status().to_string());
     comm = std::move(*next);
-    const core::Status status = run_generation(*comm, g, host.patience);
+    const core::Status status = run_generation(*comm, g, host.timeout);
     say(fmt::format("ended {} {} {:.6f} {}", g, rank, seconds(), status.to_string()));
     core::leave_generation<core::RealPolicy>(line.left, g);
     core::ring_all(arena);

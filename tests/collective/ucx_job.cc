@@ -54,9 +54,10 @@ class UcxJob final : public Job {
       if (!context.ok()) return context.status();
       context_ = *context;
     }
-    auto wire = open_wire(context_, arena_of(rank), placed, seat_of(rank), addresses(world.generation, rank));
-    if (!wire.ok()) return wire.status();
-    return make_ucx(std::move(*wire));
+    auto mesh =
+        open_peer_mesh(context_, arena_of(rank), placed, seat_of(rank), addresses(world.generation, rank));
+    if (!mesh.ok()) return mesh.status();
+    return make_ucx(std::move(*mesh));
   }
   void leave(core::Generation g, int rank) override {
     core::leave_generation<core::RealPolicy>(line(rank).left, g);
@@ -88,7 +89,7 @@ class UcxJob final : public Job {
   [[nodiscard]] std::optional<std::vector<std::byte>> address_in(core::Generation g, int rank) {
     return addresses(g, rank).find(static_cast<core::MemberId>(rank));
   }
-  [[nodiscard]] std::uint64_t rendezvous(int rank) { return arrivals_in(line(rank).channels[0]); }
+  [[nodiscard]] std::uint64_t barriers(int rank) { return arrivals_in(line(rank).channels[0]); }
 
  private:
   [[nodiscard]] core::Seat seat_of(int rank) const {
@@ -157,7 +158,7 @@ std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSett
                                   make_book());
 }
 
-std::uint64_t local_rendezvous(Job& job, int rank) { return dynamic_cast<UcxJob&>(job).rendezvous(rank); }
+std::uint64_t local_barriers(Job& job, int rank) { return dynamic_cast<UcxJob&>(job).barriers(rank); }
 
 std::optional<std::vector<std::byte>> address_in(Job& job, core::Generation g, int rank) {
   return dynamic_cast<UcxJob&>(job).address_in(g, rank);

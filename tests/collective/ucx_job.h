@@ -22,7 +22,7 @@ using Readdress = std::function<std::vector<std::byte>(std::vector<std::byte>)>;
                                                 Readdress readdress = {});
 
 // Of a job of these: rendezvous with the members of its host at which a rank has arrived.
-[[nodiscard]] std::uint64_t local_rendezvous(Job& job, int rank);
+[[nodiscard]] std::uint64_t local_barriers(Job& job, int rank);
 
 // Likewise: where a rank can be called in a generation, once it has said so.
 [[nodiscard]] std::optional<std::vector<std::byte>> address_in(Job& job, core::Generation g, int rank);

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "collective/ucx/allreduce_progress.h"
 #include "collective/ucx/merge.h"
-#include "collective/ucx/unfinished.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;
@@ -41,7 +41,7 @@ void check(const Blocks& blocks) {
 void check_outside(const Blocks& there) {
   const BlockGrid grid(kElements, kBlocks);
   std::size_t elements = 0, at = 0;
-  for (const Range& range : grid.outside({0, kElements}, there)) {
+  for (const Range& range : grid.missing_ranks({0, kElements}, there)) {
     require(at <= range.begin && range.begin < range.end && range.end <= kElements);
     elements += range.size();
     at = range.end;
@@ -84,16 +84,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (said.leaves > kMostLeaves) return 0;
   auto rest = std::as_bytes(std::span(data, size)).subspan(sizeof said);
   std::vector<Nodes> by_host;
-  std::optional<Told> all;
+  std::optional<AllreduceProgress> all;
   for (const std::uint32_t bytes : said.bytes) {
     const auto list = rest.first(std::min<std::size_t>(bytes, rest.size()));
-    Told told = told_in(list, kBlocks);
-    check(told.there);
-    by_host.push_back(told.nodes);
-    if (all) told.there = common(*all, told);
-    all = std::move(told);
-    check(all->there);
-    check_outside(all->there);
+    AllreduceProgress progress = decode_progress(list, kBlocks);
+    check(progress.completed);
+    by_host.push_back(progress.nodes);
+    if (all) progress.completed = common(*all, progress);
+    all = std::move(progress);
+    check(all->completed);
+    check_outside(all->completed);
     rest = rest.subspan(list.size());
   }
   for (std::size_t hosts = 1; hosts <= kHosts; ++hosts) plan(std::span(by_host).first(hosts), said.leaves);

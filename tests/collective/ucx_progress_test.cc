@@ -1,5 +1,5 @@
 // Sums that go on where an earlier generation was cut short.
-#include "collective/ucx/unfinished.h"
+#include "collective/ucx/allreduce_progress.h"
 
 #include <gmock/gmock.h>
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::ucx_unfinished {
+namespace regroup::collective::ucx_progress {
 namespace {
 
 using namespace testing;
@@ -24,27 +24,28 @@ std::vector<std::pair<std::size_t, std::size_t>> plain(const std::vector<Range>&
   return out;
 }
 
-TEST(Unfinished, WhatIsToldComesBack) {
-  const Told told{{{0, 2}, {2, 3}}, {{0, 4}, {7, 9}}, 5};
-  for (const Told& one : {told, Told{told.nodes}, Told{{}, told.there, 0}, Told{}}) {
+TEST(UcxProgress, WhatIsToldComesBack) {
+  const AllreduceProgress progress{{{0, 2}, {2, 3}}, {{0, 4}, {7, 9}}, 5};
+  for (const AllreduceProgress& one : {progress, AllreduceProgress{progress.nodes},
+                                       AllreduceProgress{{}, progress.completed, 0}, AllreduceProgress{}}) {
     const auto intervals = encode(one);
-    EXPECT_LE(std::as_bytes(std::span(intervals)).size(), most_told(2, 9));
-    const Told back = told_in(std::as_bytes(std::span(intervals)), 9);
+    EXPECT_LE(std::as_bytes(std::span(intervals)).size(), max_encoded_bytes(2, 9));
+    const AllreduceProgress back = decode_progress(std::as_bytes(std::span(intervals)), 9);
     EXPECT_EQ(back.nodes, one.nodes);
-    EXPECT_EQ(back.there, one.there);
+    EXPECT_EQ(back.completed, one.completed);
     EXPECT_EQ(back.generation, one.generation);
   }
 }
 
-TEST(Unfinished, OfBlocksThatCannotBeNothingIsHeard) {
+TEST(UcxProgress, OfBlocksThatCannotBeNothingIsHeard) {
   const std::vector<core::Interval> bad{{0, 1}, {}, {3, 5}, {4, 6}, {5, 5}, {7, 6}, {8, 11}, {8, 10}, {0, 1}};
-  EXPECT_THAT(told_in(std::as_bytes(std::span(bad)), 10).there,
+  EXPECT_THAT(decode_progress(std::as_bytes(std::span(bad)), 10).completed,
               ElementsAre(core::Interval{3, 5}, core::Interval{8, 10}));
 }
 
-TEST(Unfinished, BlocksOfBothAreCommon) {
+TEST(UcxProgress, BlocksOfBothAreCommon) {
   const auto both = [](const Blocks& a, const Blocks& b, core::Generation of_b = 1) {
-    return common(Told{{}, a, 1}, Told{{}, b, of_b});
+    return common(AllreduceProgress{{}, a, 1}, AllreduceProgress{{}, b, of_b});
   };
   EXPECT_THAT(both({{0, 4}, {6, 9}}, {{2, 7}, {8, 20}}),
               ElementsAre(core::Interval{2, 4}, core::Interval{6, 7}, core::Interval{8, 9}));
@@ -53,7 +54,7 @@ TEST(Unfinished, BlocksOfBothAreCommon) {
   EXPECT_THAT(both({{0, 4}}, {{0, 4}}, 2), IsEmpty());
 }
 
-TEST(Unfinished, WhatIsMarkedIsOfThisSum) {
+TEST(UcxProgress, WhatIsMarkedIsOfThisSum) {
   std::array<std::atomic<std::uint32_t>, 6> marks{7, 7, 3, 0, 7, 8};
   std::atomic<std::uint32_t> generation{4};
   const SumBlocks blocks{marks, &generation, 7};
@@ -63,7 +64,7 @@ TEST(Unfinished, WhatIsMarkedIsOfThisSum) {
   EXPECT_THAT(marked({}), IsEmpty());
 }
 
-TEST(Unfinished, BehindABeginOnlyWhatIsKeptIsMarked) {
+TEST(UcxProgress, BehindABeginOnlyWhatIsKeptIsMarked) {
   std::array<std::atomic<std::uint32_t>, 6> marks{7, 7, 3, 7, 7, 7};
   std::atomic<std::uint32_t> generation{4};
   const SumBlocks blocks{marks, &generation, 7};
@@ -80,19 +81,19 @@ TEST(Unfinished, BehindABeginOnlyWhatIsKeptIsMarked) {
 }
 
 // Blocks of 128: 0, 128, 256, and the last of 44.
-TEST(Unfinished, ABlockIsThereWhenAllOfItIs) {
+TEST(UcxProgress, ABlockIsThereWhenAllOfItIs) {
   const BlockGrid grid(300, 3);
-  EXPECT_EQ(grid.within({0, 300}), (core::Interval{0, 3}));
-  EXPECT_EQ(grid.within({0, 299}), (core::Interval{0, 2}));
-  EXPECT_EQ(grid.within({1, 256}), (core::Interval{1, 2}));
-  EXPECT_EQ(grid.within({130, 200}).size(), 0U);
-  EXPECT_THAT(plain(grid.outside({64, 300}, {{1, 2}})),
+  EXPECT_EQ(grid.whole_blocks({0, 300}), (core::Interval{0, 3}));
+  EXPECT_EQ(grid.whole_blocks({0, 299}), (core::Interval{0, 2}));
+  EXPECT_EQ(grid.whole_blocks({1, 256}), (core::Interval{1, 2}));
+  EXPECT_EQ(grid.whole_blocks({130, 200}).size(), 0U);
+  EXPECT_THAT(plain(grid.missing_ranks({64, 300}, {{1, 2}})),
               ElementsAre(std::pair{64UL, 128UL}, std::pair{256UL, 300UL}));
-  EXPECT_THAT(plain(grid.outside({130, 140}, {{1, 2}})), IsEmpty());
-  EXPECT_THAT(plain(grid.outside({0, 300}, {})), ElementsAre(std::pair{0UL, 300UL}));
+  EXPECT_THAT(plain(grid.missing_ranks({130, 140}, {{1, 2}})), IsEmpty());
+  EXPECT_THAT(plain(grid.missing_ranks({0, 300}, {})), ElementsAre(std::pair{0UL, 300UL}));
   const BlockGrid none(0, 3);
-  EXPECT_THAT(plain(none.outside({0, 0}, {{0, 1}})), IsEmpty());
-  EXPECT_EQ(none.within({0, 0}).size(), 0U);
+  EXPECT_THAT(plain(none.missing_ranks({0, 0}, {{0, 1}})), IsEmpty());
+  EXPECT_EQ(none.whole_blocks({0, 0}).size(), 0U);
 }
 
 constexpr int kRanks = 4;
@@ -101,7 +102,7 @@ constexpr std::uint32_t kBlocks = 1023, kSum = 9;
 constexpr std::size_t kElements = 1'000'003;
 constexpr std::size_t kWidth = 1024;  // elements of a block
 // Of which each member of the host with two has a part, so that nobody marks it.
-constexpr std::size_t kShared = 500'032 / kWidth;
+constexpr std::size_t kSharedCoreTime = 500'032 / kWidth;
 
 struct HostMemory {
   std::array<float, kElements> result;
@@ -110,15 +111,15 @@ struct HostMemory {
 };
 
 // Hosts of 1, 2 and 1 members, which lay by what they have summed in memory of their host.
-class GoingOn : public ::testing::Test {
+class UcxResume : public ::testing::Test {
  protected:
-  GoingOn() {
+  UcxResume() {
     void* memory =
         ::mmap(nullptr, 3 * sizeof(HostMemory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     hosts_ = new (memory) HostMemory[3];
   }
-  ~GoingOn() override { ::munmap(hosts_, 3 * sizeof(HostMemory)); }
+  ~UcxResume() override { ::munmap(hosts_, 3 * sizeof(HostMemory)); }
 
   HostMemory& host_of(int rank) { return hosts_[kNodes.at(static_cast<std::size_t>(rank))]; }
   SumBlocks blocks_of(int rank) { return {host_of(rank).marks, &host_of(rank).generation, kSum}; }
@@ -148,19 +149,20 @@ class GoingOn : public ::testing::Test {
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < kElements; ++i) {
       const std::size_t block = i / kWidth;
-      wrong += result.at(i) != (block == kShared ? always : block < blocks ? before : behind) ? 1 : 0;
+      wrong += result.at(i) != (block == kSharedCoreTime ? always : block < blocks ? before : behind) ? 1 : 0;
     }
     EXPECT_EQ(wrong, 0U) << "rank " << rank;
     EXPECT_EQ(host_of(rank).generation, g);
     EXPECT_THAT(marked(blocks_of(rank)),
-                ElementsAre(core::Interval{0, kShared}, core::Interval{kShared + 1, kElements / kWidth + 1}));
+                ElementsAre(core::Interval{0, kSharedCoreTime},
+                            core::Interval{kSharedCoreTime + 1, kElements / kWidth + 1}));
   }
 
   HostMemory* hosts_;
 };
 
 // Leaves of other values show what is summed again: in a job they have the same bits.
-TEST_F(GoingOn, WhatAllHostsHaveIsNotSummedAgain) {
+TEST_F(UcxResume, WhatAllHostsHaveIsNotSummedAgain) {
   const auto job = make_ucx_job({kNodes.begin(), kNodes.end()}, {.config = {{"TLS", "tcp"}}});
   run_all(Ranks::kProcesses, kRanks, [&](int rank) {
     const auto mine = job->in_child();
@@ -176,7 +178,7 @@ TEST_F(GoingOn, WhatAllHostsHaveIsNotSummedAgain) {
 }
 
 // Its members mark nothing, so what other hosts have counts no more either.
-TEST_F(GoingOn, WithinOneHostAllIsSummedAgain) {
+TEST_F(UcxResume, WithinOneHostAllIsSummedAgain) {
   const auto job = make_ucx_job({1, 1}, {.config = {{"TLS", "tcp"}}});
   mark(blocks_of(1), {0, kBlocks});
   run_all(Ranks::kProcesses, 2, [&](int rank) {
@@ -198,4 +200,4 @@ TEST_F(GoingOn, WithinOneHostAllIsSummedAgain) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::ucx_unfinished
+}  // namespace regroup::collective::ucx_progress

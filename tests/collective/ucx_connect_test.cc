@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
-#include "collective/ucx/contact.h"
+#include "collective/ucx/peer_address.h"
 #include "core/fd.h"
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::testing::ucx_calls {
+namespace regroup::collective::testing::ucx_connect {
 namespace {
 
 using ::testing::HasSubstr;
@@ -27,23 +27,23 @@ using namespace std::chrono_literals;
 constexpr int kRanks = 3;
 
 // At 127.0.0.2, on a port that is nobody else's.
-class WrongNumber {
+class DeadAddress {
  public:
-  WrongNumber() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    SocketAddress address = to_socket_address(contact_);
+  DeadAddress() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    SocketAddress address = to_socket_address(address_);
     EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address.storage), address.bytes), 0);
     EXPECT_EQ(::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.bytes), 0);
-    contact_.port = ntohs(reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
+    address_.port = ntohs(reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
   }
-  [[nodiscard]] const Contact& contact() const { return contact_; }
+  [[nodiscard]] const PeerAddress& address() const { return address_; }
   // The system takes up to `most` calls. Of more it drops the packets.
   void listen(int most) { EXPECT_EQ(::listen(socket_.get(), most), 0); }
   void fill() {
     listen(0);
     for (int i = 0; i < 4; ++i) {
-      callers_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-      const SocketAddress address = to_socket_address(contact_);
-      static_cast<void>(::connect(callers_.back().get(), reinterpret_cast<const sockaddr*>(&address.storage),
+      requests_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      const SocketAddress address = to_socket_address(address_);
+      static_cast<void>(::connect(requests_.back().get(), reinterpret_cast<const sockaddr*>(&address.storage),
                                   address.bytes));
     }
   }
@@ -60,48 +60,48 @@ class WrongNumber {
     });
   }
   // In a process that was forked: the test's calls are not its own.
-  void forget_callers() { callers_.clear(); }
-  ~WrongNumber() {
+  void forget_callers() { requests_.clear(); }
+  ~DeadAddress() {
     if (speaker_ < 0) return;
     ::kill(speaker_, SIGKILL);
     ::waitpid(speaker_, nullptr, 0);
   }
-  WrongNumber(const WrongNumber&) = delete;
-  WrongNumber& operator=(const WrongNumber&) = delete;
+  DeadAddress(const DeadAddress&) = delete;
+  DeadAddress& operator=(const DeadAddress&) = delete;
 
  private:
-  Contact contact_{AF_INET, 0, 8, {127, 0, 0, 2}};
+  PeerAddress address_{AF_INET, 0, 8, {127, 0, 0, 2}};
   core::Fd socket_;
-  std::vector<core::Fd> callers_;
+  std::vector<core::Fd> requests_;
   pid_t speaker_ = -1;
 };
 
 struct Row {
   const char* name;
-  void (*prepare)(WrongNumber&);
+  void (*prepare)(DeadAddress&);
 };
 const Row kRows[] = {
-    {"NobodyListens", [](WrongNumber&) {}},
-    {"NothingComesBack", [](WrongNumber& n) { n.fill(); }},
-    {"SomebodySaysNothing", [](WrongNumber& n) { n.listen(64); }},
-    {"SomebodySaysNonsense", [](WrongNumber& n) { n.say(std::string(4096, 'x')); }},
+    {"NobodyListens", [](DeadAddress&) {}},
+    {"NothingComesBack", [](DeadAddress& n) { n.fill(); }},
+    {"SomebodySaysNothing", [](DeadAddress& n) { n.listen(64); }},
+    {"SomebodySaysNonsense", [](DeadAddress& n) { n.say(std::string(4096, 'x')); }},
 };
 
 // As from a host with more addresses than lead to it.
-Readdress before_theirs(std::vector<Contact> wrong, bool theirs) {
+Readdress before_theirs(std::vector<PeerAddress> wrong, bool theirs) {
   return [wrong = std::move(wrong), theirs](const std::vector<std::byte>& address) {
-    std::vector<Contact> all = wrong;
+    std::vector<PeerAddress> all = wrong;
     if (theirs) std::ranges::copy(decode(address), std::back_inserter(all));
-    return encode(nonce_in(address), all, last_word_in(address));
+    return encode(nonce_in(address), all, failure_reason_in(address));
   };
 }
 
-class UcxCalls : public ::testing::TestWithParam<Row> {
+class UcxConnect : public ::testing::TestWithParam<Row> {
  protected:
   // Each rank on a host of its own; `body` after the communicator is open.
-  static void run(WrongNumber& number, const std::function<void(Communicator&)>& body) {
+  static void run(DeadAddress& number, const std::function<void(Communicator&)>& body) {
     const auto job =
-        make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs({number.contact()}, true));
+        make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs({number.address()}, true));
     run_all(Ranks::kProcesses, kRanks, [&](int rank) {
       number.forget_callers();
       const auto mine = job->in_child();
@@ -122,23 +122,23 @@ void sum(Communicator& comm) {
   }
 }
 
-TEST_P(UcxCalls, GoOnToTheNextAddress) {
-  WrongNumber number;
+TEST_P(UcxConnect, GoOnToTheNextAddress) {
+  DeadAddress number;
   GetParam().prepare(number);
   run(number, sum);
 }
 
 // All kinds at once, and one of a network that this host has no way to.
-TEST(UcxCallsAll, GoOnUntilOneLeadsToTheMember) {
-  WrongNumber numbers[std::size(kRows)];
-  std::vector<Contact> wrong{{AF_INET6, 4000, 64, {0xfd, 0x12, 0x34}}};
+TEST(UcxConnectAll, GoOnUntilOneLeadsToTheMember) {
+  DeadAddress numbers[std::size(kRows)];
+  std::vector<PeerAddress> wrong{{AF_INET6, 4000, 64, {0xfd, 0x12, 0x34}}};
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     kRows[i].prepare(numbers[i]);
-    wrong.push_back(numbers[i].contact());
+    wrong.push_back(numbers[i].address());
   }
   const auto job = make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs(wrong, true));
   run_all(Ranks::kProcesses, kRanks, [&](int rank) {
-    for (WrongNumber& number : numbers) number.forget_callers();
+    for (DeadAddress& number : numbers) number.forget_callers();
     const auto mine = job->in_child();
     const auto comm = mine->open(make_world(1, kRanks), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
@@ -146,11 +146,11 @@ TEST(UcxCallsAll, GoOnUntilOneLeadsToTheMember) {
   });
 }
 
-TEST_P(UcxCalls, EndAtTheDeadlineWhereNoneLeadsToTheMember) {
-  WrongNumber number;
+TEST_P(UcxConnect, EndAtTheDeadlineWhereNoneLeadsToTheMember) {
+  DeadAddress number;
   GetParam().prepare(number);
   const auto job =
-      make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs({number.contact()}, false));
+      make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs({number.address()}, false));
   run_all(Ranks::kProcesses, kRanks, [&](int rank) {
     const auto mine = job->in_child();
     const auto comm = mine->open(make_world(1, kRanks), rank);
@@ -166,7 +166,7 @@ TEST_P(UcxCalls, EndAtTheDeadlineWhereNoneLeadsToTheMember) {
 }
 
 // Behind a firewall that lets these ports through, on a network of several.
-TEST(UcxReception, ListensWhereTheUserSays) {
+TEST(UcxListener, ListensWhereTheUserSays) {
   const auto job = make_ucx_job(
       {0, 1, 2}, {.config = {{"TLS", "tcp"}, {"NET_DEVICES", "lo"}, {"TCP_PORT_RANGE", "21000-21063"}}});
   run_all(Ranks::kProcesses, kRanks, [&](int rank) {
@@ -174,12 +174,12 @@ TEST(UcxReception, ListensWhereTheUserSays) {
     const auto comm = mine->open(make_world(1, kRanks), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     sum(**comm);
-    const auto contacts = decode(*address_in(*mine, 1, rank));
-    ASSERT_EQ(contacts.size(), 1U);
-    EXPECT_EQ(contacts[0], (Contact{AF_INET, contacts[0].port, 8, {127, 0, 0, 1}}));
-    EXPECT_GE(contacts[0].port, 21000);
-    EXPECT_LE(contacts[0].port, 21063);
-    Contact elsewhere = contacts[0];
+    const auto addresses = decode(*address_in(*mine, 1, rank));
+    ASSERT_EQ(addresses.size(), 1U);
+    EXPECT_EQ(addresses[0], (PeerAddress{AF_INET, addresses[0].port, 8, {127, 0, 0, 1}}));
+    EXPECT_GE(addresses[0].port, 21000);
+    EXPECT_LE(addresses[0].port, 21063);
+    PeerAddress elsewhere = addresses[0];
     elsewhere.address[3] = 2;
     const core::Fd caller(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const SocketAddress address = to_socket_address(elsewhere);
@@ -187,10 +187,10 @@ TEST(UcxReception, ListensWhereTheUserSays) {
   });
 }
 
-TEST(UcxReception, SaysThatNoPortIsFreeOrNoneIsMeant) {
-  WrongNumber taken;
+TEST(UcxListener, SaysThatNoPortIsFreeOrNoneIsMeant) {
+  DeadAddress taken;
   taken.listen(1);
-  const std::string port = std::to_string(taken.contact().port);
+  const std::string port = std::to_string(taken.address().port);
   run_all(Ranks::kProcesses, 1, [&](int) {  // what is forked later does not come with UCX's threads
     const auto full = open_ucx({.config = {{"TLS", "tcp"}, {"TCP_PORT_RANGE", port + "-" + port}}});
     ASSERT_FALSE(full.ok());
@@ -202,8 +202,8 @@ TEST(UcxReception, SaysThatNoPortIsFreeOrNoneIsMeant) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ucx, UcxCalls, ::testing::ValuesIn(kRows),
+INSTANTIATE_TEST_SUITE_P(Ucx, UcxConnect, ::testing::ValuesIn(kRows),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace regroup::collective::testing::ucx_calls
+}  // namespace regroup::collective::testing::ucx_connect

@@ -1,4 +1,4 @@
-// Letters without receipts: what is counted of them.
+// Messages without acks: what is counted of them.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -11,7 +11,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::testing::ucx_thanks {
+namespace regroup::collective::testing::ucx_ack {
 namespace {
 
 // Of all ranks; processes share it.
@@ -19,14 +19,14 @@ struct Board {
   std::atomic<int> stages[64];
 };
 
-class UcxThanks : public ::testing::Test {
+class UcxAck : public ::testing::Test {
  protected:
-  UcxThanks() {
+  UcxAck() {
     void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     board_ = new (memory) Board();
   }
-  ~UcxThanks() override { ::munmap(board_, sizeof(Board)); }
+  ~UcxAck() override { ::munmap(board_, sizeof(Board)); }
 
   // Calls `body(rank, comm)` in ranks that sit on a host each.
   void run(
@@ -48,15 +48,15 @@ class UcxThanks : public ::testing::Test {
     ++arrived;
     EXPECT_TRUE(eventually([&] { return arrived == ranks; }));
   }
-  static const Wire& wire_of(const Communicator& comm) {
-    return dynamic_cast<const UcxCommunicator&>(comm).engine().wire();
+  static const PeerMesh& mesh_of(const Communicator& comm) {
+    return dynamic_cast<const UcxCommunicator&>(comm).engine().mesh();
   }
-  // The operation, and how many letters to each rank have no thanks when all are through with it.
-  std::vector<std::uint64_t> unthanked_after(Communicator& comm, const Shape& shape) {
+  // The operation, and how many messages to each rank have no thanks when all are through with it.
+  std::vector<std::uint64_t> unacked_after(Communicator& comm, const Shape& shape) {
     EXPECT_EQ(run_checked(comm, shape, 1, soon()).to_string(), "ok") << shape.to_string();
     meet(comm.size());
     std::vector<std::uint64_t> out;
-    for (int rank = 0; rank < comm.size(); ++rank) out.push_back(wire_of(comm).unthanked(rank));
+    for (int rank = 0; rank < comm.size(); ++rank) out.push_back(mesh_of(comm).unacked(rank));
     meet(comm.size());
     return out;
   }
@@ -82,12 +82,12 @@ constexpr Shape to_root(std::size_t bytes) {
 constexpr Shape kBarrier{Kind::kBarrier};
 constexpr Shape kGather{Kind::kGather, Dtype::kUint8, Op::kSum, 0, 8};
 
-// Who is through has taken the partner's letters, and says so with the next of its own: of a swap one is
+// Who is through has taken the partner's messages, and says so with the next of its own: of a swap one is
 // left.
-TEST_F(UcxThanks, OfTwoHostsComeWithTheNextLetter) {
+TEST_F(UcxAck, OfTwoHostsComeWithTheNextLetter) {
   run(2, kTcp, [&](int rank, auto& comm) {
     const auto left = [&](const Shape& shape) {
-      return unthanked_after(*comm, shape)[static_cast<std::size_t>(1 - rank)];
+      return unacked_after(*comm, shape)[static_cast<std::size_t>(1 - rank)];
     };
     for (const Shape& shape : {sum_of(8), kBarrier, sum_of(16 << 10)}) {
       EXPECT_EQ(left(shape), 1U) << shape.to_string();
@@ -100,10 +100,10 @@ TEST_F(UcxThanks, OfTwoHostsComeWithTheNextLetter) {
 }
 
 // In halves: a result is sent when the other's half is there, and the last ones have no answer.
-TEST_F(UcxThanks, OfHalvesComeWithTheResults) {
+TEST_F(UcxAck, OfHalvesComeWithTheResults) {
   run(2, kTcp, [&](int rank, auto& comm) {
     const auto left = [&](const Shape& shape) {
-      return unthanked_after(*comm, shape)[static_cast<std::size_t>(1 - rank)];
+      return unacked_after(*comm, shape)[static_cast<std::size_t>(1 - rank)];
     };
     for (int round = 0; round < 3; ++round) {
       EXPECT_LE(left(sum_of(1 << 20)), 2U);  // one for each chunk
@@ -113,9 +113,9 @@ TEST_F(UcxThanks, OfHalvesComeWithTheResults) {
 }
 
 // Its end gives them, also to who goes on.
-TEST_F(UcxThanks, ComeAtTheEndOfTheWire) {
+TEST_F(UcxAck, ComeAtTheEndOfTheWire) {
   run(2, kTcp, [&](int rank, auto& comm) {
-    ASSERT_EQ(unthanked_after(*comm, sum_of(8))[static_cast<std::size_t>(1 - rank)], 1U);
+    ASSERT_EQ(unacked_after(*comm, sum_of(8))[static_cast<std::size_t>(1 - rank)], 1U);
     if (rank == 0) {
       comm.reset();
       return;
@@ -125,17 +125,17 @@ TEST_F(UcxThanks, ComeAtTheEndOfTheWire) {
     ASSERT_TRUE(request.ok());
     EXPECT_TRUE(eventually([&] {
       static_cast<void>(request->test());
-      return wire_of(*comm).unthanked(0) == 0;
+      return mesh_of(*comm).unacked(0) == 0;
     }));
   });
 }
 
-// Who is through leaves 400 ms before the other reads on, when a part of its letter is still with its kernel:
-// there is no room at the other's. UCX reads once behind a close, which is not all of it.
-TEST_F(UcxThanks, AreWaitedForAsLongAsALetterHasNotLeft) {
+// Who is through leaves 400 ms before the other reads on, when a part of its message is still with its
+// kernel: there is no room at the other's. UCX reads once behind a close, which is not all of it.
+TEST_F(UcxAck, AreWaitedForAsLongAsALetterHasNotLeft) {
   constexpr int kThrough = 60, kClosed = 61;
   const auto body = [&](int rank, auto& comm) {
-    ASSERT_EQ(unthanked_after(*comm, sum_of(8)).size(), 2U);
+    ASSERT_EQ(unacked_after(*comm, sum_of(8)).size(), 2U);
     const Bytes in(48 << 10, std::byte{1});
     Bytes out(in.size());
     auto request = comm->start(Operation::allreduce(in, out, Dtype::kInt32, Op::kSum), soon());
@@ -159,4 +159,4 @@ TEST_F(UcxThanks, AreWaitedForAsLongAsALetterHasNotLeft) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing::ucx_thanks
+}  // namespace regroup::collective::testing::ucx_ack

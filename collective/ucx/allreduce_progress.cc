@@ -1,5 +1,5 @@
 // Blocks are runs of numbers; elements are cut as slices are, so that their edges meet.
-#include "collective/ucx/unfinished.h"
+#include "collective/ucx/allreduce_progress.h"
 
 #include <algorithm>
 
@@ -8,22 +8,22 @@ namespace regroup::collective {
 using core::Interval;
 
 // Behind the nodes an interval that none is, of the generation.
-std::vector<Interval> encode(const Told& told) {
-  std::vector<Interval> out = told.nodes;
-  if (told.there.empty()) return out;
-  out.push_back({told.generation, told.generation});
-  out.insert(out.end(), told.there.begin(), told.there.end());
+std::vector<Interval> encode(const AllreduceProgress& progress) {
+  std::vector<Interval> out = progress.nodes;
+  if (progress.completed.empty()) return out;
+  out.push_back({progress.generation, progress.generation});
+  out.insert(out.end(), progress.completed.begin(), progress.completed.end());
   return out;
 }
 
-Told told_in(std::span<const std::byte> bytes, std::uint32_t count) {
-  Told out{nodes_in(bytes)};
+AllreduceProgress decode_progress(std::span<const std::byte> bytes, std::uint32_t count) {
+  AllreduceProgress out{nodes_in(bytes)};
   const auto end = std::ranges::find_if(out.nodes, [](const Interval& i) { return i.begin == i.end; });
   if (end == out.nodes.end()) return out;
   out.generation = end->begin;
   for (auto next = end + 1; next != out.nodes.end(); ++next) {
-    const std::uint32_t from = out.there.empty() ? 0 : out.there.back().end;
-    if (next->begin >= from && next->begin < next->end && next->end <= count) out.there.push_back(*next);
+    const std::uint32_t from = out.completed.empty() ? 0 : out.completed.back().end;
+    if (next->begin >= from && next->begin < next->end && next->end <= count) out.completed.push_back(*next);
   }
   out.nodes.erase(end, out.nodes.end());
   return out;
@@ -39,10 +39,11 @@ Blocks marked(const SumBlocks& blocks) {
   return out;
 }
 
-Blocks common(const Told& a, const Told& b) {
+Blocks common(const AllreduceProgress& a, const AllreduceProgress& b) {
   Blocks out;
   if (a.generation != b.generation) return out;
-  for (auto i = a.there.begin(), j = b.there.begin(); i != a.there.end() && j != b.there.end();) {
+  for (auto i = a.completed.begin(), j = b.completed.begin();
+       i != a.completed.end() && j != b.completed.end();) {
     const Interval both{std::max(i->begin, j->begin), std::min(i->end, j->end)};
     if (both.begin < both.end) out.push_back(both);
     (i->end < j->end ? i : j) += 1;
@@ -57,7 +58,7 @@ Range BlockGrid::elements_of(Interval blocks) const {
   return {std::min(elements_, blocks.begin * width_), std::min(elements_, blocks.end * width_)};
 }
 
-std::vector<Range> BlockGrid::outside(Range range, const Blocks& there) const {
+std::vector<Range> BlockGrid::missing_ranks(Range range, const Blocks& there) const {
   std::vector<Range> out;
   for (const Interval& blocks : there) {
     const Range has = elements_of(blocks);
@@ -70,7 +71,7 @@ std::vector<Range> BlockGrid::outside(Range range, const Blocks& there) const {
 }
 
 // The last block may be short: it ends where the elements do.
-Interval BlockGrid::within(Range range) const {
+Interval BlockGrid::whole_blocks(Range range) const {
   if (width_ == 0) return {};
   const auto begin = static_cast<std::uint32_t>((range.begin + width_ - 1) / width_);
   const std::size_t last = range.end == elements_ ? range.end + width_ - 1 : range.end;

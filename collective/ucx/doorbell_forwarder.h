@@ -15,38 +15,38 @@
 
 namespace regroup::collective {
 
-class BellRelay {
+class DoorbellForwarder {
  public:
   using Bell = core::Doorbell<core::RealPolicy>;
 
   // `bell` outlives it, as does what `wake`, called by the second thread, uses.
-  BellRelay(Bell& bell, std::function<void()> wake);
-  ~BellRelay();
-  BellRelay(const BellRelay&) = delete;
-  BellRelay& operator=(const BellRelay&) = delete;
+  DoorbellForwarder(Bell& bell, std::function<void()> wake);
+  ~DoorbellForwarder();
+  DoorbellForwarder(const DoorbellForwarder&) = delete;
+  DoorbellForwarder& operator=(const DoorbellForwarder&) = delete;
 
   // Owner of the bell, for as long as it may be asleep: a ring calls `wake`.
-  class Nap {
+  class SleepScope {
    public:
-    explicit Nap(BellRelay& relay) : relay_(relay) {
-      relay_.asleep_.store(true, std::memory_order_seq_cst);
-      relay_.bell_.sleeping.store(1, std::memory_order_seq_cst);
+    explicit SleepScope(DoorbellForwarder& relay) : forwarder_(relay) {
+      forwarder_.asleep_.store(true, std::memory_order_seq_cst);
+      forwarder_.bell_.sleeping.store(1, std::memory_order_seq_cst);
     }
-    ~Nap() {
-      relay_.bell_.sleeping.store(0, std::memory_order_relaxed);
-      relay_.asleep_.store(false, std::memory_order_relaxed);
+    ~SleepScope() {
+      forwarder_.bell_.sleeping.store(0, std::memory_order_relaxed);
+      forwarder_.asleep_.store(false, std::memory_order_relaxed);
     }
-    Nap(const Nap&) = delete;
-    Nap& operator=(const Nap&) = delete;
+    SleepScope(const SleepScope&) = delete;
+    SleepScope& operator=(const SleepScope&) = delete;
 
     // True if the bell has rung since `seen` was read. Ask last before sleeping: what `wake` did earlier may
     // be lost.
     [[nodiscard]] bool has_rung(std::uint32_t seen) const {
-      return relay_.bell_.count.load(std::memory_order_seq_cst) != seen;
+      return forwarder_.bell_.count.load(std::memory_order_seq_cst) != seen;
     }
 
    private:
-    BellRelay& relay_;
+    DoorbellForwarder& forwarder_;
   };
 
  private:

@@ -6,12 +6,12 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::testing::ucx_rendezvous {
+namespace regroup::collective::testing::ucx_local_barrier {
 namespace {
 
 constexpr int kRanks = 4;
 
-TEST(UcxRendezvous, AnAllreduceTakesFew) {
+TEST(UcxLocalBarrier, AnAllreduceTakesFew) {
   constexpr struct {
     std::size_t bytes;
     std::uint64_t times;
@@ -32,13 +32,13 @@ TEST(UcxRendezvous, AnAllreduceTakesFew) {
     };
     ASSERT_TRUE(allreduce(8).ok());  // which meets once more, since it is the first
     for (const auto& row : kRows) {
-      const std::uint64_t before = local_rendezvous(*mine, rank);
+      const std::uint64_t before = local_barriers(*mine, rank);
       ASSERT_TRUE(allreduce(row.bytes).ok());
-      EXPECT_EQ(local_rendezvous(*mine, rank) - before, row.times) << row.bytes;
+      EXPECT_EQ(local_barriers(*mine, rank) - before, row.times) << row.bytes;
     }
   };
   run_all(Ranks::kProcesses, kRanks, body);
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing::ucx_rendezvous
+}  // namespace regroup::collective::testing::ucx_local_barrier

@@ -19,7 +19,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::ucx_going_on {
+namespace regroup::collective::ucx_resume {
 namespace {
 
 using namespace testing;
@@ -67,15 +67,15 @@ std::vector<std::byte> filled(Dtype dtype, float value) {
   return out;
 }
 
-class GoingOn : public ::testing::TestWithParam<Case> {
+class UcxResume : public ::testing::TestWithParam<Case> {
  protected:
-  GoingOn() {
+  UcxResume() {
     void* memory = ::mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     memory_ = static_cast<Memory*>(memory);
     start_anew();
   }
-  ~GoingOn() override { ::munmap(memory_, sizeof(Memory)); }
+  ~UcxResume() override { ::munmap(memory_, sizeof(Memory)); }
 
   static int ranks() { return static_cast<int>(GetParam().nodes.size()); }
   static int last() { return ranks() - 1; }
@@ -150,14 +150,14 @@ class GoingOn : public ::testing::TestWithParam<Case> {
 };
 
 // Only blocks of which two members of a host have a part each are marked by none.
-TEST_P(GoingOn, BehindAWholeSumNearlyNothingIsSummedAgain) {
+TEST_P(UcxResume, BehindAWholeSumNearlyNothingIsSummedAgain) {
   run_all(Ranks::kProcesses, ranks(), [&](int rank) { both(*job_->in_child(), rank, true); });
   const std::size_t block = kElements / kBlocks + 64;
   EXPECT_GE(kept(), kElements - 4 * block);
 }
 
 // The agent watches how far the first host is. Who is lost with its host is killed there and then.
-TEST_P(GoingOn, CutShortAnywhere) {
+TEST_P(UcxResume, CutShortAnywhere) {
   std::mt19937_64 random(11);
   int in_the_midst = 0;
   for (int round = 0; round < 5; ++round) {
@@ -185,7 +185,7 @@ TEST_P(GoingOn, CutShortAnywhere) {
   EXPECT_GT(in_the_midst, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoingOn,
+INSTANTIATE_TEST_SUITE_P(All, UcxResume,
                          ::testing::Values(Case{"FourHosts",
                                                 {0, 1, 2, 3},
                                                 false,
@@ -226,4 +226,4 @@ INSTANTIATE_TEST_SUITE_P(All, GoingOn,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace regroup::collective::ucx_going_on
+}  // namespace regroup::collective::ucx_resume

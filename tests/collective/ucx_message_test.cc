@@ -1,38 +1,39 @@
-// What is believed of a letter's head, and of what hosts say in it, and the files from which the fuzz targets
-// of this folder begin: one that is not taken any more would leave what is behind its parser untried.
+// What is believed of a message's header, and of what hosts say in it, and the files from which the fuzz
+// targets of this folder begin: one that is not taken any more would leave what is behind its parser untried.
 #include <gtest/gtest.h>
 
-#include "collective/ucx/contact.h"
 #include "collective/ucx/merge.h"
-#include "tests/collective/ucx_letters.h"
+#include "collective/ucx/peer_address.h"
+#include "tests/collective/ucx_messages.h"
 #include "tests/core/golden_files.h"
 
-namespace regroup::collective::testing::ucx_letter {
+namespace regroup::collective::testing::ucx_message {
 namespace {
 
 using core::read_golden;
 using core::write_golden;
 
-TEST(UcxLetter, IsTakenFromWhomAndAsItMayBe) {
-  for (const Said& said : good_letters(2)) {
-    const auto head = read_head(said.head, said.bytes, 3, kNonce);
-    ASSERT_TRUE(head) << said.what;
-    EXPECT_TRUE(bytes_of(*head) == said.head) << said.what;
-    EXPECT_FALSE(read_head(said.head, said.bytes, 2, kNonce)) << said.what;
+TEST(UcxMessage, IsTakenFromWhomAndAsItMayBe) {
+  for (const Said& said : valid_messages(2)) {
+    const auto header = parse_header(said.header, said.bytes, 3, kNonce);
+    ASSERT_TRUE(header) << said.what;
+    EXPECT_TRUE(bytes_of(*header) == said.header) << said.what;
+    EXPECT_FALSE(parse_header(said.header, said.bytes, 2, kNonce)) << said.what;
   }
-  for (const Said& said : bad_letters(2))
-    EXPECT_FALSE(read_head(said.head, said.bytes, 3, kNonce)) << said.what << ", " << said.bytes << " bytes";
+  for (const Said& said : invalid_messages(2))
+    EXPECT_FALSE(parse_header(said.header, said.bytes, 3, kNonce))
+        << said.what << ", " << said.bytes << " bytes";
 }
 
 // A message that does not fit comes without its data, and says how many bytes it has.
-TEST(UcxLetter, OfAMessageMayComeWithoutIt) {
-  EXPECT_TRUE(read_head(bytes_of(head_of(LetterKind::kMessage, 0)), 0, 3, kNonce));
+TEST(UcxMessage, OfAMessageMayComeWithoutIt) {
+  EXPECT_TRUE(parse_header(bytes_of(header_of(MessageKind::kPointToPoint, 0)), 0, 3, kNonce));
 }
 
-TEST(UcxLetter, IsNotTakenForAnotherMemberOrGeneration) {
+TEST(UcxMessage, IsNotTakenForAnotherMemberOrGeneration) {
   for (const std::uint64_t nonce : {std::uint64_t{0}, kNonce ^ 1, kNonce << 1, ~kNonce}) {
-    for (const Said& said : good_letters(2)) {
-      EXPECT_FALSE(read_head(said.head, said.bytes, 3, nonce)) << said.what;
+    for (const Said& said : valid_messages(2)) {
+      EXPECT_FALSE(parse_header(said.header, said.bytes, 3, nonce)) << said.what;
     }
   }
 }
@@ -50,12 +51,12 @@ Bytes bytes_of(const Seed& seed) {
   return out;
 }
 
-std::vector<Seed> contacts() {
-  const std::vector<Contact> both = {{AF_INET, 4000, 24, {10, 0, 0, 1}}, {AF_INET6, 4001, 64, {0xfd}}};
+std::vector<Seed> addresses() {
+  const std::vector<PeerAddress> both = {{AF_INET, 4000, 24, {10, 0, 0, 1}}, {AF_INET6, 4001, 64, {0xfd}}};
   return {{"one", {}, encode(kNonce, std::span(both).first(1))},
           {"two", {}, encode(kNonce, both)},
-          {"with_word", {}, encode(kNonce, both, "rank 2 does a sum of 20")},
-          {"word_alone", {}, encode(kNonce, {}, "a word")}};
+          {"with_failure", {}, encode(kNonce, both, "rank 2 does a sum of 20")},
+          {"failure_alone", {}, encode(kNonce, {}, "a word")}};
 }
 
 // Of four hosts, of which a target takes one, two, three and all.
@@ -75,28 +76,28 @@ std::vector<Seed> nodes() {
           seed("twice", 2, {{{0, 1}}, {{0, 1}}, {}, {}})};
 }
 
-std::vector<Seed> letters() {
+std::vector<Seed> unexpected() {
   std::vector<Seed> out;
-  static const std::vector<Said> kGood = good_letters(2);
+  static const std::vector<Said> kGood = valid_messages(2);
   for (const Said& said : kGood)
     out.push_back({said.what.c_str(),
                    {static_cast<std::uint32_t>(kNonce), static_cast<std::uint32_t>(kNonce >> 32),
                     static_cast<std::uint32_t>(said.bytes), 3},
-                   said.head});
+                   said.header});
   return out;
 }
 
 TEST(UcxGolden, DISABLED_WriteGoldenFiles) {
-  for (const Seed& seed : contacts()) write_golden("ucx_contact", seed.name, bytes_of(seed));
-  for (const Seed& seed : letters()) write_golden("ucx_letter", seed.name, bytes_of(seed));
+  for (const Seed& seed : addresses()) write_golden("ucx_address", seed.name, bytes_of(seed));
+  for (const Seed& seed : unexpected()) write_golden("ucx_message", seed.name, bytes_of(seed));
   for (const Seed& seed : nodes()) write_golden("ucx_nodes", seed.name, bytes_of(seed));
 }
 
 TEST(UcxGolden, EveryFileIsItsSample) {
-  for (const Seed& seed : contacts())
-    EXPECT_TRUE(read_golden("ucx_contact", seed.name) == bytes_of(seed)) << seed.name;
-  for (const Seed& seed : letters())
-    EXPECT_TRUE(read_golden("ucx_letter", seed.name) == bytes_of(seed)) << seed.name;
+  for (const Seed& seed : addresses())
+    EXPECT_TRUE(read_golden("ucx_address", seed.name) == bytes_of(seed)) << seed.name;
+  for (const Seed& seed : unexpected())
+    EXPECT_TRUE(read_golden("ucx_message", seed.name) == bytes_of(seed)) << seed.name;
   for (const Seed& seed : nodes())
     EXPECT_TRUE(read_golden("ucx_nodes", seed.name) == bytes_of(seed)) << seed.name;
 }
@@ -118,4 +119,4 @@ TEST(UcxNodes, OfAHostAreTakenAsItSaysThem) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing::ucx_letter
+}  // namespace regroup::collective::testing::ucx_message

@@ -1,4 +1,4 @@
-// Who speaks UCX at a member's port, which is open to anybody. A stranger, who does not know the member's
+// Who speaks UCX at a member's port, which is open to anybody. A peer, who does not know the member's
 // nonce, is not heard, whatever it says. Who knows it is a member, and may be one that has gone wrong: what
 // no member says is not heard, and what the member does goes on, or fails with a sentence.
 #include <gmock/gmock.h>
@@ -12,42 +12,42 @@
 #include "collective/ucx/communicator.h"
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
-#include "tests/collective/ucx_letters.h"
+#include "tests/collective/ucx_messages.h"
 
-namespace regroup::collective::testing::ucx_stranger {
+namespace regroup::collective::testing::ucx_untrusted_peer {
 namespace {
 
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-constexpr unsigned kLetterId = 1;  // as wire.cc has it
+constexpr unsigned kMessageId = 1;  // as mesh.cc has it
 constexpr core::Generation kGeneration = 1;
 constexpr std::uint64_t kLast = 99;  // number of the last that it says
 
 // Calls a member in the name of a lower rank, which has not called it, and says what it likes.
-class Stranger {
+class UntrustedPeer {
  public:
-  // `address` is the member's, `nonce` what the stranger takes for its nonce.
-  Stranger(std::span<const std::byte> address, std::uint64_t nonce, int rank)
+  // `address` is the member's, `nonce` what the peer takes for its nonce.
+  UntrustedPeer(std::span<const std::byte> address, std::uint64_t nonce, int rank)
       : context_(open_ucx({.config = {{"TLS", "tcp"}}}).value()), there_(decode(address)[0]), nonce_(nonce) {
     ucp_worker_params_t worker{};
     worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_CLIENT_ID;
     worker.thread_mode = UCS_THREAD_MODE_SINGLE;
-    worker.client_id = caller_id(kGeneration, static_cast<std::size_t>(rank));
+    worker.client_id = client_id_of(kGeneration, static_cast<std::size_t>(rank));
     EXPECT_EQ(ucp().ucp_worker_create(context_->handle(), &worker, &worker_), UCS_OK);
     ucp_am_handler_param_t handler{};
     handler.field_mask =
         UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-    handler.id = kLetterId;
-    handler.cb = [](void* greeted, const void*, std::size_t, void*, std::size_t, const auto*) {
-      *static_cast<bool*>(greeted) = true;
+    handler.id = kMessageId;
+    handler.cb = [](void* accepted, const void*, std::size_t, void*, std::size_t, const auto*) {
+      *static_cast<bool*>(accepted) = true;
       return UCS_OK;
     };
-    handler.arg = &greeted_;
+    handler.arg = &accepted_;
     EXPECT_EQ(ucp().ucp_worker_set_am_recv_handler(worker_, &handler), UCS_OK);
     call(rank);
   }
-  ~Stranger() {
+  ~UntrustedPeer() {
     for (ucp_ep_h const endpoint : endpoints_) {
       ucp_request_param_t param{};
       param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
@@ -56,8 +56,8 @@ class Stranger {
     }
     ucp().ucp_worker_destroy(worker_);
   }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
+  UntrustedPeer(const UntrustedPeer&) = delete;
+  UntrustedPeer& operator=(const UntrustedPeer&) = delete;
 
   // Calls, once more, and says hello. What it says from now on goes this way.
   void call(int rank) {
@@ -70,24 +70,25 @@ class Stranger {
     endpoint.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
     endpoint.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
     EXPECT_EQ(ucp().ucp_ep_create(worker_, &endpoint, &endpoints_.emplace_back()), UCS_OK);
-    EXPECT_TRUE(try_say(bytes_of(head_of(LetterKind::kHello, rank, nonce_)), {}, UCP_AM_SEND_FLAG_REPLY));
+    EXPECT_TRUE(
+        try_say(bytes_of(header_of(MessageKind::kHandshake, rank, nonce_)), {}, UCP_AM_SEND_FLAG_REPLY));
   }
   void progress() { ucp().ucp_worker_progress(worker_); }
   // The member has taken the call.
-  [[nodiscard]] bool greeted() const { return greeted_; }
+  [[nodiscard]] bool accepted() const { return accepted_; }
   [[nodiscard]] std::uint64_t nonce() const { return nonce_; }
   void say(const Said& said) {
     const Bytes data(said.bytes, std::byte{0x55});
-    say(said.head, data);
+    say(said.header, data);
   }
-  void say(const Bytes& head, Input data) { EXPECT_TRUE(try_say(head, data)); }
+  void say(const Bytes& header, Input data) { EXPECT_TRUE(try_say(header, data)); }
   // False: the member has hung up.
-  [[nodiscard]] bool try_say(const Bytes& head, Input data, std::uint32_t flags = 0) {
+  [[nodiscard]] bool try_say(const Bytes& header, Input data, std::uint32_t flags = 0) {
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = flags;
-    return finish(ucp().ucp_am_send_nbx(endpoints_.back(), kLetterId, head.data(), head.size(), data.data(),
-                                        data.size(), &param));
+    return finish(ucp().ucp_am_send_nbx(endpoints_.back(), kMessageId, header.data(), header.size(),
+                                        data.data(), data.size(), &param));
   }
 
  private:
@@ -104,73 +105,74 @@ class Stranger {
   }
 
   const std::shared_ptr<const UcxContext> context_;
-  const Contact there_;
+  const PeerAddress there_;
   const std::uint64_t nonce_;
   ucp_worker_h worker_ = nullptr;
   std::vector<ucp_ep_h> endpoints_;
-  bool greeted_ = false;
+  bool accepted_ = false;
 };
 
 // Processes share it.
 struct Board {
-  std::atomic<bool> heard;  // all that the stranger has said
+  std::atomic<bool> heard;  // all that the peer has said
   std::atomic<int> through;
 };
 
-class UcxStranger : public ::testing::Test {
+class UcxUntrustedPeer : public ::testing::Test {
  protected:
-  UcxStranger() {
+  UcxUntrustedPeer() {
     void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     board_ = new (memory) Board();
   }
-  ~UcxStranger() override { ::munmap(board_, sizeof(Board)); }
+  ~UcxUntrustedPeer() override { ::munmap(board_, sizeof(Board)); }
 
   // Rank 0 of a World has the nonce of the last one, and says to it what no member would; the others do
   // `body(rank, comm)`.
-  void run(int ranks, const std::function<void(Stranger&)>& talk,
+  void run(int ranks, const std::function<void(UntrustedPeer&)>& talk,
            const std::function<void(int, Communicator&)>& body) {
     const auto job = make_ucx_apart(ranks);
     run_all(Ranks::kProcesses, ranks, [&](int rank) {
       const auto mine = job->in_child();
       if (rank != 0) return live(*mine, ranks, rank, body);
       const Bytes address = address_of(*mine, ranks - 1);
-      Stranger stranger(address, nonce_in(address), 0);
-      ASSERT_TRUE(progress_until(stranger, [&] { return stranger.greeted(); }));
-      talk(stranger);
-      EXPECT_TRUE(progress_until(stranger, [&] { return board_->through == ranks - 1; }));
+      UntrustedPeer peer(address, nonce_in(address), 0);
+      ASSERT_TRUE(progress_until(peer, [&] { return peer.accepted(); }));
+      talk(peer);
+      EXPECT_TRUE(progress_until(peer, [&] { return board_->through == ranks - 1; }));
     });
   }
-  // Rank 0 comes to a sum once rank 1, which is in it, has refused so many letters and done `then`.
-  void sum_once_refused(
-      int rank, Communicator& comm, std::uint64_t letters, const std::function<void()>& then = [] {});
-  // A World of two, and a stranger that calls rank 1 as rank 0.
-  void run_beside(const std::function<void(Stranger&)>& talk,
+  // Rank 0 comes to a sum once rank 1, which is in it, has refused so many messages and done `then`.
+  void sum_once_rejected(
+      int rank, Communicator& comm, std::uint64_t messages, const std::function<void()>& then = [] {});
+  // A World of two, and a peer that calls rank 1 as rank 0.
+  void run_beside(const std::function<void(UntrustedPeer&)>& talk,
                   const std::function<void(int, Communicator&)>& body) {
     const auto job = make_ucx_apart(2);
     run_all(Ranks::kProcesses, 3, [&](int rank) {
       const auto mine = job->in_child();
       if (rank != 2) return live(*mine, 2, rank, body);
       const Bytes address = address_of(*mine, 1);
-      Stranger stranger(address, nonce_in(address) ^ 1, 0);
-      talk(stranger);
-      EXPECT_TRUE(progress_until(stranger, [&] { return board_->through == 2; }));
-      EXPECT_FALSE(stranger.greeted());
+      UntrustedPeer peer(address, nonce_in(address) ^ 1, 0);
+      talk(peer);
+      EXPECT_TRUE(progress_until(peer, [&] { return board_->through == 2; }));
+      EXPECT_FALSE(peer.accepted());
     });
   }
-  static bool progress_until(Stranger& stranger, const std::function<bool()>& ready) {
+  static bool progress_until(UntrustedPeer& peer, const std::function<bool()>& ready) {
     return eventually([&] {
-      stranger.progress();
+      peer.progress();
       return ready();
     });
   }
-  static const Wire& wire_of(const Communicator& comm) {
-    return dynamic_cast<const UcxCommunicator&>(comm).engine().wire();
+  static const PeerMesh& mesh_of(const Communicator& comm) {
+    return dynamic_cast<const UcxCommunicator&>(comm).engine().mesh();
   }
   // How many of them wait there.
-  static int waiting(const Communicator& comm, LetterKind kind) {
+  static int waiting(const Communicator& comm, MessageKind kind) {
     int count = 0;
-    wire_of(comm).letters().for_each(kAllRanks, kind, 0, [&](const Letter&) { return ++count > 0; });
+    mesh_of(comm).unexpected().for_each(kAllRanks, kind, 0,
+                                        [&](const ActiveMessage&) { return ++count > 0; });
     return count;
   }
 
@@ -191,14 +193,14 @@ class UcxStranger : public ::testing::Test {
 };
 
 // Also where it speaks for another: of the message that rank 2 waits for, and the operation that is next.
-TEST_F(UcxStranger, IsNotHeardWhereNoMemberWouldSaySo) {
-  const auto talk = [](Stranger& stranger) {
+TEST_F(UcxUntrustedPeer, IsNotHeardWhereNoMemberWouldSaySo) {
+  const auto talk = [](UntrustedPeer& peer) {
     for (const int from : {0, 1}) {
-      for (const Said& said : bad_letters(from, stranger.nonce())) stranger.say(said);
+      for (const Said& said : invalid_messages(from, peer.nonce())) peer.say(said);
     }
-    LetterHead last = head_of(LetterKind::kReady, 0, stranger.nonce());
+    MessageHeader last = header_of(MessageKind::kReadyToReceive, 0, peer.nonce());
     last.key.number = kLast;
-    stranger.say(bytes_of(last), {});
+    peer.say(bytes_of(last), {});
   };
   run(3, talk, [&](int rank, Communicator& comm) {
     const Bytes sent(8, std::byte{7});
@@ -211,11 +213,11 @@ TEST_F(UcxStranger, IsNotHeardWhereNoMemberWouldSaySo) {
       ASSERT_TRUE(request.ok()) << request.status().to_string();
       EXPECT_TRUE(eventually([&] {
         EXPECT_TRUE(request->test().ok());
-        return waiting(comm, LetterKind::kReady) > 0;
+        return waiting(comm, MessageKind::kReadyToReceive) > 0;
       }));
-      for (int kind = 0; kind <= static_cast<int>(LetterKind::kFailure); ++kind) {
-        const auto of = static_cast<LetterKind>(kind);
-        EXPECT_EQ(waiting(comm, of), of == LetterKind::kReady ? 1 : 0) << kind;
+      for (int kind = 0; kind <= static_cast<int>(MessageKind::kFailure); ++kind) {
+        const auto of = static_cast<MessageKind>(kind);
+        EXPECT_EQ(waiting(comm, of), of == MessageKind::kReadyToReceive ? 1 : 0) << kind;
       }
       board_->heard = true;
       EXPECT_EQ(request->wait().to_string(), "ok");
@@ -227,9 +229,9 @@ TEST_F(UcxStranger, IsNotHeardWhereNoMemberWouldSaySo) {
   });
 }
 
-TEST_F(UcxStranger, WhoSendsAMessageWithoutItsDataIsNamed) {
-  const auto talk = [](Stranger& stranger) {
-    stranger.say(bytes_of(head_of(LetterKind::kMessage, 0, stranger.nonce())), {});
+TEST_F(UcxUntrustedPeer, WhoSendsAMessageWithoutItsDataIsNamed) {
+  const auto talk = [](UntrustedPeer& peer) {
+    peer.say(bytes_of(header_of(MessageKind::kPointToPoint, 0, peer.nonce())), {});
   };
   run(2, talk, [](int, Communicator& comm) {
     Bytes got(8);
@@ -246,14 +248,14 @@ struct Told {
 };
 
 // A sum of two leaves, of which the member has the second.
-TEST_F(UcxStranger, WhoHoldsWhatNobodyCanEndsTheSum) {
+TEST_F(UcxUntrustedPeer, WhoHoldsWhatNobodyCanEndsTheSum) {
   Bytes result(8);
   const Operation sum{Kind::kSumPartials, Dtype::kFloat32, Op::kSum, 2, result, result};
   const auto as_told = [](const Nodes& nodes) {
     const auto bytes = std::as_bytes(std::span(nodes));
     return Bytes(bytes.begin(), bytes.end());
   };
-  const Told rows[] = {{"too much", Bytes(1 << 20), "a letter of 1048576 bytes where 16 are the most"},
+  const Told rows[] = {{"too much", Bytes(1 << 20), "a message of 1048576 bytes where 16 are the most"},
                        {"ours", as_told({{1, 2}}), "not disjoint nodes"},
                        {"backwards", as_told({{1, 0}}), "not disjoint nodes"},
                        {"beyond", as_told({{2, 3}}), "not disjoint nodes"},
@@ -261,13 +263,13 @@ TEST_F(UcxStranger, WhoHoldsWhatNobodyCanEndsTheSum) {
   for (const Told& row : rows) {
     SCOPED_TRACE(row.name);
     board_->through = 0;
-    const auto talk = [&](Stranger& stranger) {
-      LetterHead head{{kAllRanks, LetterKind::kData, 1, Piece{Piece::kNodes}.pack(), 0},
-                      signature_of(sum, 2)};
-      head.nonce = stranger.nonce();
-      stranger.say(bytes_of(head), row.nodes);
-      head.key.kind = LetterKind::kReceipt;  // of theirs
-      stranger.say(bytes_of(head), {});
+    const auto talk = [&](UntrustedPeer& peer) {
+      MessageHeader header{{kAllRanks, MessageKind::kData, 1, Piece{Piece::kNodes}.pack(), 0},
+                           signature_of(sum, 2)};
+      header.nonce = peer.nonce();
+      peer.say(bytes_of(header), row.nodes);
+      header.key.kind = MessageKind::kAck;  // of theirs
+      peer.say(bytes_of(header), {});
     };
     run(2, talk, [&](int, Communicator& comm) {
       const Partial mine{{1, 2}, result};
@@ -278,7 +280,7 @@ TEST_F(UcxStranger, WhoHoldsWhatNobodyCanEndsTheSum) {
   }
 }
 
-constexpr float kOfZero = 1, kOfOne = 2, kOfStranger = 64;
+constexpr float kOfZero = 1, kOfOne = 2, kOfUntrusted = 64;
 
 Bytes as_bytes(float value) {
   const auto bytes = std::as_bytes(std::span(&value, 1));
@@ -286,15 +288,17 @@ Bytes as_bytes(float value) {
 }
 
 // What rank 0 says to rank 1 in their first operation, a sum of one number.
-Bytes head_of_sum(std::uint64_t nonce) {
+Bytes header_of_sum(std::uint64_t nonce) {
   Bytes one(sizeof(float));
   const Operation sum = Operation::allreduce(one, one, Dtype::kFloat32, Op::kSum);
-  return bytes_of(
-      {{kAllRanks, LetterKind::kData, 1, Piece{Piece::kWhole}.pack(), 0}, signature_of(sum, 2), 0, nonce});
+  return bytes_of({{kAllRanks, MessageKind::kData, 1, Piece{Piece::kDoubling}.pack(), 0},
+                   signature_of(sum, 2),
+                   0,
+                   nonce});
 }
 
-void UcxStranger::sum_once_refused(int rank, Communicator& comm, std::uint64_t letters,
-                                   const std::function<void()>& then) {
+void UcxUntrustedPeer::sum_once_rejected(int rank, Communicator& comm, std::uint64_t messages,
+                                         const std::function<void()>& then) {
   const Bytes in = as_bytes(rank == 0 ? kOfZero : kOfOne);
   Bytes out(in.size());
   if (rank == 0) {
@@ -304,7 +308,7 @@ void UcxStranger::sum_once_refused(int rank, Communicator& comm, std::uint64_t l
   ASSERT_TRUE(request.ok()) << request.status().to_string();
   EXPECT_TRUE(rank == 0 || eventually([&] {
                 EXPECT_TRUE(request->test().ok());
-                return wire_of(comm).refused() >= letters;
+                return mesh_of(comm).rejected() >= messages;
               }));
   if (rank == 1) {
     then();
@@ -316,56 +320,57 @@ void UcxStranger::sum_once_refused(int rank, Communicator& comm, std::uint64_t l
 
 // As one of another job, or of an earlier generation, whose member had this port: all numbers are right but
 // the nonce.
-TEST_F(UcxStranger, IsNotHeardInTheNameOfAMemberThatCallsLater) {
+TEST_F(UcxUntrustedPeer, IsNotHeardInTheNameOfAMemberThatCallsLater) {
   constexpr std::uint64_t kSaid = 2 + 7;
-  const auto talk = [](Stranger& stranger) {
-    stranger.say(head_of_sum(stranger.nonce()), as_bytes(kOfStranger));
-    for (const Said& said : good_letters(0, stranger.nonce())) stranger.say(said);
+  const auto talk = [](UntrustedPeer& peer) {
+    peer.say(header_of_sum(peer.nonce()), as_bytes(kOfUntrusted));
+    for (const Said& said : valid_messages(0, peer.nonce())) peer.say(said);
   };
   run_beside(talk, [&](int rank, Communicator& comm) {
-    sum_once_refused(rank, comm, kSaid, [&] {
-      EXPECT_EQ(wire_of(comm).refused(), kSaid);
-      EXPECT_EQ(wire_of(comm).connections(), 0U);
+    sum_once_rejected(rank, comm, kSaid, [&] {
+      EXPECT_EQ(mesh_of(comm).rejected(), kSaid);
+      EXPECT_EQ(mesh_of(comm).connections(), 0U);
     });
   });
 }
 
 // Connections that nobody proves to be a member's are held, but so many only.
-TEST_F(UcxStranger, WhoCallsAgainAndAgainKeepsNoMemberOut) {
+TEST_F(UcxUntrustedPeer, WhoCallsAgainAndAgainKeepsNoMemberOut) {
   constexpr int kCalls = 80;
-  const auto talk = [](Stranger& stranger) {
-    for (int call = 1; call < kCalls; ++call) stranger.call(0);
+  const auto talk = [](UntrustedPeer& peer) {
+    for (int call = 1; call < kCalls; ++call) peer.call(0);
   };
-  run_beside(talk, [&](int rank, Communicator& comm) { sum_once_refused(rank, comm, kCalls); });
+  run_beside(talk, [&](int rank, Communicator& comm) { sum_once_rejected(rank, comm, kCalls); });
 }
 
-TEST_F(UcxStranger, WhoNeverStopsKeepsNobodyFromTheDeadline) {
-  const auto talk = [&](Stranger& stranger) {
-    const Bytes head = head_of_sum(stranger.nonce());
-    while (!board_->heard && stranger.try_say(head, as_bytes(kOfStranger))) {
+TEST_F(UcxUntrustedPeer, WhoNeverStopsKeepsNobodyFromTheDeadline) {
+  const auto talk = [&](UntrustedPeer& peer) {
+    const Bytes header = header_of_sum(peer.nonce());
+    while (!board_->heard && peer.try_say(header, as_bytes(kOfUntrusted))) {
     }
   };
   run_beside(talk, [&](int rank, Communicator& comm) {
     if (rank == 0) return;
     const core::Status status = comm.run(Operation::barrier(), core::SystemClock().now() + 300ms);
     EXPECT_EQ(status.code(), core::Code::kDeadlineExceeded) << status.to_string();
-    EXPECT_GT(wire_of(comm).refused(), 0U);
+    EXPECT_GT(mesh_of(comm).rejected(), 0U);
     board_->heard = true;
   });
 }
 
-// A member that runs away: its letters do not fill the memory of those who are slower.
-TEST_F(UcxStranger, WhoSendsMoreThanAMemberMayEndsTheGenerationAndIsNamed) {
-  const auto talk = [](Stranger& stranger) {
-    LetterHead head = head_of(LetterKind::kReady, 0, stranger.nonce());
-    for (; head.key.number <= Mailbox::kLetters + 1; ++head.key.number) stranger.say(bytes_of(head), {});
+// A member that runs away: its messages do not fill the memory of those who are slower.
+TEST_F(UcxUntrustedPeer, WhoSendsMoreThanAMemberMayEndsTheGenerationAndIsNamed) {
+  const auto talk = [](UntrustedPeer& peer) {
+    MessageHeader header = header_of(MessageKind::kReadyToReceive, 0, peer.nonce());
+    for (; header.key.number <= UnexpectedQueue::kMaxMessages + 1; ++header.key.number)
+      peer.say(bytes_of(header), {});
   };
   run(2, talk, [&](int, Communicator& comm) {
     const core::Status status = comm.run(Operation::barrier(), soon());
     EXPECT_EQ(status.code(), core::Code::kResourceExhausted) << status.to_string();
-    EXPECT_THAT(status.message(), HasSubstr("generation 1: rank 0 has 65536 letters"));
+    EXPECT_THAT(status.message(), HasSubstr("generation 1: rank 0 has 65536 messages"));
   });
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing::ucx_stranger
+}  // namespace regroup::collective::testing::ucx_untrusted_peer

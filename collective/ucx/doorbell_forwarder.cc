@@ -1,5 +1,5 @@
 // The thread of the relay. It takes no signals: those are for the threads of the program.
-#include "collective/ucx/bell_relay.h"
+#include "collective/ucx/doorbell_forwarder.h"
 
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): pthread_sigmask is not in <csignal>
 
@@ -7,7 +7,8 @@
 
 namespace regroup::collective {
 
-BellRelay::BellRelay(Bell& bell, std::function<void()> wake) : bell_(bell), wake_(std::move(wake)) {
+DoorbellForwarder::DoorbellForwarder(Bell& bell, std::function<void()> wake)
+    : bell_(bell), wake_(std::move(wake)) {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -16,7 +17,7 @@ BellRelay::BellRelay(Bell& bell, std::function<void()> wake) : bell_(bell), wake
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-BellRelay::~BellRelay() {
+DoorbellForwarder::~DoorbellForwarder() {
   stop_.store(true, std::memory_order_seq_cst);
   bell_.sleeping.store(1, std::memory_order_seq_cst);
   core::ring(bell_);
@@ -24,7 +25,7 @@ BellRelay::~BellRelay() {
   bell_.sleeping.store(0, std::memory_order_relaxed);
 }
 
-void BellRelay::run() {
+void DoorbellForwarder::run() {
   constexpr std::chrono::hours kLong(1);
   std::uint32_t seen = bell_.count.load(std::memory_order_seq_cst);
   while (!stop_.load(std::memory_order_seq_cst)) {

@@ -1,5 +1,5 @@
 // A worker that does nothing but listen. Its callers become endpoints of the workers of their generations.
-#include "collective/ucx/reception.h"
+#include "collective/ucx/listener.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,17 +14,17 @@ using core::Code;
 using core::Result;
 using core::Status;
 
-Result<std::unique_ptr<Reception>> Reception::open(const Ucp& ucp, ucp_context_h context,
-                                                   std::string_view devices, std::string_view ports) {
-  std::unique_ptr<Reception> out(new Reception(ucp));
+Result<std::unique_ptr<Listener>> Listener::open(const Ucp& ucp, ucp_context_h context,
+                                                 std::string_view devices, std::string_view ports) {
+  std::unique_ptr<Listener> out(new Listener(ucp));
   const auto failed = [&](const char* call, ucs_status_t status) {
     return Status(Code::kUnavailable, fmt::format("{}: {}", call, ucp.ucs_status_string(status)));
   };
   const auto range = read_port_range(ports);
   if (!range.ok()) return range.status();
-  out->contacts_ = contacts_on(devices);
-  const bool named = !out->contacts_.empty();
-  if (!named) out->contacts_ = contacts_here();
+  out->addresses_ = addresses_of_devices(devices);
+  const bool named = !out->addresses_.empty();
+  if (!named) out->addresses_ = local_addresses();
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
@@ -32,20 +32,20 @@ Result<std::unique_ptr<Reception>> Reception::open(const Ucp& ucp, ucp_context_h
   if (status != UCS_OK) return failed("ucp_worker_create", status);
   status = ucp.ucp_worker_get_efd(out->worker_, &out->descriptor_);
   if (status != UCS_OK) return failed("ucp_worker_get_efd", status);
-  const std::span<Contact> contacts(out->contacts_);
-  if (!named) REGROUP_RETURN_IF_ERROR(out->listen(contacts, *range, true));
-  for (std::size_t i = 0; named && i < contacts.size(); ++i)
-    REGROUP_RETURN_IF_ERROR(out->listen(contacts.subspan(i, 1), *range, false));
+  const std::span<PeerAddress> addresses(out->addresses_);
+  if (!named) REGROUP_RETURN_IF_ERROR(out->listen(addresses, *range, true));
+  for (std::size_t i = 0; named && i < addresses.size(); ++i)
+    REGROUP_RETURN_IF_ERROR(out->listen(addresses.subspan(i, 1), *range, false));
   return out;
 }
 
 // Members of one host begin at different ports of the range.
-Status Reception::listen(std::span<Contact> contacts, PortRange ports, bool all_addresses) {
-  Contact at = contacts.front();
+Status Listener::listen(std::span<PeerAddress> addresses, PortRange ports, bool all_addresses) {
+  PeerAddress at = addresses.front();
   if (all_addresses) at.address = {};
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.conn_handler = {on_call, this};
+  params.conn_handler = {on_connection_request, this};
   ucp_listener_h listener = nullptr;
   ucs_status_t status = UCS_ERR_BUSY;
   const int count = ports.last - ports.first + 1;
@@ -66,34 +66,36 @@ Status Reception::listen(std::span<Contact> contacts, PortRange ports, bool all_
             fmt::format("ucp_listener_create({}): {}", where, ucp_.ucs_status_string(status))};
   }
   const auto port = reinterpret_cast<const sockaddr_in&>(attributes.sockaddr).sin_port;  // as in sockaddr_in6
-  for (Contact& contact : contacts) contact.port = ntohs(port);
+  for (PeerAddress& address : addresses) address.port = ntohs(port);
   return {};
 }
 
-void Reception::on_call(ucp_conn_request_h request, void* self) {
-  Reception& reception = *static_cast<Reception*>(self);
+void Listener::on_connection_request(ucp_conn_request_h request, void* self) {
+  Listener& listener = *static_cast<Listener*>(self);
   ucp_conn_request_attr_t attributes{};
   attributes.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ID;
-  const bool known = reception.ucp_.ucp_conn_request_query(request, &attributes) == UCS_OK;
-  reception.callers_.push_back({request, known ? attributes.client_id : 0});
+  const bool known = listener.ucp_.ucp_conn_request_query(request, &attributes) == UCS_OK;
+  listener.requests_.push_back({request, known ? attributes.client_id : 0});
 }
 
-bool Reception::progress() {
+bool Listener::progress() {
   while (ucp_.ucp_worker_progress(worker_) != 0) {
   }
-  return !callers_.empty();
+  return !requests_.empty();
 }
 
-std::vector<Reception::Caller> Reception::take(core::Generation generation) {
-  const auto is_later = [&](const Caller& c) { return c.id >= caller_id(generation + 1, 0); };
-  const auto first = std::stable_partition(callers_.begin(), callers_.end(), std::not_fn(is_later));
-  const auto later = static_cast<std::size_t>(callers_.end() - first);
-  const auto end = first + static_cast<std::ptrdiff_t>(later > kLater ? later - kLater : 0);
-  std::vector<Caller> out(callers_.begin(), end);
-  callers_.erase(callers_.begin(), end);
+std::vector<Listener::ConnectionRequest> Listener::take(core::Generation generation) {
+  const auto is_later = [&](const ConnectionRequest& r) {
+    return r.client_id >= client_id_of(generation + 1, 0);
+  };
+  const auto first = std::stable_partition(requests_.begin(), requests_.end(), std::not_fn(is_later));
+  const auto later = static_cast<std::size_t>(requests_.end() - first);
+  const auto end = first + static_cast<std::ptrdiff_t>(later > kMaxEarly ? later - kMaxEarly : 0);
+  std::vector<ConnectionRequest> out(requests_.begin(), end);
+  requests_.erase(requests_.begin(), end);
   return out;
 }
 
-bool Reception::arm() { return ucp_.ucp_worker_arm(worker_) == UCS_OK; }
+bool Listener::arm() { return ucp_.ucp_worker_arm(worker_) == UCS_OK; }
 
 }  // namespace regroup::collective

@@ -1,14 +1,15 @@
 // Addresses and last words as the bytes that members give each other.
-#include "collective/ucx/contact.h"
+#include "collective/ucx/peer_address.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-namespace regroup::collective::ucx_contact {
+namespace regroup::collective::ucx_address {
 namespace {
 
-const std::vector<Contact> kContacts = {{AF_INET, 4000, 24, {10, 0, 0, 1}}, {AF_INET6, 4001, 64, {0xfd}}};
+const std::vector<PeerAddress> kAddresses = {{AF_INET, 4000, 24, {10, 0, 0, 1}},
+                                             {AF_INET6, 4001, 64, {0xfd}}};
 
 constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
 
@@ -17,47 +18,47 @@ std::vector<std::byte> with_count(std::vector<std::byte> bytes, std::uint32_t co
   return bytes;
 }
 
-TEST(UcxContact, ComesBackWithAndWithoutAWord) {
+TEST(UcxAddress, ComesBackWithAndWithoutAWord) {
   for (const char* word : {"", "rank 2 does a sum of 20"}) {
-    const auto bytes = encode(kNonce, kContacts, word);
+    const auto bytes = encode(kNonce, kAddresses, word);
     EXPECT_EQ(nonce_in(bytes), kNonce);
-    EXPECT_EQ(decode(bytes), kContacts);
-    EXPECT_EQ(last_word_in(bytes), word);
+    EXPECT_EQ(decode(bytes), kAddresses);
+    EXPECT_EQ(failure_reason_in(bytes), word);
   }
-  EXPECT_EQ(last_word_in(encode(kNonce, {}, "a word alone")), "a word alone");
+  EXPECT_EQ(failure_reason_in(encode(kNonce, {}, "a word alone")), "a word alone");
 }
 
-TEST(UcxContact, HasNoWordBehindAFalseCount) {
-  const auto bytes = encode(kNonce, kContacts, "word");
+TEST(UcxAddress, HasNoWordBehindAFalseCount) {
+  const auto bytes = encode(kNonce, kAddresses, "word");
   for (const std::uint32_t count : {3U, 1U << 20, ~0U}) {
-    EXPECT_EQ(last_word_in(with_count(bytes, count)), "") << count;
+    EXPECT_EQ(failure_reason_in(with_count(bytes, count)), "") << count;
     EXPECT_TRUE(decode(with_count(bytes, count)).empty()) << count;
     EXPECT_EQ(nonce_in(with_count(bytes, count)), 0U) << count;
   }
 }
 
-TEST(UcxContact, IsNothingWhereTheCountIsCutOff) {
+TEST(UcxAddress, IsNothingWhereTheCountIsCutOff) {
   for (std::size_t size = 0; size < sizeof kNonce + sizeof(std::uint32_t); ++size) {
     std::vector<std::byte> bytes = encode(kNonce, {});
     bytes.resize(size);
     EXPECT_EQ(nonce_in(bytes), 0U);
     EXPECT_TRUE(decode(bytes).empty());
-    EXPECT_EQ(last_word_in(bytes), "");
+    EXPECT_EQ(failure_reason_in(bytes), "");
   }
 }
 
-TEST(UcxContact, IsOfTheInterfacesThatAreNamed) {
-  const std::vector<Contact> loopback{{AF_INET, 0, 8, {127, 0, 0, 1}}}, none;
-  const std::vector<Contact> all = contacts_here();
+TEST(UcxAddress, IsOfTheInterfacesThatAreNamed) {
+  const std::vector<PeerAddress> loopback{{AF_INET, 0, 8, {127, 0, 0, 1}}}, none;
+  const std::vector<PeerAddress> all = local_addresses();
   ASSERT_FALSE(all.empty());
-  EXPECT_EQ(contacts_on("lo"), loopback);
-  EXPECT_EQ(contacts_on("mlx5_0:1,lo"), loopback);
-  EXPECT_EQ(contacts_on("^lo"), all == loopback ? none : all);
+  EXPECT_EQ(addresses_of_devices("lo"), loopback);
+  EXPECT_EQ(addresses_of_devices("mlx5_0:1,lo"), loopback);
+  EXPECT_EQ(addresses_of_devices("^lo"), all == loopback ? none : all);
   for (const char* devices : {"", "all", "l", "mlx5_0:1", "^mlx5_0:1", "^", ","})
-    EXPECT_EQ(contacts_on(devices), none) << devices;
+    EXPECT_EQ(addresses_of_devices(devices), none) << devices;
 }
 
-TEST(UcxContact, HasPortsOfARange) {
+TEST(UcxAddress, HasPortsOfARange) {
   const auto read = [](const char* text) {
     const auto range = read_port_range(text);
     return range.ok() ? std::pair(int{range->first}, int{range->last}) : std::pair(-1, -1);
@@ -73,14 +74,15 @@ TEST(UcxContact, HasPortsOfARange) {
 }
 
 // The bridge of containers has one address on all hosts: who calls it calls itself.
-TEST(UcxContact, ANearAddressIsCalledFirstAndAnOwnOneLast) {
-  const Contact bridge{AF_INET, 4000, 16, {172, 17, 0, 1}};
-  const Contact far{AF_INET, 4000, 24, {10, 1, 0, 7}}, near{AF_INET, 4000, 24, {10, 0, 0, 2}};
-  const std::vector<Contact> mine{{AF_INET, 5000, 16, {172, 17, 0, 1}}, {AF_INET, 5000, 24, {10, 0, 0, 1}}};
+TEST(UcxAddress, ANearAddressIsCalledFirstAndAnOwnOneLast) {
+  const PeerAddress bridge{AF_INET, 4000, 16, {172, 17, 0, 1}};
+  const PeerAddress far{AF_INET, 4000, 24, {10, 1, 0, 7}}, near{AF_INET, 4000, 24, {10, 0, 0, 2}};
+  const std::vector<PeerAddress> mine{{AF_INET, 5000, 16, {172, 17, 0, 1}},
+                                      {AF_INET, 5000, 24, {10, 0, 0, 1}}};
   EXPECT_EQ(nearest_first({bridge, far, near}, mine), (std::vector{near, far, bridge}));
   EXPECT_EQ(nearest_first({bridge, far}, mine), (std::vector{far, bridge}));
   EXPECT_EQ(nearest_first({bridge}, mine), std::vector{bridge});
 }
 
 }  // namespace
-}  // namespace regroup::collective::ucx_contact
+}  // namespace regroup::collective::ucx_address

@@ -1,5 +1,5 @@
 // getifaddrs, and bytes.
-#include "collective/ucx/contact.h"
+#include "collective/ucx/peer_address.h"
 
 #include <fmt/format.h>
 #include <ifaddrs.h>
@@ -27,8 +27,8 @@ std::uint32_t ones_in(const std::uint8_t* bytes, std::size_t count) {
   return ones;
 }
 
-Contact contact_of(const sockaddr& address, const sockaddr* mask) {
-  Contact out{address.sa_family};
+PeerAddress address_from(const sockaddr& address, const sockaddr* mask) {
+  PeerAddress out{address.sa_family};
   const bool four = address.sa_family == AF_INET;
   const std::size_t offset = four ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
   const std::size_t bytes = four ? 4 : 16;
@@ -37,12 +37,12 @@ Contact contact_of(const sockaddr& address, const sockaddr* mask) {
   return out;
 }
 
-bool is_link_local(const Contact& c) {
+bool is_link_local(const PeerAddress& c) {
   if (c.family == AF_INET) return c.address[0] == 169 && c.address[1] == 254;
   return c.address[0] == 0xfe && (c.address[1] & 0xc0) == 0x80;
 }
 
-bool same_network(const Contact& a, const Contact& b) {
+bool same_network(const PeerAddress& a, const PeerAddress& b) {
   if (a.family != b.family) return false;
   for (std::uint32_t bit = 0; bit < b.prefix && bit < 128; ++bit) {
     const auto mask = static_cast<std::uint8_t>(0x80U >> bit % 8);
@@ -53,7 +53,7 @@ bool same_network(const Contact& a, const Contact& b) {
 
 struct Local {
   std::string interface;
-  Contact contact;
+  PeerAddress address;
   bool loopback = false;
 };
 
@@ -76,9 +76,9 @@ std::vector<Local> locals() {
   for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
     const auto family = i->ifa_addr == nullptr ? AF_UNSPEC : i->ifa_addr->sa_family;
     if ((i->ifa_flags & IFF_UP) == 0 || (family != AF_INET && family != AF_INET6)) continue;
-    const Contact contact = contact_of(*i->ifa_addr, i->ifa_netmask);
-    if (is_link_local(contact)) continue;
-    out.push_back({i->ifa_name, contact, (i->ifa_flags & IFF_LOOPBACK) != 0});
+    const PeerAddress address = address_from(*i->ifa_addr, i->ifa_netmask);
+    if (is_link_local(address)) continue;
+    out.push_back({i->ifa_name, address, (i->ifa_flags & IFF_LOOPBACK) != 0});
     if (!speeds.contains(out.back().interface)) speeds[out.back().interface] = speed_of(i->ifa_name);
   }
   std::ranges::stable_sort(out, std::greater(), [&](const Local& i) { return speeds[i.interface]; });
@@ -86,18 +86,18 @@ std::vector<Local> locals() {
 }
 
 template <class Wanted>
-std::vector<Contact> of_one_family(const std::vector<Local>& all, Wanted wanted) {
+std::vector<PeerAddress> of_one_family(const std::vector<Local>& all, Wanted wanted) {
   for (const std::uint16_t family : {AF_INET, AF_INET6}) {
-    std::vector<Contact> out;
+    std::vector<PeerAddress> out;
     for (const Local& i : all) {
-      if (i.contact.family == family && wanted(i)) out.push_back(i.contact);
+      if (i.address.family == family && wanted(i)) out.push_back(i.address);
     }
     if (!out.empty()) return out;
   }
   return {};
 }
 
-// The nonce, the number of contacts, they, the word.
+// The nonce, the number of addresses, they, the word.
 constexpr std::size_t kNonce = sizeof(std::uint64_t);
 constexpr std::size_t kHead = kNonce + sizeof(std::uint32_t);
 
@@ -106,20 +106,20 @@ std::optional<std::size_t> count_in(std::span<const std::byte> bytes) {
   std::uint32_t count = 0;
   if (bytes.size() < kHead) return std::nullopt;
   std::memcpy(&count, bytes.data() + kNonce, sizeof count);
-  if (count > (bytes.size() - kHead) / sizeof(Contact)) return std::nullopt;
+  if (count > (bytes.size() - kHead) / sizeof(PeerAddress)) return std::nullopt;
   return count;
 }
 
 }  // namespace
 
-std::vector<Contact> contacts_here() {
+std::vector<PeerAddress> local_addresses() {
   const std::vector<Local> all = locals();
-  std::vector<Contact> out = of_one_family(all, [](const Local& i) { return !i.loopback; });
+  std::vector<PeerAddress> out = of_one_family(all, [](const Local& i) { return !i.loopback; });
   if (out.empty()) out.push_back({AF_INET, 0, 8, {127, 0, 0, 1}});
   return out;
 }
 
-std::vector<Contact> contacts_on(std::string_view devices) {
+std::vector<PeerAddress> addresses_of_devices(std::string_view devices) {
   if (devices.empty()) return {};
   const bool all_but = devices.starts_with('^');
   const std::string names = "," + std::string(devices.substr(all_but ? 1 : 0)) + ",";
@@ -145,12 +145,12 @@ core::Result<PortRange> read_port_range(std::string_view text) {
       fmt::format("UCX_TCP_PORT_RANGE={}: ports as in 20000-20999 are wanted, or 0 for any", text));
 }
 
-std::vector<std::byte> encode(std::uint64_t nonce, std::span<const Contact> contacts,
-                              std::string_view last_word) {
-  const auto count = static_cast<std::uint32_t>(contacts.size());
+std::vector<std::byte> encode(std::uint64_t nonce, std::span<const PeerAddress> addresses,
+                              std::string_view failure_reason) {
+  const auto count = static_cast<std::uint32_t>(addresses.size());
   std::vector<std::byte> out;
   for (const auto bytes : {std::as_bytes(std::span(&nonce, 1)), std::as_bytes(std::span(&count, 1)),
-                           std::as_bytes(contacts), std::as_bytes(std::span(last_word))}) {
+                           std::as_bytes(addresses), std::as_bytes(std::span(failure_reason))}) {
     out.insert(out.end(), bytes.begin(), bytes.end());
   }
   return out;
@@ -162,49 +162,49 @@ std::uint64_t nonce_in(std::span<const std::byte> bytes) {
   return nonce;
 }
 
-std::vector<Contact> decode(std::span<const std::byte> bytes) {
-  std::vector<Contact> out(count_in(bytes).value_or(0));
-  if (!out.empty()) std::memcpy(out.data(), bytes.data() + kHead, out.size() * sizeof(Contact));
-  const auto is_odd = [](const Contact& c) {
+std::vector<PeerAddress> decode(std::span<const std::byte> bytes) {
+  std::vector<PeerAddress> out(count_in(bytes).value_or(0));
+  if (!out.empty()) std::memcpy(out.data(), bytes.data() + kHead, out.size() * sizeof(PeerAddress));
+  const auto is_odd = [](const PeerAddress& c) {
     return (c.family != AF_INET && c.family != AF_INET6) || c.port == 0;
   };
   if (std::ranges::any_of(out, is_odd)) return {};
   return out;
 }
 
-std::string last_word_in(std::span<const std::byte> bytes) {
+std::string failure_reason_in(std::span<const std::byte> bytes) {
   const auto count = count_in(bytes);
   if (!count) return {};
-  const auto word = bytes.subspan(kHead + *count * sizeof(Contact));
+  const auto word = bytes.subspan(kHead + *count * sizeof(PeerAddress));
   return {reinterpret_cast<const char*>(word.data()), word.size()};
 }
 
-std::vector<Contact> nearest_first(std::vector<Contact> theirs, std::span<const Contact> mine) {
-  const auto is_near = [&](const Contact& c) {
-    return std::ranges::any_of(mine, [&](const Contact& m) { return same_network(c, m); });
+std::vector<PeerAddress> nearest_first(std::vector<PeerAddress> theirs, std::span<const PeerAddress> mine) {
+  const auto is_near = [&](const PeerAddress& c) {
+    return std::ranges::any_of(mine, [&](const PeerAddress& m) { return same_network(c, m); });
   };
-  const auto is_other = [&](const Contact& c) {
+  const auto is_other = [&](const PeerAddress& c) {
     return std::ranges::none_of(
-        mine, [&](const Contact& m) { return m.family == c.family && m.address == c.address; });
+        mine, [&](const PeerAddress& m) { return m.family == c.family && m.address == c.address; });
   };
   const auto others = std::stable_partition(theirs.begin(), theirs.end(), is_other);
   std::stable_partition(theirs.begin(), others, is_near);
   return theirs;
 }
 
-SocketAddress to_socket_address(const Contact& contact) {
+SocketAddress to_socket_address(const PeerAddress& address) {
   SocketAddress out;
-  out.storage.ss_family = contact.family;
-  if (contact.family == AF_INET) {
+  out.storage.ss_family = address.family;
+  if (address.family == AF_INET) {
     auto& in = reinterpret_cast<sockaddr_in&>(out.storage);
     out.bytes = sizeof in;
-    in.sin_port = htons(contact.port);
-    std::memcpy(&in.sin_addr, contact.address.data(), sizeof in.sin_addr);
+    in.sin_port = htons(address.port);
+    std::memcpy(&in.sin_addr, address.address.data(), sizeof in.sin_addr);
   } else {
     auto& in = reinterpret_cast<sockaddr_in6&>(out.storage);
     out.bytes = sizeof in;
-    in.sin6_port = htons(contact.port);
-    std::memcpy(&in.sin6_addr, contact.address.data(), sizeof in.sin6_addr);
+    in.sin6_port = htons(address.port);
+    std::memcpy(&in.sin6_addr, address.address.data(), sizeof in.sin6_addr);
   }
   return out;
 }

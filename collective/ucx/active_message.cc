@@ -1,0 +1,35 @@
+// What is believed of a message before anything else looks at it.
+#include "collective/ucx/active_message.h"
+
+#include <cstring>
+
+namespace regroup::collective {
+namespace {
+
+// Of a message that does not fit only the size comes, in its call.
+bool may_have(const MessageHeader& header, std::size_t bytes) {
+  switch (header.key.kind) {
+    case MessageKind::kData:
+    case MessageKind::kFailure:
+      return true;
+    case MessageKind::kPointToPoint:
+      return bytes == 0 || bytes == header.call.bytes;
+    default:
+      return bytes == 0;
+  }
+}
+
+}  // namespace
+
+std::optional<MessageHeader> parse_header(std::span<const std::byte> header, std::size_t bytes,
+                                          std::size_t ranks, std::uint64_t nonce) {
+  MessageHeader out;
+  if (header.size() != sizeof out) return std::nullopt;
+  std::memcpy(&out, header.data(), sizeof out);
+  const bool is_ours = out.nonce == nonce && out.key.kind <= MessageKind::kFailure && out.key.from >= 0 &&
+                       static_cast<std::size_t>(out.key.from) < ranks && is_valid_signature(out.call) &&
+                       may_have(out, bytes);
+  return is_ours ? std::optional(out) : std::nullopt;
+}
+
+}  // namespace regroup::collective

@@ -1,0 +1,97 @@
+// Heads of messages: one of each kind, and some that no member sends.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "collective/operation.h"
+#include "collective/ucx/active_message.h"
+#include "core/arena.h"
+#include "tests/collective/reference.h"
+
+namespace regroup::collective::testing {
+
+struct Said {
+  std::string what;
+  Bytes header;
+  std::size_t bytes = 0;  // of data behind it
+};
+
+// Of a communicator of all ranks of a World, as make_ucx() makes it unless it is told otherwise.
+inline constexpr CommunicatorId kAllRanks{core::Position().value, 0,
+                                          static_cast<std::uint32_t>(core::ChannelKind::kSteps)};
+
+// The same bytes each time: with nothing between the members.
+[[nodiscard]] inline Bytes bytes_of(const MessageHeader& header) {
+  Bytes bytes(sizeof header);
+  const auto put = [&](const auto& member) {
+    const auto at = reinterpret_cast<const std::byte*>(&member) - reinterpret_cast<const std::byte*>(&header);
+    std::memcpy(bytes.data() + at, &member, sizeof member);
+  };
+  put(header.key.communicator), put(header.key.kind), put(header.key.number), put(header.key.tag),
+      put(header.key.from);
+  put(header.call), put(header.acks), put(header.nonce);
+  return bytes;
+}
+
+inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
+
+// From rank `from` in its first operation or message, which has 8 bytes.
+[[nodiscard]] inline MessageHeader header_of(MessageKind kind, int from, std::uint64_t nonce = kNonce) {
+  static Bytes eight(8);
+  const bool message = kind == MessageKind::kReadyToReceive || kind == MessageKind::kPointToPoint;
+  const Operation o =
+      message ? Operation::send(eight, 0) : Operation::allreduce(eight, eight, Dtype::kFloat32, Op::kSum);
+  return {{kAllRanks, kind, 1, 0, from}, signature_of(o, 3), 1, nonce};
+}
+
+[[nodiscard]] inline std::vector<Said> valid_messages(int from, std::uint64_t nonce = kNonce) {
+  const auto one = [&](const char* what, MessageKind kind, std::size_t bytes) {
+    return Said{what, bytes_of(header_of(kind, from, nonce)), bytes};
+  };
+  return {one("probe", MessageKind::kProbe, 0),
+          one("data", MessageKind::kData, 4096),
+          one("ready_to_receive", MessageKind::kReadyToReceive, 0),
+          one("point_to_point", MessageKind::kPointToPoint, 8),
+          one("ack", MessageKind::kAck, 0),
+          one("handshake", MessageKind::kHandshake, 0),
+          one("failure", MessageKind::kFailure, 20)};
+}
+
+// To a member of a World of three, from one who knows its nonce.
+[[nodiscard]] inline std::vector<Said> invalid_messages(int from, std::uint64_t nonce = kNonce) {
+  std::vector<Said> out;
+  const auto add = [&](const char* what, MessageKind kind, std::size_t bytes, auto change) {
+    MessageHeader header = header_of(kind, from, nonce);
+    change(header);
+    out.push_back({what, bytes_of(header), bytes});
+  };
+  const auto nothing = [](MessageHeader&) {};
+  const Bytes whole = bytes_of(header_of(MessageKind::kProbe, from, nonce));
+  out.push_back({"no header", {}});
+  out.push_back({"a short header", {whole.begin(), whole.end() - 1}});
+  out.push_back({"a long header", whole});
+  out.back().header.emplace_back();
+  for (const int kind : {7, 255}) add("an unknown kind", static_cast<MessageKind>(kind), 0, nothing);
+  for (const int rank : {-1, 3, INT_MIN, INT_MAX}) {
+    for (const MessageKind kind : {MessageKind::kProbe, MessageKind::kHandshake})
+      add("of no rank", kind, 0, [rank](MessageHeader& header) { header.key.from = rank; });
+  }
+  for (const MessageKind kind : {MessageKind::kProbe, MessageKind::kData}) {
+    add("an unknown operation", kind, 0, [](MessageHeader& header) { header.call.what = 12; });
+    add("an unknown operation", kind, 0, [](MessageHeader& header) { header.call.what = 255; });
+    add("an unknown dtype", kind, 0, [](MessageHeader& header) { header.call.what = 1 | 9 << 8; });
+    add("an unknown op", kind, 0, [](MessageHeader& header) { header.call.what = 1 | 7 << 16; });
+  }
+  for (const std::size_t bytes : {7, 9, 4096})
+    add("of another size", MessageKind::kPointToPoint, bytes, nothing);
+  for (const MessageKind kind :
+       {MessageKind::kProbe, MessageKind::kReadyToReceive, MessageKind::kAck, MessageKind::kHandshake})
+    add("with data that it has not", kind, 8, nothing);
+  return out;
+}
+
+}  // namespace regroup::collective::testing

@@ -1,0 +1,96 @@
+// What a member may have in the mailbox of another before it is too much.
+#include "collective/ucx/unexpected_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace regroup::collective::ucx_unexpected_queue {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr CommunicatorId kCommunicator{7, 0, 1};
+
+ActiveMessage message(MessageKind kind, std::uint64_t number, int from, std::size_t bytes = 0) {
+  ActiveMessage out{{{kCommunicator, kind, number, 0, from}, {}}};
+  out.bytes = bytes;
+  return out;
+}
+
+class UcxUnexpectedQueue : public ::testing::Test {
+ protected:
+  // Puts messages, each of another number, until one is refused; how many it took.
+  std::size_t fill(MessageKind kind, int from, std::size_t bytes) {
+    for (std::uint64_t number = 0;; ++number) {
+      last_ = queue_.put(message(kind, number, from, bytes));
+      if (!last_.ok()) return number;
+    }
+  }
+
+  UnexpectedQueue queue_{3};
+  core::Status last_;
+};
+
+TEST_F(UcxUnexpectedQueue, TakesSoManyLettersOfEachMember) {
+  EXPECT_EQ(fill(MessageKind::kReadyToReceive, 1, 0), UnexpectedQueue::kMaxMessages);
+  EXPECT_EQ(last_.code(), core::Code::kResourceExhausted);
+  EXPECT_THAT(last_.message(),
+              AllOf(HasSubstr("rank 1 has 65536 messages of 0 bytes"), HasSubstr("sends more")));
+  EXPECT_EQ(fill(MessageKind::kAck, 2, 0), UnexpectedQueue::kMaxMessages);
+}
+
+TEST_F(UcxUnexpectedQueue, TakesSoManyBytesOfEachMemberAndOneOfAnySizeBehind) {
+  EXPECT_EQ(fill(MessageKind::kData, 1, UnexpectedQueue::kMaxBytes / 4 - 1), 5U);
+  EXPECT_THAT(last_.message(), HasSubstr("rank 1 has 5 messages"));
+  EXPECT_TRUE(queue_.put(message(MessageKind::kData, 0, 2, std::size_t{1} << 40)).ok());
+  EXPECT_FALSE(queue_.put(message(MessageKind::kData, 1, 2, 0)).ok());
+}
+
+TEST_F(UcxUnexpectedQueue, HasRoomAgainForWhoseLettersAreTaken) {
+  const std::size_t most = fill(MessageKind::kData, 1, UnexpectedQueue::kMaxBytes / 4);
+  EXPECT_EQ(most, 4U);
+  for (std::uint64_t round = 0; round < 100; ++round) {
+    const ActiveMessage gone = queue_.remove({kCommunicator, MessageKind::kData, round, 0, 1});
+    EXPECT_EQ(gone.bytes, UnexpectedQueue::kMaxBytes / 4);
+    EXPECT_TRUE(queue_.put(message(MessageKind::kData, most + round, 1, gone.bytes)).ok());
+  }
+  EXPECT_FALSE(queue_.put(message(MessageKind::kData, 1000, 1, 1)).ok());
+  std::size_t left = 0;
+  while (queue_.remove_any()) left += 1;
+  EXPECT_EQ(left, most);
+  EXPECT_EQ(fill(MessageKind::kData, 1, UnexpectedQueue::kMaxBytes / 4), most);
+}
+
+TEST_F(UcxUnexpectedQueue, HasRoomAgainForWhoseCallsAreDropped) {
+  EXPECT_EQ(fill(MessageKind::kProbe, 1, 0), UnexpectedQueue::kMaxMessages);
+  queue_.drop_probes(kCommunicator, 9);  // 0 to 9
+  EXPECT_EQ(queue_.find({kCommunicator, MessageKind::kProbe, 9, 0, 1}), nullptr);
+  EXPECT_NE(queue_.find({kCommunicator, MessageKind::kProbe, 10, 0, 1}), nullptr);
+  for (std::uint64_t number = 0; number < 10; ++number) {
+    EXPECT_TRUE(queue_.put(message(MessageKind::kProbe, number, 1)).ok());
+  }
+  EXPECT_FALSE(queue_.put(message(MessageKind::kProbe, 10, 1)).ok());
+}
+
+// It has the size of memory that waits for it; what nobody has asked for counted.
+TEST_F(UcxUnexpectedQueue, TakesAnyMessageThatWasAskedFor) {
+  EXPECT_EQ(fill(MessageKind::kData, 1, UnexpectedQueue::kMaxBytes), 1U);
+  EXPECT_FALSE(queue_.put(message(MessageKind::kPointToPoint, 1, 1, 8)).ok());
+  queue_.post_receive(1);
+  EXPECT_TRUE(queue_.put(message(MessageKind::kPointToPoint, 1, 1, UnexpectedQueue::kMaxBytes)).ok());
+  EXPECT_FALSE(queue_.put(message(MessageKind::kPointToPoint, 2, 1, 8)).ok());
+  static_cast<void>(queue_.remove({kCommunicator, MessageKind::kPointToPoint, 1, 0, 1}));
+  EXPECT_FALSE(
+      queue_.put(message(MessageKind::kData, 1, 1, 1)).ok());  // that the message is gone makes no room
+}
+
+// Data that is still with its sender takes no memory here.
+TEST_F(UcxUnexpectedQueue, CountsNoBytesThatAreNotHere) {
+  ActiveMessage far = message(MessageKind::kData, 1, 1, UnexpectedQueue::kMaxBytes);
+  far.fetch = true;
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(queue_.put(far).ok());
+}
+
+}  // namespace
+}  // namespace regroup::collective::ucx_unexpected_queue
