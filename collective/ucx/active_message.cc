@@ -1,4 +1,4 @@
-// What is believed of a message before anything else looks at it.
+// The checks that a header must pass before any other code uses it.
 #include "collective/ucx/active_message.h"
 
 #include <cstring>
@@ -6,7 +6,8 @@
 namespace regroup::collective {
 namespace {
 
-// Of a message that does not fit only the size comes, in its call.
+// A point-to-point message that does not fit the receiver's buffer comes without data; the size is in its
+// call.
 bool may_have(const MessageHeader& header, std::size_t bytes) {
   switch (header.key.kind) {
     case MessageKind::kData:
@@ -26,10 +27,10 @@ std::optional<MessageHeader> parse_header(std::span<const std::byte> header, std
   MessageHeader out;
   if (header.size() != sizeof out) return std::nullopt;
   std::memcpy(&out, header.data(), sizeof out);
-  const bool is_ours = out.nonce == nonce && out.key.kind <= MessageKind::kFailure && out.key.from >= 0 &&
-                       static_cast<std::size_t>(out.key.from) < ranks && is_valid_signature(out.call) &&
-                       may_have(out, bytes);
-  return is_ours ? std::optional(out) : std::nullopt;
+  const bool is_valid = out.nonce == nonce && out.key.kind <= MessageKind::kFailure && out.key.from >= 0 &&
+                        static_cast<std::size_t>(out.key.from) < ranks && is_valid_signature(out.call) &&
+                        may_have(out, bytes);
+  return is_valid ? std::optional(out) : std::nullopt;
 }
 
 }  // namespace regroup::collective

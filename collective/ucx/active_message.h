@@ -1,4 +1,5 @@
-// What members say to each other over the mesh: messages, told apart by a key.
+// The active messages that the members of a generation send each other, and the key by which a receiver
+// matches them. Plain data, without threads; the bytes of MessageHeader are the wire format.
 #pragma once
 
 #include <compare>
@@ -11,56 +12,58 @@
 
 namespace regroup::collective {
 
-// A communicator among those of a generation.
+// Identifies a communicator within a generation.
 struct CommunicatorId {
-  std::uint64_t instance = 0;  // as in ShmOptions
-  std::uint32_t group = 0;     // 0: not made by split()
-  std::uint32_t channel = 0;   // as in ShmOptions
+  std::uint64_t instance = 0;  // ShmOptions::instance
+  std::uint32_t group = 0;     // numbers the groups that split() makes; 0: not made by split()
+  std::uint32_t channel = 0;   // ShmOptions::channel
 
   auto operator<=>(const CommunicatorId&) const = default;
 };
 
 enum class MessageKind : std::uint8_t {
-  kProbe,           // "I am in this operation": the roll call
-  kData,            // of a collective operation
-  kReadyToReceive,  // "I want your message, of this size"
-  kPointToPoint,    // of send()
-  kAck,             // "I have your message"
-  kHandshake,       // "We are connected", and as its number the sender's nonce
-  kFailure,         // "It is all over, and this is why"
+  kProbe,           // straggler probe: the sender is in this operation
+  kData,            // data of a collective operation
+  kReadyToReceive,  // the receiver of send() has a buffer of this size
+  kPointToPoint,    // data of send()
+  kAck,             // acknowledges one message
+  kHandshake,       // the first message of a connection; `number` is the sender's nonce
+  kFailure,         // all operations of the sender have failed; the data says why
 };
 
-// Messages of one key are taken in the order in which they were sent.
+// The receiver takes messages with equal keys in the order in which they were sent.
 struct MatchKey {
   CommunicatorId communicator;
   MessageKind kind = MessageKind::kData;
-  std::uint64_t number = 0;  // of the collective operation, or of the message between the two
-  std::uint64_t tag = 0;     // of the operation
-  std::int32_t from = 0;     // rank in the World
+  std::uint64_t number = 0;  // of the collective operation, or of the point-to-point message of this pair
+  std::uint64_t tag = 0;     // distinguishes the messages of one operation (MessageTag::pack)
+  std::int32_t from = 0;     // rank of the sender in the World
 
   auto operator<=>(const MatchKey&) const = default;
 };
 
-// Travels in front of the data, as it lies in memory: members run the same program on the same architecture.
+// Precedes the data on the wire, with its layout in memory: all members run the same program on the same
+// architecture.
 struct MessageHeader {
   MatchKey key;
-  CollectiveSignature call;  // the operation, so that a disagreement shows
-  std::uint64_t acks = 0;    // so many messages that wait for thanks have come since the last message
-  std::uint64_t nonce = 0;   // of whom it is for, in this generation; only members know it
+  CollectiveSignature call;  // the sender's operation, by which the receiver detects a mismatch
+  std::uint64_t acks = 0;    // messages received since the previous header to this rank that need such an ack
+  std::uint64_t nonce = 0;   // the receiver's, of this generation; only members know it
 };
 
-// The header of a message with `bytes` of data that came to the member with `nonce` of a World of `ranks`;
-// nothing if no member says such a thing. Anybody who reaches the port may have sent it.
+// Parses the header of a message with `bytes` of data that arrived at the member with `nonce` in a World of
+// `ranks` members. Returns nothing for a header that no member sends: anybody who can connect to the port may
+// have sent it.
 [[nodiscard]] std::optional<MessageHeader> parse_header(std::span<const std::byte> header, std::size_t bytes,
                                                         std::size_t ranks, std::uint64_t nonce);
 
-// A message that has come. Its data is with UCX, or still with the sender.
+// A message that has arrived. Its data belongs to UCX until the receiver releases it.
 struct ActiveMessage {
   MessageHeader header;
   std::size_t bytes = 0;
-  void* data = nullptr;  // of UCX: the data, or what it can be fetched with
-  bool fetch = false;    // the data is still with the sender
-  bool counted = true;   // in what its sender may have in a UnexpectedQueue
+  void* data = nullptr;  // the data; with `fetch` UCX's descriptor of it
+  bool fetch = false;    // UCX's rendezvous protocol: the data is still at the sender
+  bool counted = true;   // against the sender's limit in the UnexpectedQueue
 };
 
 }  // namespace regroup::collective

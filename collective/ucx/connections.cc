@@ -1,10 +1,14 @@
-// How members come to be connected, and their connections break.
+// How the members of a mesh connect, and how connections break.
 //
-// Of two members the one with the lower rank calls: one address of the other after the next, since the first
-// may belong to a network that is filtered, or that only has the same numbers. Anybody can call, in the name
-// of any rank, so who has called is a pending until its hello bears our nonce; UCX tells by which connection
-// that came. Then its connection is that rank's, and is answered with the nonce that the hello brings. By the
-// answer the caller knows which of its calls was taken; no message leaves before.
+// Of two members, the one with the lower rank connects. It tries the addresses of the other one after
+// another, because the first may belong to a network that is filtered, or to an unrelated one with the same
+// numbers.
+//
+// Anybody can connect and claim any rank. So an accepted connection is a pending peer until a handshake with
+// our nonce comes by it (UCX passes the endpoint with that message, UCP_AM_SEND_FLAG_REPLY). It then becomes
+// the connection of that rank, and is answered by a handshake with the nonce that the first one carried. The
+// answer tells the connecting member which of its attempts was accepted. It sends no other message before, so
+// none is lost on the other attempts.
 #include <algorithm>
 #include <utility>
 
@@ -16,11 +20,11 @@ namespace {
 
 using core::TimePoint;
 
-constexpr std::size_t kMaxPendingPeers = 64;  // at a time, beside one for each member
-constexpr core::Duration kAttemptTimeout = std::chrono::milliseconds(250);  // nothing has come back
-constexpr core::Duration kRoundTimeout = std::chrono::seconds(1);           // behind the last address
+constexpr std::size_t kMaxPendingPeers = 64;  // at a time, in addition to one for each member
+constexpr core::Duration kAttemptTimeout = std::chrono::milliseconds(250);  // then try the next address
+constexpr core::Duration kRoundTimeout = std::chrono::seconds(1);           // after the last address
 constexpr core::Duration kAcceptedAttemptTimeout =
-    std::chrono::seconds(2);  // its system has taken it, it may compute
+    std::chrono::seconds(2);  // the peer's kernel has accepted it, but the peer may be computing
 
 }  // namespace
 
@@ -36,7 +40,7 @@ ucp_ep_params_t PeerMesh::endpoint_params() {
 bool PeerMesh::connect(int to) {
   MeshPeer& peer = peers_[static_cast<std::size_t>(to)];
   if (peer.endpoint != nullptr || !peer.lost.empty() || closed()) return true;
-  if (to < rank()) return false;  // it calls us
+  if (to < rank()) return false;  // it connects to us
   if (!peer.resolved) {
     const auto address = addresses_.find(world_.members[static_cast<std::size_t>(to)].id);
     if (!address) return false;
@@ -54,8 +58,8 @@ std::size_t PeerMesh::connections() const {
   return known;
 }
 
-// It is not connected, or by what broke before anything went by it: the caller may not know that it was
-// taken.
+// True unless the connection to `peer` works. A connection that broke before a message was sent on it does
+// not count: the other member may never have learned that it was accepted, and tries again.
 bool PeerMesh::accepts_connection(const MeshPeer& peer) {
   return peer.endpoint == nullptr || (!peer.lost.empty() && !peer.used);
 }
@@ -66,8 +70,9 @@ bool PeerMesh::is_connecting(const MeshPeer& peer) {
 
 void PeerMesh::advance_connect(MeshPeer& peer) {
   const TimePoint now = core::SystemClock().now();
-  const bool round = peer.next_address == 0 && !peer.attempts.empty();  // all were called: they have time
-  if (now < peer.next_attempt && (round || is_connecting(peer))) return;
+  const bool is_round_over =
+      peer.next_address == 0 && !peer.attempts.empty();  // every address was tried: wait
+  if (now < peer.next_attempt && (is_round_over || is_connecting(peer))) return;
   if (!peer.attempts.empty() && !peer.attempts.back().failed &&
       now < peer.attempts.back().since + kAcceptedAttemptTimeout &&
       is_connected(peer.attempts.back().address)) {
@@ -77,8 +82,8 @@ void PeerMesh::advance_connect(MeshPeer& peer) {
   connect_next_address(peer);
 }
 
-// The next address that can be called, and at which no call is under way. Behind the last one all of them
-// have time, then those that failed are called again: a network may come up.
+// Connects to the next address that accepts a connect() and has no attempt under way. After the last address
+// all attempts have kRoundTimeout; then the failed ones are repeated, since a network may have come up.
 void PeerMesh::connect_next_address(MeshPeer& peer) {
   if (peer.addresses.empty()) return mark_lost(peer, UCS_ERR_UNREACHABLE);
   if (peer.next_address == 0) {
@@ -110,15 +115,15 @@ void PeerMesh::connect_next_address(MeshPeer& peer) {
   send_handshake(peer, attempt.endpoint);
 }
 
-// Says who we are by this connection, and which it is.
+// Tells the peer our rank and our nonce, and by UCP_AM_SEND_FLAG_REPLY the endpoint.
 void PeerMesh::send_handshake(MeshPeer& peer, ucp_ep_h by) {
   static_cast<void>(
       send_by(by, peer, {{{}, MessageKind::kHandshake, nonce_}, {}}, {}, UCP_AM_SEND_FLAG_REPLY));
 }
 
-// Callers of an earlier generation, and those that come too late, are answered and left: refusing a call is
-// where UCX breaks (openucx/ucx#11235). So are guests where there are too many: those of whom another call
-// was taken, then the first.
+// Turns connection requests into endpoints. Requests of earlier generations, and those that come too late,
+// are accepted and closed, because ucp_listener_reject() crashes (openucx/ucx#11235). Above the limit,
+// pending peers are closed: first those whose member is connected otherwise, then the oldest.
 bool PeerMesh::accept_connections() {
   if (closed() || closing_ || !listener().progress()) return false;
   const auto requests = listener().take(world_.generation);
@@ -130,7 +135,7 @@ bool PeerMesh::accept_connections() {
     params.field_mask |= UCP_EP_PARAM_FIELD_CONN_REQUEST;
     params.conn_request = request.handle;
     ucp_ep_h endpoint = nullptr;
-    if (ucp().ucp_ep_create(worker_, &params, &endpoint) != UCS_OK) continue;  // it notices
+    if (ucp().ucp_ep_create(worker_, &params, &endpoint) != UCS_OK) continue;  // UCX tells the other side
     if (wanted) {
       pending_peers_.push_back({.endpoint = endpoint});
     } else {
@@ -147,7 +152,7 @@ bool PeerMesh::accept_connections() {
   return !requests.empty();
 }
 
-// A hello with our nonce, from `rank`, came by this connection: a call, or the answer to one of ours.
+// A handshake with our nonce has come from `rank` by this endpoint: a new connection, or the answer to ours.
 void PeerMesh::on_handshake(int rank, ucp_ep_h endpoint, std::uint64_t nonce) {
   MeshPeer& peer = peers_[static_cast<std::size_t>(rank)];
   if (closing_) return;
@@ -165,7 +170,8 @@ void PeerMesh::on_handshake(int rank, ucp_ep_h endpoint, std::uint64_t nonce) {
   if (!accepts_connection(peer)) return;
   const ucp_ep_h broken = std::exchange(peer.endpoint, endpoint);
   pending_peers_.erase(pending);
-  if (broken != nullptr) pending_peers_.push_back({.endpoint = broken, .lost = peer.lost});  // until the end
+  if (broken != nullptr)
+    pending_peers_.push_back({.endpoint = broken, .lost = peer.lost});  // closed at the end
   peer.lost.clear();
   peer.reported = false;
   peer.nonce = nonce;

@@ -1,4 +1,4 @@
-// The thread of the relay. It takes no signals: those are for the threads of the program.
+// The forwarding thread blocks all signals: the threads of the program handle them.
 #include "collective/ucx/doorbell_forwarder.h"
 
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): pthread_sigmask is not in <csignal>

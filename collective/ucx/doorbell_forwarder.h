@@ -1,9 +1,9 @@
-// Lets a thread sleep in poll() and still hear its doorbell: a second thread sleeps on the bell, and calls
-// `wake` when it rings while the first one is asleep.
+// Forwards the rings of a doorbell to a thread that sleeps in poll(): a second thread sleeps on the doorbell
+// and calls `wake` when it rings while the first thread is asleep.
 //
-// Nothing is lost: the sleeper says that it sleeps, then compares the count of the bell with the one it read
-// before it looked around; the relay reads the count, then whether anybody sleeps. Whoever rings in between
-// is seen by one of the two.
+// No ring is lost. The sleeper first sets `asleep_`, then compares the count of the doorbell with the count
+// that it read before it last checked for work. The forwarding thread first reads the count, then `asleep_`.
+// In any order of the two, one of the threads sees a ring that falls between.
 #pragma once
 
 #include <atomic>
@@ -19,16 +19,16 @@ class DoorbellForwarder {
  public:
   using Bell = core::Doorbell<core::RealPolicy>;
 
-  // `bell` outlives it, as does what `wake`, called by the second thread, uses.
+  // `bell` must outlive it, as must what `wake` uses. The second thread calls `wake`.
   DoorbellForwarder(Bell& bell, std::function<void()> wake);
   ~DoorbellForwarder();
   DoorbellForwarder(const DoorbellForwarder&) = delete;
   DoorbellForwarder& operator=(const DoorbellForwarder&) = delete;
 
-  // Owner of the bell, for as long as it may be asleep: a ring calls `wake`.
+  // While one exists, a ring calls `wake`. Used by the thread that owns the doorbell, around its sleep.
   class SleepScope {
    public:
-    explicit SleepScope(DoorbellForwarder& relay) : forwarder_(relay) {
+    explicit SleepScope(DoorbellForwarder& forwarder) : forwarder_(forwarder) {
       forwarder_.asleep_.store(true, std::memory_order_seq_cst);
       forwarder_.bell_.sleeping.store(1, std::memory_order_seq_cst);
     }
@@ -39,8 +39,8 @@ class DoorbellForwarder {
     SleepScope(const SleepScope&) = delete;
     SleepScope& operator=(const SleepScope&) = delete;
 
-    // True if the bell has rung since `seen` was read. Ask last before sleeping: what `wake` did earlier may
-    // be lost.
+    // True if the bell has rung since `seen` was read. Must be the last check before the sleep: an earlier
+    // call of `wake` may have had no effect.
     [[nodiscard]] bool has_rung(std::uint32_t seen) const {
       return forwarder_.bell_.count.load(std::memory_order_seq_cst) != seen;
     }
@@ -56,7 +56,7 @@ class DoorbellForwarder {
   const std::function<void()> wake_;
   std::atomic<bool> asleep_{false};
   std::atomic<bool> stop_{false};
-  std::jthread thread_;  // last: the rest is there before it starts
+  std::jthread thread_;  // last: it uses the other members
 };
 
 }  // namespace regroup::collective

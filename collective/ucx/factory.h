@@ -1,4 +1,4 @@
-// The ucx backend, whole: communicators between nodes, over whatever network UCX knows. docs/design/ucx.md.
+// The ucx backend: communicators between hosts, over any network that UCX supports. docs/design/ucx.md.
 #pragma once
 
 #include <chrono>
@@ -23,42 +23,43 @@ class UcxContext;
 class PeerMesh;
 
 struct UcxSettings {
-  // Of UCX, without the prefix UCX_: {"TLS", "tcp"}. They overrule its environment.
+  // UCX's variables without the prefix UCX_, such as {"TLS", "tcp"}. They override its environment.
   std::vector<std::pair<std::string, std::string>> config;
-  // A member that waits in an operation for 10 ms announces it to those that it is connected with; this much
-  // later, and then at this interval, to all others, with whom it connects.
+  // A rank that waits in an operation for 10 ms sends a straggler probe to the ranks that it is connected to;
+  // after this interval, and then again and again, to all other ranks, to which it connects.
   core::Duration probe_interval = std::chrono::milliseconds(300);
 };
 
-// How members of one generation learn each other's addresses, which are opaque. Called by the thread that
-// uses the communicator.
+// How the members of one generation exchange their addresses, which are opaque bytes. The thread that uses
+// the communicator calls all of them, and none may block.
 struct Addresses {
-  // Gives ours to the others. Does not block. Once more, instead of what it gave, by who has failed since the
-  // ranks disagree, for members that come late.
+  // Gives the address of this member to the others. A member that fails because the ranks disagree publishes
+  // another address in place of the first, with the reason, for members that arrive late.
   std::function<core::Status(std::span<const std::byte>)> publish;
-  // That of another member, if it has come. Does not block. Whoever makes it come later rings our bell.
+  // The address of another member, if it is known. Whoever learns it later must ring this member's doorbell.
   std::function<std::optional<std::vector<std::byte>>(core::MemberId)> find;
-  // Once per member: its connection broke while we wait for it. May be empty.
+  // The connection to a member broke while this one waits for it. Once per member. May be empty.
   std::function<void(core::MemberId, const std::string& why)> on_peer_lost;
-  // We wait for a member and have heard nothing of it for a second. It may compute, or be cut off: without
-  // `host_answers` its host acknowledges nothing either. Again only after it was heard, or when its host
-  // stops answering. May be empty.
+  // This member waits for another, from which nothing has come for a second. It may be computing, or cut off:
+  // without `host_answers` its host does not acknowledge data either. Called again only after a message came
+  // from it, or when its host stops answering. May be empty.
   std::function<void(core::MemberId, bool host_answers, const std::string& why)> on_peer_silent;
 };
 
-// Loads libucp and opens a context: once per process, for all generations. kUnavailable says which Debian
-// package is missing. Sets variables of the environment while it loads, and ignores SIGPIPE if nobody handles
-// it. 10 to 30 ms.
+// Loads libucp and opens a context: once per process, for all generations. Errors: kUnavailable, which names
+// the missing Debian package. Takes 10 to 30 ms. Sets environment variables while it loads, and ignores
+// SIGPIPE if its action is the default.
 [[nodiscard]] core::Result<std::shared_ptr<const UcxContext>> open_ucx(const UcxSettings& settings = {});
 
-// Opens the line of the member at `self` in the generation of `world`: publishes its address, starts a
-// thread. `arena` outlives it. Open the next generation's before this one is destroyed.
+// Opens the mesh of the member at `self` in the generation of `world`: publishes its address and starts a
+// thread. Does not block. `arena` must outlive the mesh. Open the mesh of the next generation before this one
+// is destroyed.
 [[nodiscard]] core::Result<std::shared_ptr<PeerMesh>> open_peer_mesh(
     std::shared_ptr<const UcxContext> context, const core::Arena& arena, const core::World& world,
     core::Seat self, Addresses addresses);
 
-// A communicator on the mesh, of members of any node; options as for make_shm(). Blocks nobody. After a
-// failure of one, all on the mesh fail.
+// Makes a communicator of members of any hosts on the mesh; options as for make_shm(). Does not block. After
+// one communicator has failed, all communicators of the mesh fail.
 [[nodiscard]] core::Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh,
                                                                    const ShmOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Kernels of the fold, outside of one.
+// Uses the kernels of the fold.
 #include "collective/ucx/half.h"
 
 #include "collective/shm/kernels.h"

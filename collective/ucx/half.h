@@ -1,4 +1,4 @@
-// 16-bit floats to float32 and back, as the fold of the shm backend does it.
+// Conversions between 16-bit floats and float32, with the rounding of the fold of the shm backend.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,6 @@ namespace regroup::collective {
 
 // `count` elements; `dtype` is kFloat16 or kBfloat16. Memory of any alignment that does not overlap.
 void widen(std::byte* to, const std::byte* from, std::size_t count, Dtype dtype);
-void narrow(std::byte* to, const std::byte* from, std::size_t count, Dtype dtype);  // to nearest even
+void narrow(std::byte* to, const std::byte* from, std::size_t count, Dtype dtype);  // rounds to nearest even
 
 }  // namespace regroup::collective

@@ -1,4 +1,4 @@
-// Slices are cut at the edges of those of all hosts.
+// Segments are what remains when slices are cut at the edges of the slices of all hosts.
 #include "collective/ucx/layout.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace regroup::collective {
 
 namespace {
 
-constexpr std::size_t kGrain = 64;  // of elements: whole cache lines whatever the type
+constexpr std::size_t kGrain = 64;  // elements: whole cache lines for every type
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Who sits where, and which elements go through whose hands. Pure.
+// Which ranks share a host, and which rank is responsible for which elements. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>
@@ -24,27 +24,28 @@ struct Layout {
   std::size_t host = 0;        // of this rank
   std::size_t local_rank = 0;  // among the ranks of its host
 
-  // `nodes[r]` is where rank r sits.
+  // `nodes[r]`: the host of rank r.
   [[nodiscard]] static Layout of(const std::vector<core::NodeId>& nodes, int rank);
   [[nodiscard]] const std::vector<int>& here() const { return hosts[host]; }
   [[nodiscard]] std::size_t host_of(int rank) const;
 };
 
-// Elements that each of `local_size` members of a host stands for, the last ones fewer: a multiple of 64.
+// Elements in the slice of each of `local_size` ranks of a host, a multiple of 64; the last slices have
+// fewer.
 [[nodiscard]] std::size_t slice_width(std::size_t elements, std::size_t local_size);
 [[nodiscard]] Range slice_of_local_rank(std::size_t elements, std::size_t local_size, std::size_t local_rank);
 
-// A part of a slice that is in the same hands on every host.
+// A part of a slice that has a single owner on every host.
 struct Segment {
   Range range;
-  std::uint32_t index = 0;  // among those of all ranks; the same everywhere
-  std::vector<int> owners;  // rank by host
+  std::uint32_t index = 0;  // among the segments of all ranks; the same on every rank
+  std::vector<int> owners;  // by host: the rank that owns it there
 };
-// Those of this rank, ascending; together they are its slice.
+// The segments of this rank, ascending; together they are its slice.
 [[nodiscard]] std::vector<Segment> segments_of(const Layout& layout, std::size_t elements);
 
-// Recursive halving: the halves of `whole`, and what is left at host `host` of `base`, a power of two, which
-// keeps the low half where the bit of its distance (1 first) is 0.
+// Recursive halving of `whole`: its two halves; and the part that host `host` of `base`, a power of two,
+// holds in the end. A host keeps the low half in the step of distance d (1 first) if its bit d is 0.
 [[nodiscard]] std::pair<Range, Range> halves_of(Range whole);
 [[nodiscard]] Range share_of_host(Range whole, std::size_t host, std::size_t base);
 

@@ -1,7 +1,7 @@
-// Loads libucp and opens contexts. UCX reads its environment when it is loaded: UCX_ERROR_SIGNALS, or it
-// would take SIGSEGV and its like from the program; UCX_MEM_EVENTS, or it would patch mmap and its like in a
-// process that is not ours; UCX_LOG_LEVEL, or it would tell the user of deaths that are the coordinator's
-// business.
+// Loads libucp and opens contexts. UCX reads its environment when it is loaded. Three variables keep it from
+// disturbing the program: UCX_ERROR_SIGNALS (else it handles SIGSEGV and similar signals), UCX_MEM_EVENTS
+// (else it patches mmap and similar functions), UCX_LOG_LEVEL (else it prints the deaths of peers, which the
+// coordinator handles).
 #include "collective/ucx/library.h"
 
 #include <dlfcn.h>
@@ -25,15 +25,15 @@ using core::Status;
 
 constexpr const char* kLibrary = "libucp.so.0";
 constexpr const char* kNoSharedMemory = "^posix,sysv";
-// All data goes at once, and whole messages straight from memory: a send that is done has left this process.
-// Rendezvous and flush would make it wait for the other's attention; over TCP both are PUTs, and one whose
-// acknowledgement meets a closed endpoint aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK). A message of a
-// whole chunk goes over TCP in one piece instead of UCX's 64 KiB each, into memory that is kept for messages
-// of that size: others would get new pages each. A connection is waited for without blocking, or a host that
-// is lost meanwhile would hold its caller until TCP gives up, 70 s and more. What is a transport's goes by
-// its name without the transport's up to UCX 1.13 (openucx/ucx#8649).
+// Messages are sent eagerly, without copies: a send that is done has left this process. UCX's rendezvous
+// protocol and flush would wait until the receiver progresses its worker; over TCP both are PUTs, and one
+// whose acknowledgement meets a closed endpoint aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK). A segment
+// of 512 KiB holds a message of a whole chunk, where UCX's 64 KiB would split it; and its receive buffer is
+// reused, while UCX allocates new pages for messages that it reassembles. connect() does not block; else a
+// host that is lost meanwhile holds its caller for 70 s and more. Up to UCX 1.13, keys of a transport lack
+// the name of the transport (openucx/ucx#8649).
 struct Default {
-  const char* variable;  // by which a user sets it
+  const char* variable;  // by which the user overrides it
   const char* key;
   const char* value;
 };
@@ -44,11 +44,12 @@ constexpr Default kDefaults[] = {{"UCX_RNDV_THRESH", "RNDV_THRESH", "inf"},
                                  {"UCX_TCP_CONN_NB", "TCP_CONN_NB", "y"},
                                  {"UCX_TCP_CONN_NB", "CONN_NB", "y"}};
 
-// Where UCX has TCP alone: a connection made at one address would take the way that UCX likes best, which may
-// be the one that is filtered. RDMA is wanted also for who is called by way of Ethernet.
+// If UCX has only TCP, a connection must use the network of its address. Otherwise UCX would choose the
+// network that it likes best, which may be filtered. With RDMA, UCX's choice is wanted even for Ethernet
+// addresses.
 constexpr Default kByTheWayCalled{"UCX_CM_USE_ALL_DEVICES", "CM_USE_ALL_DEVICES", "n"};
 
-// `list`: UCX_TLS.
+// `list`: the value of UCX_TLS.
 bool has_tcp_alone(const std::string& list) {
   constexpr std::string_view kOthers = ",tcp,self,sm,shm,mm,posix,sysv,cma,xpmem,knem,";
   bool alone = !list.empty() && !list.starts_with('^');
@@ -60,7 +61,7 @@ bool has_tcp_alone(const std::string& list) {
   return alone || error || rdma == std::filesystem::directory_iterator();
 }
 
-// Of UCX's environment, which is not ours; empty if it is not set.
+// A variable of UCX's environment; empty if it is not set.
 std::string value_of(const std::string& name) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text(*entry);
@@ -69,7 +70,7 @@ std::string value_of(const std::string& name) {
   return {};
 }
 
-// Sets a variable unless the user has, for its lifetime.
+// Sets an environment variable for the lifetime of the object, unless the user has set it.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name), was_set_(!value_of(name).empty()) {
@@ -86,7 +87,7 @@ class Variable {
   const bool was_set_;
 };
 
-// UCX_`key`, as the user or the program set it.
+// UCX_`key`, as the user or the program has set it.
 std::string setting(const UcxSettings& settings, const std::string& key) {
   std::string out = value_of("UCX_" + key);
   for (const auto& [name, value] : settings.config) {
@@ -95,7 +96,7 @@ std::string setting(const UcxSettings& settings, const std::string& key) {
   return out;
 }
 
-// True if it lets `transport` of shared memory in.
+// True if the value of UCX_TLS allows `transport`, which is one of shared memory.
 bool uses(std::string list, const std::string& transport) {
   const bool all_but = list.starts_with('^');
   if (all_but) list.erase(0, 1);
@@ -106,7 +107,7 @@ bool uses(std::string list, const std::string& transport) {
   return all_but ? !named : named || list.empty();
 }
 
-// Writing to a peer that is gone must be an error of the call.
+// A write to a peer that is gone must fail instead of raising SIGPIPE.
 void ignore_broken_pipes() {
   struct sigaction now {};
   if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
@@ -154,15 +155,15 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& se
   for (const auto& [variable, key, value] : kDefaults) {
     if (value_of(variable).empty()) set(key, value);
   }
-  // Members of one host meet in the arena. Each worker would make a file in /dev/shm, and unlink it a moment
-  // later: who is killed in between leaves it.
+  // Members of one host communicate in the arena. With shared memory, each worker would create a file in
+  // /dev/shm and unlink it a moment later; a process that is killed in between would leave it.
   std::string list = setting(settings, "TLS");
   if (has_tcp_alone(list) && value_of(kByTheWayCalled.variable).empty())
     set(kByTheWayCalled.key, kByTheWayCalled.value);
   if (list.empty() && ucp->ucp_config_modify(config, "TLS", kNoSharedMemory) == UCS_OK)
     list = kNoSharedMemory;
-  // Without these a transport through shared memory never reports the death of a peer. UCX warns of what it
-  // does not use.
+  // Without these, transports of shared memory do not report the death of a peer. UCX warns about variables
+  // that it does not use.
   if (uses(list, "posix")) set("POSIX_ERROR_HANDLING", "y");
   if (uses(list, "sysv")) set("SYSV_ERROR_HANDLING", "y");
   if (uses(list, "posix") || uses(list, "sysv")) set("ERROR_HANDLING", "y");
@@ -187,7 +188,7 @@ UcxContext::UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Lis
                        core::Duration probe_interval)
     : ucp_(ucp), handle_(handle), listener_(std::move(listener)), probe_interval_(probe_interval) {}
 
-// UCX's threads may still be in it.
+// The listener leaks on purpose: threads of UCX may still use it.
 UcxContext::~UcxContext() { static_cast<void>(listener_.release()); }
 
 }  // namespace regroup::collective

@@ -1,5 +1,5 @@
-// libucp, loaded at run time: a program that links us starts without it. Nothing else here calls UCX but
-// through this table.
+// libucp, loaded at run time, so that a program without it starts. All calls of UCX in this folder go through
+// this table.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -46,11 +46,11 @@ struct Ucp {
 #undef REGROUP_UCP_DECLARE
 };
 
-// Loads the library; it stays loaded. kUnavailable "not viable: no libucp; ..." without it. Sets
-// variables of the environment while it loads, so no other thread may read the environment meanwhile.
+// Loads the library, which stays loaded. Errors: kUnavailable, "not viable: no libucp; ...". Sets environment
+// variables while it loads, so no other thread may read the environment meanwhile.
 [[nodiscard]] core::Result<Ucp> load_ucp();
 
-// A context: the devices and transports of this process, and where it is called. Workers of successive
+// A UCX context, with the devices and transports of this process, and the listener. The workers of successive
 // generations share it. What UCX holds for it lasts as long as the process: see Listener.
 class UcxContext {
  public:

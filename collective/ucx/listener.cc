@@ -1,4 +1,4 @@
-// A worker that does nothing but listen. Its callers become endpoints of the workers of their generations.
+// A UCX worker that only listens. Connection requests become endpoints of the workers of their generations.
 #include "collective/ucx/listener.h"
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ Result<std::unique_ptr<Listener>> Listener::open(const Ucp& ucp, ucp_context_h c
   return out;
 }
 
-// Members of one host begin at different ports of the range.
+// Members of one host start at different ports of the range, so that few of them collide.
 Status Listener::listen(std::span<PeerAddress> addresses, PortRange ports, bool all_addresses) {
   PeerAddress at = addresses.front();
   if (all_addresses) at.address = {};

@@ -1,6 +1,7 @@
-// Where members of other hosts call this process: a port on all addresses of the host, or, where the user
-// names interfaces, one on each address of theirs; for all generations. A listener of UCX cannot be ended
-// while somebody calls (openucx/ucx#11087), so these stay as long as the process does.
+// Listens for connections from members of other hosts: on one port for all addresses of the host or, where
+// the user names interfaces, on one port for each of their addresses. One listener serves all generations of
+// a process. UCX cannot destroy a listener safely while somebody connects (openucx/ucx#11087), so it stays as
+// long as the process.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +18,18 @@
 
 namespace regroup::collective {
 
-// Who calls, as the one called knows it: 32 bits of the generation, the rank in its World.
+// The client id of a connection request: 32 bits of the generation, then the rank in its World.
 [[nodiscard]] constexpr std::uint64_t client_id_of(core::Generation generation, std::size_t rank) {
   return static_cast<std::uint64_t>(generation) << 32 | (rank & 0xffffffff);
 }
 
-// Used by one thread, that of the meshes.
+// Used by one thread, the one that uses the meshes. Nothing blocks.
 class Listener {
  public:
-  static constexpr std::size_t kMaxEarly = 4096;  // more than there are members that can be ahead of this one
+  static constexpr std::size_t kMaxEarly = 4096;  // more than the members that can be a generation ahead
   struct ConnectionRequest {
-    ucp_conn_request_h handle;  // to be answered
-    std::uint64_t client_id;    // client_id_of() of it; 0 if it did not say
+    ucp_conn_request_h handle;  // must become an endpoint of a worker
+    std::uint64_t client_id;    // 0 if the request has none
   };
 
   // `devices`, `ports`: as in UCX_NET_DEVICES and UCX_TCP_PORT_RANGE.
@@ -38,14 +39,14 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  // Where this process can be called.
+  // Where this process listens.
   [[nodiscard]] const std::vector<PeerAddress>& addresses() const { return addresses_; }
-  // Hears who calls; true if anybody does.
+  // Receives connection requests; true if any are queued.
   bool progress();
-  // Callers of `generation`, and those that nobody waits for any more. Later ones stay until their mesh asks,
-  // but of more than kMaxEarly the first do not.
+  // Takes the requests of `generation` and of earlier ones. Requests of later generations stay until the mesh
+  // of their generation takes them; of more than kMaxEarly of these, the oldest are taken as well.
   [[nodiscard]] std::vector<ConnectionRequest> take(core::Generation generation);
-  // False: there is something to hear. True: descriptor() becomes readable when there is.
+  // False: there is work for progress(). True: descriptor() becomes readable when there is.
   [[nodiscard]] bool arm();
   [[nodiscard]] int descriptor() const { return descriptor_; }
 

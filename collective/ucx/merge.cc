@@ -1,4 +1,4 @@
-// Walks of the canonical tree.
+// Traverses the canonical tree.
 #include "collective/ucx/merge.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ std::string text_of(std::span<const Interval> nodes) {
   return text;
 }
 
-// Adds to `out` the largest nodes within `node` that `parts`, all within it, make up.
+// Adds to `out` the largest nodes within `node` that `parts`, all of them within `node`, make up.
 void collect(Interval node, std::span<const Interval> parts, Nodes* out) {
   std::uint32_t held = 0;
   for (const Interval& part : parts) held += part.size();
@@ -95,7 +95,7 @@ Result<Merge> plan_merge(std::span<const Nodes> lists, std::uint32_t leaves, boo
 
 namespace {
 
-// One step further: each host of the base has merged with the one at `distance`.
+// The nodes by host after each host of the base has merged with its partner at `distance`.
 Result<std::vector<Nodes>> merged_pairs(const std::vector<Nodes>& now, std::size_t distance,
                                         std::uint32_t leaves) {
   std::vector<Nodes> next;

@@ -1,5 +1,4 @@
-// What a mesh knows of another member: its connection, and as long as there is none the calls that may become
-// one.
+// What a PeerMesh knows of one other member: its endpoint, or the attempts to connect to it.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -13,7 +12,7 @@
 
 namespace regroup::collective {
 
-// To one address; not answered yet.
+// An attempt to connect to one address, which the peer has not answered yet.
 struct ConnectionAttempt {
   ucp_ep_h endpoint = nullptr;
   PeerAddress address{};
@@ -21,22 +20,24 @@ struct ConnectionAttempt {
   bool failed = false;
 };
 
+// Plain data of the PeerMesh, which closes the endpoints. Also describes a pending peer: a process that has
+// connected, but has not proved by a handshake with our nonce that it is a member.
 struct MeshPeer {
-  ucp_ep_h endpoint = nullptr;  // of the connection that was taken
-  std::uint64_t nonce = 0;      // of its messages' header; 0 as long as it is not known
-  std::string lost;             // why that connection broke
-  bool reported = false;
-  bool used = false;                          // something but a hello has gone or come by it
-  bool resolved = false;                      // for its contacts
-  std::vector<PeerAddress> addresses{};       // in the order in which they are called, again and again ...
-  std::size_t next_address = 0;               // ... this one next ...
-  core::TimePoint next_attempt{};             // ... if nobody has answered by then
-  std::vector<ConnectionAttempt> attempts{};  // that were not answered; one that is becomes `endpoint`
-  std::string connect_error;                  // why the last one failed
-  core::TimePoint last_received{};            // last message
-  std::uint64_t unacked = 0;                  // messages of ours
-  std::uint64_t pending_acks = 0;             // thanks for theirs
-  enum : std::uint8_t { kNone, kSilent, kUnreachable } silence = kNone;  // to on_peer_silent
+  ucp_ep_h endpoint = nullptr;  // of the established connection
+  std::uint64_t nonce = 0;      // the peer's, for the headers of messages to it; 0 as long as it is unknown
+  std::string lost;             // why the connection broke; empty while it has not
+  bool reported = false;        // `lost` was passed to on_peer_lost
+  bool used = false;            // a message other than a handshake was sent or received on the connection
+  bool resolved = false;        // `addresses` was looked up
+  std::vector<PeerAddress> addresses{};  // tried in this order, round after round ...
+  std::size_t next_address = 0;          // ... this one next ...
+  core::TimePoint next_attempt{};        // ... at this time, unless an attempt succeeds before
+  std::vector<ConnectionAttempt> attempts{};
+  std::string connect_error;        // why the last failed attempt failed
+  core::TimePoint last_received{};  // when the last message came; zero: none has come
+  std::uint64_t unacked = 0;        // messages to the peer that need an ack in a header and have none
+  std::uint64_t pending_acks = 0;   // acks for the peer's messages, which the next header to it carries
+  enum : std::uint8_t { kNone, kSilent, kUnreachable } silence = kNone;  // last report to on_peer_silent
 };
 
 }  // namespace regroup::collective

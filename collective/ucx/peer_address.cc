@@ -1,4 +1,4 @@
-// getifaddrs, and bytes.
+// Reads the interfaces of the host by getifaddrs(3) and /sys/class/net.
 #include "collective/ucx/peer_address.h"
 
 #include <fmt/format.h>
@@ -57,16 +57,17 @@ struct Local {
   bool loopback = false;
 };
 
-// Network cards first, as the kernel has their speed; of bridges and virtual interfaces it says anything.
+// Sort key: hardware before bridges and virtual interfaces, whose reported speeds mean nothing; then the
+// speed.
 std::pair<bool, int> speed_of(const std::string& interface) {
-  const std::filesystem::path there = "/sys/class/net/" + interface;
+  const std::filesystem::path folder = "/sys/class/net/" + interface;
   std::error_code error;
   int speed = 0;
-  std::ifstream(there / "speed") >> speed;
-  return {std::filesystem::exists(there / "device", error), std::max(speed, 0)};
+  std::ifstream(folder / "speed") >> speed;
+  return {std::filesystem::exists(folder / "device", error), std::max(speed, 0)};
 }
 
-// Where this host can be reached, the fastest first.
+// The addresses of this host, the fastest first.
 std::vector<Local> locals() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {};
@@ -97,11 +98,11 @@ std::vector<PeerAddress> of_one_family(const std::vector<Local>& all, Wanted wan
   return {};
 }
 
-// The nonce, the number of addresses, they, the word.
+// Layout: nonce, number of addresses, addresses, failure reason.
 constexpr std::size_t kNonce = sizeof(std::uint64_t);
 constexpr std::size_t kHead = kNonce + sizeof(std::uint32_t);
 
-// Nothing where there are not that many.
+// The number of addresses; nothing if the bytes are too few for them.
 std::optional<std::size_t> count_in(std::span<const std::byte> bytes) {
   std::uint32_t count = 0;
   if (bytes.size() < kHead) return std::nullopt;

@@ -1,6 +1,6 @@
-// Where a member can be reached, and how it knows that a member calls: the addresses of its host, the port of
-// its worker, a nonce; as the bytes that members give each other, which nobody else sees. Who has left since
-// the ranks disagree says so there.
+// Where a member can be reached, and the nonce by which it recognises other members: the addresses of its
+// host with the port of its listener. Encoded as the opaque bytes that members publish; nobody else sees
+// them. A member that has failed because the ranks disagree adds the reason. Free functions, any thread.
 #pragma once
 
 #include <netinet/in.h>
@@ -21,35 +21,35 @@ namespace regroup::collective {
 struct PeerAddress {
   std::uint16_t family = 0;  // AF_INET or AF_INET6
   std::uint16_t port = 0;    // host's byte order
-  std::uint32_t prefix = 0;  // bits of the network
+  std::uint32_t prefix = 0;  // length of the network part in bits
   std::array<std::uint8_t, 16> address{};
 
   bool operator==(const PeerAddress&) const = default;
 };
 
-// Addresses of this host, those of the fastest network card first, all of one family: IPv4 if there is any;
-// loopback only if there is nothing else.
+// The addresses of this host, those of the fastest network card first, all of one family: IPv4 if the host
+// has any. Loopback only if there is no other.
 [[nodiscard]] std::vector<PeerAddress> local_addresses();
-// Those of the interfaces that `devices` names, or behind a ^ of all others, as in UCX_NET_DEVICES. Nothing
-// if it names none that has an address: it is empty, or names RDMA devices.
+// The addresses of the interfaces that `devices` names, or after a ^ those of all others, as in
+// UCX_NET_DEVICES. Empty if no named interface has an address: `devices` is empty, or names RDMA devices.
 [[nodiscard]] std::vector<PeerAddress> addresses_of_devices(std::string_view devices);
-// UCX_TCP_PORT_RANGE: "A-B", 0 or nothing; {0, 0} of the latter. kInvalidArgument of what is no range.
+// Parses UCX_TCP_PORT_RANGE: "A-B", or {0, 0} (any port) for "0" and "". Else kInvalidArgument.
 struct PortRange {
   std::uint16_t first = 0, last = 0;
 };
 [[nodiscard]] core::Result<PortRange> read_port_range(std::string_view text);
 
-// `nonce`: of the member in this generation; messages to it bear it. `failure_reason`: why all operations of
-// the member have failed; empty as long as they have not.
+// `nonce`: the member's in this generation, which the header of each message to it must have.
+// `failure_reason`: why all operations of the member have failed; empty while they have not.
 [[nodiscard]] std::vector<std::byte> encode(std::uint64_t nonce, std::span<const PeerAddress> addresses,
                                             std::string_view failure_reason = {});
-// Of what encode() made; empty or 0 if it is nothing of the kind, all.
+// Decode what encode() made. For other bytes all three return 0 or empty.
 [[nodiscard]] std::uint64_t nonce_in(std::span<const std::byte> bytes);
 [[nodiscard]] std::vector<PeerAddress> decode(std::span<const std::byte> bytes);
 [[nodiscard]] std::string failure_reason_in(std::span<const std::byte> bytes);
 
-// Those of `theirs` that share a network with one of `mine` first. Those that are mine, too, last: bridges of
-// containers and virtual machines have the same address on each host.
+// Orders `theirs`: addresses that share a network with one of `mine` first, addresses that are also in `mine`
+// last, because the bridges of containers and virtual machines have the same address on each host.
 [[nodiscard]] std::vector<PeerAddress> nearest_first(std::vector<PeerAddress> theirs,
                                                      std::span<const PeerAddress> mine);
 

@@ -1,8 +1,9 @@
-// The calls of UCX, but for those that connect. All of them are made by the owner's thread, but for
-// ucp_worker_signal.
+// The UCX calls of a mesh, except those that connect (connections.cc). The owner's thread makes all of them,
+// except ucp_worker_signal.
 //
-// Deaths: an endpoint reports the death of its peer once (mode PEER); from then on nothing is sent to that
-// peer, and whoever waits for it waits for the revoke. What came from it before stays.
+// Death of a peer: its endpoint reports an error once (error handling mode PEER). From then on nothing is
+// sent to that peer, and operations that need it wait for the revoke. Messages that had arrived from it stay
+// valid.
 #include "collective/ucx/peer_mesh.h"
 
 #include <fmt/format.h>
@@ -24,15 +25,15 @@ using core::Result;
 using core::Status;
 using core::TimePoint;
 
-constexpr unsigned kMessageId = 1;        // of our active messages
-constexpr unsigned kAcceptInterval = 16;  // turns, in one of which callers are answered
+constexpr unsigned kMessageId = 1;        // the id of all our active messages
+constexpr unsigned kAcceptInterval = 16;  // calls of progress() for each accept_connections()
 constexpr std::chrono::seconds kDrainTimeout(2);
-constexpr std::chrono::milliseconds kHandshakeTimeout(100);  // of one who is being connected
-constexpr std::chrono::milliseconds kAckTimeout(100);        // waited for at the end
-constexpr std::chrono::seconds kDeliveryTimeout(2);     // likewise, where the other has no room for messages
-constexpr std::chrono::milliseconds kPollInterval(10);  // whether it has
-constexpr std::chrono::seconds kSilenceLimit(1);        // of a peer, before it is told
-constexpr std::chrono::milliseconds kTcpAckTimeout(500);  // that a host takes at most
+constexpr std::chrono::milliseconds kHandshakeTimeout(100);
+constexpr std::chrono::milliseconds kAckTimeout(100);     // at the end of a mesh
+constexpr std::chrono::seconds kDeliveryTimeout(2);       // likewise, while data is unacknowledged by TCP
+constexpr std::chrono::milliseconds kPollInterval(10);    // of that TCP state
+constexpr std::chrono::seconds kSilenceLimit(1);          // before on_peer_silent
+constexpr std::chrono::milliseconds kTcpAckTimeout(500);  // of a host that answers
 
 }  // namespace
 
@@ -92,9 +93,10 @@ Status PeerMesh::start() {
 
 PeerMesh::~PeerMesh() { close(); }
 
-// Whose sums may be on their way still has not come back from its operation: closing a connection on which
-// something is unread would take them back, and who hears of the close reads once more and no further. So
-// they have to be with the other's kernel at least. Of a generation that is over nobody waits for any.
+// A peer without our partial sums is still in its operation. If we closed a connection on which something is
+// unread, TCP would discard what it has not delivered (RST); and UCX on the other side reads once more after
+// it learns of the close, then stops. So wait until the peers have acked, or their kernels have all bytes. In
+// a revoked generation no operation needs them.
 void PeerMesh::flush_acks() {
   if (closed() || is_over()) return;
   for (const MeshPeer& peer : peers_) {
@@ -102,20 +104,20 @@ void PeerMesh::flush_acks() {
       static_cast<void>(
           send(static_cast<int>(&peer - peers_.data()), {{{}, MessageKind::kHandshake, nonce_}, {}}, {}));
   }
-  const auto waits = [](const MeshPeer& peer) { return peer.unacked != 0 && peer.lost.empty(); };
+  const auto lacks_ack = [](const MeshPeer& peer) { return peer.unacked != 0 && peer.lost.empty(); };
   const auto lacks_bytes = [&](const MeshPeer& peer) {
-    if (!waits(peer)) return false;
+    if (!lacks_ack(peer)) return false;
     const auto rank = static_cast<std::size_t>(&peer - peers_.data());
     const auto address = addresses_.find(world_.members[rank].id);
-    std::vector<PeerAddress> there = decode(address.value_or(std::vector<std::byte>()));
-    there.push_back({AF_INET, 0, 8, {127, 0, 0, 1}});  // UCX's way to members on this host
-    return has_unsent(there);
+    std::vector<PeerAddress> addresses = decode(address.value_or(std::vector<std::byte>()));
+    addresses.push_back({AF_INET, 0, 8, {127, 0, 0, 1}});  // UCX connects members of one host by loopback
+    return has_unsent(addresses);
   };
   const TimePoint begin = core::SystemClock().now();
-  for (TimePoint look = begin + kAckTimeout; !is_over() && std::ranges::any_of(peers_, waits);) {
-    if (const TimePoint now = core::SystemClock().now(); now >= look) {
+  for (TimePoint next_poll = begin + kAckTimeout; !is_over() && std::ranges::any_of(peers_, lacks_ack);) {
+    if (const TimePoint now = core::SystemClock().now(); now >= next_poll) {
       if (now >= begin + kDeliveryTimeout || std::ranges::none_of(peers_, lacks_bytes)) break;
-      look = now + kPollInterval;
+      next_poll = now + kPollInterval;
     }
     if (!progress()) ::sched_yield();
   }
@@ -169,7 +171,8 @@ ucp_request_param_t with_user_data(void* state) {
 
 }  // namespace
 
-// UCX may call back until it has done so: as long the state is counted, and holds itself.
+// UCX may call back until the request has finished, so the state is counted and keeps itself alive until
+// then.
 Transfer PeerMesh::begin() {
   Transfer transfer;
   transfer.state_ = std::make_shared<Transfer::State>();
@@ -185,7 +188,7 @@ void PeerMesh::end(Transfer::State& state) {
   const auto last = std::move(state.self);
 }
 
-// What UCX has done at once, or refused (then the endpoint is lost, which its handler says), is at its end.
+// A request that UCX completed at once, or refused (then on_error() marks the peer as lost), has ended.
 Transfer PeerMesh::begun(Transfer transfer, ucs_status_ptr_t request) {
   if (UCS_PTR_IS_ERR(request)) transfer.state_->failed = true;
   if (!UCS_PTR_IS_PTR(request)) end(*transfer.state_);
@@ -194,7 +197,7 @@ Transfer PeerMesh::begun(Transfer transfer, ucs_status_ptr_t request) {
 
 void PeerMesh::on_sent(void* request, ucs_status_t status, void* state) {
   auto& transfer = *static_cast<Transfer::State*>(state);
-  transfer.failed = status != UCS_OK;  // UCX may say so before it has returned the request
+  transfer.failed = status != UCS_OK;  // may run before ucp_am_send_nbx() has returned
   transfer.mesh->ucp().ucp_request_free(request);
   end(transfer);
 }
@@ -244,11 +247,11 @@ ucs_status_t PeerMesh::on_message(void* self, const void* header, std::size_t he
     return UCS_OK;
   }
   peer.used = true;
-  const bool call = key.kind == MessageKind::kProbe;
-  if (call && mesh.find(key) != nullptr) return UCS_OK;  // it waits, and says so again
+  const bool is_probe = key.kind == MessageKind::kProbe;
+  if (is_probe && mesh.find(key) != nullptr) return UCS_OK;  // a repeated probe adds nothing
   message.bytes = bytes;
   message.fetch = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  if (bytes != 0 && !call) message.data = data;
+  if (bytes != 0 && !is_probe) message.data = data;
   Status status = mesh.unexpected_.put(message);
   if (status.ok()) return message.data == nullptr ? UCS_OK : UCS_INPROGRESS;
   mesh.rejected_ += 1;
@@ -277,17 +280,17 @@ void PeerMesh::release(const ActiveMessage& message) {
   if (message.data != nullptr) ucp().ucp_am_data_release(worker_, message.data);
 }
 
-// By messages that are refused nothing moves: who sends them without end is not to keep us from our deadline.
+// Rejected messages are not progress: a peer that sends them without end must not keep us from our deadline.
 bool PeerMesh::progress() {
   const std::uint64_t refused = rejected_;
   bool moved = false;
   while (!closed() && rejected_ == refused && ucp().ucp_worker_progress(worker_) != 0) moved = true;
-  const bool in_turn =
-      progress_calls_++ % kAcceptInterval == 0;  // a look costs as much as one at the messages
-  return (in_turn && accept_connections()) || (moved && rejected_ == refused);
+  const bool polls_listener =
+      progress_calls_++ % kAcceptInterval == 0;  // a poll of the listener costs as much as one of the worker
+  return (polls_listener && accept_connections()) || (moved && rejected_ == refused);
 }
 
-// Arming forgets the signals that came before it, hence the look at the bell behind it.
+// ucp_worker_arm() discards signals that came before it, so the doorbell is checked after it.
 void PeerMesh::sleep(std::uint32_t seen, TimePoint until) {
   const DoorbellForwarder::SleepScope nap(*forwarder_);
   if (ucp().ucp_worker_arm(worker_) != UCS_OK || !listener().arm() || nap.has_rung(seen)) return;
@@ -299,20 +302,20 @@ void PeerMesh::sleep(std::uint32_t seen, TimePoint until) {
   ::ppoll(entries, std::size(entries), &time, nullptr);
 }
 
-// An endpoint that ends while it is being connected can abort the other's process (tcp_ep.c: CTX_TYPE_TX).
+// Closing an endpoint that is still connecting can abort the process of the peer (tcp_ep.c: CTX_TYPE_TX).
 void PeerMesh::await_handshakes() {
   const TimePoint begin = core::SystemClock().now();
-  const auto is_fresh = [&](const ConnectionAttempt& attempt) {
+  const auto is_recent = [&](const ConnectionAttempt& attempt) {
     return !attempt.failed && attempt.since > begin - kHandshakeTimeout;
   };
-  const auto is_new = [&](const MeshPeer& peer) {
-    if (std::ranges::any_of(peer.attempts, is_fresh)) return true;
+  const auto awaits_handshake = [&](const MeshPeer& peer) {
+    if (std::ranges::any_of(peer.attempts, is_recent)) return true;
     const bool begun = peer.endpoint != nullptr || is_connecting(peer);
     return begun && peer.lost.empty() && peer.last_received == TimePoint();
   };
   for (const TimePoint end = core::SystemClock().now() + kHandshakeTimeout;
-       core::SystemClock().now() < end &&
-       (std::ranges::any_of(peers_, is_new) || std::ranges::any_of(pending_peers_, is_new));) {
+       core::SystemClock().now() < end && (std::ranges::any_of(peers_, awaits_handshake) ||
+                                           std::ranges::any_of(pending_peers_, awaits_handshake));) {
     if (!progress()) ::sched_yield();
   }
 }
@@ -336,7 +339,7 @@ void PeerMesh::close() {
     if (!progress() && requests_ == 0) break;
   }
   drop_all();
-  forwarder_.reset();  // it signals the worker
+  forwarder_.reset();  // before the worker, which it signals
   ucp().ucp_worker_destroy(std::exchange(worker_, nullptr));
 }
 

@@ -1,6 +1,9 @@
-// The line of one member to the others in one generation: a UCX worker, its endpoints, the messages that have
-// come. Owned and used by one thread; one thread more, of its own, relays the doorbell. What blocks: sleep();
-// close() and the destructor, up to 100 ms for thanks and for who is being connected, each, and UCX's moment.
+// The connections of one member to the other members of one generation: a UCX worker, its endpoints, and the
+// queue of messages that have arrived.
+//
+// Owned and used by one thread; a second thread of its own forwards the doorbell. sleep() blocks. close() and
+// the destructor block for up to 2 s for acks (not in a revoked generation), 100 ms for handshakes under way,
+// and 2 s for UCX to finish requests. A UCX call that fails on a peer marks that peer as lost.
 #pragma once
 
 #include <memory>
@@ -39,61 +42,58 @@ class PeerMesh {
     return line().revoked_up_to.load(std::memory_order_acquire) >= world_.generation;
   }
 
-  // True when send() to rank `to` goes off: of two, the one with the lower rank has called the other, at one
-  // of its addresses after the other, and was answered; or it is lost. Call it on both sides, again and
-  // again.
+  // Advances the connection to rank `to`; true once send() works: the peer has answered the handshake, or it
+  // is lost. The member with the lower rank connects. Both must call it again and again until it is true.
   [[nodiscard]] bool connect(int to);
-  // There is a connection, or there was one; to how many.
+  // There is a connection to `rank`, or there was one.
   [[nodiscard]] bool was_connected(int rank) const {
     const MeshPeer& peer = peers_[static_cast<std::size_t>(rank)];
     return peer.endpoint != nullptr || !peer.lost.empty();
   }
+  // Number of ranks for which was_connected() holds.
   [[nodiscard]] std::size_t connections() const;
-  // Sends a message from us; `connect(to)` was true. `data` is UCX's until the transfer is done; then the
-  // message is with the system. To a lost peer: done at once.
+  // Sends a message; connect(to) has returned true. UCX owns `data` until the transfer is done: then kernel
+  // or network card has taken the message. To a lost peer it is done at once.
   [[nodiscard]] Transfer send(int to, const MessageHeader& header, Input data);
-  // For the message just sent `to` says thanks, with whatever it sends next. Such a message has come.
+  // The message just sent to `to` needs an ack in a later header of the peer; such a message has been
+  // received.
   void expect_ack(int to) { peers_[static_cast<std::size_t>(to)].unacked += 1; }
   void queue_ack(int from) { peers_[static_cast<std::size_t>(from)].pending_acks += 1; }
   [[nodiscard]] std::uint64_t unacked(int by) const { return peers_[static_cast<std::size_t>(by)].unacked; }
-  // The messages that have come.
-  [[nodiscard]] const UnexpectedQueue& unexpected() const { return unexpected_; }
+  [[nodiscard]] const UnexpectedQueue& unexpected() const { return unexpected_; }  // arrived, not taken
   [[nodiscard]] ActiveMessage* find(const MatchKey& key) { return unexpected_.find(key); }
-  // Moves the data of the message that find() finds, all of it, to `to`, and drops the message.
+  // Moves all data of the message that find() finds to `to`, and drops the message.
   [[nodiscard]] Transfer take(const MatchKey& key, std::byte* to);
   void drop(const MatchKey& key) { release(unexpected_.remove(key)); }
-  void drop_probes(const CommunicatorId& communicator, std::uint64_t until) {
-    unexpected_.drop_probes(communicator, until);
-  }
-  // A member has sent more than it may; ok as long as none has.
+  void drop_probes(const CommunicatorId& id, std::uint64_t until) { unexpected_.drop_probes(id, until); }
+  // kResourceExhausted once a member has exceeded its limit in the unexpected queue.
   [[nodiscard]] const core::Status& overrun() const { return overrun_; }
-  [[nodiscard]] std::uint64_t rejected() const { return rejected_; }  // messages that no member has sent
-  // Why the connection to a rank broke; empty if it did not.
+  // Messages dropped because their header was invalid or their sender had exceeded its limit.
+  [[nodiscard]] std::uint64_t rejected() const { return rejected_; }
+  // Why the connection to a rank broke; empty while it has not.
   [[nodiscard]] const std::string& lost(int rank) const {
     return peers_[static_cast<std::size_t>(rank)].lost;
   }
-  // Why a rank that we call could not be called last; empty if it could.
+  // Why the last attempt to connect to a rank failed; empty while none has.
   [[nodiscard]] const std::string& connect_error(int rank) const {
     return peers_[static_cast<std::size_t>(rank)].connect_error;
   }
-  // Tells the caller's on_peer_lost, once.
-  void report_lost(int rank);
-  // Tells the caller's on_peer_silent of a rank that we have waited for since `since`, if it is time.
+  void report_lost(int rank);  // calls on_peer_lost for a lost rank, once
+  // Calls on_peer_silent, when that is due, for a rank that this member has waited for since `since`.
   void report_silent(int rank, core::TimePoint since);
 
-  // Lays `why` where our address is, for members that come when all connections are broken.
-  void publish_failure(const std::string& why);
-  // What rank `rank` has left there; nothing as long as there is a connection to it.
+  // Publishes `reason` together with our address, for members that arrive after all connections are closed.
+  void publish_failure(const std::string& reason);
+  // The reason that rank `rank` has published; empty while there is a connection to it.
   [[nodiscard]] std::string published_failure(int rank) const;
 
-  // Moves everything on, but answers callers now and then only; true if anything moved.
+  // Progresses all messages, and on every 16th call accepts connections. True if anything progressed.
   [[nodiscard]] bool progress();
-  // True if there were any.
-  bool accept_connections();
-  // Sleeps until something happens on the mesh, the bell rings that had rung `seen` times, or `until`.
+  bool accept_connections();  // true if there were requests
+  // Blocks until a message or connection request comes, the doorbell has rung more than `seen` times, or
+  // `until`.
   void sleep(std::uint32_t seen, core::TimePoint until);
-  // Breaks all connections; when it returns no memory but our own is touched. Messages from now on go
-  // nowhere.
+  // Closes all connections. When it returns, UCX accesses no memory of callers; then send() does nothing.
   void close();
   [[nodiscard]] bool closed() const { return worker_ == nullptr; }
   [[nodiscard]] core::Duration probe_interval() const { return context_->probe_interval(); }
@@ -135,13 +135,12 @@ class PeerMesh {
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
   std::uint64_t nonce_ = 0;
-  std::vector<MeshPeer> peers_;  // by rank
-  std::vector<MeshPeer>
-      pending_peers_;  // have called, and not proved yet that they are members; first come first
+  std::vector<MeshPeer> peers_;          // by rank
+  std::vector<MeshPeer> pending_peers_;  // accepted, membership not proved yet; in the order of acceptance
   UnexpectedQueue unexpected_;
   core::Status overrun_;
   std::uint64_t rejected_ = 0;
-  std::size_t requests_ = 0;     // transfers that UCX knows
+  std::size_t requests_ = 0;     // transfers that UCX has not finished
   unsigned progress_calls_ = 0;  // of progress()
   bool closing_ = false;
   std::unique_ptr<DoorbellForwarder> forwarder_;

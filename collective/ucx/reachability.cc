@@ -1,5 +1,5 @@
-// UCX gives away neither its sockets nor what TCP knows of them. The sockets are found among the files of the
-// process by the address at their other end.
+// UCX exposes neither its sockets nor their TCP state, so the sockets are found among the open files of the
+// process by the address of their peer.
 #include "collective/ucx/reachability.h"
 
 #include <linux/sockios.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kTcp = 6;  // IPPROTO_TCP; <linux/tcp.h> and <netinet/tcp.h> do not go together
 
-// Nothing of a connection that is being made.
+// Nothing for a connection that is not established yet.
 std::optional<SocketAddress> other_end(int fd) {
   SocketAddress out;
   out.bytes = sizeof out.storage;
@@ -35,7 +35,7 @@ bool is_at(const SocketAddress& peer, const PeerAddress& address) {
   return std::memcmp(at(peer) + offset, at(wanted) + offset, four ? 4 : 16) == 0;
 }
 
-// Nothing if it is no TCP connection.
+// Nothing if it is not a TCP connection.
 std::optional<tcp_info> info_of(int fd) {
   tcp_info out{};
   socklen_t bytes = sizeof out;
@@ -43,7 +43,7 @@ std::optional<tcp_info> info_of(int fd) {
   return out;
 }
 
-// Calls `use(fd, address)` for the connections of this process to the addresses until it returns false.
+// Calls `use(fd, peer)` for the connections of this process to `addresses`, until it returns false.
 template <class Use>
 void for_each_connection(std::span<const PeerAddress> addresses, Use use) {
   std::error_code error;
@@ -59,8 +59,8 @@ void for_each_connection(std::span<const PeerAddress> addresses, Use use) {
 
 }  // namespace
 
-bool host_answers(std::span<const PeerAddress> addresses, core::Duration patience) {
-  const auto limit = static_cast<std::uint32_t>(patience / std::chrono::milliseconds(1));
+bool host_answers(std::span<const PeerAddress> addresses, core::Duration timeout) {
+  const auto limit = static_cast<std::uint32_t>(timeout / std::chrono::milliseconds(1));
   bool stalled = false;
   bool answered = false;
   for_each_connection(addresses, [&](int fd, const SocketAddress&) {

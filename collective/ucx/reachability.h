@@ -1,4 +1,6 @@
-// What TCP knows of other hosts: whether those that owe an answer still give any, and have all that was sent.
+// What the kernel's TCP knows of the hosts of peers: whether they still acknowledge data, and whether all
+// data was acknowledged. Each function inspects every open file of the process, tens of microseconds. Any
+// thread.
 #pragma once
 
 #include <span>
@@ -8,14 +10,14 @@
 
 namespace regroup::collective {
 
-// False if connections of this process to one of the addresses have data under way, none of which was
-// acknowledged for `patience`, and no other connection to them has heard anything since. True if not, or if
-// there is no such connection: then TCP knows nothing. Looks at every open file; tens of microseconds.
-[[nodiscard]] bool host_answers(std::span<const PeerAddress> addresses, core::Duration patience);
-// A connection of this process to one of the addresses has bytes that the host there has not acknowledged,
-// for want of room or of time. As long, too.
+// False if connections of this process to one of the addresses have unacknowledged data, and no connection to
+// them has received anything for `timeout`. True otherwise, also if there is no such connection: then TCP
+// knows nothing.
+[[nodiscard]] bool host_answers(std::span<const PeerAddress> addresses, core::Duration timeout);
+// True if a connection of this process to one of the addresses has bytes that the host there has not
+// acknowledged, because its receive buffer is full or because they are still in flight.
 [[nodiscard]] bool has_unsent(std::span<const PeerAddress> addresses);
-// The host at this address has taken a connection of this process to this port. As long, too.
+// True if the host at this address has accepted a connection of this process to this port.
 [[nodiscard]] bool is_connected(const PeerAddress& address);
 
 }  // namespace regroup::collective

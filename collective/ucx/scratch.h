@@ -1,5 +1,5 @@
-// Memory for what is on its way, used again and again: fresh pages cost more than the data that goes into
-// them.
+// A pool of buffers for data in flight. Buffers are reused, because fresh pages cost more than the data that
+// they hold.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace regroup::collective {
 
-// Owned by one thread; outlives its buffers.
+// Used by one thread. Must outlive its buffers.
 class Scratch {
  public:
   class Buffer {
@@ -40,7 +40,7 @@ class Scratch {
     std::size_t bytes_ = 0;
   };
 
-  // At least `bytes`, with whatever was in it.
+  // At least `bytes`, not initialised.
   [[nodiscard]] Buffer get(std::size_t bytes) {
     Buffer out;
     out.pool_ = this;
@@ -53,7 +53,7 @@ class Scratch {
       free_.pop_back();
       return out;
     }
-    if (free_.size() >= kMost) free_.clear();  // of sizes that nobody wants any more
+    if (free_.size() >= kMost) free_.clear();  // their sizes are no longer in use
     out.bytes_ = bytes < kSmall ? kSmall : bytes;
     out.memory_ = std::make_unique_for_overwrite<std::byte[]>(out.bytes_);
     return out;

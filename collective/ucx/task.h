@@ -1,6 +1,6 @@
-// A piece of an operation that waits now and then, written as a coroutine. It runs when it is called, until
-// it first waits; the engine (engine.h) resumes it when what it waits for has come. A task cannot fail: what
-// goes wrong ends the engine, which then destroys all tasks where they stand.
+// A part of an operation, written as a coroutine. A call runs it up to its first wait; the engine (engine.h)
+// resumes it when the condition that it waits for holds. A task cannot fail: an error fails the engine, which
+// then destroys all suspended tasks.
 #pragma once
 
 #include <coroutine>
@@ -9,11 +9,12 @@
 
 namespace regroup::collective {
 
-// Owns the coroutine. Awaited by one task at most, or asked with done().
+// Owns the coroutine, which its destruction ends. At most one task awaits it. Used by the thread of the
+// engine.
 class [[nodiscard]] Task {
  public:
   struct Promise {
-    std::coroutine_handle<> next = std::noop_coroutine();  // who awaits the end
+    std::coroutine_handle<> next = std::noop_coroutine();  // the task that awaits the end
 
     struct Finish {
       [[nodiscard]] bool await_ready() const noexcept { return false; }
@@ -44,7 +45,7 @@ class [[nodiscard]] Task {
   [[nodiscard]] bool done() const { return handle_.done(); }
 
   [[nodiscard]] bool await_ready() const { return done(); }
-  void await_suspend(std::coroutine_handle<> who) { handle_.promise().next = who; }
+  void await_suspend(std::coroutine_handle<> awaiter) { handle_.promise().next = awaiter; }
   void await_resume() const {}
 
  private:

@@ -1,4 +1,4 @@
-// Data on its way, as the one who waits for it sees it.
+// The handle of an asynchronous send or fetch.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,15 @@ namespace regroup::collective {
 
 class PeerMesh;
 
-// Data on its way from or into the caller's memory. Shared with UCX until it is done.
+// Data that UCX is reading from or writing to the caller's memory. A copy may outlive the operation; a
+// default-made one is done. Used by the thread of the mesh.
 class Transfer {
  public:
-  // What was sent: it may change; what was fetched: it is there. Never, of what is fetched from who is lost.
+  // A send: the caller may change the data. A fetch: the data has arrived; never true if the sender was lost.
   [[nodiscard]] bool done() const {
     return state_ == nullptr || (state_->done && !(state_->fetches && state_->failed));
   }
-  // Of what was sent: the other will not get it.
+  // A send: the peer will not receive it.
   [[nodiscard]] bool failed() const { return state_ != nullptr && state_->failed; }
 
  private:
@@ -27,7 +28,7 @@ class Transfer {
     bool fetches = false;
     bool done = false;
     bool failed = false;
-    std::shared_ptr<State> self;  // as long as UCX knows it
+    std::shared_ptr<State> self;  // keeps the state alive until UCX has finished
   };
   std::shared_ptr<State> state_;
 };
