@@ -1,4 +1,4 @@
-// Blocks are runs of numbers; elements are cut as slices are, so that their edges meet.
+// Blocks are as wide as slices, so that the edges of the two coincide.
 #include "collective/ucx/allreduce_progress.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@ namespace regroup::collective {
 
 using core::Interval;
 
-// Behind the nodes an interval that none is, of the generation.
+// The nodes; then, if there are blocks, an empty interval that holds the generation, and the blocks.
 std::vector<Interval> encode(const AllreduceProgress& progress) {
   std::vector<Interval> out = progress.nodes;
   if (progress.completed.empty()) return out;
@@ -39,7 +39,7 @@ Blocks marked(const SumBlocks& blocks) {
   return out;
 }
 
-Blocks common(const AllreduceProgress& a, const AllreduceProgress& b) {
+Blocks common_blocks(const AllreduceProgress& a, const AllreduceProgress& b) {
   Blocks out;
   if (a.generation != b.generation) return out;
   for (auto i = a.completed.begin(), j = b.completed.begin();
@@ -58,9 +58,9 @@ Range BlockGrid::elements_of(Interval blocks) const {
   return {std::min(elements_, blocks.begin * width_), std::min(elements_, blocks.end * width_)};
 }
 
-std::vector<Range> BlockGrid::missing_ranks(Range range, const Blocks& there) const {
+std::vector<Range> BlockGrid::missing(Range range, const Blocks& completed) const {
   std::vector<Range> out;
-  for (const Interval& blocks : there) {
+  for (const Interval& blocks : completed) {
     const Range has = elements_of(blocks);
     if (has.end <= range.begin || has.begin >= range.end) continue;
     if (range.begin < has.begin) out.push_back({range.begin, has.begin});
@@ -70,7 +70,7 @@ std::vector<Range> BlockGrid::missing_ranks(Range range, const Blocks& there) co
   return out;
 }
 
-// The last block may be short: it ends where the elements do.
+// The last block may be shorter than the others.
 Interval BlockGrid::whole_blocks(Range range) const {
   if (width_ == 0) return {};
   const auto begin = static_cast<std::uint32_t>((range.begin + width_ - 1) / width_);

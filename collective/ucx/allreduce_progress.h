@@ -1,5 +1,6 @@
-// What is left of a sum that goes on: blocks of the result, those that a host has, and those that all have.
-// Pure, but for the marks. docs/design/ucx.md, Going on.
+// How far an allreduce has got that a revoke cut short, so that the next generation can resume it: the blocks
+// of the result that are complete on a host, and those that are complete on all. Pure functions except for
+// those that access the marks, which are atomic. docs/design/ucx.md, Resuming.
 #pragma once
 
 #include <cstddef>
@@ -16,32 +17,34 @@ namespace regroup::collective {
 
 using Blocks = std::vector<core::Interval>;  // disjoint, ascending
 
-// What a host tells of a sum: the nodes that it has to bring, the blocks of the result that it has, and the
-// last generation in which it had begun such a sum.
+// What a host sends to the others before a sum: the nodes whose partial sums it holds, the blocks of the
+// result that are complete, and the last generation in which it began this sum.
 struct AllreduceProgress {
   Nodes nodes;
   Blocks completed = {};
   core::Generation generation = 0;
 };
 [[nodiscard]] std::vector<core::Interval> encode(const AllreduceProgress& progress);
-// As a host has progress them, whatever they are; blocks are below `count`.
+// Decodes what another host has sent. Blocks are ascending and below `count`, others are dropped; nodes are
+// not checked.
 [[nodiscard]] AllreduceProgress decode_progress(std::span<const std::byte> bytes, std::uint32_t count);
 [[nodiscard]] constexpr std::size_t max_encoded_bytes(std::size_t leaves, std::size_t blocks) {
   return (leaves + (blocks == 0 ? 0 : 1 + (blocks + 1) / 2)) * sizeof(core::Interval);
 }
 
+// The blocks that are marked as complete; marks some.
 [[nodiscard]] Blocks marked(const SumBlocks& blocks);
 void mark(const SumBlocks& blocks, core::Interval which);
-// What both have; nothing where one of them has missed a generation that the other was in.
-[[nodiscard]] Blocks common(const AllreduceProgress& a, const AllreduceProgress& b);
+// The blocks that are complete on both hosts; none if the hosts last began the sum in different generations.
+[[nodiscard]] Blocks common_blocks(const AllreduceProgress& a, const AllreduceProgress& b);
 
-// `elements` in so many blocks.
+// The result, `elements` long, divided into `count` blocks.
 class BlockGrid {
  public:
   BlockGrid(std::size_t elements, std::size_t count);
-  // Parts of `range` outside of `there`, ascending.
-  [[nodiscard]] std::vector<Range> missing_ranks(Range range, const Blocks& there) const;
-  // Blocks that begin at `range.begin` or behind, and end by `range.end`.
+  // The parts of `range` that are not in `completed`, ascending.
+  [[nodiscard]] std::vector<Range> missing(Range range, const Blocks& completed) const;
+  // The blocks that lie entirely in `range`.
   [[nodiscard]] core::Interval whole_blocks(Range range) const;
   [[nodiscard]] Range elements_of(core::Interval blocks) const;
 

@@ -1,9 +1,9 @@
 // Makes tasks of operations.
 //
-// The rendezvous of the members of a host carry the call that they are a part of, so the first one shows a
-// disagreement, and behind it their local operations cannot differ. Where something else comes before it,
-// they compare calls by themselves. Operations in which somebody could be through before everybody has come
-// end with a meeting of all hosts.
+// The local barriers of a host's members carry the signature of the operation that they belong to. So the
+// first one detects a mismatch, and the local operations after it cannot differ. An operation that does
+// something else first begins with a barrier of its own. An operation in which a rank could return before all
+// have arrived ends with a barrier of all hosts.
 #include "collective/ucx/communicator.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ bool may_return_early(Kind kind) {
   return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
 }
 
-// With a rendezvous of the members of each host.
+// The operation begins with a local barrier.
 bool begins_with_local_barrier(Kind kind) {
   return kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
 }
@@ -41,7 +41,7 @@ UcxCommunicator::UcxCommunicator(std::shared_ptr<Engine> engine, Group group, La
       local_(std::move(group.local)),
       sent_(ranks_.size()),
       received_(ranks_.size()),
-      got_(ranks_.size()) {}
+      completed_(ranks_.size()) {}
 
 UcxCommunicator::~UcxCommunicator() { engine_->abandon(id_); }
 
@@ -101,7 +101,7 @@ Task UcxCommunicator::collective(Operation o, std::uint64_t number) {
   }
   Exchange x(*engine_, scratch_, layout_, ranks_, id_, number, call_);
   const bool empty = o.kind == Kind::kBarrier || o.block(size()) == 0;
-  if (local_size() > 1 && (empty || !begins_with_local_barrier(o.kind))) co_await compare_calls();
+  if (local_size() > 1 && (empty || !begins_with_local_barrier(o.kind))) co_await compare_signatures();
   if (!empty) co_await perform(x, o);
   if (empty || may_return_early(o.kind)) co_await host_barrier(x);
 }
@@ -135,7 +135,7 @@ int UcxCommunicator::local_rank_of(int rank) const {
 }
 
 Task UcxCommunicator::local(Operation o) {
-  auto request = local_->start_part(call_, o, TimePoint::max());  // deadlines are the engine's
+  auto request = local_->start_part(call_, o, TimePoint::max());  // the engine keeps the deadline
   if (!request.ok()) engine_->fail(request.status());
   co_await Until(*engine_, [&] {
     const auto done = request->test();
@@ -151,14 +151,15 @@ void UcxCommunicator::fail_locally(const core::Status& why) {
                          other->signature);
 }
 
-Task UcxCommunicator::compare_calls() { co_await local(Operation::barrier()); }
+Task UcxCommunicator::compare_signatures() { co_await local(Operation::barrier()); }
 
 Task UcxCommunicator::host_barrier(Exchange& x) {
   if (layout_.local_rank == 0) co_await x.barrier_between_hosts();
   if (local_size() > 1) co_await local(Operation::barrier());
 }
 
-// A message waits until the receiver has begun, so that one which nobody receives is in nobody's way.
+// The data is sent only after the receiver has posted its receive, so that a message that nobody receives
+// occupies no memory.
 Task UcxCommunicator::send(Operation o, std::uint64_t number) {
   const int peer = ranks_[static_cast<std::size_t>(o.root)];
   PeerMesh& mesh = engine_->mesh();
@@ -166,39 +167,39 @@ Task UcxCommunicator::send(Operation o, std::uint64_t number) {
   co_await Until(
       *engine_, [&] { return mesh.find(ready) != nullptr || (static_cast<void>(mesh.connect(peer)), false); },
       peer);
-  const std::uint64_t wanted = mesh.find(ready)->header.call.bytes;
+  const std::uint64_t capacity = mesh.find(ready)->header.call.bytes;
   mesh.drop(ready);
   const MessageHeader header{{id_, MessageKind::kPointToPoint, number}, signature_of(o, size())};
   co_await Until(
       *engine_, [&] { return mesh.connect(peer); }, peer);
-  const Transfer transfer = mesh.send(peer, header, wanted == o.in.size() ? o.in : Input());
+  const Transfer transfer = mesh.send(peer, header, capacity == o.in.size() ? o.in : Input());
   co_await Until(
       *engine_, [&] { return transfer.done() && !transfer.failed(); }, peer);
   const MatchKey ack{id_, MessageKind::kAck, number, 0, peer};
   co_await Until(
       *engine_, [&] { return mesh.find(ack) != nullptr; }, peer);
   mesh.drop(ack);
-  if (wanted != o.in.size()) {
-    engine_->fail(
-        core::invalid_argument(fmt::format("send: {} bytes, rank {} wants {}", o.in.size(), o.root, wanted)));
+  if (capacity != o.in.size()) {
+    engine_->fail(core::invalid_argument(
+        fmt::format("send: {} bytes, rank {} wants {}", o.in.size(), o.root, capacity)));
   }
 }
 
-// No more messages are asked for at a time than a mailbox takes; the first of those not got always is.
+// At most kMaxPostedReceives receives are posted at a time; the oldest one always is.
 Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
   const int peer = ranks_[static_cast<std::size_t>(o.root)];
-  std::uint64_t& got = got_[static_cast<std::size_t>(o.root)];
+  std::uint64_t& completed = completed_[static_cast<std::size_t>(o.root)];
   PeerMesh& mesh = engine_->mesh();
   co_await Until(
-      *engine_, [&] { return mesh.connect(peer) && number <= got + UnexpectedQueue::kMaxPostedReceives; },
-      peer);
+      *engine_,
+      [&] { return mesh.connect(peer) && number <= completed + UnexpectedQueue::kMaxPostedReceives; }, peer);
   const MessageHeader header{{id_, MessageKind::kReadyToReceive, number}, signature_of(o, size())};
-  const Transfer asked = mesh.send(peer, header, {});
+  const Transfer posted = mesh.send(peer, header, {});
   const MatchKey key{id_, MessageKind::kPointToPoint, number, 0, peer};
   co_await Until(
       *engine_, [&] { return mesh.find(key) != nullptr; }, peer);
   const ActiveMessage& message = *mesh.find(key);
-  // What does not fit comes without its data.
+  // A message that does not fit the buffer comes without its data.
   const std::uint64_t sent =
       message.header.call.bytes == o.out.size() ? message.bytes : message.header.call.bytes;
   const bool fits = sent == o.out.size();
@@ -206,8 +207,8 @@ Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
   if (fits) transfer = mesh.take(key, o.out.data());
   if (!fits) mesh.drop(key);
   co_await Until(
-      *engine_, [&] { return transfer.done() && asked.done(); }, peer);
-  got += 1;
+      *engine_, [&] { return transfer.done() && posted.done(); }, peer);
+  completed += 1;
   const Transfer ack = mesh.send(peer, {{id_, MessageKind::kAck, number}, signature_of(o, size())}, {});
   co_await Until(
       *engine_, [&] { return ack.done(); }, peer);

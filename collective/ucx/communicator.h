@@ -1,5 +1,6 @@
-// The Communicator over a mesh. communicator.cc makes tasks of operations, reductions.cc and moves.cc hold
-// what each does, factory.cc opens communicators.
+// The Communicator over a PeerMesh. communicator.cc makes tasks of operations, reductions.cc, sums.cc and
+// moves.cc hold the operations, factory.cc opens communicators. Owned and used by one thread, like the
+// Engine, which it keeps alive. Errors and blocking are those of Communicator.
 #pragma once
 
 #include <deque>
@@ -41,11 +42,11 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] const Engine& engine() const { return *engine_; }
 
  private:
-  // How the ranks' own inputs are summed.
+  // The plans by which one input of each rank is summed.
   struct Plans {
-    Merge local;      // of the ranks of this host
-    Halving between;  // hosts
-    Merge whole;      // of what all hosts hold
+    Merge local;      // within this host
+    Halving between;  // between hosts
+    Merge whole;      // of the partial sums of all hosts
     std::vector<Nodes> by_host;
   };
   UcxCommunicator(std::shared_ptr<Engine> engine, Group group, Layout layout, Plans plans);
@@ -56,10 +57,10 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] Task perform(Exchange& x, const Operation& o);
   [[nodiscard]] Task send(Operation o, std::uint64_t number);
   [[nodiscard]] Task receive(Operation o, std::uint64_t number);
-  // With the members of this host, as a part of the operation under way.
+  // Runs `o` among the members of this host, as a part of the current operation.
   [[nodiscard]] Task local(Operation o);
   void fail_locally(const core::Status& why);
-  [[nodiscard]] Task compare_calls();
+  [[nodiscard]] Task compare_signatures();
   [[nodiscard]] Task host_barrier(Exchange& x);
 
   // reductions.cc, sums.cc
@@ -81,7 +82,7 @@ class UcxCommunicator final : public Communicator {
   struct Sum;
   [[nodiscard]] Task sum(Sum& s, std::uint64_t number);
   using InFlight =
-      std::deque<std::pair<Task, core::Interval>>;  // pieces, and blocks that are there behind each
+      std::deque<std::pair<Task, core::Interval>>;  // pieces, and the blocks that are complete after each
   [[nodiscard]] static Task finish_oldest(Sum& s, InFlight* flight);
   [[nodiscard]] Task sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment, InFlight* flight);
   [[nodiscard]] Task sum_piece(Exchange& x, Sum& s, const Halving& plan, Segment segment,
@@ -98,12 +99,12 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] Task alltoall(Exchange& x, Operation o);
 
   struct BroadcastPiece;
-  // Blocks of ranks of other hosts, which the members of a host share out among them.
+  // Ranks of other hosts whose blocks one member of this host sends and receives for all members of the host.
   struct ProxiedRanks {
-    std::vector<int> mine;  // in rank order
-    std::size_t most = 0;   // that any member of this host has
+    std::vector<int> mine;    // in rank order
+    std::size_t maximum = 0;  // number of such ranks of any member of this host
   };
-  // The local_rank of the member of `host` that deals with `rank`, which is of another host.
+  // The local rank of the member of `host` that is the proxy of `rank`, a rank of another host.
   [[nodiscard]] std::size_t proxy_for(std::size_t host, int rank) const;
   [[nodiscard]] ProxiedRanks ranks_proxied_by(std::size_t local_rank) const;
   [[nodiscard]] Output blocks_here(Output all, std::size_t block) const;
@@ -112,7 +113,7 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] Task forward_slice(Exchange& x, BroadcastPiece& piece);
   [[nodiscard]] Task share_piece(BroadcastPiece& piece);
 
-  // Of a rank of this host.
+  // `rank` is on this host.
   [[nodiscard]] int local_rank_of(int rank) const;
   [[nodiscard]] std::size_t local_size() const { return layout_.here().size(); }
 
@@ -125,10 +126,10 @@ class UcxCommunicator final : public Communicator {
   const std::unique_ptr<ShmCommunicator> local_;
   Scratch scratch_;
   std::uint64_t number_ = 0;         // of the last collective operation
-  CollectiveSignature call_;         // of the one under way
-  std::vector<std::uint64_t> sent_;  // messages, by rank
+  CollectiveSignature call_;         // of the current one
+  std::vector<std::uint64_t> sent_;  // point-to-point messages, by rank
   std::vector<std::uint64_t> received_;
-  std::vector<std::uint64_t> got_;  // of these, those that have come
+  std::vector<std::uint64_t> completed_;  // of these, those that have completed
 };
 
 }  // namespace regroup::collective

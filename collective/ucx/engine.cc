@@ -1,8 +1,9 @@
-// The order of operations, and the one place that waits.
+// The order of operations, and the only code that waits.
 //
-// Waiting: with as many cores as ranks on this host the others answer soon, so this thread looks again for a
-// while; then it yields for a moment, and sleeps: on the mesh, or, who waits for nobody but members of this
-// host, on its bell, which is one switch instead of two. Now and then it calls the roll (roll.cc).
+// A waiting thread polls for a while if each rank of this host has a core of its own, because the others then
+// answer is_small. Otherwise it yields for a moment, then sleeps: in the mesh, or, if it waits only for
+// members of this host, on its doorbell, which takes one context switch instead of two. From time to time it
+// sends straggler probes (straggler_probe.cc).
 #include "collective/ucx/engine.h"
 
 #include <fmt/format.h>
@@ -24,11 +25,11 @@ using core::TimePoint;
 namespace {
 
 constexpr std::chrono::microseconds kSpin(100);
-constexpr std::chrono::microseconds kYield(100);          // with fewer cores than ranks: others run meanwhile
-constexpr std::chrono::microseconds kSlowYield(500);      // of a yield: it went to somebody who computes
-constexpr std::chrono::milliseconds kSharedCoreTime(20);  // that others compute here, once they did
-constexpr unsigned kYields = 3;                           // of those who wait for much
-constexpr std::uint64_t kSmallBytes = 512 << 10;          // bytes of an operation that is over soon
+constexpr std::chrono::microseconds kYield(100);          // of polling with yields, without progress
+constexpr std::chrono::microseconds kSlowYield(500);      // a yield of this length ran a computing process
+constexpr std::chrono::milliseconds kSharedCoreTime(20);  // without yields after a slow one
+constexpr unsigned kYields = 3;                           // of a rank that waits for a large operation
+constexpr std::uint64_t kSmallBytes = 512 << 10;          // larger operations take long
 
 TimePoint now() { return core::SystemClock().now(); }
 
@@ -44,8 +45,8 @@ void Waiter::await_suspend(std::coroutine_handle<> task) {
   engine_.waiters_.push_back(this);
 }
 
-Engine::Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const ProgressEngine> here)
-    : mesh_(std::move(mesh)), local_(std::move(here)) {}
+Engine::Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const ProgressEngine> local)
+    : mesh_(std::move(mesh)), local_(std::move(local)) {}
 
 Engine::~Engine() {
   if (!queue_.empty() || !point_to_point_.empty())
@@ -71,7 +72,7 @@ void Engine::fail(Status why) {
   if (failed_.ok()) failed_ = std::move(why);
 }
 
-// Outside of all tasks: closes the mesh first, since UCX may hold memory of the tasks.
+// Runs outside of all tasks. Closes the mesh first, because UCX may access memory that tasks own.
 void Engine::abort_if_failed() {
   if (failed_.ok() || (queue_.empty() && point_to_point_.empty())) return;
   mesh_->close();
@@ -94,12 +95,12 @@ Result<std::uint64_t> Engine::start(OperationDescriptor operation, TimePoint dea
   return ticket;
 }
 
-// Who waits for nobody on other hosts: of them they need not hear, for a while.
+// No task waits for a rank of another host, so the network need not be polled for a while.
 bool Engine::waits_for_local_only() const {
   return !waiters_.empty() && std::ranges::all_of(waiters_, [](const Waiter* w) { return w->peer() < 0; });
 }
 
-// True if anything moved. Not `with_network`: here, as far as can be seen without the mesh.
+// True if anything progressed. Without `with_network` it polls only what this host's ranks store.
 bool Engine::advance(bool with_network) {
   if (!check().ok()) return false;
   bool moved = with_network && mesh_->progress();
@@ -157,12 +158,12 @@ bool Engine::is_done(std::uint64_t ticket) {
   return find(ticket) == nullptr && std::ranges::find(aborted_, ticket) == aborted_.end();
 }
 
-// What need not be looked at while all goes well.
+// The checks that are not needed while operations complete is_small.
 void Engine::check_peers() {
   mesh_->accept_connections();
   for (const Waiter* waiter : waiters_) {
     if (waiter->peer() < 0) continue;
-    static_cast<void>(mesh_->connect(waiter->peer()));  // without an endpoint nobody tells us of its death
+    static_cast<void>(mesh_->connect(waiter->peer()));  // only an endpoint reports the death of its peer
     mesh_->report_lost(waiter->peer());
     mesh_->report_silent(waiter->peer(), waiter->since());
   }
@@ -177,16 +178,16 @@ void Engine::check_peers() {
 void Engine::fail_at_deadline(const Pending& pending) {
   const OperationDescriptor& operation =
       pending.operation.point_to_point || queue_.empty() ? pending.operation : queue_.front().operation;
-  const std::vector<int> absent =
+  const std::vector<int> missing =
       operation.point_to_point ? std::vector<int>{operation.peer} : missing_ranks(operation);
   std::string list;
   std::string lost;
-  for (const int r : absent) {
+  for (const int r : missing) {
     const std::string& why = mesh_->lost(operation.ranks[static_cast<std::size_t>(r)]);
     list += fmt::format("{}{}", list.empty() ? "" : ", ", r);
-    const std::string& refused = mesh_->connect_error(operation.ranks[static_cast<std::size_t>(r)]);
-    if (!why.empty()) lost += fmt::format(" (the connection to {} is lost: {})", r, why);
-    if (!refused.empty()) lost += fmt::format(" (rank {} cannot be called: {})", r, refused);
+    const std::string& connect_error = mesh_->connect_error(operation.ranks[static_cast<std::size_t>(r)]);
+    if (!why.empty()) lost += fmt::format(" (connection to rank {} lost: {})", r, why);
+    if (!connect_error.empty()) lost += fmt::format(" (cannot connect to rank {}: {})", r, connect_error);
   }
   const auto kind = static_cast<Kind>(operation.call.what & 0xff);
   const std::string what =
@@ -225,17 +226,17 @@ bool Engine::spin(std::uint64_t ticket) {
   return is_done(ticket);
 }
 
-// Sees that the roll is called in time, that silence is noticed, and that the deadline is kept.
+// The time of the next straggler probe, check for silence, or deadline.
 TimePoint Engine::next_wakeup(const Pending& pending) const {
   return std::min(pending.deadline,
                   queue_.empty() ? now() + mesh_->probe_interval() : next_probe(queue_.front()));
 }
 
-// Until nothing has moved for a while: to be woken costs more. Who gets the core back late shares it with
-// others that compute, and is better off being woken; so is who waits for much. Returns how often the bell
-// had rung before the last look.
+// Polls until nothing has progressed for a while, because a wake-up costs more. A thread that gets its core
+// back late shares it with processes that compute; it is better off asleep, as is one that waits for a large
+// operation. Returns the count of the doorbell before the last poll.
 std::uint32_t Engine::poll_and_yield(std::uint64_t ticket) {
-  const bool soon = queue_.empty() || queue_.front().operation.call.bytes <= kSmallBytes;
+  const bool is_small = queue_.empty() || queue_.front().operation.call.bytes <= kSmallBytes;
   TimePoint end{};
   unsigned attempt = 0;
   for (;;) {
@@ -245,24 +246,25 @@ std::uint32_t Engine::poll_and_yield(std::uint64_t ticket) {
     const TimePoint time = now();
     if (moved || end == TimePoint()) end = time + kYield;
     if (moved) continue;
-    if (time < shared_until_ || time >= end || (!soon && attempt++ >= kYields)) return seen;
+    if (time < shared_until_ || time >= end || (!is_small && attempt++ >= kYields)) return seen;
     ::sched_yield();
     if (now() - time > kSlowYield) shared_until_ = now() + kSharedCoreTime;
   }
 }
 
-// Who stores what we wait for rings only if it sees us asleep: the look behind that finds what came before.
-// In the first operation others may call meanwhile, and are answered.
+// A member that stores what we wait for rings only if it sees us asleep. So `sleeping` is set first, and what
+// was stored before is found by the advance() after it. In the first operation, members of other hosts may
+// connect at any time, so it sleeps in the mesh, which accepts them.
 void Engine::sleep(std::uint64_t ticket, std::uint32_t seen, TimePoint until) {
   auto& bell = mesh_->line().bell;
   bell.sleeping.store(1, std::memory_order_seq_cst);
   const bool moved = advance();
   if (!moved && failed_.ok() && find(ticket) != nullptr) {
     const bool is_first = queue_.empty() || queue_.front().operation.number == 1;
-    const bool naps = waits_for_local_only() && !is_first;
-    const TimePoint patience = naps ? waiters_.front()->since() + kProbeDelay : TimePoint();
-    if (now() < patience) {
-      core::RealPolicy::wait(bell.count, seen, std::min(until, patience));
+    const bool sleeps_on_bell = waits_for_local_only() && !is_first;
+    const TimePoint probe_time = sleeps_on_bell ? waiters_.front()->since() + kProbeDelay : TimePoint();
+    if (now() < probe_time) {
+      core::RealPolicy::wait(bell.count, seen, std::min(until, probe_time));
     } else {
       mesh_->sleep(seen, until);
     }

@@ -1,9 +1,10 @@
-// What the communicators of one family (a communicator and the groups split from it) share: the order of
-// their operations, the tasks under way, deadlines, the roll call, and all waiting. Owned and used by one
-// thread.
+// Runs the operations of the communicators of one family (a communicator and the groups split from it): their
+// order, their tasks, deadlines, straggler probes, and all waiting. Owned and used by one thread, in which
+// all tasks run. wait() blocks, fail_all() for up to 2 s.
 //
-// Collective operations run one after the other, messages beside them. Every failure is final: the engine
-// closes the mesh, so that nothing touches the caller's memory any more, then destroys all tasks.
+// Collective operations run one after the other, point-to-point messages concurrently with them. Every
+// failure is final: the engine closes the mesh, so that nothing accesses the caller's memory any more, then
+// destroys all tasks.
 #pragma once
 
 #include <coroutine>
@@ -26,7 +27,7 @@ namespace regroup::collective {
 
 class Engine;
 
-inline constexpr std::chrono::milliseconds kProbeDelay(10);  // before those are called that are known
+inline constexpr std::chrono::milliseconds kProbeDelay(10);  // of an operation, before its first probe
 
 // Something that a task awaits. It lives in the frame of the task.
 class Waiter {
@@ -54,44 +55,44 @@ class Waiter {
   core::TimePoint since_{};
 };
 
-// What a communicator tells the engine about the operation that it starts.
+// An operation that a communicator starts.
 struct OperationDescriptor {
   CommunicatorId communicator;
-  std::vector<int> ranks;    // of its members in the World, by its own ranks
-  std::uint64_t number = 0;  // of the collective operation in its line
+  std::vector<int> ranks;    // in the World, by rank in the communicator
+  std::uint64_t number = 0;  // of the collective operation in the communicator
   CollectiveSignature call;
   bool point_to_point = false;
-  int peer = -1;  // of a message: rank in the communicator
+  int peer = -1;  // of a point-to-point message: rank in the communicator
   std::function<Task()> begin;
 };
 
 class Engine {
  public:
-  // `here`: of the members of this host, which knows their cores.
-  Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const ProgressEngine> here);
+  // `local`: the members of this host, which knows how many cores they have.
+  Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const ProgressEngine> local);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   [[nodiscard]] PeerMesh& mesh() { return *mesh_; }
   [[nodiscard]] const PeerMesh& mesh() const { return *mesh_; }
-  // Whether who waits looks again for a while first: each member of this host can have a core for itself.
+  // A waiting thread polls for a while before it sleeps, because each member of this host has its own core.
   [[nodiscard]] bool spins() const { return local_->spins(); }
-  // What went wrong so far: a failure of before, or kRevoked if the generation is over.
+  // ok, the failure that ended the engine, or kRevoked if the generation is over.
   [[nodiscard]] core::Status check();
   [[nodiscard]] core::Result<std::uint64_t> start(OperationDescriptor operation, core::TimePoint deadline);
   [[nodiscard]] core::Result<bool> test(std::uint64_t ticket);
   [[nodiscard]] core::Status wait(std::uint64_t ticket);
-  // Ends everything with `why`, after this turn of the tasks.
+  // Fails all operations with `why`, once the running task suspends.
   void fail(core::Status why);
-  // Likewise, and tells the members of the operation under way: the ranks disagree.
+  // Likewise, and sends `why` to the members of the current operation: the ranks disagree.
   void fail_all(const core::Status& why);
-  // A disagreement between us, in `mine`, and `rank` of the operation under way.
+  // fail_all(): we are in `mine`, and `rank` is in `theirs`, in the current operation.
   void fail_mismatch(const CollectiveSignature& mine, int rank, const CollectiveSignature& theirs);
-  // Operations of `line` under way fail, and with them all.
+  // The communicator is destroyed. If it has operations under way, all operations of the engine fail.
   void abandon(const CommunicatorId& communicator);
 
-  std::uint32_t last_group = 0;  // of those that split() has made; the members of a group agree on its number
+  std::uint32_t last_group = 0;  // the number of the latest group of split(), on which its members agree
 
  private:
   friend class Waiter;
@@ -99,9 +100,9 @@ class Engine {
     OperationDescriptor operation;
     std::uint64_t ticket;
     core::TimePoint deadline;
-    core::TimePoint begun;  // until then: queued
+    core::TimePoint begun;  // when it was started; then when its task began
     std::optional<Task> task = std::nullopt;
-    core::TimePoint last_probe = {};  // last told the others that we are in it
+    core::TimePoint last_probe = {};
   };
 
   [[nodiscard]] bool advance(bool with_network = true);
@@ -116,7 +117,7 @@ class Engine {
   [[nodiscard]] core::TimePoint next_probe(const Pending& pending) const;
   [[nodiscard]] core::TimePoint next_wakeup(const Pending& pending) const;
   void check_peers();
-  // roll.cc
+  // straggler_probe.cc
   void receive_failure(const OperationDescriptor& operation);
   void check_published_failures(const OperationDescriptor& operation);
   void find_mismatch(const OperationDescriptor& operation);
@@ -128,14 +129,14 @@ class Engine {
 
   const std::shared_ptr<PeerMesh> mesh_;
   const std::shared_ptr<const ProgressEngine> local_;
-  core::TimePoint shared_until_{};  // others compute on our core: no yields until then
+  core::TimePoint shared_until_{};  // other processes compute on our core; no sched_yield() until then
   std::uint64_t next_ticket_ = 1;
-  std::deque<Pending> queue_;          // collective operations; the first is under way
-  std::list<Pending> point_to_point_;  // all are
+  std::deque<Pending> queue_;          // collective operations; the first one is running
+  std::list<Pending> point_to_point_;  // all are running
   std::vector<Waiter*> waiters_;
-  std::map<int, Transfer> probes_;  // the last one to each rank in the World
+  std::map<int, Transfer> probes_;  // the last one, by rank in the World
   core::Status failed_;
-  std::vector<std::uint64_t> aborted_;  // what was under way when it failed
+  std::vector<std::uint64_t> aborted_;  // tickets of the operations that were under way at the failure
 };
 
 }  // namespace regroup::collective

@@ -1,5 +1,6 @@
-// Messages of one operation of one communicator, and what hosts do with each other by them. Tasks: each ends
-// when its part is done, and none of them fails (task.h). Numbers of ranks are the communicator's.
+// The messages of one operation of one communicator, and the algorithms between hosts that are made of them.
+// Each function returns a task that ends when its part is done; tasks do not fail (task.h). Ranks are those
+// of the communicator. Used by the thread of the engine.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,14 @@
 
 namespace regroup::collective {
 
-// Which of the messages between two ranks.
-struct Piece {
+// Distinguishes the messages between two ranks in one operation.
+struct MessageTag {
   enum Phase : std::uint8_t { kHalving, kExtra = 64, kResult, kBlock, kNodes, kBarrier, kDoubling = 128 };
 
-  // Who comes back from an operation may die, and what it last said with it. Of a block it waits until that
-  // is there. Of all else it has read by then what the other sends it in the operation, and with nothing
-  // unread its messages come through even so; thanks for them come with a later message
-  // (PeerMesh::expect_ack).
+  // The message needs an ack of its own. A rank may die right after its operation returns, and its last
+  // messages with it. So the sender of a block waits for the ack. Other messages need none: by the time that
+  // a rank returns, it has read all that its partner sends it in the operation, and the kernel delivers its
+  // own last messages, because nothing is unread. A later header acks them (PeerMesh::expect_ack).
   [[nodiscard]] bool needs_ack() const { return phase == kBlock || phase == kNodes; }
 
   std::uint8_t phase = kBlock;  // kHalving or kDoubling + step
@@ -38,19 +39,20 @@ struct Arithmetic {
   Dtype stored;
   Op op;
   Dtype work;
-  Op partial;  // op without what is done once at the end
+  Op partial;  // op without its final step (the division of an average)
 
   [[nodiscard]] static Arithmetic of(Dtype dtype, Op op);
   [[nodiscard]] std::size_t size() const { return size_of(stored); }
   [[nodiscard]] std::size_t work_size() const { return size_of(work); }
 };
 
-// Partial sums over some elements, one for each of a list of nodes: where the first element of each lies.
+// Partial sums over a range of elements, one for each node of a list: the address of the first element of
+// each.
 using PartialSums = std::vector<const std::byte*>;
 
 class Exchange {
  public:
-  // `ranks` are the communicator's in the World. All outlive it.
+  // `ranks`: in the World, by rank in the communicator. All references must outlive it.
   Exchange(Engine& engine, Scratch& scratch, const Layout& layout, const std::vector<int>& ranks,
            CommunicatorId communicator, std::uint64_t number, CollectiveSignature call)
       : engine_(engine),
@@ -61,44 +63,44 @@ class Exchange {
         number_(number),
         call_(call) {}
 
-  // Ends when `data` may change; of blocks, when the other is sure to have them.
-  [[nodiscard]] Task send(int to, Piece piece, Input data);
-  // Of exactly that many bytes.
-  [[nodiscard]] Task receive(int from, Piece piece, Output data);
-  // Of any number of bytes up to `most`.
-  [[nodiscard]] Task receive(int from, Piece piece, std::vector<std::byte>* data, std::size_t most);
-  // Until every host has come here; called by the first member of each.
+  // Ends when `data` may change; for a tag that needs an ack, when the receiver has the data.
+  [[nodiscard]] Task send(int to, MessageTag tag, Input data);
+  // Receives exactly data.size() bytes.
+  [[nodiscard]] Task receive(int from, MessageTag tag, Output data);
+  // Receives up to `limit` bytes, to which `data` is resized.
+  [[nodiscard]] Task receive(int from, MessageTag tag, std::vector<std::byte>* data, std::size_t limit);
+  // Ends when every host has called it; the first member of each host does.
   [[nodiscard]] Task barrier_between_hosts();
-  // The whole sum of the elements of a segment, in stored form, to `out` of its owners, or only of that on
-  // host `to` (-1: all). `held` are the partial sums of this host as `plan` wants them, in work form. Where
-  // `out` is the memory of `held`, it is so element by element.
+  // Reduces the elements of a segment over all hosts, and writes the result in the stored type to `out` of
+  // its owner on each host, or only on host `to` (-1: all). `held`: the partial sums of this host that `plan`
+  // expects, in the work type. `out` may be the memory of `held` if each element stays in its place.
   [[nodiscard]] Task reduce(Segment segment, const Halving& plan, PartialSums held, Arithmetic arithmetic,
                             std::byte* out, std::uint32_t chunk, int to = -1);
 
-  // Runs `merge` over `count` elements of `inputs`; what is new lies in memory that `keep` holds.
+  // Runs `merge` over `count` elements of `inputs`; `keep` owns the memory of new partial sums.
   [[nodiscard]] PartialSums merged(const Merge& merge, const PartialSums& inputs, std::size_t count,
                                    Arithmetic arithmetic, std::vector<Scratch::Buffer>* keep);
-  // The whole sum, in stored form, to `out`, from the inputs of its only output.
+  // Folds the inputs of the only output of `whole` into `out`, in the stored type.
   void write_result(const Merge& whole, const PartialSums& inputs, std::size_t count, Arithmetic arithmetic,
                     std::byte* out);
 
  private:
   class Arrival;
-  struct Reduction;  // one under way
+  struct Reduction;  // the state of one reduce()
 
-  [[nodiscard]] MatchKey key_of(int from, Piece piece) const;
-  // Ends when `data` may change.
-  [[nodiscard]] Task post(int to, Piece piece, Input data);
-  [[nodiscard]] Task await_ack(int to, Piece piece);
+  [[nodiscard]] MatchKey key_of(int from, MessageTag tag) const;
+  // Sends without waiting for an ack. Ends when `data` may change.
+  [[nodiscard]] Task post(int to, MessageTag tag, Input data);
+  [[nodiscard]] Task await_ack(int to, MessageTag tag);
   [[nodiscard]] Task send_ack(MatchKey key);
-  // A message that is there.
-  [[nodiscard]] Task take(MatchKey key, Piece piece, Output data);
-  [[nodiscard]] Task receive_nodes(Reduction& r, std::size_t host, Piece piece, std::size_t nodes);
+  // Moves the data of a message that has arrived.
+  [[nodiscard]] Task take(MatchKey key, MessageTag tag, Output data);
+  [[nodiscard]] Task receive_nodes(Reduction& r, std::size_t host, MessageTag tag, std::size_t nodes);
   [[nodiscard]] bool uses_doubling(const Reduction& r) const;
   [[nodiscard]] Task reduce_by_doubling(Reduction& r);
   [[nodiscard]] Task reduce_by_halving(Reduction& r);
   [[nodiscard]] Task allgather_results(Reduction& r);
-  [[nodiscard]] Task collect(Reduction& r);
+  [[nodiscard]] Task receive_results(Reduction& r);
   [[nodiscard]] Task delegate_to_base(Reduction& r);
 
   Engine& engine_;
@@ -110,7 +112,7 @@ class Exchange {
   const CollectiveSignature call_;
 };
 
-// Awaits what an expression says.
+// Awaits a condition that involves rank `peer` of the World (-1: only members of this host).
 template <class Condition>
 class Until final : public Waiter {
  public:

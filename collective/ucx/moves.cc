@@ -1,5 +1,5 @@
-// Operations that only move data: broadcast, allgather, gather, scatter, alltoall. Between hosts each block
-// goes once, straight to where it is wanted; inside a host the local communicator hands it on.
+// Operations that only move data: broadcast, allgather, gather, scatter, alltoall. Each block crosses between
+// two hosts once, straight to its destination; within a host the local communicator distributes it.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -28,11 +28,11 @@ UcxCommunicator::ProxiedRanks UcxCommunicator::ranks_proxied_by(std::size_t loca
     if (!std::ranges::binary_search(here, r) && proxy_for(layout_.host, r) == local_rank)
       out.mine.push_back(r);
   }
-  out.most = (ranks_.size() - here.size() + here.size() - 1) / here.size();
+  out.maximum = (ranks_.size() - here.size() + here.size() - 1) / here.size();
   return out;
 }
 
-// The blocks of this host's members out of all; one after the other if they lie so, else nothing.
+// The blocks of this host's ranks, if they are contiguous in `all`; else empty.
 Output UcxCommunicator::blocks_here(Output all, std::size_t block) const {
   const auto& here = layout_.here();
   const bool together = here.back() - here.front() + 1 == static_cast<int>(here.size());
@@ -90,7 +90,7 @@ Task UcxCommunicator::scatter(Exchange& x, Operation o) {
     Input here;
     Scratch::Buffer room;
     if (rank_ == o.root) {
-      Output all(const_cast<std::byte*>(o.in.data()), o.in.size());  // only read
+      Output all(const_cast<std::byte*>(o.in.data()), o.in.size());  // only read from
       here = blocks_here(all, n);
     }
     if (rank_ == o.root && here.empty()) {
@@ -114,7 +114,7 @@ Task UcxCommunicator::alltoall(Exchange& x, Operation o) {
     in = {copy.data(), o.in.size()};
   }
   std::vector<Task> tasks;
-  for (int k = 1; k < size(); ++k) {  // not all to the same rank at first
+  for (int k = 1; k < size(); ++k) {  // starts at different ranks, so that not all send to one
     const int to = (rank_ + k) % size();
     const int from = (rank_ + size() - k) % size();
     if (!std::ranges::binary_search(layout_.here(), to)) {
@@ -124,21 +124,22 @@ Task UcxCommunicator::alltoall(Exchange& x, Operation o) {
       tasks.push_back(x.receive(from, {}, o.out.subspan(static_cast<std::size_t>(from) * n, n)));
     }
   }
-  const Scratch::Buffer there = scratch_.get(local_size() * n);
-  const Scratch::Buffer back = scratch_.get(local_size() * n);
+  const Scratch::Buffer to_send = scratch_.get(local_size() * n);
+  const Scratch::Buffer received = scratch_.get(local_size() * n);
   for (std::size_t local_rank = 0; local_rank < local_size(); ++local_rank) {
-    std::memcpy(there.data() + local_rank * n,
+    std::memcpy(to_send.data() + local_rank * n,
                 in.data() + static_cast<std::size_t>(layout_.here()[local_rank]) * n, n);
   }
-  co_await local(Operation::alltoall({there.data(), local_size() * n}, {back.data(), local_size() * n}));
+  co_await local(
+      Operation::alltoall({to_send.data(), local_size() * n}, {received.data(), local_size() * n}));
   for (std::size_t local_rank = 0; local_rank < local_size(); ++local_rank) {
     std::memcpy(o.out.data() + static_cast<std::size_t>(layout_.here()[local_rank]) * n,
-                back.data() + local_rank * n, n);
+                received.data() + local_rank * n, n);
   }
   for (Task& task : tasks) co_await task;
 }
 
-// Each rank's block goes to one member of each other host. What the members of a host have then, they share.
+// The block of each rank goes to one rank of each other host; then the ranks of a host share what they have.
 Task UcxCommunicator::allgather(Exchange& x, Operation o) {
   const std::size_t n = o.in.size();
   const auto out = [&](int r) { return o.out.subspan(static_cast<std::size_t>(r) * n, n); };
@@ -151,8 +152,8 @@ Task UcxCommunicator::allgather(Exchange& x, Operation o) {
   if (out(rank_).data() != o.in.data()) std::memcpy(out(rank_).data(), o.in.data(), n);
   for (Task& task : tasks) co_await task;
   if (local_size() == 1) co_return;
-  // Bundles of one block of each duty and our own, piece by piece.
-  const std::size_t blocks = proxied.most + 1;
+  // Local allgathers of one block of each proxied rank and our own, piece by piece.
+  const std::size_t blocks = proxied.maximum + 1;
   const std::size_t step = std::max<std::size_t>(4096, kPieceBytes / (blocks * local_size()));
   for (std::size_t at = 0; at < n; at += step) {
     const std::size_t bytes = std::min(step, n - at);
@@ -176,7 +177,7 @@ Task UcxCommunicator::allgather(Exchange& x, Operation o) {
   }
 }
 
-// One piece of a broadcast, on its way.
+// One piece of a broadcast in flight.
 struct UcxCommunicator::BroadcastPiece {
   const Operation& o;
   const std::uint32_t index;
@@ -186,20 +187,20 @@ struct UcxCommunicator::BroadcastPiece {
   std::optional<Task> task{};
 };
 
-// Down a binomial tree of hosts whose first is the root's.
+// Forwards a segment down a binomial tree of hosts, whose root is the host of the broadcast's root.
 Task UcxCommunicator::forward(Exchange& x, Segment segment, Output data, std::uint32_t index,
                               std::size_t root_host) {
   const std::size_t hosts = layout_.hosts.size();
   const std::size_t me = (layout_.host + hosts - root_host) % hosts;
-  const Piece piece{Piece::kBlock, index, segment.index, 0};
+  const MessageTag tag{MessageTag::kBlock, index, segment.index, 0};
   const auto owner = [&](std::size_t relative) { return segment.owners[(relative + root_host) % hosts]; };
   std::size_t distance = 1;
   while (distance < hosts && (me & distance) == 0) distance *= 2;
-  if (me != 0) co_await x.receive(owner(me - distance), piece, data);
+  if (me != 0) co_await x.receive(owner(me - distance), tag, data);
   std::vector<Task> sends;
   while (distance > 1) {
     distance /= 2;
-    if (me + distance < hosts) sends.push_back(x.send(owner(me + distance), piece, data));
+    if (me + distance < hosts) sends.push_back(x.send(owner(me + distance), tag, data));
   }
   for (Task& task : sends) co_await task;
 }

@@ -1,5 +1,5 @@
-// Allreduce and reduce: what a member of a host does before and after the hosts reduce with each other. Large
-// ones go chunk by chunk, of each chunk a slice through each member; small ones whole through one member.
+// Allreduce and reduce: what the ranks of a host do before and after the hosts reduce. Large operations go in
+// chunks, with a slice of each chunk through each rank; small ones go whole through one rank of each host.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -13,16 +13,16 @@
 namespace regroup::collective {
 namespace {
 
-constexpr std::size_t kChunkBytes = 256 << 10;         // of a vector, at least
-constexpr std::size_t kMaxChunkPerMember = 512 << 10;  // of a chunk: halves of it fit UCX's own messages
-constexpr std::size_t kMostBytes = 2 << 20;            // of it, which each member has room for several times
-constexpr std::size_t kParts = 4;              // chunks that are worth being on their way one after another
-constexpr std::size_t kChunkDepth = 2;         // chunks between hosts at a time
-constexpr std::size_t kSliceBytes = 32 << 10;  // that are worth a message and a rendezvous of their own
+constexpr std::size_t kChunkBytes = 256 << 10;         // smallest chunk
+constexpr std::size_t kMaxChunkPerMember = 512 << 10;  // halves of it fit UCX's own messages
+constexpr std::size_t kMostBytes = 2 << 20;            // largest chunk; each rank buffers several
+constexpr std::size_t kParts = 4;                      // chunks that make pipelining worthwhile
+constexpr std::size_t kChunkDepth = 2;                 // chunks between hosts at a time
+constexpr std::size_t kSliceBytes = 32 << 10;          // smallest slice worth a message and a local barrier
 
 }  // namespace
 
-// Elements begin..begin+count-1 of a reduction, on their way.
+// Elements begin .. begin + count - 1 of a reduction, and its buffers while it is in flight.
 struct UcxCommunicator::Chunk {
   const Operation& o;
   const Arithmetic arithmetic;
@@ -44,7 +44,7 @@ struct UcxCommunicator::Chunk {
   }
 };
 
-// Leaves in work form.
+// Converts leaves to the work type.
 PartialSums UcxCommunicator::widened(PartialSums leaves, std::size_t count, Arithmetic arithmetic,
                                      std::vector<Scratch::Buffer>* keep) {
   if (arithmetic.work == arithmetic.stored) return leaves;
@@ -56,12 +56,12 @@ PartialSums UcxCommunicator::widened(PartialSums leaves, std::size_t count, Arit
   return leaves;
 }
 
-// Those of this host make up one node of the tree, with the bits of the local communicator.
+// The ranks of this host make up one node of the tree, so the local communicator computes the same bits.
 bool UcxCommunicator::is_summed_by_local(Arithmetic arithmetic) const {
   return local_size() > 1 && arithmetic.work == arithmetic.stored && plans_.local.outputs.size() == 1;
 }
 
-// Our slice of the inputs of all members of this host, folded as far as the tree allows.
+// Gathers our slice of the inputs of all ranks of this host, folded as far as the tree allows.
 Task UcxCommunicator::gather_slices(Exchange& x, Chunk& c) {
   const std::size_t size = c.arithmetic.size();
   const std::size_t width = local_size() == 1 ? c.count : slice_width(c.count, local_size());
@@ -110,7 +110,7 @@ Task UcxCommunicator::between_hosts(Exchange& x, Chunk& c) {
   for (Task& task : tasks) co_await task;
 }
 
-// The sums of all slices, to whom they are for on this host.
+// Gives the results of all slices to the ranks of this host that want them.
 Task UcxCommunicator::share_slices(Chunk& c) {
   if (local_size() == 1 || (c.to >= 0 && c.to != static_cast<int>(layout_.host))) co_return;
   const std::size_t bytes = c.count * c.arithmetic.size();
@@ -127,7 +127,7 @@ Task UcxCommunicator::share_slices(Chunk& c) {
   if (!fits && wants) std::memcpy(c.out(), all.data(), bytes);
 }
 
-// Chunk by chunk; the local operations of all members of a host come in the same order.
+// All ranks of a host start their local operations in the same order, whatever the network does.
 Task UcxCommunicator::reduce(Exchange& x, Operation o, int to) {
   const Arithmetic arithmetic = Arithmetic::of(o.dtype, o.op);
   const std::size_t elements = o.in.size() / arithmetic.size();
@@ -150,16 +150,16 @@ Task UcxCommunicator::reduce(Exchange& x, Operation o, int to) {
 }
 
 std::size_t UcxCommunicator::max_local_size() const {
-  std::size_t most = 0;
-  for (const auto& ranks : layout_.hosts) most = std::max(most, ranks.size());
-  return most;
+  std::size_t limit = 0;
+  for (const auto& ranks : layout_.hosts) limit = std::max(limit, ranks.size());
+  return limit;
 }
 
-// Each message and each rendezvous costs time of its own; members that share a host have something to do for
-// the next chunk while one is on the mesh, others have not.
+// Each message and each local barrier has a fixed cost. Ranks that share a host can work on the next chunk
+// while one is on the network, a single rank cannot.
 std::size_t UcxCommunicator::chunk_bytes(std::size_t bytes) const {
-  const std::size_t most = std::min(max_local_size() * kMaxChunkPerMember, kMostBytes);
-  return max_local_size() == 1 ? most : std::clamp(std::bit_floor(bytes / kParts), kChunkBytes, most);
+  const std::size_t limit = std::min(max_local_size() * kMaxChunkPerMember, kMostBytes);
+  return max_local_size() == 1 ? limit : std::clamp(std::bit_floor(bytes / kParts), kChunkBytes, limit);
 }
 
 bool UcxCommunicator::uses_leader(std::size_t bytes) const {
@@ -171,7 +171,7 @@ int UcxCommunicator::leader_of(std::size_t host, const Operation& o) const {
   return has_root ? o.root : layout_.hosts[host][0];
 }
 
-// The inputs of this host, folded as far as the tree allows, at the leader.
+// Gathers the inputs of this host, folded as far as the tree allows, at the leader.
 Task UcxCommunicator::sum_at_leader(Exchange& x, Chunk& c, int leader) {
   const std::size_t bytes = c.o.in.size();
   const bool is_leader = rank_ == leader;

@@ -1,8 +1,8 @@
-// What members tell each other beside their data: the roll call, and that the ranks disagree.
+// Straggler probes, and the distribution of failures.
 //
-// Who has waited for a while without result calls the roll, again and again: it tells the others what it is
-// in. So all learn of a disagreement that no data would show, who is missing, and whether those who wait too
-// can still be heard.
+// A rank that has waited for a while without a result sends a probe to the others, again and again: a message
+// with its operation. So all ranks learn of a mismatch that no data would show, which ranks have not arrived,
+// and that a rank that waits as well is still alive.
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -19,15 +19,15 @@ using core::TimePoint;
 namespace {
 
 constexpr std::chrono::seconds kFailureDrainTimeout(2);
-constexpr std::size_t kMaxProbed =
-    64;  // members of a communicator: more, and only those waited for are notified
+constexpr std::size_t kMaxProbed = 64;  // ranks of a communicator; of more, only those waited for are probed
 
 TimePoint time_now() { return core::SystemClock().now(); }
 
 }  // namespace
 
-// Stays until everybody knows, since closing connections on which something is unread takes back what was
-// said, but not for ever: who comes later finds it where our address was.
+// Waits until all ranks have acked the failure, because closing a connection on which something is unread
+// discards what it has not delivered. The wait is bounded: ranks that arrive later find the reason that the
+// lowest of the failed ranks publishes with its address.
 void Engine::fail_all(const Status& why) {
   if (!failed_.ok()) return;
   failed_ = why;
@@ -37,28 +37,29 @@ void Engine::fail_all(const Status& why) {
   std::vector<int> left = queue_.front().operation.ranks;
   std::vector<int> notified;
   std::erase(left, mesh_->rank());
-  const auto tell = [&](int rank) {
+  const auto notify = [&](int rank) {
     if (!mesh_->connect(rank)) return false;
     static_cast<void>(
         mesh_->send(rank, {{communicator, MessageKind::kFailure}, {}}, std::as_bytes(std::span(text))));
     notified.push_back(rank);
     return true;
   };
-  const auto knows = [&](int rank) {
+  const auto has_learned = [&](int rank) {
     return !mesh_->lost(rank).empty() ||
            mesh_->find({communicator, MessageKind::kAck, 0, 0, rank}) != nullptr ||
            mesh_->find({communicator, MessageKind::kFailure, 0, 0, rank}) != nullptr;
   };
   for (const TimePoint end = time_now() + kFailureDrainTimeout; time_now() < end && !mesh_->is_over();) {
-    std::erase_if(left, tell);
-    std::erase_if(notified, knows);
+    std::erase_if(left, notify);
+    std::erase_if(notified, has_learned);
     if (left.empty() && notified.empty()) break;
     if (!mesh_->progress()) ::sched_yield();
   }
-  const auto says_so_too = [&](int rank) {
+  const auto publishes_too = [&](int rank) {
     return rank < mesh_->rank() && mesh_->find({communicator, MessageKind::kFailure, 0, 0, rank}) != nullptr;
   };
-  if ((left.empty() && notified.empty()) || std::ranges::any_of(queue_.front().operation.ranks, says_so_too))
+  if ((left.empty() && notified.empty()) ||
+      std::ranges::any_of(queue_.front().operation.ranks, publishes_too))
     return;
   mesh_->publish_failure(text);
 }
@@ -72,28 +73,28 @@ void Engine::fail_mismatch(const CollectiveSignature& mine, int rank, const Coll
 }
 
 void Engine::receive_failure(const OperationDescriptor& operation) {
-  const ActiveMessage* heard = nullptr;
+  const ActiveMessage* found = nullptr;
   mesh_->unexpected().for_each(operation.communicator, MessageKind::kFailure, 0,
                                [&](const ActiveMessage& message) {
-                                 heard = message.fetch ? nullptr : &message;
-                                 return heard == nullptr;
+                                 found = message.fetch ? nullptr : &message;
+                                 return found == nullptr;
                                });
-  if (heard == nullptr) return;
-  fail(core::invalid_argument(std::string(static_cast<const char*>(heard->data), heard->bytes)));
+  if (found == nullptr) return;
+  fail(core::invalid_argument(std::string(static_cast<const char*>(found->data), found->bytes)));
   const Transfer ack =
-      mesh_->send(heard->header.key.from, {{operation.communicator, MessageKind::kAck}, {}}, {});
+      mesh_->send(found->header.key.from, {{operation.communicator, MessageKind::kAck}, {}}, {});
   for (const TimePoint end = time_now() + kFailureDrainTimeout;
        time_now() < end && !ack.done() && !mesh_->is_over();) {
     if (!mesh_->progress()) ::sched_yield();
   }
 }
 
-// Of those that have left, and call no roll.
+// Of ranks that have left and send no messages.
 void Engine::check_published_failures(const OperationDescriptor& operation) {
   for (const int rank : operation.ranks) {
     if (rank == mesh_->rank() || !is_probed(operation, rank)) continue;
-    const std::string word = mesh_->published_failure(rank);
-    if (!word.empty()) return fail(core::invalid_argument(word));
+    const std::string reason = mesh_->published_failure(rank);
+    if (!reason.empty()) return fail(core::invalid_argument(reason));
   }
 }
 
@@ -102,10 +103,10 @@ void Engine::find_mismatch(const OperationDescriptor& operation) {
   for (const MessageKind kind : {MessageKind::kProbe, MessageKind::kData}) {
     mesh_->unexpected().for_each(operation.communicator, kind, operation.number,
                                  [&](const ActiveMessage& message) {
-                                   const bool here = message.header.key.number == operation.number;
-                                   if (here && message.header.call != operation.call)
+                                   const bool is_same_number = message.header.key.number == operation.number;
+                                   if (is_same_number && message.header.call != operation.call)
                                      mismatched = &message.header;
-                                   return here && mismatched == nullptr;
+                                   return is_same_number && mismatched == nullptr;
                                  });
   }
   if (mismatched != nullptr) fail_mismatch(operation.call, mismatched->key.from, mismatched->call);
@@ -116,15 +117,15 @@ TimePoint Engine::next_probe(const Pending& pending) const {
                                            : pending.last_probe + mesh_->probe_interval();
 }
 
-// Of many, only those that we wait for.
+// In a large communicator only the ranks that this one waits for.
 bool Engine::is_probed(const OperationDescriptor& operation, int rank) const {
   const auto waits_for = [&](const Waiter* w) { return w->peer() == rank; };
   return operation.ranks.size() <= kMaxProbed || std::ranges::any_of(waiters_, waits_for);
 }
 
-// A call that has not left yet, since nobody reads, is not repeated. The first goes to those we know: to
-// connect with everybody costs UCX 1 to 2 ms of processor time each, and most operations are late only
-// because they are large.
+// A probe is not repeated while the previous one has not been sent, because its receiver does not read. The
+// first probe goes only to connected ranks: a connection costs UCX 1 to 2 ms of processor time on both sides,
+// and most operations take long only because they are large.
 void Engine::send_probes() {
   const bool first = std::exchange(queue_.front().last_probe, time_now()) == TimePoint();
   const OperationDescriptor& operation = queue_.front().operation;
@@ -138,19 +139,19 @@ void Engine::send_probes() {
   }
 }
 
-// Ranks of the communicator of which nothing has been heard in this operation.
+// Ranks of the communicator from which no message of this operation has arrived.
 std::vector<int> Engine::missing_ranks(const OperationDescriptor& operation) const {
-  std::vector<int> here{mesh_->rank()};
+  std::vector<int> arrived{mesh_->rank()};
   for (const MessageKind kind : {MessageKind::kProbe, MessageKind::kData}) {
     mesh_->unexpected().for_each(operation.communicator, kind, operation.number,
                                  [&](const ActiveMessage& message) {
-                                   here.push_back(message.header.key.from);
+                                   arrived.push_back(message.header.key.from);
                                    return true;
                                  });
   }
   std::vector<int> out;
   for (std::size_t r = 0; r < operation.ranks.size(); ++r) {
-    if (std::ranges::find(here, operation.ranks[r]) == here.end()) out.push_back(static_cast<int>(r));
+    if (std::ranges::find(arrived, operation.ranks[r]) == arrived.end()) out.push_back(static_cast<int>(r));
   }
   return out;
 }

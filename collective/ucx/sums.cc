@@ -1,5 +1,5 @@
-// reduce_scatter, where each block has a destination of its own, and sum_partials, where all members of a
-// host see all that the host has to bring.
+// reduce_scatter, where each block has a destination of its own, and sum_partials, where all ranks of a host
+// can read all partial sums of the host.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,12 +17,12 @@ using core::Status;
 namespace {
 
 constexpr std::size_t kScatterChunkBytes = 1 << 20;
-constexpr std::size_t kSumPieceBytes = 512 << 10;  // of a segment
+constexpr std::size_t kSumPieceBytes = 512 << 10;  // of the result
 constexpr std::size_t kDepth = 3;                  // pieces between hosts at a time
 
 }  // namespace
 
-// Elements `begin`.. of every block of a reduce_scatter.
+// Elements begin .. begin + count - 1 of every block of a reduce_scatter.
 struct UcxCommunicator::ScatterChunk {
   const Operation& o;
   const Arithmetic arithmetic;
@@ -37,7 +37,7 @@ struct UcxCommunicator::ScatterChunk {
   }
 };
 
-// Member j of a host folds, for all members of the host, its own block and those of its proxied.
+// Each rank folds, for all ranks of its host, its own block and those of the ranks for which it is the proxy.
 Task UcxCommunicator::reduce_scatter_chunk(Exchange& x, ScatterChunk& p) {
   const std::size_t n = p.o.out.size();
   const std::size_t bytes = p.count * p.arithmetic.size();
@@ -45,7 +45,7 @@ Task UcxCommunicator::reduce_scatter_chunk(Exchange& x, ScatterChunk& p) {
     return p.o.in.data() + static_cast<std::size_t>(r) * n + p.begin * p.arithmetic.size();
   };
   const ProxiedRanks proxied = ranks_proxied_by(layout_.local_rank);
-  const std::size_t blocks = proxied.most + 1;
+  const std::size_t blocks = proxied.maximum + 1;
   const std::size_t bundle = blocks * bytes;
   std::byte* const out = p.room(scratch_, local_size() * bundle);
   std::byte* const in = p.room(scratch_, local_size() * bundle);
@@ -67,7 +67,7 @@ Task UcxCommunicator::reduce_scatter_chunk(Exchange& x, ScatterChunk& p) {
   for (std::size_t k = 0; k < proxied.mine.size(); ++k) {
     const PartialSums held = folded(k + 1);
     for (std::uint32_t node = 0; node < held.size(); ++node) {
-      tasks.push_back(x.send(proxied.mine[k], {Piece::kBlock, p.index, 0, node}, {held[node], work}));
+      tasks.push_back(x.send(proxied.mine[k], {MessageTag::kBlock, p.index, 0, node}, {held[node], work}));
     }
   }
   PartialSums all;
@@ -77,14 +77,14 @@ Task UcxCommunicator::reduce_scatter_chunk(Exchange& x, ScatterChunk& p) {
     for (std::uint32_t node = 0; host != layout_.host && node < plans_.by_host[host].size(); ++node) {
       all.push_back(p.room(scratch_, work));
       const int from = layout_.hosts[host][proxy_for(host, rank_)];
-      tasks.push_back(x.receive(from, {Piece::kBlock, p.index, 0, node}, {p.keep.back().data(), work}));
+      tasks.push_back(x.receive(from, {MessageTag::kBlock, p.index, 0, node}, {p.keep.back().data(), work}));
     }
   }
   for (Task& task : tasks) co_await task;
   x.write_result(plans_.whole, all, p.count, p.arithmetic, p.o.out.data() + p.begin * p.arithmetic.size());
 }
 
-// In place, the output is a block of the input that nobody reads again once its chunk is packed.
+// Works in place: the output is a block of the input that is not read after its chunk is packed.
 Task UcxCommunicator::reduce_scatter(Exchange& x, Operation o) {
   const Arithmetic arithmetic = Arithmetic::of(o.dtype, o.op);
   const std::size_t elements = o.out.size() / arithmetic.size();
@@ -103,10 +103,10 @@ struct UcxCommunicator::Sum {
   const CollectiveSignature call;
   const SumBlocks& blocks;
   const BlockGrid grid;
-  Merge here;  // of what the caller has passed
+  Merge here;  // of the caller's partial sums
   PartialSums inputs;
-  AllreduceProgress progress = {};  // of this host
-  Blocks common = {};               // of all
+  AllreduceProgress progress = {};  // this host's
+  Blocks common = {};               // complete on all hosts
 };
 
 Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
@@ -151,22 +151,23 @@ Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uin
   return ticket.ok() ? engine_->wait(*ticket) : ticket.status();
 }
 
-// What each host holds and has: from one member of each, since each knows all of its host.
+// Exchanges the nodes and the progress of each host. One rank of each host suffices, as all of a host know
+// them.
 Task UcxCommunicator::exchange_progress(Exchange& x, Sum& s, std::vector<Nodes>* by_host) {
   const auto count = static_cast<std::uint32_t>(s.blocks.marks.size());
   const auto mine = encode(s.progress);
-  const std::size_t most = max_encoded_bytes(s.leaves, count);
+  const std::size_t limit = max_encoded_bytes(s.leaves, count);
   std::vector<Task> tasks;
   std::vector<std::vector<std::byte>> progress(layout_.hosts.size());
   for (std::size_t host = 0; host < layout_.hosts.size(); ++host) {
     if (host == layout_.host) continue;
     for (const int r : layout_.hosts[host]) {
       if (proxy_for(layout_.host, r) == layout_.local_rank) {
-        tasks.push_back(x.send(r, {Piece::kNodes}, std::as_bytes(std::span(mine))));
+        tasks.push_back(x.send(r, {MessageTag::kNodes}, std::as_bytes(std::span(mine))));
       }
     }
     tasks.push_back(
-        x.receive(layout_.hosts[host][proxy_for(host, rank_)], {Piece::kNodes}, &progress[host], most));
+        x.receive(layout_.hosts[host][proxy_for(host, rank_)], {MessageTag::kNodes}, &progress[host], limit));
   }
   for (Task& task : tasks) co_await task;
   by_host->assign(layout_.hosts.size(), s.here.nodes);
@@ -174,7 +175,7 @@ Task UcxCommunicator::exchange_progress(Exchange& x, Sum& s, std::vector<Nodes>*
   for (std::size_t host = 0; host < progress.size(); ++host) {
     if (host == layout_.host) continue;
     AllreduceProgress other = decode_progress(progress[host], count);
-    s.common = common({{}, std::move(s.common), s.progress.generation}, other);
+    s.common = common_blocks({{}, std::move(s.common), s.progress.generation}, other);
     (*by_host)[host] = std::move(other.nodes);
   }
 }
@@ -191,20 +192,20 @@ Task UcxCommunicator::sum_piece(Exchange& x, Sum& s, const Halving& plan, Segmen
   co_await x.reduce(segment, plan, std::move(held), s.arithmetic, out, index);
 }
 
-// The first of the pieces under way.
+// Waits for the oldest piece in flight, and marks the blocks that are complete after it.
 Task UcxCommunicator::finish_oldest(Sum& s, InFlight* flight) {
-  auto& [piece, behind] = flight->front();
+  auto& [piece, completed] = flight->front();
   co_await piece;
-  mark(s.blocks, behind);
+  mark(s.blocks, completed);
   flight->pop_front();
 }
 
-// What all hosts have already they leave out alike.
+// Skips the blocks that are complete on all hosts.
 Task UcxCommunicator::sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment,
                                   InFlight* flight) {
-  const std::vector<Range> missing = s.grid.missing_ranks(segment.range, s.common);
+  const std::vector<Range> missing = s.grid.missing(segment.range, s.common);
   const std::size_t step = kSumPieceBytes / s.arithmetic.size();
-  std::uint32_t index = 0;  // counted within each segment, as the other hosts do
+  std::uint32_t index = 0;  // counts pieces within the segment, the same on all hosts
   for (const Range& range : missing) {
     std::size_t unset = range.begin;
     for (segment.range = range; segment.range.begin < range.end; segment.range.begin = segment.range.end) {
@@ -222,13 +223,13 @@ Task UcxCommunicator::sum(Sum& s, std::uint64_t number) {
   call_ = s.call;
   Exchange x(*engine_, scratch_, layout_, ranks_, id_, number, call_);
   co_await Until(*engine_, [&] { return core::all_left_before(mesh.arena(), mesh.world().generation); });
-  // Nobody of an earlier generation marks any more, and nobody of this one before all of this host have
-  // looked.
+  // Members of an earlier generation have left, so they mark no more blocks; and no member of this generation
+  // marks one before all ranks of this host have read the marks, which compare_signatures() waits for.
   s.progress.nodes = s.here.nodes;
   s.progress.completed = marked(s.blocks);
   if (!s.progress.completed.empty())
     s.progress.generation = s.blocks.generation->load(std::memory_order_acquire);
-  if (local_size() > 1) co_await compare_calls();
+  if (local_size() > 1) co_await compare_signatures();
   std::vector<Nodes> by_host;
   co_await exchange_progress(x, s, &by_host);
   const auto plan = plan_halving(layout_.host, by_host, s.leaves);
@@ -241,7 +242,8 @@ Task UcxCommunicator::sum(Sum& s, std::uint64_t number) {
   for (Segment& segment : segments_of(layout_, s.result.size() / s.arithmetic.size()))
     co_await sum_segment(x, s, *plan, std::move(segment), &flight);
   while (!flight.empty()) co_await finish_oldest(s, &flight);
-  if (local_size() > 1) co_await local(Operation::barrier());  // behind it the whole result can be read
+  if (local_size() > 1)
+    co_await local(Operation::barrier());  // after it every rank can read the whole result
 }
 
 }  // namespace regroup::collective

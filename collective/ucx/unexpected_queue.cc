@@ -1,4 +1,4 @@
-// Counts what it keeps.
+// Accounts for the messages that it keeps.
 #include "collective/ucx/unexpected_queue.h"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@ core::Status UnexpectedQueue::put(ActiveMessage message) {
   message.counted = key.kind != MessageKind::kPointToPoint || usage.posted == 0;
   if (message.counted && (usage.messages >= kMaxMessages || usage.bytes >= kMaxBytes)) {
     return {core::Code::kResourceExhausted,
-            fmt::format("rank {} has {} messages of {} bytes here that nobody has waited for, and sends more",
-                        key.from, usage.messages, usage.bytes)};
+            fmt::format("rank {}: unexpected-message limit exceeded ({} messages, {} bytes queued)", key.from,
+                        usage.messages, usage.bytes)};
   }
   if (message.counted) {
     usage.messages += 1;

@@ -1,7 +1,7 @@
-// Random lives of a sum that is cut short again and again, with the shipped marks: three hosts of two
-// members, each of whom has one block; hosts that are left out and come back, are replaced, or bring no
-// leaves. Leaves have other bits in each generation, so a host that keeps what another does not have is found
-// out.
+// Random histories of a sum that is cut short again and again, with the real marks. Three hosts have two
+// members, each of which has one block; hosts are excluded and come back, are replaced, or have no leaves.
+// Leaves have other bits in each generation, so that a host that keeps a block which another host does not
+// have is found.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,29 +17,37 @@ namespace {
 
 constexpr std::uint32_t kHosts = 3, kBlocks = 2, kSum = 9;  // member b of a host has block b
 constexpr core::Generation kLast = 7;
-constexpr int kGarbage = -1;  // a piece is on its way
+constexpr int kGarbage = -1;  // a piece is in flight
 
 struct Host {
   std::array<std::atomic<std::uint32_t>, kBlocks> marks{};
   std::atomic<std::uint32_t> generation{};
-  std::array<int, kBlocks> value{kGarbage, kGarbage};  // the generation whose bits are there
+  std::array<int, kBlocks> value{kGarbage, kGarbage};  // the generation whose bits the block has
 
   [[nodiscard]] SumBlocks blocks() { return {marks, &generation, kSum}; }
 };
 
 struct Member {
-  enum Stage : std::uint8_t { kLooks, kMeets, kTells, kBegins, kSends, kLands, kDone } stage = kLooks;
+  enum Stage : std::uint8_t {
+    kReadMarks,
+    kBarrier,
+    kExchange,
+    kBegin,
+    kReduce,
+    kComplete,
+    kDone
+  } stage = kReadMarks;
   bool dead = false;
   AllreduceProgress progress = {};
   Blocks common = {};
 };
 
-class Life {
+class History {
  public:
-  explicit Life(std::uint64_t seed) : random_(seed) {
+  explicit History(std::uint64_t seed) : random_(seed) {
     for (auto& host : hosts_) host = std::make_unique<Host>();
   }
-  // Until a sum is whole, or no generation is left.
+  // Until a sum is complete, or the last generation is over.
   void run() {
     for (g_ = 1; g_ <= kLast && !::testing::Test::HasFailure(); ++g_) {
       begin();
@@ -51,18 +59,18 @@ class Life {
 
  private:
   std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
-  bool chance(std::uint32_t of) { return below(of) != 0; }  // but for one in so many
+  bool chance(std::uint32_t of) { return below(of) != 0; }  // false once in `of` calls
 
   void begin() {
     world_.clear();
     while (world_.empty()) {
       for (std::uint32_t h = 0; h < kHosts; ++h) {
         if (chance(4)) world_.push_back(h);
-        if (!chance(12)) hosts_[h] = std::make_unique<Host>();  // another agent, and its arena
+        if (!chance(12)) hosts_[h] = std::make_unique<Host>();  // a new agent with a new arena
       }
     }
     members_ = {};
-    idle_ = below(2 * kHosts);  // brings no leaves
+    idle_ = below(2 * kHosts);  // this host has no leaves
   }
   Member& member(std::uint32_t host, std::uint32_t block) { return members_.at(host).at(block); }
   bool all(std::uint32_t block, Member::Stage at_least, bool with_idle = true) {
@@ -88,28 +96,28 @@ class Life {
   bool advance(std::uint32_t h, std::uint32_t b, Member* m) {
     Host& host = *hosts_[h];
     switch (m->stage) {
-      case Member::kLooks:
+      case Member::kReadMarks:
         m->progress.completed = marked(host.blocks());
         m->progress.generation = host.generation;
         return true;
-      case Member::kMeets:  // those of its host
-        return member(h, 0).stage >= Member::kMeets && member(h, 1).stage >= Member::kMeets;
-      case Member::kTells:
-        if (!all(b, Member::kTells)) return false;
+      case Member::kBarrier:  // the local barrier
+        return member(h, 0).stage >= Member::kBarrier && member(h, 1).stage >= Member::kBarrier;
+      case Member::kExchange:
+        if (!all(b, Member::kExchange)) return false;
         m->common = m->progress.completed;
         for (const std::uint32_t other : world_)
-          m->common = common({{}, m->common, m->progress.generation}, member(other, b).progress);
+          m->common = common_blocks({{}, m->common, m->progress.generation}, member(other, b).progress);
         return true;
-      case Member::kBegins:
+      case Member::kBegin:
         begin_sum(host.blocks(), g_, m->common);
         if (std::ranges::any_of(m->common, [&](const core::Interval& i) { return i.contains(b); }))
           skip(b, m);
         return true;
-      case Member::kSends:
+      case Member::kReduce:
         host.value.at(b) = kGarbage;
         return true;
-      case Member::kLands:
-        if (!all(b, Member::kLands, false)) return false;
+      case Member::kComplete:
+        if (!all(b, Member::kComplete, false)) return false;
         host.value.at(b) = static_cast<int>(g_);
         mark(host.blocks(), {b, b + 1});
         return true;
@@ -121,7 +129,7 @@ class Life {
   void skip(std::uint32_t b, Member* m) {
     skipped_ += 1;
     expect_same(b);
-    m->stage = Member::kLands;  // and done behind it
+    m->stage = Member::kComplete;  // the last stage before kDone
   }
   void expect_same(std::uint32_t b) {
     for (const std::uint32_t h : world_) {
@@ -143,9 +151,9 @@ TEST(SumBlocksModel, NoHostKeepsWhatAnotherDoesNotHave) {
   int skipped = 0;
   for (std::uint64_t seed = 1; seed <= 200'000 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    Life life(seed);
-    life.run();
-    skipped += life.skipped();
+    History history(seed);
+    history.run();
+    skipped += history.skipped();
   }
   EXPECT_GT(skipped, 10'000);
 }

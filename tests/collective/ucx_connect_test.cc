@@ -1,5 +1,5 @@
-// Members of whose addresses the first do not lead to them: nobody listens there, no packet comes back, or
-// somebody else takes the call and says nothing, or nonsense.
+// Members whose first addresses do not lead to them: nothing listens there, no packet comes back, or another
+// process accepts the connection and sends nothing, or nonsense.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 
 constexpr int kRanks = 3;
 
-// At 127.0.0.2, on a port that is nobody else's.
+// An address at 127.0.0.2 with a port that no member has.
 class DeadAddress {
  public:
   DeadAddress() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -36,35 +36,35 @@ class DeadAddress {
     address_.port = ntohs(reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
   }
   [[nodiscard]] const PeerAddress& address() const { return address_; }
-  // The system takes up to `most` calls. Of more it drops the packets.
-  void listen(int most) { EXPECT_EQ(::listen(socket_.get(), most), 0); }
+  // The kernel accepts up to `limit` connections, and drops the packets of more.
+  void listen(int limit) { EXPECT_EQ(::listen(socket_.get(), limit), 0); }
   void fill() {
     listen(0);
     for (int i = 0; i < 4; ++i) {
-      requests_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      connections_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
       const SocketAddress address = to_socket_address(address_);
-      static_cast<void>(::connect(requests_.back().get(), reinterpret_cast<const sockaddr*>(&address.storage),
-                                  address.bytes));
+      static_cast<void>(::connect(connections_.back().get(),
+                                  reinterpret_cast<const sockaddr*>(&address.storage), address.bytes));
     }
   }
-  // Answers every call with this, from a process of its own (what is forked later takes no thread along),
-  // until the object ends.
-  void say(const std::string& text) {
+  // Answers every connection with `text` until the object ends. A process of its own does so, because ranks
+  // that are forked later do not inherit threads.
+  void answer(const std::string& text) {
     listen(64);
-    speaker_ = fork_rank(0, [this, text](int) {
-      std::vector<core::Fd> calls;
+    server_ = fork_rank(0, [this, text](int) {
+      std::vector<core::Fd> accepted;
       for (;;) {
-        calls.emplace_back(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        static_cast<void>(::send(calls.back().get(), text.data(), text.size(), MSG_NOSIGNAL));
+        accepted.emplace_back(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        static_cast<void>(::send(accepted.back().get(), text.data(), text.size(), MSG_NOSIGNAL));
       }
     });
   }
-  // In a process that was forked: the test's calls are not its own.
-  void forget_callers() { requests_.clear(); }
+  // In a forked rank: closes the connections of the test.
+  void close_connections() { connections_.clear(); }
   ~DeadAddress() {
-    if (speaker_ < 0) return;
-    ::kill(speaker_, SIGKILL);
-    ::waitpid(speaker_, nullptr, 0);
+    if (server_ < 0) return;
+    ::kill(server_, SIGKILL);
+    ::waitpid(server_, nullptr, 0);
   }
   DeadAddress(const DeadAddress&) = delete;
   DeadAddress& operator=(const DeadAddress&) = delete;
@@ -72,8 +72,8 @@ class DeadAddress {
  private:
   PeerAddress address_{AF_INET, 0, 8, {127, 0, 0, 2}};
   core::Fd socket_;
-  std::vector<core::Fd> requests_;
-  pid_t speaker_ = -1;
+  std::vector<core::Fd> connections_;
+  pid_t server_ = -1;
 };
 
 struct Row {
@@ -81,10 +81,10 @@ struct Row {
   void (*prepare)(DeadAddress&);
 };
 const Row kRows[] = {
-    {"NobodyListens", [](DeadAddress&) {}},
+    {"NothingListens", [](DeadAddress&) {}},
     {"NothingComesBack", [](DeadAddress& n) { n.fill(); }},
-    {"SomebodySaysNothing", [](DeadAddress& n) { n.listen(64); }},
-    {"SomebodySaysNonsense", [](DeadAddress& n) { n.say(std::string(4096, 'x')); }},
+    {"AnotherSendsNothing", [](DeadAddress& n) { n.listen(64); }},
+    {"AnotherSendsNonsense", [](DeadAddress& n) { n.answer(std::string(4096, 'x')); }},
 };
 
 // As from a host with more addresses than lead to it.
@@ -98,12 +98,12 @@ Readdress before_theirs(std::vector<PeerAddress> wrong, bool theirs) {
 
 class UcxConnect : public ::testing::TestWithParam<Row> {
  protected:
-  // Each rank on a host of its own; `body` after the communicator is open.
+  // Each rank is on a host of its own; calls `body` with the open communicator.
   static void run(DeadAddress& number, const std::function<void(Communicator&)>& body) {
     const auto job =
         make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs({number.address()}, true));
     run_all(Ranks::kProcesses, kRanks, [&](int rank) {
-      number.forget_callers();
+      number.close_connections();
       const auto mine = job->in_child();
       for (core::Generation g = 1; g <= 2; ++g) {
         const auto comm = mine->open(make_world(g, kRanks), rank);
@@ -128,7 +128,7 @@ TEST_P(UcxConnect, GoOnToTheNextAddress) {
   run(number, sum);
 }
 
-// All kinds at once, and one of a network that this host has no way to.
+// All kinds of dead addresses at once, and one of a network to which this host has no route.
 TEST(UcxConnectAll, GoOnUntilOneLeadsToTheMember) {
   DeadAddress numbers[std::size(kRows)];
   std::vector<PeerAddress> wrong{{AF_INET6, 4000, 64, {0xfd, 0x12, 0x34}}};
@@ -138,7 +138,7 @@ TEST(UcxConnectAll, GoOnUntilOneLeadsToTheMember) {
   }
   const auto job = make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs(wrong, true));
   run_all(Ranks::kProcesses, kRanks, [&](int rank) {
-    for (DeadAddress& number : numbers) number.forget_callers();
+    for (DeadAddress& number : numbers) number.close_connections();
     const auto mine = job->in_child();
     const auto comm = mine->open(make_world(1, kRanks), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
@@ -158,14 +158,14 @@ TEST_P(UcxConnect, EndAtTheDeadlineWhereNoneLeadsToTheMember) {
     const core::Status status = (*comm)->barrier(core::SystemClock().now() + 1s);
     EXPECT_EQ(status.code(), core::Code::kDeadlineExceeded) << status.to_string();
     EXPECT_THAT(status.message(), HasSubstr("did not arrive after"));
-    const bool calls = rank < kRanks - 1;  // of two the lower one does
-    if (calls && GetParam().name == std::string("NobodyListens")) {
-      EXPECT_THAT(status.message(), HasSubstr("cannot be called: "));
+    const bool connects = rank < kRanks - 1;  // of two ranks the lower one does
+    if (connects && GetParam().name == std::string("NothingListens")) {
+      EXPECT_THAT(status.message(), HasSubstr("cannot connect to rank 2: "));
     }
   });
 }
 
-// Behind a firewall that lets these ports through, on a network of several.
+// As behind a firewall that lets these ports through, on one of several networks.
 TEST(UcxListener, ListensWhereTheUserSays) {
   const auto job = make_ucx_job(
       {0, 1, 2}, {.config = {{"TLS", "tcp"}, {"NET_DEVICES", "lo"}, {"TCP_PORT_RANGE", "21000-21063"}}});
@@ -181,9 +181,9 @@ TEST(UcxListener, ListensWhereTheUserSays) {
     EXPECT_LE(addresses[0].port, 21063);
     PeerAddress elsewhere = addresses[0];
     elsewhere.address[3] = 2;
-    const core::Fd caller(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const core::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const SocketAddress address = to_socket_address(elsewhere);
-    EXPECT_NE(::connect(caller.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes), 0);
+    EXPECT_NE(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes), 0);
   });
 }
 
@@ -191,7 +191,7 @@ TEST(UcxListener, SaysThatNoPortIsFreeOrNoneIsMeant) {
   DeadAddress taken;
   taken.listen(1);
   const std::string port = std::to_string(taken.address().port);
-  run_all(Ranks::kProcesses, 1, [&](int) {  // what is forked later does not come with UCX's threads
+  run_all(Ranks::kProcesses, 1, [&](int) {  // in a forked process, since UCX starts threads
     const auto full = open_ucx({.config = {{"TLS", "tcp"}, {"TCP_PORT_RANGE", port + "-" + port}}});
     ASSERT_FALSE(full.ok());
     EXPECT_EQ(full.status().message(),

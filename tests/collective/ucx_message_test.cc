@@ -1,5 +1,6 @@
-// What is believed of a message's header, and of what hosts say in it, and the files from which the fuzz
-// targets of this folder begin: one that is not taken any more would leave what is behind its parser untried.
+// Checks of message headers and of the nodes that hosts send; and the golden files, with which the fuzz
+// targets of this folder begin: a file that the parser no longer accepted would leave the code after it
+// untested.
 #include <gtest/gtest.h>
 
 #include "collective/ucx/merge.h"
@@ -13,34 +14,34 @@ namespace {
 using core::read_golden;
 using core::write_golden;
 
-TEST(UcxMessage, IsTakenFromWhomAndAsItMayBe) {
-  for (const Said& said : valid_messages(2)) {
-    const auto header = parse_header(said.header, said.bytes, 3, kNonce);
-    ASSERT_TRUE(header) << said.what;
-    EXPECT_TRUE(bytes_of(*header) == said.header) << said.what;
-    EXPECT_FALSE(parse_header(said.header, said.bytes, 2, kNonce)) << said.what;
+TEST(UcxMessage, IsAcceptedFromRanksOfTheWorldAndWithValidData) {
+  for (const RawMessage& message : valid_messages(2)) {
+    const auto header = parse_header(message.header, message.bytes, 3, kNonce);
+    ASSERT_TRUE(header) << message.what;
+    EXPECT_TRUE(bytes_of(*header) == message.header) << message.what;
+    EXPECT_FALSE(parse_header(message.header, message.bytes, 2, kNonce)) << message.what;
   }
-  for (const Said& said : invalid_messages(2))
-    EXPECT_FALSE(parse_header(said.header, said.bytes, 3, kNonce))
-        << said.what << ", " << said.bytes << " bytes";
+  for (const RawMessage& message : invalid_messages(2))
+    EXPECT_FALSE(parse_header(message.header, message.bytes, 3, kNonce))
+        << message.what << ", " << message.bytes << " bytes";
 }
 
-// A message that does not fit comes without its data, and says how many bytes it has.
-TEST(UcxMessage, OfAMessageMayComeWithoutIt) {
+// A message that does not fit comes without its data, and its header has its size.
+TEST(UcxMessage, OfPointToPointMayComeWithoutData) {
   EXPECT_TRUE(parse_header(bytes_of(header_of(MessageKind::kPointToPoint, 0)), 0, 3, kNonce));
 }
 
-TEST(UcxMessage, IsNotTakenForAnotherMemberOrGeneration) {
+TEST(UcxMessage, IsRejectedByAnotherMemberOrGeneration) {
   for (const std::uint64_t nonce : {std::uint64_t{0}, kNonce ^ 1, kNonce << 1, ~kNonce}) {
-    for (const Said& said : valid_messages(2)) {
-      EXPECT_FALSE(parse_header(said.header, said.bytes, 3, nonce)) << said.what;
+    for (const RawMessage& message : valid_messages(2)) {
+      EXPECT_FALSE(parse_header(message.header, message.bytes, 3, nonce)) << message.what;
     }
   }
 }
 
 struct Seed {
   const char* name;
-  std::vector<std::uint32_t> numbers;  // as the fuzz target has them before the bytes
+  std::vector<std::uint32_t> numbers;  // which the fuzz target reads before the bytes
   Bytes bytes;
 };
 
@@ -59,7 +60,7 @@ std::vector<Seed> addresses() {
           {"failure_alone", {}, encode(kNonce, {}, "a word")}};
 }
 
-// Of four hosts, of which a target takes one, two, three and all.
+// The nodes of four hosts, of which the target uses the first one, two, three and four.
 std::vector<Seed> nodes() {
   const auto seed = [](const char* name, std::uint32_t leaves, const std::vector<Nodes>& hosts) {
     Seed out{name, {leaves}, {}};
@@ -78,12 +79,12 @@ std::vector<Seed> nodes() {
 
 std::vector<Seed> unexpected() {
   std::vector<Seed> out;
-  static const std::vector<Said> kGood = valid_messages(2);
-  for (const Said& said : kGood)
-    out.push_back({said.what.c_str(),
+  static const std::vector<RawMessage> kGood = valid_messages(2);
+  for (const RawMessage& message : kGood)
+    out.push_back({message.what.c_str(),
                    {static_cast<std::uint32_t>(kNonce), static_cast<std::uint32_t>(kNonce >> 32),
-                    static_cast<std::uint32_t>(said.bytes), 3},
-                   said.header});
+                    static_cast<std::uint32_t>(message.bytes), 3},
+                   message.header});
   return out;
 }
 
@@ -102,8 +103,8 @@ TEST(UcxGolden, EveryFileIsItsSample) {
     EXPECT_TRUE(read_golden("ucx_nodes", seed.name) == bytes_of(seed)) << seed.name;
 }
 
-// The sums of those that hold all leaves, once each, are planned.
-TEST(UcxNodes, OfAHostAreTakenAsItSaysThem) {
+// A reduction is planned if the hosts together hold each leaf once.
+TEST(UcxNodes, OfHostsThatHoldAllLeavesOnceArePlanned) {
   for (const Seed& seed : nodes()) {
     std::vector<Nodes> by_host;
     std::span<const std::byte> rest(seed.bytes);

@@ -1,4 +1,4 @@
-// Heads of messages: one of each kind, and some that no member sends.
+// Message headers as bytes: a valid one of each kind, and some that no member sends.
 #pragma once
 
 #include <climits>
@@ -14,17 +14,17 @@
 
 namespace regroup::collective::testing {
 
-struct Said {
+struct RawMessage {
   std::string what;
   Bytes header;
-  std::size_t bytes = 0;  // of data behind it
+  std::size_t bytes = 0;  // of data that follows
 };
 
-// Of a communicator of all ranks of a World, as make_ucx() makes it unless it is told otherwise.
+// The communicator of all ranks of a World that make_ucx() makes by default.
 inline constexpr CommunicatorId kAllRanks{core::Position().value, 0,
                                           static_cast<std::uint32_t>(core::ChannelKind::kSteps)};
 
-// The same bytes each time: with nothing between the members.
+// The bytes of a header, with zeros in its padding.
 [[nodiscard]] inline Bytes bytes_of(const MessageHeader& header) {
   Bytes bytes(sizeof header);
   const auto put = [&](const auto& member) {
@@ -39,7 +39,7 @@ inline constexpr CommunicatorId kAllRanks{core::Position().value, 0,
 
 inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
 
-// From rank `from` in its first operation or message, which has 8 bytes.
+// The header of rank `from` in its first operation or point-to-point message, which has 8 bytes.
 [[nodiscard]] inline MessageHeader header_of(MessageKind kind, int from, std::uint64_t nonce = kNonce) {
   static Bytes eight(8);
   const bool message = kind == MessageKind::kReadyToReceive || kind == MessageKind::kPointToPoint;
@@ -48,9 +48,9 @@ inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
   return {{kAllRanks, kind, 1, 0, from}, signature_of(o, 3), 1, nonce};
 }
 
-[[nodiscard]] inline std::vector<Said> valid_messages(int from, std::uint64_t nonce = kNonce) {
+[[nodiscard]] inline std::vector<RawMessage> valid_messages(int from, std::uint64_t nonce = kNonce) {
   const auto one = [&](const char* what, MessageKind kind, std::size_t bytes) {
-    return Said{what, bytes_of(header_of(kind, from, nonce)), bytes};
+    return RawMessage{what, bytes_of(header_of(kind, from, nonce)), bytes};
   };
   return {one("probe", MessageKind::kProbe, 0),
           one("data", MessageKind::kData, 4096),
@@ -61,9 +61,9 @@ inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
           one("failure", MessageKind::kFailure, 20)};
 }
 
-// To a member of a World of three, from one who knows its nonce.
-[[nodiscard]] inline std::vector<Said> invalid_messages(int from, std::uint64_t nonce = kNonce) {
-  std::vector<Said> out;
+// Messages to a member of a World of three from a process that knows its nonce.
+[[nodiscard]] inline std::vector<RawMessage> invalid_messages(int from, std::uint64_t nonce = kNonce) {
+  std::vector<RawMessage> out;
   const auto add = [&](const char* what, MessageKind kind, std::size_t bytes, auto change) {
     MessageHeader header = header_of(kind, from, nonce);
     change(header);
@@ -90,7 +90,7 @@ inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
     add("of another size", MessageKind::kPointToPoint, bytes, nothing);
   for (const MessageKind kind :
        {MessageKind::kProbe, MessageKind::kReadyToReceive, MessageKind::kAck, MessageKind::kHandshake})
-    add("with data that it has not", kind, 8, nothing);
+    add("with data that its kind has not", kind, 8, nothing);
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Sums that go on where an earlier generation was cut short.
+// The progress of an allreduce that a revoke has cut short, and its resumption in a later generation.
 #include "collective/ucx/allreduce_progress.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ std::vector<std::pair<std::size_t, std::size_t>> plain(const std::vector<Range>&
   return out;
 }
 
-TEST(UcxProgress, WhatIsToldComesBack) {
+TEST(UcxProgress, WhatIsEncodedComesBack) {
   const AllreduceProgress progress{{{0, 2}, {2, 3}}, {{0, 4}, {7, 9}}, 5};
   for (const AllreduceProgress& one : {progress, AllreduceProgress{progress.nodes},
                                        AllreduceProgress{{}, progress.completed, 0}, AllreduceProgress{}}) {
@@ -37,7 +37,7 @@ TEST(UcxProgress, WhatIsToldComesBack) {
   }
 }
 
-TEST(UcxProgress, OfBlocksThatCannotBeNothingIsHeard) {
+TEST(UcxProgress, InvalidBlocksAreDropped) {
   const std::vector<core::Interval> bad{{0, 1}, {}, {3, 5}, {4, 6}, {5, 5}, {7, 6}, {8, 11}, {8, 10}, {0, 1}};
   EXPECT_THAT(decode_progress(std::as_bytes(std::span(bad)), 10).completed,
               ElementsAre(core::Interval{3, 5}, core::Interval{8, 10}));
@@ -45,7 +45,7 @@ TEST(UcxProgress, OfBlocksThatCannotBeNothingIsHeard) {
 
 TEST(UcxProgress, BlocksOfBothAreCommon) {
   const auto both = [](const Blocks& a, const Blocks& b, core::Generation of_b = 1) {
-    return common(AllreduceProgress{{}, a, 1}, AllreduceProgress{{}, b, of_b});
+    return common_blocks(AllreduceProgress{{}, a, 1}, AllreduceProgress{{}, b, of_b});
   };
   EXPECT_THAT(both({{0, 4}, {6, 9}}, {{2, 7}, {8, 20}}),
               ElementsAre(core::Interval{2, 4}, core::Interval{6, 7}, core::Interval{8, 9}));
@@ -64,12 +64,12 @@ TEST(UcxProgress, WhatIsMarkedIsOfThisSum) {
   EXPECT_THAT(marked({}), IsEmpty());
 }
 
-TEST(UcxProgress, BehindABeginOnlyWhatIsKeptIsMarked) {
+TEST(UcxProgress, AfterABeginOnlyWhatIsKeptIsMarked) {
   std::array<std::atomic<std::uint32_t>, 6> marks{7, 7, 3, 7, 7, 7};
   std::atomic<std::uint32_t> generation{4};
   const SumBlocks blocks{marks, &generation, 7};
   const Blocks kept{{1, 2}, {4, 5}};
-  begin_sum(blocks, 4, kept);  // of another member of this host, that was first
+  begin_sum(blocks, 4, kept);  // another member of this host has begun before
   EXPECT_THAT(marked(blocks), ElementsAre(core::Interval{0, 2}, core::Interval{3, 6}));
   begin_sum(blocks, 5, kept);
   EXPECT_EQ(generation, 5U);
@@ -80,19 +80,19 @@ TEST(UcxProgress, BehindABeginOnlyWhatIsKeptIsMarked) {
   begin_sum({}, 7);
 }
 
-// Blocks of 128: 0, 128, 256, and the last of 44.
-TEST(UcxProgress, ABlockIsThereWhenAllOfItIs) {
+// Blocks of 128 elements begin at 0, 128 and 256; the last one has 44.
+TEST(UcxProgress, ABlockIsCompleteWhenAllOfItIs) {
   const BlockGrid grid(300, 3);
   EXPECT_EQ(grid.whole_blocks({0, 300}), (core::Interval{0, 3}));
   EXPECT_EQ(grid.whole_blocks({0, 299}), (core::Interval{0, 2}));
   EXPECT_EQ(grid.whole_blocks({1, 256}), (core::Interval{1, 2}));
   EXPECT_EQ(grid.whole_blocks({130, 200}).size(), 0U);
-  EXPECT_THAT(plain(grid.missing_ranks({64, 300}, {{1, 2}})),
+  EXPECT_THAT(plain(grid.missing({64, 300}, {{1, 2}})),
               ElementsAre(std::pair{64UL, 128UL}, std::pair{256UL, 300UL}));
-  EXPECT_THAT(plain(grid.missing_ranks({130, 140}, {{1, 2}})), IsEmpty());
-  EXPECT_THAT(plain(grid.missing_ranks({0, 300}, {})), ElementsAre(std::pair{0UL, 300UL}));
+  EXPECT_THAT(plain(grid.missing({130, 140}, {{1, 2}})), IsEmpty());
+  EXPECT_THAT(plain(grid.missing({0, 300}, {})), ElementsAre(std::pair{0UL, 300UL}));
   const BlockGrid none(0, 3);
-  EXPECT_THAT(plain(none.missing_ranks({0, 0}, {{0, 1}})), IsEmpty());
+  EXPECT_THAT(plain(none.missing({0, 0}, {{0, 1}})), IsEmpty());
   EXPECT_EQ(none.whole_blocks({0, 0}).size(), 0U);
 }
 
@@ -101,7 +101,7 @@ constexpr std::array<core::NodeId, kRanks> kNodes{0, 1, 1, 2};
 constexpr std::uint32_t kBlocks = 1023, kSum = 9;
 constexpr std::size_t kElements = 1'000'003;
 constexpr std::size_t kWidth = 1024;  // elements of a block
-// Of which each member of the host with two has a part, so that nobody marks it.
+// A block of which both members of a host have a part, so that neither marks it.
 constexpr std::size_t kSharedCoreTime = 500'032 / kWidth;
 
 struct HostMemory {
@@ -110,7 +110,7 @@ struct HostMemory {
   std::atomic<std::uint32_t> generation;
 };
 
-// Hosts of 1, 2 and 1 members, which lay by what they have summed in memory of their host.
+// Hosts of 1, 2 and 1 members, whose results and marks are in memory of their host.
 class UcxResume : public ::testing::Test {
  protected:
   UcxResume() {
@@ -123,8 +123,8 @@ class UcxResume : public ::testing::Test {
 
   HostMemory& host_of(int rank) { return hosts_[kNodes.at(static_cast<std::size_t>(rank))]; }
   SumBlocks blocks_of(int rank) { return {host_of(rank).marks, &host_of(rank).generation, kSum}; }
-  // In a rank: generation `g`, in which each leaf is of `value` everywhere. Nobody goes on before all have
-  // checked.
+  // In a rank: the sum in generation `g`, with leaves whose elements are all `value`. Ends when all ranks
+  // have called `check`.
   void sum(testing::Job& job, core::Generation g, int rank, float value, const std::function<void()>& check) {
     const auto comm = job.open(make_world(g, kRanks), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
@@ -142,14 +142,14 @@ class UcxResume : public ::testing::Test {
     ASSERT_EQ((*comm)->barrier(soon()).to_string(), "ok");
     job.leave(g, rank);
   }
-  // Elements of the first blocks are `before`, the others `behind`; the one that nobody marks is `always`.
-  // All but that one are marked.
-  void expect(core::Generation g, int rank, std::size_t blocks, float before, float behind, float always) {
+  // Checks the result: elements of the first `blocks` blocks are `before`, the others `after`; those of the
+  // block that is never marked are `always`. All other blocks are marked.
+  void expect(core::Generation g, int rank, std::size_t blocks, float before, float after, float always) {
     const auto& result = host_of(rank).result;
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < kElements; ++i) {
       const std::size_t block = i / kWidth;
-      wrong += result.at(i) != (block == kSharedCoreTime ? always : block < blocks ? before : behind) ? 1 : 0;
+      wrong += result.at(i) != (block == kSharedCoreTime ? always : block < blocks ? before : after) ? 1 : 0;
     }
     EXPECT_EQ(wrong, 0U) << "rank " << rank;
     EXPECT_EQ(host_of(rank).generation, g);
@@ -161,7 +161,7 @@ class UcxResume : public ::testing::Test {
   HostMemory* hosts_;
 };
 
-// Leaves of other values show what is summed again: in a job they have the same bits.
+// In a job, leaves have the same bits in all generations. Here they differ, which shows what is summed again.
 TEST_F(UcxResume, WhatAllHostsHaveIsNotSummedAgain) {
   const auto job = make_ucx_job({kNodes.begin(), kNodes.end()}, {.config = {{"TLS", "tcp"}}});
   run_all(Ranks::kProcesses, kRanks, [&](int rank) {
@@ -172,12 +172,12 @@ TEST_F(UcxResume, WhatAllHostsHaveIsNotSummedAgain) {
     sum(*mine, 3, rank, 3, [&] { expect(3, rank, 700, 4, 12, 12); });
     for (std::size_t i = 0; rank == 0 && i < kBlocks; ++i) hosts_[0].marks.at(i) = 0;
     sum(*mine, 4, rank, 4, [&] { expect(4, rank, kBlocks, 16, 16, 16); });
-    if (rank == 0) host_of(0).generation = 3;  // it was not in the last one
+    if (rank == 0) host_of(0).generation = 3;  // as if it had not been in the last generation
     sum(*mine, 5, rank, 5, [&] { expect(5, rank, kBlocks, 20, 20, 20); });
   });
 }
 
-// Its members mark nothing, so what other hosts have counts no more either.
+// The members of a single host mark no blocks, so the next generation ignores what other hosts have.
 TEST_F(UcxResume, WithinOneHostAllIsSummedAgain) {
   const auto job = make_ucx_job({1, 1}, {.config = {{"TLS", "tcp"}}});
   mark(blocks_of(1), {0, kBlocks});

@@ -1,4 +1,4 @@
-// What a member may have in the mailbox of another before it is too much.
+// The limits of one sender in the unexpected queue.
 #include "collective/ucx/unexpected_queue.h"
 
 #include <gmock/gmock.h>
@@ -7,7 +7,6 @@
 namespace regroup::collective::ucx_unexpected_queue {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr CommunicatorId kCommunicator{7, 0, 1};
@@ -20,7 +19,7 @@ ActiveMessage message(MessageKind kind, std::uint64_t number, int from, std::siz
 
 class UcxUnexpectedQueue : public ::testing::Test {
  protected:
-  // Puts messages, each of another number, until one is refused; how many it took.
+  // Puts messages with ascending numbers until one is rejected; returns how many were accepted.
   std::size_t fill(MessageKind kind, int from, std::size_t bytes) {
     for (std::uint64_t number = 0;; ++number) {
       last_ = queue_.put(message(kind, number, from, bytes));
@@ -32,22 +31,22 @@ class UcxUnexpectedQueue : public ::testing::Test {
   core::Status last_;
 };
 
-TEST_F(UcxUnexpectedQueue, TakesSoManyLettersOfEachMember) {
+TEST_F(UcxUnexpectedQueue, LimitsTheMessagesOfEachSender) {
   EXPECT_EQ(fill(MessageKind::kReadyToReceive, 1, 0), UnexpectedQueue::kMaxMessages);
   EXPECT_EQ(last_.code(), core::Code::kResourceExhausted);
   EXPECT_THAT(last_.message(),
-              AllOf(HasSubstr("rank 1 has 65536 messages of 0 bytes"), HasSubstr("sends more")));
+              HasSubstr("rank 1: unexpected-message limit exceeded (65536 messages, 0 bytes queued)"));
   EXPECT_EQ(fill(MessageKind::kAck, 2, 0), UnexpectedQueue::kMaxMessages);
 }
 
-TEST_F(UcxUnexpectedQueue, TakesSoManyBytesOfEachMemberAndOneOfAnySizeBehind) {
+TEST_F(UcxUnexpectedQueue, LimitsTheBytesOfEachSenderButForOneMessage) {
   EXPECT_EQ(fill(MessageKind::kData, 1, UnexpectedQueue::kMaxBytes / 4 - 1), 5U);
-  EXPECT_THAT(last_.message(), HasSubstr("rank 1 has 5 messages"));
+  EXPECT_THAT(last_.message(), HasSubstr("rank 1: unexpected-message limit exceeded (5 messages, "));
   EXPECT_TRUE(queue_.put(message(MessageKind::kData, 0, 2, std::size_t{1} << 40)).ok());
   EXPECT_FALSE(queue_.put(message(MessageKind::kData, 1, 2, 0)).ok());
 }
 
-TEST_F(UcxUnexpectedQueue, HasRoomAgainForWhoseLettersAreTaken) {
+TEST_F(UcxUnexpectedQueue, HasRoomAgainWhenMessagesAreTaken) {
   const std::size_t most = fill(MessageKind::kData, 1, UnexpectedQueue::kMaxBytes / 4);
   EXPECT_EQ(most, 4U);
   for (std::uint64_t round = 0; round < 100; ++round) {
@@ -62,7 +61,7 @@ TEST_F(UcxUnexpectedQueue, HasRoomAgainForWhoseLettersAreTaken) {
   EXPECT_EQ(fill(MessageKind::kData, 1, UnexpectedQueue::kMaxBytes / 4), most);
 }
 
-TEST_F(UcxUnexpectedQueue, HasRoomAgainForWhoseCallsAreDropped) {
+TEST_F(UcxUnexpectedQueue, HasRoomAgainWhenProbesAreDropped) {
   EXPECT_EQ(fill(MessageKind::kProbe, 1, 0), UnexpectedQueue::kMaxMessages);
   queue_.drop_probes(kCommunicator, 9);  // 0 to 9
   EXPECT_EQ(queue_.find({kCommunicator, MessageKind::kProbe, 9, 0, 1}), nullptr);
@@ -73,8 +72,8 @@ TEST_F(UcxUnexpectedQueue, HasRoomAgainForWhoseCallsAreDropped) {
   EXPECT_FALSE(queue_.put(message(MessageKind::kProbe, 10, 1)).ok());
 }
 
-// It has the size of memory that waits for it; what nobody has asked for counted.
-TEST_F(UcxUnexpectedQueue, TakesAnyMessageThatWasAskedFor) {
+// A message for which a receive is posted fits its buffer; others count.
+TEST_F(UcxUnexpectedQueue, AcceptsAnyMessageForWhichAReceiveIsPosted) {
   EXPECT_EQ(fill(MessageKind::kData, 1, UnexpectedQueue::kMaxBytes), 1U);
   EXPECT_FALSE(queue_.put(message(MessageKind::kPointToPoint, 1, 1, 8)).ok());
   queue_.post_receive(1);
@@ -82,14 +81,14 @@ TEST_F(UcxUnexpectedQueue, TakesAnyMessageThatWasAskedFor) {
   EXPECT_FALSE(queue_.put(message(MessageKind::kPointToPoint, 2, 1, 8)).ok());
   static_cast<void>(queue_.remove({kCommunicator, MessageKind::kPointToPoint, 1, 0, 1}));
   EXPECT_FALSE(
-      queue_.put(message(MessageKind::kData, 1, 1, 1)).ok());  // that the message is gone makes no room
+      queue_.put(message(MessageKind::kData, 1, 1, 1)).ok());  // removing the message has freed nothing
 }
 
-// Data that is still with its sender takes no memory here.
-TEST_F(UcxUnexpectedQueue, CountsNoBytesThatAreNotHere) {
-  ActiveMessage far = message(MessageKind::kData, 1, 1, UnexpectedQueue::kMaxBytes);
-  far.fetch = true;
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(queue_.put(far).ok());
+// Data that is still at its sender takes no memory here.
+TEST_F(UcxUnexpectedQueue, CountsNoBytesThatAreStillAtTheSender) {
+  ActiveMessage remote = message(MessageKind::kData, 1, 1, UnexpectedQueue::kMaxBytes);
+  remote.fetch = true;
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(queue_.put(remote).ok());
 }
 
 }  // namespace

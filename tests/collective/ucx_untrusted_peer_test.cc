@@ -1,6 +1,7 @@
-// Who speaks UCX at a member's port, which is open to anybody. A peer, who does not know the member's
-// nonce, is not heard, whatever it says. Who knows it is a member, and may be one that has gone wrong: what
-// no member says is not heard, and what the member does goes on, or fails with a sentence.
+// A process that speaks UCX at the port of a member, which is open to anybody. Without the nonce of the
+// member, all its messages are rejected. A process with the nonce is a member, but may be a faulty one:
+// messages that no correct member sends are rejected, and the operation goes on, or fails with a message that
+// says why.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -20,16 +21,18 @@ namespace {
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-constexpr unsigned kMessageId = 1;  // as mesh.cc has it
+constexpr unsigned kMessageId = 1;  // as in peer_mesh.cc
 constexpr core::Generation kGeneration = 1;
-constexpr std::uint64_t kLast = 99;  // number of the last that it says
+constexpr std::uint64_t kLast = 99;  // number of the last message that it sends
 
-// Calls a member in the name of a lower rank, which has not called it, and says what it likes.
+// Connects to a member as a lower rank, which has not connected yet, and sends arbitrary messages.
 class UntrustedPeer {
  public:
-  // `address` is the member's, `nonce` what the peer takes for its nonce.
+  // `address`: the member's. `nonce`: what the peer believes to be the member's nonce.
   UntrustedPeer(std::span<const std::byte> address, std::uint64_t nonce, int rank)
-      : context_(open_ucx({.config = {{"TLS", "tcp"}}}).value()), there_(decode(address)[0]), nonce_(nonce) {
+      : context_(open_ucx({.config = {{"TLS", "tcp"}}}).value()),
+        address_(decode(address)[0]),
+        nonce_(nonce) {
     ucp_worker_params_t worker{};
     worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_CLIENT_ID;
     worker.thread_mode = UCS_THREAD_MODE_SINGLE;
@@ -45,7 +48,7 @@ class UntrustedPeer {
     };
     handler.arg = &accepted_;
     EXPECT_EQ(ucp().ucp_worker_set_am_recv_handler(worker_, &handler), UCS_OK);
-    call(rank);
+    connect(rank);
   }
   ~UntrustedPeer() {
     for (ucp_ep_h const endpoint : endpoints_) {
@@ -59,9 +62,9 @@ class UntrustedPeer {
   UntrustedPeer(const UntrustedPeer&) = delete;
   UntrustedPeer& operator=(const UntrustedPeer&) = delete;
 
-  // Calls, once more, and says hello. What it says from now on goes this way.
-  void call(int rank) {
-    const SocketAddress address = to_socket_address(there_);
+  // Connects once more, and sends a handshake. Later messages go by this connection.
+  void connect(int rank) {
+    const SocketAddress address = to_socket_address(address_);
     ucp_ep_params_t endpoint{};
     endpoint.field_mask = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER |
                           UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
@@ -71,19 +74,19 @@ class UntrustedPeer {
     endpoint.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
     EXPECT_EQ(ucp().ucp_ep_create(worker_, &endpoint, &endpoints_.emplace_back()), UCS_OK);
     EXPECT_TRUE(
-        try_say(bytes_of(header_of(MessageKind::kHandshake, rank, nonce_)), {}, UCP_AM_SEND_FLAG_REPLY));
+        try_send(bytes_of(header_of(MessageKind::kHandshake, rank, nonce_)), {}, UCP_AM_SEND_FLAG_REPLY));
   }
   void progress() { ucp().ucp_worker_progress(worker_); }
-  // The member has taken the call.
+  // The member has answered the handshake.
   [[nodiscard]] bool accepted() const { return accepted_; }
   [[nodiscard]] std::uint64_t nonce() const { return nonce_; }
-  void say(const Said& said) {
-    const Bytes data(said.bytes, std::byte{0x55});
-    say(said.header, data);
+  void send(const RawMessage& message) {
+    const Bytes data(message.bytes, std::byte{0x55});
+    send(message.header, data);
   }
-  void say(const Bytes& header, Input data) { EXPECT_TRUE(try_say(header, data)); }
-  // False: the member has hung up.
-  [[nodiscard]] bool try_say(const Bytes& header, Input data, std::uint32_t flags = 0) {
+  void send(const Bytes& header, Input data) { EXPECT_TRUE(try_send(header, data)); }
+  // False: the member has closed the connection.
+  [[nodiscard]] bool try_send(const Bytes& header, Input data, std::uint32_t flags = 0) {
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = flags;
@@ -105,16 +108,16 @@ class UntrustedPeer {
   }
 
   const std::shared_ptr<const UcxContext> context_;
-  const PeerAddress there_;
+  const PeerAddress address_;
   const std::uint64_t nonce_;
   ucp_worker_h worker_ = nullptr;
   std::vector<ucp_ep_h> endpoints_;
   bool accepted_ = false;
 };
 
-// Processes share it.
+// Shared memory of all ranks.
 struct Board {
-  std::atomic<bool> heard;  // all that the peer has said
+  std::atomic<bool> delivered;  // all messages of the peer have arrived
   std::atomic<int> through;
 };
 
@@ -127,34 +130,35 @@ class UcxUntrustedPeer : public ::testing::Test {
   }
   ~UcxUntrustedPeer() override { ::munmap(board_, sizeof(Board)); }
 
-  // Rank 0 of a World has the nonce of the last one, and says to it what no member would; the others do
-  // `body(rank, comm)`.
-  void run(int ranks, const std::function<void(UntrustedPeer&)>& talk,
+  // The peer takes the place of rank 0 of a World, with the nonce of the last rank, and executes `script`;
+  // the other ranks execute `body(rank, comm)`.
+  void run(int ranks, const std::function<void(UntrustedPeer&)>& script,
            const std::function<void(int, Communicator&)>& body) {
     const auto job = make_ucx_apart(ranks);
     run_all(Ranks::kProcesses, ranks, [&](int rank) {
       const auto mine = job->in_child();
-      if (rank != 0) return live(*mine, ranks, rank, body);
+      if (rank != 0) return run_member(*mine, ranks, rank, body);
       const Bytes address = address_of(*mine, ranks - 1);
       UntrustedPeer peer(address, nonce_in(address), 0);
       ASSERT_TRUE(progress_until(peer, [&] { return peer.accepted(); }));
-      talk(peer);
+      script(peer);
       EXPECT_TRUE(progress_until(peer, [&] { return board_->through == ranks - 1; }));
     });
   }
-  // Rank 0 comes to a sum once rank 1, which is in it, has refused so many messages and done `then`.
+  // Rank 0 starts a sum once rank 1, which has started it, has rejected `messages` messages and called
+  // `then`.
   void sum_once_rejected(
       int rank, Communicator& comm, std::uint64_t messages, const std::function<void()>& then = [] {});
-  // A World of two, and a peer that calls rank 1 as rank 0.
-  void run_beside(const std::function<void(UntrustedPeer&)>& talk,
+  // A World of two, and a peer with a wrong nonce that connects to rank 1 as rank 0.
+  void run_beside(const std::function<void(UntrustedPeer&)>& script,
                   const std::function<void(int, Communicator&)>& body) {
     const auto job = make_ucx_apart(2);
     run_all(Ranks::kProcesses, 3, [&](int rank) {
       const auto mine = job->in_child();
-      if (rank != 2) return live(*mine, 2, rank, body);
+      if (rank != 2) return run_member(*mine, 2, rank, body);
       const Bytes address = address_of(*mine, 1);
       UntrustedPeer peer(address, nonce_in(address) ^ 1, 0);
-      talk(peer);
+      script(peer);
       EXPECT_TRUE(progress_until(peer, [&] { return board_->through == 2; }));
       EXPECT_FALSE(peer.accepted());
     });
@@ -168,7 +172,7 @@ class UcxUntrustedPeer : public ::testing::Test {
   static const PeerMesh& mesh_of(const Communicator& comm) {
     return dynamic_cast<const UcxCommunicator&>(comm).engine().mesh();
   }
-  // How many of them wait there.
+  // Number of messages of a kind in the unexpected queue.
   static int waiting(const Communicator& comm, MessageKind kind) {
     int count = 0;
     mesh_of(comm).unexpected().for_each(kAllRanks, kind, 0,
@@ -179,7 +183,7 @@ class UcxUntrustedPeer : public ::testing::Test {
   Board* board_;
 
  private:
-  void live(Job& job, int ranks, int rank, const std::function<void(int, Communicator&)>& body) {
+  void run_member(Job& job, int ranks, int rank, const std::function<void(int, Communicator&)>& body) {
     const auto comm = job.open(make_world(kGeneration, static_cast<std::uint32_t>(ranks)), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     body(rank, **comm);
@@ -192,20 +196,21 @@ class UcxUntrustedPeer : public ::testing::Test {
   }
 };
 
-// Also where it speaks for another: of the message that rank 2 waits for, and the operation that is next.
-TEST_F(UcxUntrustedPeer, IsNotHeardWhereNoMemberWouldSaySo) {
-  const auto talk = [](UntrustedPeer& peer) {
+// Also with the rank of another member: the point-to-point message that rank 2 waits for, and the next
+// operation.
+TEST_F(UcxUntrustedPeer, IsRejectedIfItsMessagesAreInvalid) {
+  const auto script = [](UntrustedPeer& peer) {
     for (const int from : {0, 1}) {
-      for (const Said& said : invalid_messages(from, peer.nonce())) peer.say(said);
+      for (const RawMessage& message : invalid_messages(from, peer.nonce())) peer.send(message);
     }
     MessageHeader last = header_of(MessageKind::kReadyToReceive, 0, peer.nonce());
     last.key.number = kLast;
-    peer.say(bytes_of(last), {});
+    peer.send(bytes_of(last), {});
   };
-  run(3, talk, [&](int rank, Communicator& comm) {
+  run(3, script, [&](int rank, Communicator& comm) {
     const Bytes sent(8, std::byte{7});
     if (rank == 1) {
-      ASSERT_TRUE(eventually([&] { return board_->heard.load(); }));
+      ASSERT_TRUE(eventually([&] { return board_->delivered.load(); }));
       EXPECT_EQ(comm.run(Operation::send(sent, 2), soon()).to_string(), "ok");
     } else {
       Bytes got(sent.size());
@@ -219,7 +224,7 @@ TEST_F(UcxUntrustedPeer, IsNotHeardWhereNoMemberWouldSaySo) {
         const auto of = static_cast<MessageKind>(kind);
         EXPECT_EQ(waiting(comm, of), of == MessageKind::kReadyToReceive ? 1 : 0) << kind;
       }
-      board_->heard = true;
+      board_->delivered = true;
       EXPECT_EQ(request->wait().to_string(), "ok");
       EXPECT_EQ(got, sent);
     }
@@ -229,11 +234,11 @@ TEST_F(UcxUntrustedPeer, IsNotHeardWhereNoMemberWouldSaySo) {
   });
 }
 
-TEST_F(UcxUntrustedPeer, WhoSendsAMessageWithoutItsDataIsNamed) {
-  const auto talk = [](UntrustedPeer& peer) {
-    peer.say(bytes_of(header_of(MessageKind::kPointToPoint, 0, peer.nonce())), {});
+TEST_F(UcxUntrustedPeer, IsNamedIfItsMessageHasNoData) {
+  const auto script = [](UntrustedPeer& peer) {
+    peer.send(bytes_of(header_of(MessageKind::kPointToPoint, 0, peer.nonce())), {});
   };
-  run(2, talk, [](int, Communicator& comm) {
+  run(2, script, [](int, Communicator& comm) {
     Bytes got(8);
     const core::Status status = comm.run(Operation::receive(got, 0), soon());
     EXPECT_EQ(status.code(), core::Code::kInvalidArgument) << status.to_string();
@@ -241,37 +246,37 @@ TEST_F(UcxUntrustedPeer, WhoSendsAMessageWithoutItsDataIsNamed) {
   });
 }
 
-struct Told {
+struct Row {
   const char* name;
   Bytes nodes;
   const char* why;
 };
 
-// A sum of two leaves, of which the member has the second.
-TEST_F(UcxUntrustedPeer, WhoHoldsWhatNobodyCanEndsTheSum) {
+// A sum of two leaves, of which the member has the second one.
+TEST_F(UcxUntrustedPeer, WithImpossibleNodesEndsTheSum) {
   Bytes result(8);
   const Operation sum{Kind::kSumPartials, Dtype::kFloat32, Op::kSum, 2, result, result};
-  const auto as_told = [](const Nodes& nodes) {
+  const auto as_nodes = [](const Nodes& nodes) {
     const auto bytes = std::as_bytes(std::span(nodes));
     return Bytes(bytes.begin(), bytes.end());
   };
-  const Told rows[] = {{"too much", Bytes(1 << 20), "a message of 1048576 bytes where 16 are the most"},
-                       {"ours", as_told({{1, 2}}), "not disjoint nodes"},
-                       {"backwards", as_told({{1, 0}}), "not disjoint nodes"},
-                       {"beyond", as_told({{2, 3}}), "not disjoint nodes"},
-                       {"nothing", {}, "hold [1,2) of 2 leaves"}};
-  for (const Told& row : rows) {
+  const Row rows[] = {{"too much", Bytes(1 << 20), "message of 1048576 bytes exceeds the maximum of 16"},
+                      {"ours", as_nodes({{1, 2}}), "not disjoint nodes"},
+                      {"backwards", as_nodes({{1, 0}}), "not disjoint nodes"},
+                      {"beyond", as_nodes({{2, 3}}), "not disjoint nodes"},
+                      {"nothing", {}, "hold [1,2) of 2 leaves"}};
+  for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
     board_->through = 0;
-    const auto talk = [&](UntrustedPeer& peer) {
-      MessageHeader header{{kAllRanks, MessageKind::kData, 1, Piece{Piece::kNodes}.pack(), 0},
+    const auto script = [&](UntrustedPeer& peer) {
+      MessageHeader header{{kAllRanks, MessageKind::kData, 1, MessageTag{MessageTag::kNodes}.pack(), 0},
                            signature_of(sum, 2)};
       header.nonce = peer.nonce();
-      peer.say(bytes_of(header), row.nodes);
-      header.key.kind = MessageKind::kAck;  // of theirs
-      peer.say(bytes_of(header), {});
+      peer.send(bytes_of(header), row.nodes);
+      header.key.kind = MessageKind::kAck;  // for the nodes of the member
+      peer.send(bytes_of(header), {});
     };
-    run(2, talk, [&](int, Communicator& comm) {
+    run(2, script, [&](int, Communicator& comm) {
       const Partial mine{{1, 2}, result};
       const core::Status status = comm.sum_partials(std::span(&mine, 1), 2, result, Dtype::kFloat32, soon());
       EXPECT_FALSE(status.ok());
@@ -287,11 +292,11 @@ Bytes as_bytes(float value) {
   return {bytes.begin(), bytes.end()};
 }
 
-// What rank 0 says to rank 1 in their first operation, a sum of one number.
+// The message of rank 0 to rank 1 in their first operation, a sum of one number.
 Bytes header_of_sum(std::uint64_t nonce) {
   Bytes one(sizeof(float));
   const Operation sum = Operation::allreduce(one, one, Dtype::kFloat32, Op::kSum);
-  return bytes_of({{kAllRanks, MessageKind::kData, 1, Piece{Piece::kDoubling}.pack(), 0},
+  return bytes_of({{kAllRanks, MessageKind::kData, 1, MessageTag{MessageTag::kDoubling}.pack(), 0},
                    signature_of(sum, 2),
                    0,
                    nonce});
@@ -302,7 +307,7 @@ void UcxUntrustedPeer::sum_once_rejected(int rank, Communicator& comm, std::uint
   const Bytes in = as_bytes(rank == 0 ? kOfZero : kOfOne);
   Bytes out(in.size());
   if (rank == 0) {
-    EXPECT_TRUE(eventually([&] { return board_->heard.load(); }));
+    EXPECT_TRUE(eventually([&] { return board_->delivered.load(); }));
   }
   auto request = comm.start(Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum), soon());
   ASSERT_TRUE(request.ok()) << request.status().to_string();
@@ -312,63 +317,64 @@ void UcxUntrustedPeer::sum_once_rejected(int rank, Communicator& comm, std::uint
               }));
   if (rank == 1) {
     then();
-    board_->heard = true;
+    board_->delivered = true;
   }
   EXPECT_EQ(request->wait().to_string(), "ok");
   EXPECT_EQ(out, as_bytes(kOfZero + kOfOne));
 }
 
-// As one of another job, or of an earlier generation, whose member had this port: all numbers are right but
-// the nonce.
-TEST_F(UcxUntrustedPeer, IsNotHeardInTheNameOfAMemberThatCallsLater) {
-  constexpr std::uint64_t kSaid = 2 + 7;
-  const auto talk = [](UntrustedPeer& peer) {
-    peer.say(header_of_sum(peer.nonce()), as_bytes(kOfUntrusted));
-    for (const Said& said : valid_messages(0, peer.nonce())) peer.say(said);
+// As a member of another job, or of an earlier generation, that had this port: everything is right but the
+// nonce.
+TEST_F(UcxUntrustedPeer, IsRejectedInTheNameOfAMemberThatConnectsLater) {
+  constexpr std::uint64_t kSent = 2 + 7;
+  const auto script = [](UntrustedPeer& peer) {
+    peer.send(header_of_sum(peer.nonce()), as_bytes(kOfUntrusted));
+    for (const RawMessage& message : valid_messages(0, peer.nonce())) peer.send(message);
   };
-  run_beside(talk, [&](int rank, Communicator& comm) {
-    sum_once_rejected(rank, comm, kSaid, [&] {
-      EXPECT_EQ(mesh_of(comm).rejected(), kSaid);
+  run_beside(script, [&](int rank, Communicator& comm) {
+    sum_once_rejected(rank, comm, kSent, [&] {
+      EXPECT_EQ(mesh_of(comm).rejected(), kSent);
       EXPECT_EQ(mesh_of(comm).connections(), 0U);
     });
   });
 }
 
-// Connections that nobody proves to be a member's are held, but so many only.
-TEST_F(UcxUntrustedPeer, WhoCallsAgainAndAgainKeepsNoMemberOut) {
-  constexpr int kCalls = 80;
-  const auto talk = [](UntrustedPeer& peer) {
-    for (int call = 1; call < kCalls; ++call) peer.call(0);
+// Connections that nobody proves to be a member's are held, up to a limit.
+TEST_F(UcxUntrustedPeer, ThatConnectsAgainAndAgainKeepsNoMemberOut) {
+  constexpr int kConnections = 80;
+  const auto script = [](UntrustedPeer& peer) {
+    for (int i = 1; i < kConnections; ++i) peer.connect(0);
   };
-  run_beside(talk, [&](int rank, Communicator& comm) { sum_once_rejected(rank, comm, kCalls); });
+  run_beside(script, [&](int rank, Communicator& comm) { sum_once_rejected(rank, comm, kConnections); });
 }
 
-TEST_F(UcxUntrustedPeer, WhoNeverStopsKeepsNobodyFromTheDeadline) {
-  const auto talk = [&](UntrustedPeer& peer) {
+TEST_F(UcxUntrustedPeer, ThatNeverStopsDoesNotDelayTheDeadline) {
+  const auto script = [&](UntrustedPeer& peer) {
     const Bytes header = header_of_sum(peer.nonce());
-    while (!board_->heard && peer.try_say(header, as_bytes(kOfUntrusted))) {
+    while (!board_->delivered && peer.try_send(header, as_bytes(kOfUntrusted))) {
     }
   };
-  run_beside(talk, [&](int rank, Communicator& comm) {
+  run_beside(script, [&](int rank, Communicator& comm) {
     if (rank == 0) return;
     const core::Status status = comm.run(Operation::barrier(), core::SystemClock().now() + 300ms);
     EXPECT_EQ(status.code(), core::Code::kDeadlineExceeded) << status.to_string();
     EXPECT_GT(mesh_of(comm).rejected(), 0U);
-    board_->heard = true;
+    board_->delivered = true;
   });
 }
 
-// A member that runs away: its messages do not fill the memory of those who are slower.
-TEST_F(UcxUntrustedPeer, WhoSendsMoreThanAMemberMayEndsTheGenerationAndIsNamed) {
-  const auto talk = [](UntrustedPeer& peer) {
+// A member that runs wild cannot fill the memory of slower ones.
+TEST_F(UcxUntrustedPeer, ThatExceedsItsLimitEndsTheGenerationAndIsNamed) {
+  const auto script = [](UntrustedPeer& peer) {
     MessageHeader header = header_of(MessageKind::kReadyToReceive, 0, peer.nonce());
     for (; header.key.number <= UnexpectedQueue::kMaxMessages + 1; ++header.key.number)
-      peer.say(bytes_of(header), {});
+      peer.send(bytes_of(header), {});
   };
-  run(2, talk, [&](int, Communicator& comm) {
+  run(2, script, [&](int, Communicator& comm) {
     const core::Status status = comm.run(Operation::barrier(), soon());
     EXPECT_EQ(status.code(), core::Code::kResourceExhausted) << status.to_string();
-    EXPECT_THAT(status.message(), HasSubstr("generation 1: rank 0 has 65536 messages"));
+    EXPECT_THAT(status.message(),
+                HasSubstr("generation 1: rank 0: unexpected-message limit exceeded (65536 messages"));
   });
 }
 

@@ -1,6 +1,6 @@
-// Any bytes as the header of a message, as anybody may send it to a member's port: refused, or of a rank that
-// there is, in a call that can be told of, with no more data than that has. The input is the nonce of whom it
-// is for, what the message has, the ranks, and the header.
+// Any bytes as the header of a message, as anybody may send it to the port of a member: rejected, or from a
+// rank of the World, with an operation that can be described, and with no more data than its kind allows. The
+// input is the nonce of the receiver, the size of the data, the number of ranks, and the header.
 #include "collective/ucx/active_message.h"
 
 #include <cstdint>
@@ -16,17 +16,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   struct {
     std::uint64_t nonce;
     std::uint32_t bytes, ranks;
-  } said{};
-  if (size < sizeof said) return 0;
-  std::memcpy(&said, data, sizeof said);
-  const auto bytes = std::as_bytes(std::span(data, size)).subspan(sizeof said);
-  const auto header = parse_header(bytes, said.bytes, said.ranks, said.nonce);
+  } input{};
+  if (size < sizeof input) return 0;
+  std::memcpy(&input, data, sizeof input);
+  const auto bytes = std::as_bytes(std::span(data, size)).subspan(sizeof input);
+  const auto header = parse_header(bytes, input.bytes, input.ranks, input.nonce);
   if (!header) return 0;
-  require(header->nonce == said.nonce && bytes.size() == sizeof *header &&
+  require(header->nonce == input.nonce && bytes.size() == sizeof *header &&
           header->key.kind <= MessageKind::kFailure);
-  require(header->key.from >= 0 && static_cast<std::uint32_t>(header->key.from) < said.ranks);
+  require(header->key.from >= 0 && static_cast<std::uint32_t>(header->key.from) < input.ranks);
   require(!describe(header->call).empty());
   if (header->key.kind == MessageKind::kPointToPoint)
-    require(said.bytes == 0 || said.bytes == header->call.bytes);
+    require(input.bytes == 0 || input.bytes == header->call.bytes);
   return 0;
 }

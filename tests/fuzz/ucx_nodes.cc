@@ -1,6 +1,6 @@
-// What hosts say of the partial sums that they hold, and of the blocks of a result that they have: refused,
-// or a plan that reads nothing but what is there, and blocks that are there. The input is the number of
-// leaves, the bytes of each of four lists, and the lists.
+// The nodes and the completed blocks that hosts send: rejected, or a plan that reads nothing but their
+// inputs, and blocks of the result. The input is the number of leaves, the size of each of four lists in
+// bytes, and the lists.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -37,16 +37,16 @@ void check(const Blocks& blocks) {
   }
 }
 
-// Elements are either there or outside.
-void check_outside(const Blocks& there) {
+// Each element is either completed or missing.
+void check_missing(const Blocks& completed) {
   const BlockGrid grid(kElements, kBlocks);
   std::size_t elements = 0, at = 0;
-  for (const Range& range : grid.missing_ranks({0, kElements}, there)) {
+  for (const Range& range : grid.missing({0, kElements}, completed)) {
     require(at <= range.begin && range.begin < range.end && range.end <= kElements);
     elements += range.size();
     at = range.end;
   }
-  for (const core::Interval& i : there) elements += grid.elements_of(i).size();
+  for (const core::Interval& i : completed) elements += grid.elements_of(i).size();
   require(elements == kElements);
 }
 
@@ -78,24 +78,24 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   struct {
     std::uint32_t leaves;
     std::uint32_t bytes[kHosts];
-  } said{};
-  if (size < sizeof said) return 0;
-  std::memcpy(&said, data, sizeof said);
-  if (said.leaves > kMostLeaves) return 0;
-  auto rest = std::as_bytes(std::span(data, size)).subspan(sizeof said);
+  } input{};
+  if (size < sizeof input) return 0;
+  std::memcpy(&input, data, sizeof input);
+  if (input.leaves > kMostLeaves) return 0;
+  auto rest = std::as_bytes(std::span(data, size)).subspan(sizeof input);
   std::vector<Nodes> by_host;
   std::optional<AllreduceProgress> all;
-  for (const std::uint32_t bytes : said.bytes) {
+  for (const std::uint32_t bytes : input.bytes) {
     const auto list = rest.first(std::min<std::size_t>(bytes, rest.size()));
     AllreduceProgress progress = decode_progress(list, kBlocks);
     check(progress.completed);
     by_host.push_back(progress.nodes);
-    if (all) progress.completed = common(*all, progress);
+    if (all) progress.completed = common_blocks(*all, progress);
     all = std::move(progress);
     check(all->completed);
-    check_outside(all->completed);
+    check_missing(all->completed);
     rest = rest.subspan(list.size());
   }
-  for (std::size_t hosts = 1; hosts <= kHosts; ++hosts) plan(std::span(by_host).first(hosts), said.leaves);
+  for (std::size_t hosts = 1; hosts <= kHosts; ++hosts) plan(std::span(by_host).first(hosts), input.leaves);
   return 0;
 }
