@@ -127,7 +127,7 @@ TEST_P(Failures, AMemberDiesBeforeAnOperation) {
       ++board_->through;
       const auto all_through = [&] { return board_->through == static_cast<std::uint64_t>(ranks()); };
       if (rank == kVictim) {
-        EXPECT_TRUE(eventually(all_through));  // its last messages could die with it
+        EXPECT_TRUE(eventually(all_through));  // its last messages could be lost with it
         die(processes());
       }
       if (rank == kVictim) return job.leave(kFirst, rank);
@@ -233,8 +233,8 @@ TEST_P(Failures, AMemberDiesInsideAnOperation) {
   }
 }
 
-// Who came back from an operation has done its part: the others come back from it too. Where its last
-// messages may die with it, those who lack one see the revoke.
+// A rank that returns from an operation has done its part, so the others return from it too. With a backend
+// that may lose the last messages of a dead rank, a rank that misses one sees the revoke.
 TEST_P(Failures, AMemberDiesAfterAnOperation) {
   const bool messages_may_be_lost = GetParam().backend.messages_may_be_lost;
   std::uint64_t cut_short = 0;  // operations
@@ -267,7 +267,7 @@ TEST_P(Failures, AMemberDiesAfterAnOperation) {
     };
     run(body, agent, kVictim);
   }
-  EXPECT_LE(cut_short, 1U);  // it takes a roll call on its way, and a peer that does not read
+  EXPECT_LE(cut_short, 1U);  // needs a straggler probe in flight, and a peer that does not read
 }
 
 }  // namespace

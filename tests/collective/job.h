@@ -37,8 +37,8 @@ struct Backend {
   const char* name;
   bool processes;  // ranks are processes, which can be killed and stopped
   std::unique_ptr<Job> (*make)(int ranks);
-  // Who dies right behind an operation may take what others still need of it along (docs/design/ucx.md,
-  // Thanks).
+  // A rank that dies right after an operation may take messages with it that others need (docs/design/ucx.md,
+  // Acks).
   bool messages_may_be_lost = false;
 };
 

@@ -1,4 +1,4 @@
-// Messages without acks: what is counted of them.
+// Messages without an ack of their own: how many are unacked, and that the end of a mesh waits for acks.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -14,7 +14,7 @@
 namespace regroup::collective::testing::ucx_ack {
 namespace {
 
-// Of all ranks; processes share it.
+// Shared memory of all ranks.
 struct Board {
   std::atomic<int> stages[64];
 };
@@ -28,7 +28,7 @@ class UcxAck : public ::testing::Test {
   }
   ~UcxAck() override { ::munmap(board_, sizeof(Board)); }
 
-  // Calls `body(rank, comm)` in ranks that sit on a host each.
+  // Calls `body(rank, comm)` in ranks that are on a host each.
   void run(
       int ranks, const UcxSettings& settings,
       const std::function<void(int, std::unique_ptr<Communicator>&)>& body,
@@ -42,8 +42,8 @@ class UcxAck : public ::testing::Test {
       body(rank, *comm);
     });
   }
-  // None goes on before all have come here.
-  void meet(int ranks) {
+  // A barrier of the test.
+  void barrier(int ranks) {
     auto& arrived = board_->stages[stage_++];
     ++arrived;
     EXPECT_TRUE(eventually([&] { return arrived == ranks; }));
@@ -51,13 +51,13 @@ class UcxAck : public ::testing::Test {
   static const PeerMesh& mesh_of(const Communicator& comm) {
     return dynamic_cast<const UcxCommunicator&>(comm).engine().mesh();
   }
-  // The operation, and how many messages to each rank have no thanks when all are through with it.
+  // Runs the operation; returns the number of unacked messages to each rank when all ranks have returned.
   std::vector<std::uint64_t> unacked_after(Communicator& comm, const Shape& shape) {
     EXPECT_EQ(run_checked(comm, shape, 1, soon()).to_string(), "ok") << shape.to_string();
-    meet(comm.size());
+    barrier(comm.size());
     std::vector<std::uint64_t> out;
     for (int rank = 0; rank < comm.size(); ++rank) out.push_back(mesh_of(comm).unacked(rank));
-    meet(comm.size());
+    barrier(comm.size());
     return out;
   }
 
@@ -82,9 +82,9 @@ constexpr Shape to_root(std::size_t bytes) {
 constexpr Shape kBarrier{Kind::kBarrier};
 constexpr Shape kGather{Kind::kGather, Dtype::kUint8, Op::kSum, 0, 8};
 
-// Who is through has taken the partner's messages, and says so with the next of its own: of a swap one is
-// left.
-TEST_F(UcxAck, OfTwoHostsComeWithTheNextLetter) {
+// A rank that returns has received its partner's messages, and acks them in its next message. After a swap
+// one message each way is unacked.
+TEST_F(UcxAck, OfTwoHostsComeWithTheNextMessage) {
   run(2, kTcp, [&](int rank, auto& comm) {
     const auto left = [&](const Shape& shape) {
       return unacked_after(*comm, shape)[static_cast<std::size_t>(1 - rank)];
@@ -93,13 +93,13 @@ TEST_F(UcxAck, OfTwoHostsComeWithTheNextLetter) {
       EXPECT_EQ(left(shape), 1U) << shape.to_string();
     }
     for (const Shape& shape : {kGather, to_root(1 << 10), to_root(1 << 20)}) {
-      EXPECT_LE(left(shape), 1U) << shape.to_string();  // of the meeting at its end
+      EXPECT_LE(left(shape), 1U) << shape.to_string();  // of the barrier at its end
       EXPECT_EQ(left(sum_of(8)), 1U) << shape.to_string();
     }
   });
 }
 
-// In halves: a result is sent when the other's half is there, and the last ones have no answer.
+// With halving, a result is sent once the partner's half has arrived; nothing answers the last results.
 TEST_F(UcxAck, OfHalvesComeWithTheResults) {
   run(2, kTcp, [&](int rank, auto& comm) {
     const auto left = [&](const Shape& shape) {
@@ -112,8 +112,8 @@ TEST_F(UcxAck, OfHalvesComeWithTheResults) {
   });
 }
 
-// Its end gives them, also to who goes on.
-TEST_F(UcxAck, ComeAtTheEndOfTheWire) {
+// The end of a mesh acks, also to a member that goes on.
+TEST_F(UcxAck, ComeAtTheEndOfTheMesh) {
   run(2, kTcp, [&](int rank, auto& comm) {
     ASSERT_EQ(unacked_after(*comm, sum_of(8))[static_cast<std::size_t>(1 - rank)], 1U);
     if (rank == 0) {
@@ -130,9 +130,9 @@ TEST_F(UcxAck, ComeAtTheEndOfTheWire) {
   });
 }
 
-// Who is through leaves 400 ms before the other reads on, when a part of its message is still with its
-// kernel: there is no room at the other's. UCX reads once behind a close, which is not all of it.
-TEST_F(UcxAck, AreWaitedForAsLongAsALetterHasNotLeft) {
+// Rank 0 returns and leaves 400 ms before rank 1 reads on, while a part of its message is still in its
+// kernel, because the receive buffer is full. UCX reads once more after a close, which is not all of it.
+TEST_F(UcxAck, AreWaitedForWhileAMessageIsNotDelivered) {
   constexpr int kThrough = 60, kClosed = 61;
   const auto body = [&](int rank, auto& comm) {
     ASSERT_EQ(unacked_after(*comm, sum_of(8)).size(), 2U);

@@ -1,4 +1,4 @@
-// Addresses and last words as the bytes that members give each other.
+// The encoding of addresses and failure reasons, and the choice of addresses.
 #include "collective/ucx/peer_address.h"
 
 #include <gtest/gtest.h>
@@ -18,17 +18,17 @@ std::vector<std::byte> with_count(std::vector<std::byte> bytes, std::uint32_t co
   return bytes;
 }
 
-TEST(UcxAddress, ComesBackWithAndWithoutAWord) {
-  for (const char* word : {"", "rank 2 does a sum of 20"}) {
-    const auto bytes = encode(kNonce, kAddresses, word);
+TEST(UcxAddress, ComesBackWithAndWithoutAFailureReason) {
+  for (const char* reason : {"", "rank 2 does a sum of 20"}) {
+    const auto bytes = encode(kNonce, kAddresses, reason);
     EXPECT_EQ(nonce_in(bytes), kNonce);
     EXPECT_EQ(decode(bytes), kAddresses);
-    EXPECT_EQ(failure_reason_in(bytes), word);
+    EXPECT_EQ(failure_reason_in(bytes), reason);
   }
-  EXPECT_EQ(failure_reason_in(encode(kNonce, {}, "a word alone")), "a word alone");
+  EXPECT_EQ(failure_reason_in(encode(kNonce, {}, "a reason alone")), "a reason alone");
 }
 
-TEST(UcxAddress, HasNoWordBehindAFalseCount) {
+TEST(UcxAddress, HasNoFailureReasonAfterAFalseCount) {
   const auto bytes = encode(kNonce, kAddresses, "word");
   for (const std::uint32_t count : {3U, 1U << 20, ~0U}) {
     EXPECT_EQ(failure_reason_in(with_count(bytes, count)), "") << count;
@@ -73,8 +73,8 @@ TEST(UcxAddress, HasPortsOfARange) {
             "UCX_TCP_PORT_RANGE=9-1: ports as in 20000-20999 are wanted, or 0 for any");
 }
 
-// The bridge of containers has one address on all hosts: who calls it calls itself.
-TEST(UcxAddress, ANearAddressIsCalledFirstAndAnOwnOneLast) {
+// The bridge of containers has one address on all hosts, so a member that connects to it reaches itself.
+TEST(UcxAddress, ANearOneIsTriedFirstAndAnOwnOneLast) {
   const PeerAddress bridge{AF_INET, 4000, 16, {172, 17, 0, 1}};
   const PeerAddress far{AF_INET, 4000, 24, {10, 1, 0, 7}}, near{AF_INET, 4000, 24, {10, 0, 0, 2}};
   const std::vector<PeerAddress> mine{{AF_INET, 5000, 16, {172, 17, 0, 1}},

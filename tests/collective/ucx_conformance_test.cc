@@ -1,5 +1,5 @@
-// The ucx backend passes the conformance suite, on one machine over TCP: nodes with one rank, with two, and
-// with unlike numbers whose ranks are not neighbours.
+// The ucx backend passes the conformance suite, on one machine over TCP: with one rank on each host, with
+// two, and with different numbers of ranks that are not contiguous.
 #include "tests/collective/conformance.h"
 #include "tests/collective/ucx_job.h"
 

@@ -1,5 +1,5 @@
-// How many connections the members of a generation make: only with whom they have something to say to, since
-// each costs UCX a millisecond and more on both sides.
+// Members connect only to members that they exchange messages with, because each connection costs UCX a
+// millisecond or more on both sides.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -19,18 +19,18 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::ElementsAreArray;
 
-constexpr int kMost = 6;    // ranks
-constexpr int kStages = 8;  // of a body, at most
+constexpr int kMaxRanks = 6;  // number of ranks
+constexpr int kStages = 8;    // most calls of count() in a body
 
-// What the ranks saw; processes share it.
+// Shared memory of all ranks.
 struct Counts {
-  std::atomic<std::size_t> connections[kStages][kMost];
+  std::atomic<std::size_t> connections[kStages][kMaxRanks];
   std::atomic<int> counted[kStages];  // ranks
 };
 
 class UcxConnections : public ::testing::Test {
  protected:
-  // A rank in a generation of its own.
+  // A rank of a generation.
   class Rank {
    public:
     Rank(Communicator& comm, Counts& counts) : comm_(comm), counts_(counts) {}
@@ -44,7 +44,7 @@ class UcxConnections : public ::testing::Test {
         EXPECT_EQ(data, Bytes(100, std::byte(from)));
       }
     }
-    // Notes how many it has now; none goes on before all have.
+    // Records the number of its connections; then waits until all ranks have.
     void count() {
       const auto& engine = dynamic_cast<const UcxCommunicator&>(comm_).engine();
       counts_.connections[stage_][comm_.rank()] = engine.mesh().connections();
@@ -68,8 +68,8 @@ class UcxConnections : public ::testing::Test {
   }
   ~UcxConnections() override { ::munmap(counts_, sizeof(Counts)); }
 
-  // Runs `body` in ranks that sit on `nodes`. However long an operation takes, nobody calls those with whom
-  // it is not connected.
+  // Runs `body` in ranks on `nodes`. However long an operation takes, ranks probe only those that they are
+  // connected to.
   void run(const std::vector<core::NodeId>& nodes, const std::function<void(Rank&)>& body) {
     const auto ranks = static_cast<int>(nodes.size());
     const auto job = make_ucx_job(nodes, {.config = {{"TLS", "tcp"}}, .probe_interval = 1h});
@@ -111,9 +111,9 @@ TEST_F(UcxConnections, ABarrierOfFourHostsTakesNoMore) {
   EXPECT_THAT(seen(0, 4), ElementsAreArray({2, 2, 2, 2}));
 }
 
-// Small sums go through the first member of each host, of large ones a slice through each; a message connects
-// the two that send and receive it, whoever of them must call.
-TEST_F(UcxConnections, ThreeHostsOfTwoConnectThoseThatTalkForThem) {
+// Small sums go through the first rank of each host, a large one in slices through each rank; a message
+// connects its sender and its receiver, whichever of them must connect.
+TEST_F(UcxConnections, ThreeHostsOfTwoConnectOwnersOfSlices) {
   const auto body = [](Rank& rank) {
     for (const Shape& shape : {sum_of(64), kBarrier}) {
       rank.run(shape);

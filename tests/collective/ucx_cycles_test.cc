@@ -1,4 +1,5 @@
-// Kill and re-form cycles of the backend between nodes: 20, 1,000 with REGROUP_TEST_FULL.
+// Cycles of killing a member and opening a new generation, between hosts: 20, or 1,000 with
+// REGROUP_TEST_FULL.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,13 +15,13 @@ namespace regroup::collective::testing::ucx_cycles {
 namespace {
 
 TEST(UcxCycles, KilledAndFormedAgainHoldsNothingBack) {
-  constexpr std::size_t kCallers = 2 * kCycleRanks;  // sockets of members that call before we count
+  constexpr std::size_t kEarly = 2 * kCycleRanks;  // sockets of members that connect before the count
   const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
   const auto job = make_ucx_pairs(kCycleRanks);
-  run_cycles(*job, full ? Cycles{1000, 20, 512, kCallers} : Cycles{20, 12, 512, kCallers});
+  run_cycles(*job, full ? Cycles{1000, 20, 512, kEarly} : Cycles{20, 12, 512, kEarly});
 }
 
-// What a killed member would leave in /dev/shm for ever.
+// A killed member would leave such a file in /dev/shm for ever.
 TEST(UcxCycles, NoFileOfSharedMemoryIsMade) {
   const auto job = make_ucx_job({0, 1}, {});
   const auto communicator = job->open(make_world(1, 2), 0);

@@ -1,9 +1,9 @@
-// The members of one host of several, for tests/hosts/test_collective.py, which is their coordinator.
+// The members of one host of several. tests/hosts/test_collective.py starts it and is the coordinator.
 // usage: ucx_host FOLDER NODE COUNT,COUNT... DEADLINE_S
-//   FOLDER  where addresses lie, one file per generation and member; all hosts see it
-//   NODE    which of the hosts this is; COUNTs are their members
-// Commands on standard input, a line each: "open G", "revoke G"; the end of it ends all. Answers, a line
-// each:
+//   FOLDER  shared by all hosts: addresses, in one file per generation and member
+//   NODE    index of this host; the COUNTs are the numbers of members of all hosts
+// Commands on standard input, one per line: "open G", "revoke G"; its end ends the program. Answers on
+// standard output, one per line:
 //   digest G RANK HEX                 results of the first operations, over all their bytes
 //   silent G RANK PEER 0|1 TIME WHY   on_peer_silent, with host_answers and seconds of CLOCK_MONOTONIC
 //   ended G RANK TIME STATUS          of the operation that failed
@@ -44,7 +44,7 @@ struct Host {
   std::chrono::seconds timeout{60};
 };
 
-void say(const std::string& line) {
+void print_line(const std::string& line) {
   const std::string whole = line + "\n";
   static_cast<void>(!::write(STDOUT_FILENO, whole.data(), whole.size()));
 }
@@ -87,13 +87,13 @@ Addresses addresses_in(const std::filesystem::path& folder, core::Generation g, 
       .on_peer_lost = {},
       .on_peer_silent =
           [g, rank](core::MemberId peer, bool host_answers, const std::string& why) {
-            say(fmt::format("silent {} {} {} {} {:.6f} {}", g, rank, peer, host_answers ? 1 : 0, seconds(),
-                            why));
+            print_line(fmt::format("silent {} {} {} {} {:.6f} {}", g, rank, peer, host_answers ? 1 : 0,
+                                   seconds(), why));
           },
   };
 }
 
-// Sums whose bits depend on the order of their terms, small ones and ones of many chunks.
+// Sums whose bits depend on the order of the terms, small ones and ones of many chunks.
 core::Result<std::uint32_t> digest_of(Communicator& comm, core::TimePoint deadline) {
   std::uint32_t crc = 0;
   for (const std::size_t elements : {1UL, 1000UL, 600'001UL}) {
@@ -111,7 +111,7 @@ core::Status run_generation(Communicator& comm, core::Generation g, std::chrono:
   const auto deadline = [&] { return core::SystemClock().now() + timeout; };
   const auto digest = digest_of(comm, deadline());
   if (!digest.ok()) return digest.status();
-  say(fmt::format("digest {} {} {:08x}", g, comm.rank(), *digest));
+  print_line(fmt::format("digest {} {} {:08x}", g, comm.rank(), *digest));
   core::Status status;
   for (std::uint64_t k = 0; status.ok(); ++k) {
     const Kind kind = kCollectives[k % std::size(kCollectives)];
@@ -120,11 +120,11 @@ core::Status run_generation(Communicator& comm, core::Generation g, std::chrono:
   return status;
 }
 
-void live(const Host& host, const core::Arena& arena, const Board& board, int rank) {
+void run_member(const Host& host, const core::Arena& arena, const Board& board, int rank) {
   const core::Seat seat = world_of(host, 1).members[static_cast<std::size_t>(rank)].seat;
   core::Line& line = arena.line(seat.slot);
   const auto ucx = open_ucx({.config = {{"TLS", "tcp"}}});
-  if (!ucx.ok()) return say("error " + ucx.status().to_string());
+  if (!ucx.ok()) return print_line("error " + ucx.status().to_string());
   std::unique_ptr<Communicator> comm;
   for (core::Generation g = 1;; ++g) {
     static_cast<void>(core::wait_until(
@@ -132,19 +132,19 @@ void live(const Host& host, const core::Arena& arena, const Board& board, int ra
     g = board.announced;
     const core::World world = world_of(host, g);
     auto mesh = open_peer_mesh(*ucx, arena, world, seat, addresses_in(host.folder, g, rank));
-    if (!mesh.ok()) return say("error " + mesh.status().to_string());
+    if (!mesh.ok()) return print_line("error " + mesh.status().to_string());
     auto next = make_ucx(std::move(*mesh));
-    if (!next.ok()) return say("error " + next.status().to_string());
+    if (!next.ok()) return print_line("error " + next.status().to_string());
     comm = std::move(*next);
     const core::Status status = run_generation(*comm, g, host.timeout);
-    say(fmt::format("ended {} {} {:.6f} {}", g, rank, seconds(), status.to_string()));
+    print_line(fmt::format("ended {} {} {:.6f} {}", g, rank, seconds(), status.to_string()));
     core::leave_generation<core::RealPolicy>(line.left, g);
     core::ring_all(arena);
   }
 }
 
-// The agent: brings commands to its members, and rings when addresses have come.
-void attend(const Host& host, const core::Arena& arena, Board& board) {
+// The agent: executes commands, and rings its members when addresses have come.
+void run_agent(const Host& host, const core::Arena& arena, Board& board) {
   const core::Fd changes(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   ::inotify_add_watch(changes.get(), host.folder.c_str(), IN_MOVED_TO);
   pollfd entries[] = {{STDIN_FILENO, POLLIN, 0}, {changes.get(), POLLIN, 0}};
@@ -180,10 +180,10 @@ void run(const Host& host) {
     members.push_back(fork_rank(rank, [&](int r) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       const auto own = core::Arena::open(core::Fd(::dup(arena.memfd())));
-      live(host, *own, *board, r);
+      run_member(host, *own, *board, r);
     }));
   }
-  attend(host, arena, *board);
+  run_agent(host, arena, *board);
   for (const pid_t member : members) ::kill(member, SIGKILL);
   for (const pid_t member : members) ::waitpid(member, nullptr, 0);
 }

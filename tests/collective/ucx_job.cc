@@ -1,4 +1,4 @@
-// Addresses lie in memory that all processes share: by generation, then by rank.
+// The addresses are in memory that all processes share, by generation, then by rank.
 #include "tests/collective/ucx_job.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ constexpr std::size_t kGenerations = 8;  // at a time
 
 struct AddressCard {
   std::atomic<std::uint64_t> generation;
-  std::atomic<std::uint64_t> writes;  // who failed since the ranks disagree writes once more
+  std::atomic<std::uint64_t> writes;  // a member that fails since the ranks disagree publishes once more
   std::size_t bytes;
   std::byte data[4096];
 };

@@ -1,5 +1,5 @@
-// Ranks on several nodes of one machine: each node has an arena of its own, and what members say to each
-// other goes over UCX. The test is the agent of all.
+// Ranks on several hosts, simulated on one machine: each host has an arena of its own, and its members
+// exchange messages with those of other hosts over UCX. The test is the agent of all hosts.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@
 
 namespace regroup::collective::testing {
 
-// What members are told instead of the address that another has published.
+// Changes an address that a member has published, for all members that look it up.
 using Readdress = std::function<std::vector<std::byte>(std::vector<std::byte>)>;
 
-// Rank r sits on node `nodes[r]`. Every process loads UCX for itself.
+// Rank r is on host `nodes[r]`. Every process loads UCX itself.
 [[nodiscard]] std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSettings& settings,
                                                 Readdress readdress = {});
 
-// Of a job of these: rendezvous with the members of its host at which a rank has arrived.
+// For a job of make_ucx_job(): the number of local barriers at which a rank has arrived.
 [[nodiscard]] std::uint64_t local_barriers(Job& job, int rank);
 
-// Likewise: where a rank can be called in a generation, once it has said so.
+// For a job of make_ucx_job(): the address that a rank has published in a generation, if it has.
 [[nodiscard]] std::optional<std::vector<std::byte>> address_in(Job& job, core::Generation g, int rank);
 
 [[nodiscard]] std::unique_ptr<Job> make_ucx_pairs(int ranks);   // nodes 0 0 1 1 2 ...

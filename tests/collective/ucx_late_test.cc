@@ -1,4 +1,4 @@
-// Ranks disagree, wait a moment for one that is late, and leave: it learns it when it comes.
+// Ranks disagree, wait a moment for one that is late, and leave: the late rank learns it when it arrives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -18,21 +18,21 @@ constexpr int kRanks = 4;
 
 struct Board {
   std::atomic<int> left;
-  std::atomic<bool> learnt;
+  std::atomic<bool> learned;
 };
 
 struct Row {
   const char* name;
   int late;
-  int odd;   // who is in another operation
-  bool met;  // an operation went well before
-  bool go;   // the others' processes end
+  int odd;   // the rank in another operation
+  bool met;  // an operation has succeeded before
+  bool go;   // the processes of the other ranks have ended
 };
 constexpr Row kRows[] = {
     {"TheHighestRank", 3, 1, false, false},
-    {"TheLowestRankWhichCallsTheOthers", 0, 2, false, false},
+    {"TheLowestRankWhichConnectsToTheOthers", 0, 2, false, false},
     {"OneThatWasConnected", 3, 1, true, false},
-    {"OneThatFindsNobodyAlive", 0, 2, false, true},
+    {"OneThatFindsNoRankAlive", 0, 2, false, true},
 };
 
 class UcxLate : public ::testing::TestWithParam<Row> {};
@@ -58,10 +58,10 @@ TEST_P(UcxLate, LearnsThatTheOthersDisagreed) {
     EXPECT_THAT(status.message(), HasSubstr("rank " + std::to_string(row.odd) + " "));
     comm->reset();
     if (rank == row.late) {
-      board->learnt = true;
+      board->learned = true;
     } else {
       ++board->left;
-      EXPECT_TRUE(row.go || eventually([&] { return board->learnt.load(); }));
+      EXPECT_TRUE(row.go || eventually([&] { return board->learned.load(); }));
     }
   });
   ::munmap(memory, sizeof(Board));

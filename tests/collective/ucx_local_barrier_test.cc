@@ -1,5 +1,5 @@
-// How often the members of a host meet in an operation over several: with more of them than cores, each time
-// is a switch between them.
+// The number of local barriers of an operation over several hosts: with more ranks than cores, each one is a
+// context switch.
 #include <gtest/gtest.h>
 
 #include "tests/collective/exchange.h"
@@ -16,10 +16,10 @@ TEST(UcxLocalBarrier, AnAllreduceTakesFew) {
     std::size_t bytes;
     std::uint64_t times;
   } kRows[] = {
-      {8, 2},          // to the one who talks for the host, and back
+      {8, 2},          // reduce to the leader of the host, then broadcast
       {64 << 10, 2},   //
-      {128 << 10, 2},  // a slice each: to its member, and back
-      {512 << 10, 4},  // two chunks
+      {128 << 10, 2},  // each rank sends and gets its slices
+      {512 << 10, 4},  // in two chunks
   };
   const auto job = make_ucx_pairs(kRanks);
   const auto body = [&](int rank) {
@@ -30,7 +30,7 @@ TEST(UcxLocalBarrier, AnAllreduceTakesFew) {
       return run_checked(**communicator, {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, bytes / 4}, 1,
                          soon());
     };
-    ASSERT_TRUE(allreduce(8).ok());  // which meets once more, since it is the first
+    ASSERT_TRUE(allreduce(8).ok());  // the first operation has one more barrier
     for (const auto& row : kRows) {
       const std::uint64_t before = local_barriers(*mine, rank);
       ASSERT_TRUE(allreduce(row.bytes).ok());

@@ -1,6 +1,7 @@
-// A sum over several hosts in two generations, of which the second has other leaves, so that what is summed
-// again shows: in a job they have the same bits. However the first ends, and whoever is in the second, all
-// hosts end with the same result, and each of its elements is of the first or of the second.
+// A sum over several hosts in two generations. In the second one the leaves have other values, which shows
+// what is summed again (in a job they have the same bits). However the first generation ends, and whichever
+// members the second one has, all hosts end with the same result, and each element is of the first or the
+// second generation.
 #include <gmock/gmock.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is not in <csignal>
 #include <sys/mman.h>
@@ -39,7 +40,7 @@ struct Memory {
   std::atomic<pid_t> victim;
 };
 
-using Split = std::vector<std::vector<Interval>>;  // by node: of the canonical tree, what it brings
+using Split = std::vector<std::vector<Interval>>;  // by host: the nodes of the canonical tree that it holds
 
 struct Case {
   const char* name;
@@ -50,7 +51,7 @@ struct Case {
   Dtype dtype = Dtype::kFloat32;
 };
 
-// A whole number up to 2048 is exact.
+// `value`: a whole number up to 2048, which float16 represents exactly.
 std::uint16_t half_of(float value) {
   const auto n = static_cast<std::uint32_t>(value);
   const int exponent = std::bit_width(n) - 1;
@@ -97,7 +98,7 @@ class UcxResume : public ::testing::TestWithParam<Case> {
     return comm.sum_partials(partials, GetParam().leaves, result_on(node_of(rank)), GetParam().dtype, soon(),
                              {host.marks, &host.generation, kSum});
   }
-  // In a rank: the first generation, which may be cut short, and the second.
+  // In a rank: the first generation, unless `whole` possibly revoked, then the second.
   void both(Job& job, int rank, bool whole) {
     auto comm = job.open(world(1), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
@@ -115,7 +116,7 @@ class UcxResume : public ::testing::TestWithParam<Case> {
     ASSERT_EQ((*comm)->barrier(soon()).to_string(), "ok");
     job.leave(2, rank);
   }
-  // Behind both: how many elements are of the first generation. All others are of the second.
+  // After both: the number of elements of the first generation. All others must be of the second.
   std::size_t kept() {
     const auto width = size_of(GetParam().dtype);
     const auto leaves = static_cast<float>(GetParam().leaves);
@@ -149,14 +150,14 @@ class UcxResume : public ::testing::TestWithParam<Case> {
   std::unique_ptr<Job> job_;
 };
 
-// Only blocks of which two members of a host have a part each are marked by none.
-TEST_P(UcxResume, BehindAWholeSumNearlyNothingIsSummedAgain) {
+// Only blocks of which two members of a host have a part each are not marked.
+TEST_P(UcxResume, AfterAWholeSumNearlyNothingIsSummedAgain) {
   run_all(Ranks::kProcesses, ranks(), [&](int rank) { both(*job_->in_child(), rank, true); });
   const std::size_t block = kElements / kBlocks + 64;
   EXPECT_GE(kept(), kElements - 4 * block);
 }
 
-// The agent watches how far the first host is. Who is lost with its host is killed there and then.
+// The agent watches the marks of the first host, then revokes; a rank that is lost is killed at that moment.
 TEST_P(UcxResume, CutShortAnywhere) {
   std::mt19937_64 random(11);
   int in_the_midst = 0;
