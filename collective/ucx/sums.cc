@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kScatterChunkBytes = 1 << 20;
 constexpr std::size_t kSumPieceBytes = 512 << 10;  // of the result
-constexpr std::size_t kDepth = 3;                  // pieces between hosts at a time
+constexpr std::size_t kSumPieceDepth = 3;          // pieces between hosts at a time
 
 }  // namespace
 
@@ -213,7 +213,7 @@ Task UcxCommunicator::sum_segment(Exchange& x, Sum& s, const Halving& plan, Segm
       const core::Interval whole = s.grid.whole_blocks({unset, segment.range.end});
       if (whole.size() > 0) unset = s.grid.elements_of(whole).end;
       flight->emplace_back(sum_piece(x, s, plan, segment, index++), whole);
-      if (flight->size() >= kDepth) co_await finish_oldest(s, flight);
+      if (flight->size() >= kSumPieceDepth) co_await finish_oldest(s, flight);
     }
   }
 }
