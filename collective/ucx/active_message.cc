@@ -7,14 +7,14 @@ namespace regroup::collective {
 namespace {
 
 // A point-to-point message that does not fit the receiver's buffer comes without data; the size is in its
-// call.
+// signature.
 bool may_have(const MessageHeader& header, std::size_t bytes) {
   switch (header.key.kind) {
     case MessageKind::kData:
     case MessageKind::kFailure:
       return true;
     case MessageKind::kPointToPoint:
-      return bytes == 0 || bytes == header.call.bytes;
+      return bytes == 0 || bytes == header.signature.bytes;
     default:
       return bytes == 0;
   }
@@ -28,7 +28,7 @@ std::optional<MessageHeader> parse_header(std::span<const std::byte> header, std
   if (header.size() != sizeof out) return std::nullopt;
   std::memcpy(&out, header.data(), sizeof out);
   const bool is_valid = out.nonce == nonce && out.key.kind <= MessageKind::kFailure && out.key.from >= 0 &&
-                        static_cast<std::size_t>(out.key.from) < ranks && is_valid_signature(out.call) &&
+                        static_cast<std::size_t>(out.key.from) < ranks && is_valid_signature(out.signature) &&
                         may_have(out, bytes);
   return is_valid ? std::optional(out) : std::nullopt;
 }

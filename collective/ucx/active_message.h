@@ -46,9 +46,9 @@ struct MatchKey {
 // architecture.
 struct MessageHeader {
   MatchKey key;
-  CollectiveSignature call;  // the sender's operation, by which the receiver detects a mismatch
-  std::uint64_t acks = 0;    // messages received since the previous header to this rank that need such an ack
-  std::uint64_t nonce = 0;   // the receiver's, of this generation; only members know it
+  CollectiveSignature signature;  // the sender's operation, by which the receiver detects a mismatch
+  std::uint64_t acks = 0;   // messages received since the previous header to this rank that need such an ack
+  std::uint64_t nonce = 0;  // the receiver's, of this generation; only members know it
 };
 
 // Parses the header of a message with `bytes` of data that arrived at the member with `nonce` in a World of

@@ -75,7 +75,7 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engi
 
 Result<Request> UcxCommunicator::start(const Operation& o, TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(o.check(rank_, size()));
-  OperationDescriptor operation{.communicator = id_, .ranks = ranks_, .call = signature_of(o, size())};
+  OperationDescriptor operation{.communicator = id_, .ranks = ranks_, .signature = signature_of(o, size())};
   operation.point_to_point = o.kind == Kind::kSend || o.kind == Kind::kReceive;
   if (operation.point_to_point) {
     auto& count = (o.kind == Kind::kSend ? sent_ : received_)[static_cast<std::size_t>(o.root)];
@@ -94,12 +94,12 @@ Result<Request> UcxCommunicator::start(const Operation& o, TimePoint deadline) {
 }
 
 Task UcxCommunicator::collective(Operation o, std::uint64_t number) {
-  call_ = signature_of(o, size());
+  signature_ = signature_of(o, size());
   if (layout_.hosts.size() == 1) {
     co_await local(o);
     co_return;
   }
-  Exchange x(*engine_, scratch_, layout_, ranks_, id_, number, call_);
+  Exchange x(*engine_, scratch_, layout_, ranks_, id_, number, signature_);
   const bool empty = o.kind == Kind::kBarrier || o.block(size()) == 0;
   if (local_size() > 1 && (empty || !begins_with_local_barrier(o.kind))) co_await compare_signatures();
   if (!empty) co_await perform(x, o);
@@ -135,7 +135,7 @@ int UcxCommunicator::local_rank_of(int rank) const {
 }
 
 Task UcxCommunicator::local(Operation o) {
-  auto request = local_->start_part(call_, o, TimePoint::max());  // the engine keeps the deadline
+  auto request = local_->start_part(signature_, o, TimePoint::max());  // the engine keeps the deadline
   if (!request.ok()) engine_->fail(request.status());
   co_await Until(*engine_, [&] {
     const auto done = request->test();
@@ -147,7 +147,7 @@ Task UcxCommunicator::local(Operation o) {
 void UcxCommunicator::fail_locally(const core::Status& why) {
   const auto other = local_->mismatch();
   if (!other || layout_.hosts.size() == 1) return engine_->fail(why);
-  engine_->fail_mismatch(call_, ranks_[static_cast<std::size_t>(layout_.here()[other->rank])],
+  engine_->fail_mismatch(signature_, ranks_[static_cast<std::size_t>(layout_.here()[other->rank])],
                          other->signature);
 }
 
@@ -167,7 +167,7 @@ Task UcxCommunicator::send(Operation o, std::uint64_t number) {
   co_await Until(
       *engine_, [&] { return mesh.find(ready) != nullptr || (static_cast<void>(mesh.connect(peer)), false); },
       peer);
-  const std::uint64_t capacity = mesh.find(ready)->header.call.bytes;
+  const std::uint64_t capacity = mesh.find(ready)->header.signature.bytes;
   mesh.drop(ready);
   const MessageHeader header{{id_, MessageKind::kPointToPoint, number}, signature_of(o, size())};
   co_await Until(
@@ -201,7 +201,7 @@ Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
   const ActiveMessage& message = *mesh.find(key);
   // A message that does not fit the buffer comes without its data.
   const std::uint64_t sent =
-      message.header.call.bytes == o.out.size() ? message.bytes : message.header.call.bytes;
+      message.header.signature.bytes == o.out.size() ? message.bytes : message.header.signature.bytes;
   const bool fits = sent == o.out.size();
   Transfer transfer;
   if (fits) transfer = mesh.take(key, o.out.data());

@@ -126,7 +126,7 @@ class UcxCommunicator final : public Communicator {
   const std::unique_ptr<ShmCommunicator> local_;
   Scratch scratch_;
   std::uint64_t number_ = 0;         // of the last collective operation
-  CollectiveSignature call_;         // of the current one
+  CollectiveSignature signature_;    // of the current one
   std::vector<std::uint64_t> sent_;  // point-to-point messages, by rank
   std::vector<std::uint64_t> received_;
   std::vector<std::uint64_t> completed_;  // of these, those that have completed

@@ -189,7 +189,7 @@ void Engine::fail_at_deadline(const Pending& pending) {
     if (!why.empty()) lost += fmt::format(" (connection to rank {} lost: {})", r, why);
     if (!connect_error.empty()) lost += fmt::format(" (cannot connect to rank {}: {})", r, connect_error);
   }
-  const auto kind = static_cast<Kind>(operation.call.what & 0xff);
+  const auto kind = static_cast<Kind>(operation.signature.what & 0xff);
   const std::string what =
       operation.point_to_point
           ? fmt::format("rank {} did not {}", list, kind == Kind::kSend ? "receive" : "send")
@@ -236,7 +236,7 @@ TimePoint Engine::next_wakeup(const Pending& pending) const {
 // back late shares it with processes that compute; it is better off asleep, as is one that waits for a large
 // operation. Returns the count of the doorbell before the last poll.
 std::uint32_t Engine::poll_and_yield(std::uint64_t ticket) {
-  const bool is_small = queue_.empty() || queue_.front().operation.call.bytes <= kSmallBytes;
+  const bool is_small = queue_.empty() || queue_.front().operation.signature.bytes <= kSmallBytes;
   TimePoint end{};
   unsigned attempt = 0;
   for (;;) {

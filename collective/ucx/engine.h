@@ -60,7 +60,7 @@ struct OperationDescriptor {
   CommunicatorId communicator;
   std::vector<int> ranks;    // in the World, by rank in the communicator
   std::uint64_t number = 0;  // of the collective operation in the communicator
-  CollectiveSignature call;
+  CollectiveSignature signature;
   bool point_to_point = false;
   int peer = -1;  // of a point-to-point message: rank in the communicator
   std::function<Task()> begin;

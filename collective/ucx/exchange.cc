@@ -40,19 +40,19 @@ MatchKey ack_key_of(MatchKey key) {
 class Exchange::Arrival final : public Waiter {
  public:
   Arrival(Exchange& exchange, const MatchKey& key)
-      : Waiter(exchange.engine_, key.from), call_(exchange.call_), key_(key) {}
+      : Waiter(exchange.engine_, key.from), signature_(exchange.signature_), key_(key) {}
 
   [[nodiscard]] bool ready() override {
     message_ = engine_.mesh().find(key_);
     if (message_ == nullptr) return static_cast<void>(engine_.mesh().connect(key_.from)), false;
-    if (message_->header.call == call_) return true;
-    engine_.fail_mismatch(call_, key_.from, message_->header.call);
+    if (message_->header.signature == signature_) return true;
+    engine_.fail_mismatch(signature_, key_.from, message_->header.signature);
     return false;
   }
   [[nodiscard]] ActiveMessage& await_resume() const { return *message_; }
 
  private:
-  const CollectiveSignature call_;
+  const CollectiveSignature signature_;
   const MatchKey key_;
   ActiveMessage* message_ = nullptr;
 };
@@ -66,7 +66,7 @@ Task Exchange::post(int to, MessageTag tag, Input data) {
   const int peer = ranks_[static_cast<std::size_t>(to)];
   co_await Until(
       engine_, [this, peer] { return engine_.mesh().connect(peer); }, peer);
-  const MessageHeader header{key_of(to, tag), call_};
+  const MessageHeader header{key_of(to, tag), signature_};
   const Transfer transfer = engine_.mesh().send(peer, header, data);
   if (!tag.needs_ack()) engine_.mesh().expect_ack(peer);
   co_await Until(
@@ -81,7 +81,7 @@ Task Exchange::await_ack(int to, MessageTag tag) {
 }
 
 Task Exchange::send_ack(MatchKey key) {
-  const Transfer ack = engine_.mesh().send(key.from, {ack_key_of(key), call_}, {});
+  const Transfer ack = engine_.mesh().send(key.from, {ack_key_of(key), signature_}, {});
   co_await Until(
       engine_, [&ack] { return ack.done(); }, key.from);
 }

@@ -54,14 +54,14 @@ class Exchange {
  public:
   // `ranks`: in the World, by rank in the communicator. All references must outlive it.
   Exchange(Engine& engine, Scratch& scratch, const Layout& layout, const std::vector<int>& ranks,
-           CommunicatorId communicator, std::uint64_t number, CollectiveSignature call)
+           CommunicatorId communicator, std::uint64_t number, CollectiveSignature signature)
       : engine_(engine),
         scratch_(scratch),
         layout_(layout),
         ranks_(ranks),
         id_(communicator),
         number_(number),
-        call_(call) {}
+        signature_(signature) {}
 
   // Ends when `data` may change; for a tag that needs an ack, when the receiver has the data.
   [[nodiscard]] Task send(int to, MessageTag tag, Input data);
@@ -109,7 +109,7 @@ class Exchange {
   const std::vector<int>& ranks_;
   const CommunicatorId id_;
   const std::uint64_t number_;
-  const CollectiveSignature call_;
+  const CollectiveSignature signature_;
 };
 
 // Awaits a condition that involves rank `peer` of the World (-1: only members of this host).

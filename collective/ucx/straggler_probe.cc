@@ -104,12 +104,12 @@ void Engine::find_mismatch(const OperationDescriptor& operation) {
     mesh_->unexpected().for_each(operation.communicator, kind, operation.number,
                                  [&](const ActiveMessage& message) {
                                    const bool is_same_number = message.header.key.number == operation.number;
-                                   if (is_same_number && message.header.call != operation.call)
+                                   if (is_same_number && message.header.signature != operation.signature)
                                      mismatched = &message.header;
                                    return is_same_number && mismatched == nullptr;
                                  });
   }
-  if (mismatched != nullptr) fail_mismatch(operation.call, mismatched->key.from, mismatched->call);
+  if (mismatched != nullptr) fail_mismatch(operation.signature, mismatched->key.from, mismatched->signature);
 }
 
 TimePoint Engine::next_probe(const Pending& pending) const {
@@ -134,8 +134,8 @@ void Engine::send_probes() {
       continue;
     Transfer& last = probes_[rank];
     if (!mesh_->connect(rank) || !last.done()) continue;
-    last = mesh_->send(rank,
-                       {{operation.communicator, MessageKind::kProbe, operation.number}, operation.call}, {});
+    last = mesh_->send(
+        rank, {{operation.communicator, MessageKind::kProbe, operation.number}, operation.signature}, {});
   }
 }
 

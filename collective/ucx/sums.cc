@@ -100,7 +100,7 @@ struct UcxCommunicator::Sum {
   const std::uint32_t leaves;
   const Output result;
   const Arithmetic arithmetic;
-  const CollectiveSignature call;
+  const CollectiveSignature signature;
   const SumBlocks& blocks;
   const BlockGrid grid;
   Merge here;  // of the caller's partial sums
@@ -145,7 +145,7 @@ Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uin
                   std::move(*here),
                   std::move(inputs)};
   OperationDescriptor operation{
-      .communicator = id_, .ranks = ranks_, .number = ++number_, .call = sum_at_hand.call};
+      .communicator = id_, .ranks = ranks_, .number = ++number_, .signature = sum_at_hand.signature};
   operation.begin = [this, &sum_at_hand, number = operation.number] { return sum(sum_at_hand, number); };
   auto ticket = engine_->start(std::move(operation), deadline);
   return ticket.ok() ? engine_->wait(*ticket) : ticket.status();
@@ -220,8 +220,8 @@ Task UcxCommunicator::sum_segment(Exchange& x, Sum& s, const Halving& plan, Segm
 
 Task UcxCommunicator::sum(Sum& s, std::uint64_t number) {
   PeerMesh& mesh = engine_->mesh();
-  call_ = s.call;
-  Exchange x(*engine_, scratch_, layout_, ranks_, id_, number, call_);
+  signature_ = s.signature;
+  Exchange x(*engine_, scratch_, layout_, ranks_, id_, number, signature_);
   co_await Until(*engine_, [&] { return core::all_left_before(mesh.arena(), mesh.world().generation); });
   // Members of an earlier generation have left, so they mark no more blocks; and no member of this generation
   // marks one before all ranks of this host have read the marks, which compare_signatures() waits for.

@@ -33,7 +33,7 @@ inline constexpr CommunicatorId kAllRanks{core::Position().value, 0,
   };
   put(header.key.communicator), put(header.key.kind), put(header.key.number), put(header.key.tag),
       put(header.key.from);
-  put(header.call), put(header.acks), put(header.nonce);
+  put(header.signature), put(header.acks), put(header.nonce);
   return bytes;
 }
 
@@ -81,10 +81,10 @@ inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
       add("of no rank", kind, 0, [rank](MessageHeader& header) { header.key.from = rank; });
   }
   for (const MessageKind kind : {MessageKind::kProbe, MessageKind::kData}) {
-    add("an unknown operation", kind, 0, [](MessageHeader& header) { header.call.what = 12; });
-    add("an unknown operation", kind, 0, [](MessageHeader& header) { header.call.what = 255; });
-    add("an unknown dtype", kind, 0, [](MessageHeader& header) { header.call.what = 1 | 9 << 8; });
-    add("an unknown op", kind, 0, [](MessageHeader& header) { header.call.what = 1 | 7 << 16; });
+    add("an unknown operation", kind, 0, [](MessageHeader& header) { header.signature.what = 12; });
+    add("an unknown operation", kind, 0, [](MessageHeader& header) { header.signature.what = 255; });
+    add("an unknown dtype", kind, 0, [](MessageHeader& header) { header.signature.what = 1 | 9 << 8; });
+    add("an unknown op", kind, 0, [](MessageHeader& header) { header.signature.what = 1 | 7 << 16; });
   }
   for (const std::size_t bytes : {7, 9, 4096})
     add("of another size", MessageKind::kPointToPoint, bytes, nothing);

@@ -25,8 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(header->nonce == input.nonce && bytes.size() == sizeof *header &&
           header->key.kind <= MessageKind::kFailure);
   require(header->key.from >= 0 && static_cast<std::uint32_t>(header->key.from) < input.ranks);
-  require(!describe(header->call).empty());
+  require(!describe(header->signature).empty());
   if (header->key.kind == MessageKind::kPointToPoint)
-    require(input.bytes == 0 || input.bytes == header->call.bytes);
+    require(input.bytes == 0 || input.bytes == header->signature.bytes);
   return 0;
 }
