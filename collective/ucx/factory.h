@@ -36,7 +36,8 @@ struct Addresses {
   // Gives the address of this member to the others. A member that fails because the ranks disagree publishes
   // another address in place of the first, with the reason, for members that arrive late.
   std::function<core::Status(std::span<const std::byte>)> publish;
-  // The address of another member, if it is known. Whoever learns it later must ring this member's doorbell.
+  // The address of another member, if it is known. The caller rings this member's doorbell when it becomes
+  // known later.
   std::function<std::optional<std::vector<std::byte>>(core::MemberId)> find;
   // The connection to a member broke while this one waits for it. Once per member. May be empty.
   std::function<void(core::MemberId, const std::string& why)> on_peer_lost;
