@@ -1,5 +1,4 @@
-// What an allocator has put into a job's surroundings, read: pure functions of the environment and the files
-// that it names.
+// Parses what an allocator gives to a job: pure functions of the environment and of the files that it names.
 #pragma once
 
 #include <functional>

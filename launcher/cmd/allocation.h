@@ -1,4 +1,4 @@
-// The allocators in this process's surroundings, and `regroup allocation`.
+// The allocators that the environment of this process names, and `regroup allocation`.
 #pragma once
 
 #include "core/status.h"
@@ -7,7 +7,7 @@
 
 namespace regroup::cmd {
 
-// The surroundings in which allocators are looked for; `environment` outlives it.
+// Where allocators are looked for: the environment and the files of this machine. `environment` outlives it.
 [[nodiscard]] launcher::AllocInput allocation_input(const launcher::Environment& environment);
 // What the allocator of that name ("": any) has granted; nothing, and no error, if there is none.
 [[nodiscard]] core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,

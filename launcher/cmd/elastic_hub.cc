@@ -32,13 +32,14 @@ ElasticHub::ElasticHub(launcher::Agent& agent, ElasticHubOptions options, std::u
       options_(std::move(options)),
       hosts_(std::move(hosts)),
       idle_timer_(agent.loop()),
-      door_(agent.loop(),
-            {.offered = [this](GrantId id, const Offer& offer) { return on_offer(id, offer); },
-             .recalled = [this](GrantId id, const Recall& what) { recall(id, what.within, what.why); },
-             .gone = [this](GrantId id) { on_gone(id); },
-             .wanted = [this](GrantId id, const Recall& what) { return on_wanted(id, what); },
-             .resized = [this](GrantId id, const Resized& what) { on_resized(id, what.members); },
-             .again = [this](GrantId id, const Again& again) { return on_again(id, again); }}) {
+      lease_server_(
+          agent.loop(),
+          {.offered = [this](GrantId id, const Offer& offer) { return on_offer(id, offer); },
+           .recalled = [this](GrantId id, const Recall& what) { recall(id, what.within, what.why); },
+           .gone = [this](GrantId id) { on_gone(id); },
+           .wanted = [this](GrantId id, const Recall& what) { return on_wanted(id, what); },
+           .resized = [this](GrantId id, const Resized& what) { on_resized(id, what.members); },
+           .again = [this](GrantId id, const Again& again) { return on_again(id, again); }}) {
   hosts_->set_elastic(
       {.membership = [this](core::NodeId node,
                             const core::Message& message) { on_agent_message(node, message); },
@@ -67,7 +68,8 @@ core::Status ElasticHub::start() {
       agent_.out(), agent_.err());
   for (std::size_t index = 0; index < hosts_->size(); ++index) begin(index);
   if (options_.grants_socket.empty()) return {};
-  if (const core::Status status = door_.start(options_.grants_socket); !status.ok() && !options_.quiet)
+  if (const core::Status status = lease_server_.start(options_.grants_socket);
+      !status.ok() && !options_.quiet)
     agent_.say(fmt::format("`regroup join` will not find this job: {}", status.message()));
   return {};
 }
@@ -255,17 +257,17 @@ void ElasticHub::tell_why_it_does_not_come(std::size_t index, const std::string&
   if (guest == guests_.end() || !guest->second.grant || std::exchange(guest->second.failure, why) == why)
     return;
   say(why);
-  door_.tell(*guest->second.grant, why);
+  lease_server_.tell(*guest->second.grant, why);
 }
 
 // The jobs that gave hosts have nothing left to wait for.
 void ElasticHub::finish(const std::function<void()>& then) {
   hosts_->finish([this, then] {
     for (const auto& [index, guest] : guests_) {
-      if (guest.grant) door_.end(*guest.grant, "the job is over");
+      if (guest.grant) lease_server_.end(*guest.grant, "the job is over");
     }
     for (const auto& [index, part] : parts_) {
-      if (part.grant) door_.end(*part.grant, "the job is over");
+      if (part.grant) lease_server_.end(*part.grant, "the job is over");
     }
     then();
   });
@@ -389,7 +391,7 @@ void ElasticHub::on_left(std::size_t index, const std::string& how) {
   guest.timer.cancel();
   tell_coordinator(core::NodeLost{hosts_->id(index), fmt::format("host {} {}", hosts_->name(index), how)},
                    hosts_->id(index));
-  if (guest.grant && all_left(*guest.grant)) door_.end(*guest.grant, "the hosts are free");
+  if (guest.grant && all_left(*guest.grant)) lease_server_.end(*guest.grant, "the hosts are free");
   if (guest.returning && !agent_.ending()) return_host(index);
 }
 

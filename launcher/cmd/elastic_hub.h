@@ -16,7 +16,7 @@
 #include "core/message.h"
 #include "launcher/cmd/elastic_hub_options.h"
 #include "launcher/cmd/finished_watch.h"
-#include "launcher/cmd/grant_door.h"
+#include "launcher/cmd/lease_server.h"
 #include "launcher/node/hosts.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/channel.h"
@@ -144,6 +144,6 @@ class ElasticHub final : public launcher::AgentJob {
   std::uint32_t size_ = 0;                      // slots that the job wants; 0: nobody has said
   std::uint32_t wanted_ = 0;                    // slots, once members have left; 0: no host goes back
   boost::asio::steady_timer idle_timer_;
-  GrantDoor door_;
+  LeaseServer lease_server_;
 };
 }  // namespace regroup::cmd

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "launcher/cmd/elastic_hub.h"
-#include "launcher/cmd/joiner_spawner.h"
+#include "launcher/cmd/leased_host_spawner.h"
 
 namespace regroup::cmd {
 namespace {
@@ -21,7 +21,7 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
   if (offer.own) return on_growth(id, offer);
   const bool asked_for = options_.scaler && options_.scaler->asked_for(offer.request);
   if (options_.scaler && !options_.scaler->arrived(offer.request)) {
-    door_.end(id, "these hosts are not needed any more");
+    lease_server_.end(id, "these hosts are not needed any more");
     return {};
   }
   for (const launcher::HostRequest& host : offer.grant.hosts) {
@@ -42,20 +42,20 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
   const std::string what = fmt::format("{} gives {} host{} with {}", offer.grant.by, offer.grant.hosts.size(),
                                        offer.grant.hosts.size() == 1 ? "" : "s", slots_text(slots));
   if (!options_.quiet) agent_.say(what);
-  door_.tell(id, what);
+  lease_server_.tell(id, what);
   if (options_.scaler && size_ > 0) options_.scaler->cancel_beyond(missing());
   return {};
 }
 
 // The commands of most allocators start nothing in another job than their own: who offers its hosts does it.
-node::HostWay ElasticHub::way_by(GrantId id) {
+node::HostAccess ElasticHub::way_by(GrantId id) {
   return {{"regroup join", std::to_string(id)},
           {},
           "",
-          [this, joiner = door_.joiner(id)](std::shared_ptr<const launcher::JobSecret> secret,
-                                            launcher::SpawnEvents events) {
-            return std::make_unique<JoinerSpawner>(agent_.loop(), std::move(secret), std::move(events),
-                                                   joiner);
+          [this, joiner = lease_server_.joiner(id)](std::shared_ptr<const launcher::JobSecret> secret,
+                                                    launcher::SpawnEvents events) {
+            return std::make_unique<LeasedHostSpawner>(agent_.loop(), std::move(secret), std::move(events),
+                                                       joiner);
           }};
 }
 
@@ -82,12 +82,12 @@ core::Status ElasticHub::on_again(GrantId id, const Again& again) {
   const auto known = tokens_.find(again.token);
   if (known == tokens_.end()) return core::Status(core::Code::kNotFound, "this job has none of these hosts");
   const GrantId before = std::exchange(known->second, id);
-  door_.move_joiner(before, id);
+  lease_server_.move_joiner(before, id);
   for (auto& [index, guest] : guests_) {
     if (guest.grant == before) guest.grant = id;
   }
   if (all_left(id)) {
-    door_.end(id, "the hosts are free");
+    lease_server_.end(id, "the hosts are free");
   } else {
     recall(id, again.recall.within, again.recall.why);
   }

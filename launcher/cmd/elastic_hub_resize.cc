@@ -37,7 +37,7 @@ core::Status ElasticHub::on_growth(GrantId id, const Offer& offer) {
   }
   const std::string what = fmt::format("{} gives {} more", options_.scaler->title(), slots_text(slots));
   say(what);
-  door_.end(id, what);
+  lease_server_.end(id, what);
   return {};
 }
 
@@ -105,7 +105,7 @@ void ElasticHub::on_parted(std::size_t index) {
   change_slots(index, options_.slots.at(index));  // for good
   options_.scaler->lessen(hosts_->name(index), part.slots);
   say(fmt::format("host {}: {} given back", hosts_->name(index), slots_text(part.slots)));
-  if (all_left(*part.grant)) door_.end(*part.grant, "the slots are free");
+  if (all_left(*part.grant)) lease_server_.end(*part.grant, "the slots are free");
 }
 
 // It is asked. If it will not have them, the job may as well use them.
@@ -129,7 +129,7 @@ void ElasticHub::keep_part(std::size_t index) {
   change_slots(index, options_.slots.at(index) + part.slots);
   const std::string what = fmt::format("host {}: its members did not leave {} in time", hosts_->name(index),
                                        slots_text(part.slots));
-  part.grant ? door_.end(*part.grant, what, false) : say(what);
+  part.grant ? lease_server_.end(*part.grant, what, false) : say(what);
 }
 
 void ElasticHub::change_slots(std::size_t index, std::uint32_t slots) {
@@ -153,7 +153,7 @@ std::uint32_t ElasticHub::room(bool with_lost) const {
 void ElasticHub::on_resized(GrantId id, std::uint32_t members) {
   wanted_ = 0;
   idle_timer_.cancel();
-  if (agent_.ending()) return door_.end(id, "");
+  if (agent_.ending()) return lease_server_.end(id, "");
   size_ = members + options_.spares;
   if (missing() == 0) {
     wanted_ = size_;
@@ -165,7 +165,7 @@ void ElasticHub::on_resized(GrantId id, std::uint32_t members) {
 std::uint32_t ElasticHub::missing() const { return size_ - std::min(size_, room(true)); }
 
 void ElasticHub::ask_for(std::uint32_t slots, GrantId id) {
-  if (!options_.scaler || !options_.scaler->grows()) return door_.end(id, "");
+  if (!options_.scaler || !options_.scaler->grows()) return lease_server_.end(id, "");
   std::vector<std::string> names;
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     if (find(hosts_->name(index)) == index) names.push_back(hosts_->name(index));
@@ -173,15 +173,15 @@ void ElasticHub::ask_for(std::uint32_t slots, GrantId id) {
   options_.scaler->ask_for(
       slots, std::move(names), [this, id, slots](std::uint32_t more, const core::Result<std::string>& said) {
         const char* title = options_.scaler->title();
-        if (slots == 0) return door_.end(id, "");
+        if (slots == 0) return lease_server_.end(id, "");
         if (more == 0)
-          return door_.end(id, fmt::format("{} has been asked for {} already", title,
-                                           slots_text(options_.scaler->expected())));
+          return lease_server_.end(id, fmt::format("{} has been asked for {} already", title,
+                                                   slots_text(options_.scaler->expected())));
         const std::string what =
             fmt::format("{} {} asked for {} more{}", title, said.ok() ? "is" : "could not be",
                         slots_text(more), said.ok() ? "" : ": " + said.status().message());
         say(what);
-        door_.end(id, what, said.ok());
+        lease_server_.end(id, what, said.ok());
       });
 }
 

@@ -22,7 +22,7 @@
 #include "launcher/cmd/grant_lines.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/join_relay.h"
-#include "launcher/cmd/lent_agents.h"
+#include "launcher/cmd/leased_agents.h"
 #include "launcher/cmd/peeked_line.h"
 #include "launcher/cmd/start.h"
 #include "launcher/options/values.h"
@@ -287,7 +287,7 @@ class Joiner {
   const Offer offer_;
   const std::string first_;
   boost::asio::io_context loop_{1};
-  LentAgents agents_;
+  LeasedAgents agents_;
   launcher::SignalReader signals_;
   launcher::EndWishes wishes_;
   boost::asio::posix::stream_descriptor socket_;

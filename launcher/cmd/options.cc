@@ -60,19 +60,19 @@ core::Result<std::string> read_file(const std::string& path) {
 
 core::Result<Options> parse_options(const std::vector<std::string>& args, launcher::Environment environment,
                                     const std::string& program, int* exit_status) {
-  const launcher::Surroundings around{
+  const launcher::ParseContext context{
       program,
       std::move(environment),
       host_names(),
       read_file,
       [](const std::string& path) { return ::access(path.c_str(), X_OK) == 0; },
-      [&environment = around.environment](const std::string& name) { return grant_of(environment, name); },
-      [&environment = around.environment](const launcher::DiscoveryRequest& request,
-                                          const std::string& name) {
+      [&environment = context.environment](const std::string& name) { return grant_of(environment, name); },
+      [&environment = context.environment](const launcher::DiscoveryRequest& request,
+                                           const std::string& name) {
         return discover_hosts(environment, request, name);
       }};
-  if (const auto factor = time_limit_factor(around.environment); !factor.ok()) return factor.status();
-  return launcher::parse_command_line(args, around, exit_status);
+  if (const auto factor = time_limit_factor(context.environment); !factor.ok()) return factor.status();
+  return launcher::parse_command_line(args, context, exit_status);
 }
 
 std::uint32_t slots_for(const Options& options, std::uint32_t slots) {

@@ -1,4 +1,5 @@
-// The command line and the environment of `regroup`: launcher/options read in this process's surroundings.
+// The command line and the environment of `regroup`: what launcher/options parses, with the ParseContext of
+// this process.
 #pragma once
 
 #include <cstdint>

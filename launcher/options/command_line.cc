@@ -82,11 +82,11 @@ bool is_mpi(std::string_view name) { return name.starts_with("mpirun") || name.s
 
 }  // namespace
 
-core::Result<Options> parse_command_line(const Words& args, const Surroundings& around, int* exit_status) {
-  const std::string_view name = last_part(around.program);
+core::Result<Options> parse_command_line(const Words& args, const ParseContext& context, int* exit_status) {
+  const std::string_view name = last_part(context.program);
   const bool own_name = !is_mpi(name);  // only then a first word may be a command of ours
   Options out;
-  out.environment = around.environment;
+  out.environment = context.environment;
   for (const Control& control : kControls) {
     if (!own_name || args.empty() || args[0] != control.name) continue;
     if (Status status = parse_control(control, args, out); !status.ok()) return status;
@@ -101,7 +101,7 @@ core::Result<Options> parse_command_line(const Words& args, const Surroundings& 
   Words words = args;
   if (own_name && !words.empty() && words.size() <= 2 && words[0] == "help") words[0] = "--help";
   int ignored = 0;
-  return parse_job(words, around, is_hydra(name) ? Compat::kMpich : Compat::kOpenMpi,
+  return parse_job(words, context, is_hydra(name) ? Compat::kMpich : Compat::kOpenMpi,
                    exit_status != nullptr ? *exit_status : ignored);
 }
 

@@ -24,7 +24,7 @@ void run_by_python(const OptionsBuilder& builder, const AppBuilder& from, AppReq
   }
   if (!program.ends_with(".py")) return;
   const std::string path = app.wdir.empty() || program.starts_with('/') ? program : app.wdir + "/" + program;
-  if (!builder.around.is_executable || !builder.around.is_executable(path)) {
+  if (!builder.context.is_executable || !builder.context.is_executable(path)) {
     app.command.insert(app.command.begin(), "python3");
   } else if (program.find('/') == std::string::npos) {
     program.insert(0, "./");
@@ -53,9 +53,9 @@ Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
   app.environment = app_environment(builder, from);
   if (!builder.out.job_file.empty())
     return builder.out.job_environment = std::move(app.environment), Status();
-  const auto path = builder.around.environment.find("PATH");
+  const auto path = builder.context.environment.find("PATH");
   if (app.search_path.empty() && app.environment.count("PATH") == 0 &&
-      path != builder.around.environment.end()) {
+      path != builder.context.environment.end()) {
     app.search_path = path->second;  // -envnone hides PATH from the members, not from us
   }
   run_by_python(builder, from, app);
@@ -125,8 +125,8 @@ Status count_members(OptionsBuilder& builder) {
 
 // MPIEXEC_TIMEOUT, where --timeout was not given.
 Status read_timeout(OptionsBuilder& builder) {
-  const auto set = builder.around.environment.find("MPIEXEC_TIMEOUT");
-  if (builder.out.timeout != core::Duration{} || set == builder.around.environment.end() ||
+  const auto set = builder.context.environment.find("MPIEXEC_TIMEOUT");
+  if (builder.out.timeout != core::Duration{} || set == builder.context.environment.end() ||
       set->second.empty())
     return {};
   return parse_seconds("MPIEXEC_TIMEOUT", set->second, builder.out.timeout);

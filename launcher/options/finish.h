@@ -26,6 +26,6 @@ namespace regroup::launcher {
 
 // The options and programs of a job; `exit_status` as of parse_command_line().
 [[nodiscard]] core::Result<Options> parse_job(const std::vector<std::string>& args,
-                                              const Surroundings& around, Compat compat, int& exit_status);
+                                              const ParseContext& context, Compat compat, int& exit_status);
 
 }  // namespace regroup::launcher

@@ -52,7 +52,7 @@ void apply(const std::vector<EnvironmentChange>& changes, const Environment& bas
 }  // namespace
 
 Environment app_environment(const OptionsBuilder& builder, const AppBuilder& app) {
-  const Environment& base = builder.around.environment;
+  const Environment& base = builder.context.environment;
   const PassedOn& passed = app.passed ? *app.passed : builder.passed;
   Environment out = passed.all ? without_outer_place(base) : Environment();
   for (const std::string& name : passed.names) {

@@ -16,12 +16,12 @@ namespace {
 using core::invalid_argument;
 using core::Status;
 
-bool is_local(const Surroundings& around, const std::string& name) {
-  return is_this_host(around.host_names, name);
+bool is_local(const ParseContext& context, const std::string& name) {
+  return is_this_host(context.host_names, name);
 }
 
-std::string own_name(const Surroundings& around) {
-  return around.host_names.empty() ? "localhost" : around.host_names[0];
+std::string own_name(const ParseContext& context) {
+  return context.host_names.empty() ? "localhost" : context.host_names[0];
 }
 
 // Whether the first hosts of a list do, those after this one being spare: members fill a host before the
@@ -45,7 +45,7 @@ void set_count(Options& out, std::uint32_t count) {
 
 core::Result<std::string> read_mapping_file(OptionsBuilder& builder, const std::string& path) {
   auto text =
-      builder.around.read_file ? builder.around.read_file(path) : invalid_argument("no file can be read");
+      builder.context.read_file ? builder.context.read_file(path) : invalid_argument("no file can be read");
   if (text.ok()) return text;
   return builder.refuse(kBadMapFile, invalid_argument(fmt::format("{}: {}", path, text.status().message())));
 }
@@ -67,7 +67,7 @@ Status take_sequence(OptionsBuilder& builder) {
     if (builder.listed.empty()) hosts.insert(hosts.end(), app.mentioned.begin(), app.mentioned.end());
   }
   for (std::string& host : hosts) {
-    if (is_local(builder.around, host)) host = own_name(builder.around);
+    if (is_local(builder.context, host)) host = own_name(builder.context);
   }
   mapping.sequence = std::move(hosts);
   return {};
@@ -83,7 +83,7 @@ Status take_rank_file(OptionsBuilder& builder) {
   auto places = parse_rank_file(*text, path);
   if (!places.ok()) return builder.refuse(kBadMapFile, places.status());
   for (RankPlace& place : *places) {
-    if (is_local(builder.around, place.host)) place.host = own_name(builder.around);
+    if (is_local(builder.context, place.host)) place.host = own_name(builder.context);
   }
   mapping.ranks = std::move(*places);
   return {};
@@ -95,7 +95,7 @@ Status check_rank_hosts(const OptionsBuilder& builder) {
   for (const RankPlace& place : out.mapping.ranks) {
     const bool known = std::any_of(out.hosts.begin(), out.hosts.end(),
                                    [&](const HostRequest& host) { return host.name == place.host; });
-    if (known || (out.hosts.empty() && place.host == own_name(builder.around))) continue;
+    if (known || (out.hosts.empty() && place.host == own_name(builder.context))) continue;
     return invalid_argument(fmt::format("{}: rank {}: host {} is not among those of -H or --hostfile",
                                         out.mapping.map.file, place.rank, place.host));
   }
@@ -108,9 +108,9 @@ Status take_grant(OptionsBuilder& builder) {
   const bool discovered = !out.discovery.script.empty();
   if (discovered && !out.hosts.empty())
     return invalid_argument("--host-discovery-script: -H and host files say which hosts there are, too");
-  if (discovered ? !builder.around.discover : !builder.around.grant) return {};
-  auto grant = discovered ? builder.around.discover(out.discovery, out.allocator)
-                          : builder.around.grant(out.allocator);
+  if (discovered ? !builder.context.discover : !builder.context.grant) return {};
+  auto grant = discovered ? builder.context.discover(out.discovery, out.allocator)
+                          : builder.context.grant(out.allocator);
   if (!grant.ok()) return grant.status();
   out.grant = std::move(*grant);
   if (out.grant.by.empty()) return {};
@@ -135,8 +135,8 @@ Status resolve_hosts(OptionsBuilder& builder) {
   for (const AppBuilder& app : builder.done) {
     std::copy(app.wanted.begin(), app.wanted.end(), std::back_inserter(wanted));
   }
-  auto hosts = filter_hosts(by_one_name(builder.around.host_names, builder.listed),
-                            by_one_name(builder.around.host_names, wanted));
+  auto hosts = filter_hosts(by_one_name(builder.context.host_names, builder.listed),
+                            by_one_name(builder.context.host_names, wanted));
   if (!hosts.ok()) return hosts.status();
   out.hosts = std::move(*hosts);
   if (Status status = take_grant(builder); !status.ok()) return status;
@@ -145,7 +145,7 @@ Status resolve_hosts(OptionsBuilder& builder) {
   std::erase_if(out.hosts, [](const HostRequest& host) { return host.here; });
   if (!out.hosts.empty()) return {};
   return invalid_argument(fmt::format("nolocal: no member may run on this host ({}), and no other is given",
-                                      own_name(builder.around)));
+                                      own_name(builder.context)));
 }
 
 // Hosts that nobody needs now are kept for those who come later.
@@ -173,7 +173,7 @@ Status choose_hosts(OptionsBuilder& builder) {
   if (out.elastic && out.stdin_to.to == StdinRequest::To::kAll) what = "--stdin all of an elastic job";
   if (what == nullptr) return {};
   return invalid_argument(fmt::format("host {}: {} on several hosts: not yet; this one is {}", other->name,
-                                      what, own_name(builder.around)));
+                                      what, own_name(builder.context)));
 }
 
 Status count_by_lists(OptionsBuilder& builder) {

@@ -133,7 +133,7 @@ const std::string* find_change(const OptionsBuilder& builder, std::string_view n
 }  // namespace
 
 Status apply_parameters(OptionsBuilder& builder) {
-  const Environment& environment = builder.around.environment;
+  const Environment& environment = builder.context.environment;
   for (const Parameter& parameter : kParameters) {
     const std::string* value = find_change(builder, parameter.name);
     const auto set = environment.find(std::string(parameter.name));

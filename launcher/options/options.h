@@ -116,7 +116,7 @@ struct Options {
 };
 
 // What the parser must know of the machine. Without the functions no file is read.
-struct Surroundings {
+struct ParseContext {
   std::string program = "regroup";  // argv[0]; its last part chooses the dialect
   Environment environment;
   std::vector<std::string> host_names;  // of this machine; localhost and 127.0.0.1 need not be named
@@ -134,7 +134,7 @@ inline constexpr int kHydraFailed = 255;  // exit status of all that hydra refus
 // the file, line and field. Whatever the bytes are, it returns. `exit_status`, if any, gets that of what is
 // refused, by the rules that were asked for before something was wrong.
 [[nodiscard]] core::Result<Options> parse_command_line(const std::vector<std::string>& args,
-                                                       const Surroundings& around,
+                                                       const ParseContext& context,
                                                        int* exit_status = nullptr);
 
 // For --help [TOPIC]: the common options, one, those of one group, or all.

@@ -220,8 +220,8 @@ Status parse_app_file(OptionsBuilder& builder) {
   if (!builder.app.app.command.empty() || builder.app.app.count) {
     builder.out.notes.push_back(fmt::format("--app {}: programs of the command line are not run", path));
   }
-  if (!builder.around.read_file) return bad_value("--app", path, "no file can be read");
-  auto text = builder.around.read_file(path);
+  if (!builder.context.read_file) return bad_value("--app", path, "no file can be read");
+  auto text = builder.context.read_file(path);
   if (!text.ok()) return bad_value("--app", path, text.status().message());
   std::size_t number = 0;
   for (const std::string& line : split(*text, "\n")) {
@@ -250,11 +250,11 @@ Status parse_programs(OptionsBuilder& builder, const Words& args) {
 
 }  // namespace
 
-core::Result<Options> parse_job(const Words& args, const Surroundings& around, Compat compat,
+core::Result<Options> parse_job(const Words& args, const ParseContext& context, Compat compat,
                                 int& exit_status) {
-  OptionsBuilder builder{.around = around};
+  OptionsBuilder builder{.context = context};
   builder.out.compat = compat;
-  builder.out.environment = around.environment;
+  builder.out.environment = context.environment;
   Status status = parse_programs(builder, args);
   if (status.ok() && builder.out.verb == Verb::kRun) status = finish(builder);
   if (status.ok()) return std::move(builder.out);

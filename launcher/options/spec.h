@@ -75,7 +75,7 @@ inline constexpr int kBadParameter = 251;
 
 // The command line while it is parsed: becomes Options by finish().
 struct OptionsBuilder {
-  const Surroundings& around;
+  const ParseContext& context;
   Options out;
   AppBuilder app;  // the one being read
   std::vector<AppBuilder> done;

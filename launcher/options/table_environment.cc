@@ -29,7 +29,7 @@ Status export_variable(OptionsBuilder& builder, const ParsedArgument& argument) 
     builder.app.changes.push_back({ChangeKind::kSet, name, text.substr(equals + 1), ""});
     return {};
   }
-  if (!name.ends_with('*') && builder.around.environment.count(name) == 0) {
+  if (!name.ends_with('*') && builder.context.environment.count(name) == 0) {
     builder.out.notes.push_back(
         fmt::format("{} {}: there is no such variable to export", argument.name, name));
   }
@@ -138,8 +138,8 @@ Status tune_line(OptionsBuilder& builder, std::string_view line) {
 
 Status read_tuning(OptionsBuilder& builder, const ParsedArgument& argument) {
   for (const std::string& path : split(argument.value(), ",")) {
-    if (!builder.around.read_file) return bad_value(argument.name, path, "no file can be read");
-    auto text = builder.around.read_file(path);
+    if (!builder.context.read_file) return bad_value(argument.name, path, "no file can be read");
+    auto text = builder.context.read_file(path);
     if (!text.ok()) return bad_value(argument.name, path, text.status().message());
     std::size_t number = 0;
     for (const std::string& whole : split(*text, "\n")) {

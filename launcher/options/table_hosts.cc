@@ -30,8 +30,8 @@ Status set_host_list(OptionsBuilder& builder, const ParsedArgument& argument) {
 }
 
 Status read_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {
-  if (!builder.around.read_file) return bad_value(argument.name, argument.value(), "no file can be read");
-  auto text = builder.around.read_file(argument.value());
+  if (!builder.context.read_file) return bad_value(argument.name, argument.value(), "no file can be read");
+  auto text = builder.context.read_file(argument.value());
   if (!text.ok())
     return builder.refuse(kBadHostFile, bad_value(argument.name, argument.value(), text.status().message()));
   auto hosts = parse_host_file(*text, argument.value(), &builder.mentioned);

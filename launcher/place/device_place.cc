@@ -166,25 +166,25 @@ struct Chosen {
   HostShares from;
 };
 
-Chosen choose(Judges& judges, HostShares allocation, const DeviceRequest& request) {
+Chosen choose(PlacementScorers& scorers, HostShares allocation, const DeviceRequest& request) {
   Chosen out;
   const GangRequest gang{request.sets,    request.set.gpus, request.sets_per_host,
                          request.packing, request.keep,     request.heed_slots ? request.set.ranks : 0};
-  if (room(allocation, request) >= request.sets) out.parts = choose_hosts(judges, allocation, gang);
-  if (!out.parts.empty()) out.predicted = predict(judges, out.parts);
+  if (room(allocation, request) >= request.sets) out.parts = choose_hosts(scorers, allocation, gang);
+  if (!out.parts.empty()) out.predicted = predict(scorers, out.parts);
   out.from = std::move(allocation);
   return out;
 }
 
 // GPUs of one product if that is possible: a step takes as long as the slowest rank.
-Chosen choose_alike(Judges& judges, const HostShares& allocation, const DeviceRequest& request,
+Chosen choose_alike(PlacementScorers& scorers, const HostShares& allocation, const DeviceRequest& request,
                     std::vector<std::string>& why) {
-  const std::vector<std::string> kinds = kinds_of(judges.fabric(), allocation);
-  if (kinds.size() < 2) return choose(judges, allocation, request);
+  const std::vector<std::string> kinds = kinds_of(scorers.fabric(), allocation);
+  if (kinds.size() < 2) return choose(scorers, allocation, request);
   Chosen out;
   std::string kind;
   for (const std::string& one : kinds) {
-    Chosen here = choose(judges, of_kind(judges.fabric(), allocation, one), request);
+    Chosen here = choose(scorers, of_kind(scorers.fabric(), allocation, one), request);
     if (here.parts.empty() || (!out.parts.empty() && here.predicted.gbytes <= out.predicted.gbytes)) continue;
     out = std::move(here);
     kind = one;
@@ -196,7 +196,7 @@ Chosen choose_alike(Judges& judges, const HostShares& allocation, const DeviceRe
                     kind, fmt::join(kinds, ", ")));
     return out;
   }
-  out = choose(judges, allocation, request);
+  out = choose(scorers, allocation, request);
   if (!out.parts.empty())
     why.push_back(fmt::format("GPUs of different kinds are mixed, for no kind has enough free ones: {}",
                               fmt::join(kinds, ", ")));
@@ -220,35 +220,37 @@ void tell_rings(const Machine& machine, const RingPlan& plan, std::vector<std::s
   if (plan.rings.size() > kShown) why.push_back(fmt::format("and {} rings more", plan.rings.size() - kShown));
 }
 
-void tell_one_host(Judges& judges, const HostPart& part, std::vector<std::string>& why) {
-  const Machine& machine = judges.machine_of(part.host);
-  MachineJudge& judge = judges.of_host(part.host);
-  const SetScore score = judge.score(part.gpus, part.free, RingScope::kInside);
-  const std::string& name = judges.fabric().hosts[part.host].name;
+void tell_one_host(PlacementScorers& scorers, const HostPart& part, std::vector<std::string>& why) {
+  const Machine& machine = scorers.machine_of(part.host);
+  PlacementScorer& scorer = scorers.of_host(part.host);
+  const SetScore score = scorer.score(part.gpus, part.free, RingScope::kInside);
+  const std::string& name = scorers.fabric().hosts[part.host].name;
   why.push_back(
       fmt::format("{} of the {} free ones of {}", gpu_list(machine, part.gpus), count_of(part.free), name));
   const GpuSet left = part.free & ~part.gpus;
   if (count_of(left) > 1)
     why.push_back(fmt::format("{} stay free; rings over them would carry {} GB/s", gpu_list(machine, left),
                               speed(score.rest)));
-  tell_rings(machine, judge.rings(part.gpus, RingScope::kInside), why);
+  tell_rings(machine, scorer.rings(part.gpus, RingScope::kInside), why);
 }
 
-void tell_hosts(Judges& judges, const std::vector<HostPart>& parts, std::vector<std::string>& why) {
+void tell_hosts(PlacementScorers& scorers, const std::vector<HostPart>& parts,
+                std::vector<std::string>& why) {
   constexpr std::size_t kShown = 8;
   for (std::size_t i = 0; i < std::min(parts.size(), kShown); ++i) {
-    why.push_back(fmt::format("{}: {} of the {} free ones", judges.fabric().hosts[parts[i].host].name,
-                              gpu_list(judges.machine_of(parts[i].host), parts[i].gpus),
+    why.push_back(fmt::format("{}: {} of the {} free ones", scorers.fabric().hosts[parts[i].host].name,
+                              gpu_list(scorers.machine_of(parts[i].host), parts[i].gpus),
                               count_of(parts[i].free)));
   }
   if (parts.size() > kShown) why.push_back(fmt::format("and {} hosts more", parts.size() - kShown));
 }
 
-void tell(Judges& judges, const Chosen& chosen, const DeviceRequest& request, DevicePlacement& out) {
+void tell(PlacementScorers& scorers, const Chosen& chosen, const DeviceRequest& request,
+          DevicePlacement& out) {
   if (chosen.parts.size() == 1) {
-    tell_one_host(judges, chosen.parts.front(), out.why);
+    tell_one_host(scorers, chosen.parts.front(), out.why);
   } else {
-    tell_hosts(judges, chosen.parts, out.why);
+    tell_hosts(scorers, chosen.parts, out.why);
   }
   const Prediction& predicted = out.predicted;
   if (!std::isinf(predicted.gbytes)) {
@@ -284,28 +286,28 @@ void give_up_highest(DevicePlacement& out, std::uint32_t sets) {
 Result<DevicePlacement> choose_devices(const Fabric& fabric, const HostShares& allocation,
                                        const DeviceRequest& request) {
   REGROUP_RETURN_IF_ERROR(check(fabric, allocation, request));
-  Judges judges(fabric);
+  PlacementScorers scorers(fabric);
   DevicePlacement out;
   const HostShares usable = request.label.empty() ? allocation : only(fabric, allocation, request.label);
   const bool deal_nics = request.device == "nic";
   Chosen chosen;
   if (request.device.empty() || request.device == "gpu" || deal_nics) {
-    chosen = choose_alike(judges, usable, request, out.why);
+    chosen = choose_alike(scorers, usable, request, out.why);
   } else {
     auto near = choose_near(fabric, usable, request);
     if (!near.ok()) return near.status();
     chosen.parts = std::move(*near);
-    chosen.predicted = predict(judges, chosen.parts);
+    chosen.predicted = predict(scorers, chosen.parts);
     out.why.push_back(fmt::format("the GPUs nearest to {}, as --map-by device asks", request.device));
   }
   if (chosen.parts.empty()) return does_not_fit(fabric, usable, request);
   out.predicted = chosen.predicted;
   const RingScope reach = std::isinf(out.predicted.outward) ? RingScope::kInside : RingScope::kOutward;
-  out.ranks = ranks_of(judges, chosen.parts, request.set, reach, deal_nics);
+  out.ranks = ranks_of(scorers, chosen.parts, request.set, reach, deal_nics);
   if (request.by_node) out.ranks = dealt_over_hosts(std::move(out.ranks), request.set.ranks);
-  if (request.min_sets > 0) out.give_up = give_up_order(judges, out.ranks, request.sets, request.min_sets);
+  if (request.min_sets > 0) out.give_up = give_up_order(scorers, out.ranks, request.sets, request.min_sets);
   if (request.last_goes_first) give_up_highest(out, request.sets);
-  tell(judges, chosen, request, out);
+  tell(scorers, chosen, request, out);
   return out;
 }
 

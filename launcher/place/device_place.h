@@ -8,7 +8,7 @@
 
 #include "core/status.h"
 #include "launcher/options/mapping.h"
-#include "launcher/place/machine_judge.h"
+#include "launcher/place/placement_scorer.h"
 #include "launcher/topo/fabric.h"
 
 namespace regroup::launcher {

@@ -100,11 +100,11 @@ std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::size_t>> rank
 
 }  // namespace
 
-std::vector<std::uint32_t> ring_order(Judges& judges, const HostPart& part, RingScope reach) {
-  const RingPlan& plan = judges.of_host(part.host).rings(part.gpus, reach);
+std::vector<std::uint32_t> ring_order(PlacementScorers& scorers, const HostPart& part, RingScope reach) {
+  const RingPlan& plan = scorers.of_host(part.host).rings(part.gpus, reach);
   if (plan.rings.empty()) return members_of(part.gpus);
   std::vector<std::uint32_t> ends = plan.rings.front().ends;
-  const auto gpus = static_cast<std::uint32_t>(judges.machine_of(part.host).gpus.size());
+  const auto gpus = static_cast<std::uint32_t>(scorers.machine_of(part.host).gpus.size());
   const auto nic = std::find_if(ends.begin(), ends.end(), [gpus](std::uint32_t end) { return end >= gpus; });
   const auto first = nic != ends.end() ? nic : std::min_element(ends.begin(), ends.end());
   std::rotate(ends.begin(), first, ends.end());
@@ -129,13 +129,13 @@ std::vector<std::uint32_t> nearest_nics(const Machine& machine, std::uint32_t en
   return out;
 }
 
-std::vector<DeviceSpot> ranks_of(Judges& judges, const std::vector<HostPart>& parts, const ResourceSet& set,
-                                 RingScope reach, bool near_nics) {
+std::vector<DeviceSpot> ranks_of(PlacementScorers& scorers, const std::vector<HostPart>& parts,
+                                 const ResourceSet& set, RingScope reach, bool near_nics) {
   std::vector<DeviceSpot> out;
   std::uint32_t number = 0;
   for (const HostPart& part : parts) {
-    const Machine& machine = judges.machine_of(part.host);
-    std::vector<std::uint32_t> order = ring_order(judges, part, reach);
+    const Machine& machine = scorers.machine_of(part.host);
+    std::vector<std::uint32_t> order = ring_order(scorers, part, reach);
     if (near_nics) order = dealt_over_nics(machine, order);
     for (std::size_t at = 0; at + set.gpus <= order.size(); at += set.gpus, ++number) {
       DeviceSpot spot;
@@ -145,7 +145,7 @@ std::vector<DeviceSpot> ranks_of(Judges& judges, const std::vector<HostPart>& pa
                        order.begin() + static_cast<std::ptrdiff_t>(at + set.gpus));
       spot.numa = machine.gpus[spot.gpus.front()].numa;
       spot.nics = nearest_nics(machine, spot.gpus.front());
-      spot.why = fmt::format("{}:{}", judges.fabric().hosts[part.host].name, where_text(machine, spot));
+      spot.why = fmt::format("{}:{}", scorers.fabric().hosts[part.host].name, where_text(machine, spot));
       for (std::uint32_t rank = 0; rank < set.ranks; ++rank) {  // near one of the set's GPUs, each in turn
         spot.numa = machine.gpus[spot.gpus[rank * set.gpus / set.ranks]].numa;
         out.push_back(spot);

@@ -11,13 +11,14 @@
 namespace regroup::launcher {
 
 // GPUs of each part in the order of its fastest ring: a part's last and the next part's first are neighbours.
-[[nodiscard]] std::vector<std::uint32_t> ring_order(Judges& judges, const HostPart& part, RingScope reach);
+[[nodiscard]] std::vector<std::uint32_t> ring_order(PlacementScorers& scorers, const HostPart& part,
+                                                    RingScope reach);
 
 // NICs nearest to a GPU, or to a NUMA node, all that are as near as the best, by rising number.
 [[nodiscard]] std::vector<std::uint32_t> nearest_nics(const Machine& machine, std::uint32_t end);
 
 // Ranks of the sets on `parts`, set after set. `near_nics`: neighbours in rank are at different NICs instead.
-[[nodiscard]] std::vector<DeviceSpot> ranks_of(Judges& judges, const std::vector<HostPart>& parts,
+[[nodiscard]] std::vector<DeviceSpot> ranks_of(PlacementScorers& scorers, const std::vector<HostPart>& parts,
                                                const ResourceSet& set, RingScope reach, bool near_nics);
 
 // Adds ranks of `hubs` on hosts of `allocation`, each where the busiest NIC of the job stays least busy.
@@ -49,7 +50,8 @@ std::size_t leave_small_nodes(const Fabric& fabric, std::uint32_t least, std::ve
                                                            std::vector<HostShare>& left);
 
 // The order in which sets are given up while `least` are left.
-[[nodiscard]] std::vector<std::uint32_t> give_up_order(Judges& judges, const std::vector<DeviceSpot>& ranks,
+[[nodiscard]] std::vector<std::uint32_t> give_up_order(PlacementScorers& scorers,
+                                                       const std::vector<DeviceSpot>& ranks,
                                                        std::uint32_t sets, std::uint32_t least);
 
 }  // namespace regroup::launcher

@@ -27,14 +27,14 @@ struct HostClass {
 using Classes = std::vector<HostClass>;
 
 // `class_of`: by share, the number of its class.
-Classes classes_of(Judges& judges, const std::vector<HostShare>& allocation, const GangRequest& request,
-                   std::vector<std::uint32_t>& class_of) {
+Classes classes_of(PlacementScorers& scorers, const std::vector<HostShare>& allocation,
+                   const GangRequest& request, std::vector<std::uint32_t>& class_of) {
   class_of.assign(allocation.size(), kNoPart);
   std::map<std::tuple<std::uint32_t, GpuSet, std::uint32_t>, std::uint32_t> numbers;
   Classes out;
   for (std::uint32_t i = 0; i < allocation.size(); ++i) {
     const HostShare& share = allocation[i];
-    const std::uint32_t machine = judges.fabric().hosts[share.host].machine;
+    const std::uint32_t machine = scorers.fabric().hosts[share.host].machine;
     std::uint32_t room = count_of(share.free) / request.gpus;
     if (request.per_host != 0) room = std::min(room, request.per_host);
     if (request.ranks != 0 && share.slots != 0) room = std::min(room, share.slots / request.ranks);
@@ -49,12 +49,12 @@ Classes classes_of(Judges& judges, const std::vector<HostShare>& allocation, con
 
 class Chooser {
  public:
-  Chooser(Judges& judges, const std::vector<HostShare>& allocation, const GangRequest& request)
-      : judges_(judges),
-        fabric_(judges.fabric()),
+  Chooser(PlacementScorers& scorers, const std::vector<HostShare>& allocation, const GangRequest& request)
+      : scorers_(scorers),
+        fabric_(scorers.fabric()),
         allocation_(allocation),
         request_(request),
-        classes_(classes_of(judges, allocation, request, class_of_)) {
+        classes_(classes_of(scorers, allocation, request, class_of_)) {
     constexpr std::size_t kMostWidths = 8;
     std::set<double> widths{0};
     for (const FabricNode& node : fabric_.nodes) widths.insert(node.up_gbytes);
@@ -85,7 +85,7 @@ class Chooser {
     for (const HostClass& one : classes_) {
       if (one.room < request_.sets || (one.free & request_.keep) != request_.keep) continue;
       const SetChoice here =
-          judges_.of_machine(one.machine)
+          scorers_.of_machine(one.machine)
               .best(one.free, request_.sets * request_.gpus, request_.keep, RingScope::kInside);
       if (here.score.gbytes <= 0) continue;
       const bool same = chosen != nullptr && about_equal(here.score.gbytes, choice.score.gbytes);
@@ -98,7 +98,7 @@ class Chooser {
     }
     if (chosen == nullptr) return;
     best_ = {{allocation_[chosen->shares.front()].host, choice.gpus, chosen->free}};
-    score_ = predict(judges_, best_);
+    score_ = predict(scorers_, best_);
   }
 
   // Hosts whose GPUs see each other over NVLink.
@@ -161,7 +161,7 @@ class Chooser {
 
   void bound_all() {
     for (HostClass& one : classes_) {
-      const std::vector<double> bounds = judges_.of_machine(one.machine).outward_bounds(one.free);
+      const std::vector<double> bounds = scorers_.of_machine(one.machine).outward_bounds(one.free);
       one.gbytes.assign(one.room + 1, 0.0);
       one.known.assign(one.room + 1, false);
       for (std::uint32_t sets = 1; sets <= one.room; ++sets) one.gbytes[sets] = bounds[sets * request_.gpus];
@@ -286,7 +286,7 @@ class Chooser {
     for (const Taken& one : taken) {
       HostClass& of = classes_[class_of_[one.share]];
       if (of.known[one.sets]) continue;
-      const double gbytes = judges_.of_machine(of.machine)
+      const double gbytes = scorers_.of_machine(of.machine)
                                 .best(of.free, one.sets * request_.gpus, 0, RingScope::kOutward)
                                 .score.gbytes;
       of.known[one.sets] = true;
@@ -302,12 +302,12 @@ class Chooser {
     std::vector<HostPart> parts;
     for (const Taken& one : taken) {
       const HostShare& share = allocation_[one.share];
-      MachineJudge& judge = judges_.of_host(share.host);
+      PlacementScorer& scorer = scorers_.of_host(share.host);
       parts.push_back(
-          {share.host, judge.best(share.free, one.sets * request_.gpus, 0, reach).gpus, share.free});
+          {share.host, scorer.best(share.free, one.sets * request_.gpus, 0, reach).gpus, share.free});
     }
-    if (reach == RingScope::kOutward) keep_to_rails(judges_, parts);
-    const Prediction predicted = predict(judges_, parts);
+    if (reach == RingScope::kOutward) keep_to_rails(scorers_, parts);
+    const Prediction predicted = predict(scorers_, parts);
     if (predicted.gbytes <= 0 || (!best_.empty() && !better(predicted))) return;
     best_ = std::move(parts);
     score_ = predicted;
@@ -321,7 +321,7 @@ class Chooser {
     return other.hosts < score_.hosts;
   }
 
-  Judges& judges_;
+  PlacementScorers& scorers_;
   const Fabric& fabric_;
   const std::vector<HostShare>& allocation_;
   const GangRequest& request_;
@@ -334,9 +334,9 @@ class Chooser {
 
 }  // namespace
 
-std::vector<HostPart> choose_hosts(Judges& judges, const std::vector<HostShare>& allocation,
+std::vector<HostPart> choose_hosts(PlacementScorers& scorers, const std::vector<HostShare>& allocation,
                                    const GangRequest& request) {
-  return Chooser(judges, allocation, request).choose();
+  return Chooser(scorers, allocation, request).choose();
 }
 
 }  // namespace regroup::launcher

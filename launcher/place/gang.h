@@ -11,16 +11,18 @@
 
 namespace regroup::launcher {
 
-// Judges of a fabric's machines, made when they are needed.
-class Judges {
+// The PlacementScorer of each machine of a fabric, made at its first use.
+class PlacementScorers {
  public:
-  explicit Judges(const Fabric& fabric) : fabric_(fabric), judges_(fabric.machines.size()) {}
-  [[nodiscard]] MachineJudge& of_machine(std::uint32_t machine) {
-    if (judges_[machine] == nullptr)
-      judges_[machine] = std::make_unique<MachineJudge>(fabric_.machines[machine]);
-    return *judges_[machine];
+  explicit PlacementScorers(const Fabric& fabric) : fabric_(fabric), scorers_(fabric.machines.size()) {}
+  [[nodiscard]] PlacementScorer& of_machine(std::uint32_t machine) {
+    if (scorers_[machine] == nullptr)
+      scorers_[machine] = std::make_unique<PlacementScorer>(fabric_.machines[machine]);
+    return *scorers_[machine];
   }
-  [[nodiscard]] MachineJudge& of_host(std::uint32_t host) { return of_machine(fabric_.hosts[host].machine); }
+  [[nodiscard]] PlacementScorer& of_host(std::uint32_t host) {
+    return of_machine(fabric_.hosts[host].machine);
+  }
   [[nodiscard]] const Machine& machine_of(std::uint32_t host) const {
     return fabric_.machines[fabric_.hosts[host].machine];
   }
@@ -28,7 +30,7 @@ class Judges {
 
  private:
   const Fabric& fabric_;
-  std::vector<std::unique_ptr<MachineJudge>> judges_;
+  std::vector<std::unique_ptr<PlacementScorer>> scorers_;
 };
 
 struct HostPart {
@@ -38,7 +40,7 @@ struct HostPart {
 };
 
 // What ranks on these hosts will see.
-[[nodiscard]] Prediction predict(Judges& judges, const std::vector<HostPart>& parts);
+[[nodiscard]] Prediction predict(PlacementScorers& scorers, const std::vector<HostPart>& parts);
 
 struct GangRequest {
   std::uint32_t sets = 1;
@@ -51,7 +53,8 @@ struct GangRequest {
 
 // Empty: they do not fit, or nothing joins the hosts on which they would. Hosts of one switch follow each
 // other.
-[[nodiscard]] std::vector<HostPart> choose_hosts(Judges& judges, const std::vector<HostShare>& allocation,
+[[nodiscard]] std::vector<HostPart> choose_hosts(PlacementScorers& scorers,
+                                                 const std::vector<HostShare>& allocation,
                                                  const GangRequest& request);
 
 }  // namespace regroup::launcher

@@ -36,13 +36,13 @@ std::pair<std::uint32_t, std::uint32_t> last_of_smallest(const Left& left) {
   return {smallest->first, smallest->second.rbegin()->first};
 }
 
-std::pair<std::uint32_t, std::uint32_t> cheapest(Judges& judges, const Left& left) {
+std::pair<std::uint32_t, std::uint32_t> cheapest(PlacementScorers& scorers, const Left& left) {
   std::pair<std::uint32_t, std::uint32_t> out;
   Prediction best;
   std::size_t fewest = SIZE_MAX;
   for (const auto& [host, sets] : left) {
     for (const auto& [set, gpus] : sets) {
-      const Prediction here = predict(judges, parts_of(left, host, set));
+      const Prediction here = predict(scorers, parts_of(left, host, set));
       const bool same = about_equal(here.gbytes, best.gbytes) && about_equal(here.outward, best.outward);
       const bool better =
           !about_equal(here.gbytes, best.gbytes) ? here.gbytes > best.gbytes : here.outward > best.outward;
@@ -58,7 +58,8 @@ std::pair<std::uint32_t, std::uint32_t> cheapest(Judges& judges, const Left& lef
 // All orders in which sets can go, from the last on: which one goes first from each group of sets.
 class Orders {
  public:
-  Orders(Judges& judges, const Left& left, std::uint32_t least) : judges_(judges), least_(least) {
+  Orders(PlacementScorers& scorers, const Left& left, std::uint32_t least)
+      : scorers_(scorers), least_(least) {
     for (const auto& [host, sets] : left) {
       for (const auto& [set, gpus] : sets) sets_.push_back({host, set, gpus});
     }
@@ -109,7 +110,7 @@ class Orders {
     }
     std::vector<HostPart> list;
     for (const auto& [host, part] : parts) list.push_back(part);
-    const Prediction here = predict(judges_, list);
+    const Prediction here = predict(scorers_, list);
     return std::min(here.gbytes, kMost) + kOutward * std::min(here.outward, kMost);
   }
 
@@ -141,7 +142,7 @@ class Orders {
     return out;
   }
 
-  Judges& judges_;
+  PlacementScorers& scorers_;
   const std::uint32_t least_;
   std::vector<Set> sets_;
   std::vector<Value> known_;  // by group, a bit for each of sets_
@@ -150,16 +151,16 @@ class Orders {
 
 }  // namespace
 
-std::vector<std::uint32_t> give_up_order(Judges& judges, const std::vector<DeviceSpot>& ranks,
+std::vector<std::uint32_t> give_up_order(PlacementScorers& scorers, const std::vector<DeviceSpot>& ranks,
                                          std::uint32_t sets, std::uint32_t least) {
   Left left;
   for (const DeviceSpot& spot : ranks) {
     for (const std::uint32_t gpu : spot.gpus) left[spot.host][spot.set] |= bit_of(gpu);
   }
-  if (sets <= kMostOrdered && sets > least) return Orders(judges, left, least).best();
+  if (sets <= kMostOrdered && sets > least) return Orders(scorers, left, least).best();
   std::vector<std::uint32_t> out;
   for (; sets > least; --sets) {
-    const auto [host, set] = sets > kMostTried ? last_of_smallest(left) : cheapest(judges, left);
+    const auto [host, set] = sets > kMostTried ? last_of_smallest(left) : cheapest(scorers, left);
     out.push_back(set);
     left[host].erase(set);
     if (left[host].empty()) left.erase(host);

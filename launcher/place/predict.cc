@@ -54,8 +54,8 @@ void narrow_uplinks(const Fabric& fabric, const std::vector<HostPart>& parts, Pr
 
 }  // namespace
 
-Prediction predict(Judges& judges, const std::vector<HostPart>& parts) {
-  const Fabric& fabric = judges.fabric();
+Prediction predict(PlacementScorers& scorers, const std::vector<HostPart>& parts) {
+  const Fabric& fabric = scorers.fabric();
   Prediction out{HUGE_VAL, HUGE_VAL, "", static_cast<std::uint32_t>(parts.size())};
   if (parts.empty()) return {};
   const std::uint32_t domain = fabric.hosts[parts[0].host].nvlink;
@@ -67,21 +67,21 @@ Prediction predict(Judges& judges, const std::vector<HostPart>& parts) {
   std::set<std::pair<std::uint32_t, GpuSet>> seen;
   for (const HostPart& part : parts) {
     if (!seen.emplace(fabric.hosts[part.host].machine, part.gpus).second) continue;
-    MachineJudge& judge = judges.of_host(part.host);
+    PlacementScorer& scorer = scorers.of_host(part.host);
     const std::string& name = fabric.hosts[part.host].name;
-    const RingPlan& plan = judge.rings(part.gpus, reach);
-    narrow_to(out, plan.gbytes, narrow_of(judge.routes(), plan, name));
+    const RingPlan& plan = scorer.rings(part.gpus, reach);
+    narrow_to(out, plan.gbytes, narrow_of(scorer.routes(), plan, name));
     if (parts.size() == 1) continue;
     if (one_domain) {
       narrow_to(out, domain_port(fabric, domain, part.host),
                 fmt::format("NVLink from {} to other hosts", name));
     } else {
-      out.outward = std::min(out.outward, judge.nic_gbytes() / count_of(part.gpus));
+      out.outward = std::min(out.outward, scorer.nic_gbytes() / count_of(part.gpus));
     }
   }
   if (reach != RingScope::kOutward) return out;
   std::string why;
-  const double gbytes = over_rails(judges, parts, out.gbytes, &why);
+  const double gbytes = over_rails(scorers, parts, out.gbytes, &why);
   if (!why.empty()) narrow_to(out, gbytes, why);
   narrow_uplinks(fabric, parts, out);
   return out;

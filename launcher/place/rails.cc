@@ -69,19 +69,19 @@ NicSet near_rails(const Machine& machine, GpuSet gpus) {
   return out;
 }
 
-const RingPlan& plan_of(Judges& judges, const Kind& kind, NicSet nics) {
-  MachineJudge& judge = judges.of_machine(kind.first);
-  return nics == kAllNics ? judge.rings(kind.second, RingScope::kOutward)
-                          : judge.rings_through(kind.second, nics);
+const RingPlan& plan_of(PlacementScorers& scorers, const Kind& kind, NicSet nics) {
+  PlacementScorer& scorer = scorers.of_machine(kind.first);
+  return nics == kAllNics ? scorer.rings(kind.second, RingScope::kOutward)
+                          : scorer.rings_through(kind.second, nics);
 }
 
 // What is carried when hosts on rails use these NICs only.
-double carried(Judges& judges, const Kinds& kinds, NicSet nics, double most) {
+double carried(PlacementScorers& scorers, const Kinds& kinds, NicSet nics, double most) {
   double total = most;
   std::vector<double> least;
   for (const Kind& kind : kinds.railed) {
-    const RingPlan& plan = plan_of(judges, kind, nics);
-    const std::vector<double> here = by_nic(judges.fabric().machines[kind.first], plan);
+    const RingPlan& plan = plan_of(scorers, kind, nics);
+    const std::vector<double> here = by_nic(scorers.fabric().machines[kind.first], plan);
     total = std::min(total, plan.gbytes);
     if (least.empty()) least.assign(here.size(), HUGE_VAL);
     least.resize(std::max(least.size(), here.size()), 0.0);
@@ -96,48 +96,49 @@ double carried(Judges& judges, const Kinds& kinds, NicSet nics, double most) {
 
 }  // namespace
 
-double over_rails(Judges& judges, const std::vector<HostPart>& parts, double gbytes, std::string* narrow) {
+double over_rails(PlacementScorers& scorers, const std::vector<HostPart>& parts, double gbytes,
+                  std::string* narrow) {
   const bool any = std::any_of(parts.begin(), parts.end(), [&](const HostPart& part) {
-    return rails_of(judges.fabric(), part.host) != nullptr;
+    return rails_of(scorers.fabric(), part.host) != nullptr;
   });
   if (!any || parts.size() < 2) return gbytes;
-  const Kinds kinds = kinds_of(judges.fabric(), parts);
+  const Kinds kinds = kinds_of(scorers.fabric(), parts);
   std::vector<NicSet> tries = {kAllNics};
   NicSet common = kAllNics;
   for (const Kind& kind : kinds.railed) {
-    const NicSet nics = near_rails(judges.fabric().machines[kind.first], kind.second);
+    const NicSet nics = near_rails(scorers.fabric().machines[kind.first], kind.second);
     common &= nics;
     if (tries.size() <= kMostTries) tries.push_back(nics);
   }
   tries.push_back(common);
   double out = 0;
   for (const NicSet nics : tries) {
-    if (nics != 0) out = std::max(out, carried(judges, kinds, nics, gbytes));
+    if (nics != 0) out = std::max(out, carried(scorers, kinds, nics, gbytes));
   }
   if (out < gbytes && !about_equal(out, gbytes))
     *narrow = fmt::format("the links of switch {} upward, which lead from one rail to another", kinds.narrow);
   return out;
 }
 
-void keep_to_rails(Judges& judges, std::vector<HostPart>& parts) {
-  const Fabric& fabric = judges.fabric();
+void keep_to_rails(PlacementScorers& scorers, std::vector<HostPart>& parts) {
+  const Fabric& fabric = scorers.fabric();
   const auto pivot = std::min_element(parts.begin(), parts.end(), [](const HostPart& a, const HostPart& b) {
     return count_of(a.free) < count_of(b.free);
   });
   if (parts.size() < 2 || rails_of(fabric, pivot->host) == nullptr) return;
-  const NicSet rails = near_rails(judges.machine_of(pivot->host), pivot->gpus);
+  const NicSet rails = near_rails(scorers.machine_of(pivot->host), pivot->gpus);
   std::vector<HostPart> changed = parts;
   for (HostPart& part : changed) {
-    const Machine& machine = judges.machine_of(part.host);
+    const Machine& machine = scorers.machine_of(part.host);
     GpuSet near = 0;
     for (const std::uint32_t gpu : members_of(part.free)) {
       if ((near_rails(machine, bit_of(gpu)) & rails) != 0) near |= bit_of(gpu);
     }
     const std::uint32_t count = count_of(part.gpus);
     if (count_of(near) >= count)
-      part.gpus = judges.of_host(part.host).best(near, count, 0, RingScope::kOutward).gpus;
+      part.gpus = scorers.of_host(part.host).best(near, count, 0, RingScope::kOutward).gpus;
   }
-  const double before = predict(judges, parts).gbytes, after = predict(judges, changed).gbytes;
+  const double before = predict(scorers, parts).gbytes, after = predict(scorers, changed).gbytes;
   if (after > before && !about_equal(after, before)) parts = std::move(changed);
 }
 

@@ -11,11 +11,11 @@ namespace regroup::launcher {
 // GB/s that rings over these hosts carry, no more than `gbytes`, which they would without rails. Each ring
 // stays on one rail as far as all hosts have room there; the rest changes rails. `narrow`, if that is less,
 // names the switch.
-[[nodiscard]] double over_rails(Judges& judges, const std::vector<HostPart>& parts, double gbytes,
+[[nodiscard]] double over_rails(PlacementScorers& scorers, const std::vector<HostPart>& parts, double gbytes,
                                 std::string* narrow);
 
 // Changes the GPUs of hosts that have others to such as are near the rails of the host with the least choice,
 // where that is faster.
-void keep_to_rails(Judges& judges, std::vector<HostPart>& parts);
+void keep_to_rails(PlacementScorers& scorers, std::vector<HostPart>& parts);
 
 }  // namespace regroup::launcher

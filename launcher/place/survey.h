@@ -9,7 +9,7 @@
 #include "core/status.h"
 #include "launcher/containment/gpu_claims.h"
 #include "launcher/options/request.h"
-#include "launcher/place/machine_judge.h"
+#include "launcher/place/placement_scorer.h"
 #include "launcher/topo/machine.h"
 #include "launcher/topo/sysfs.h"
 

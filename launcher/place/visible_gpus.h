@@ -3,7 +3,7 @@
 
 #include "core/status.h"
 #include "launcher/options/request.h"
-#include "launcher/place/machine_judge.h"
+#include "launcher/place/placement_scorer.h"
 #include "launcher/topo/machine.h"
 
 namespace regroup::launcher {

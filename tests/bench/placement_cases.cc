@@ -1,5 +1,6 @@
 // Times placement: usage placement_cases SAMPLES. Prints "CASE NANOSECONDS" for each sample; each case checks
-// its answer first and ends with 1 where it is wrong. Every sample starts from nothing: no judge is kept.
+// its answer first and ends with 1 where it is wrong. Every sample starts from nothing: no PlacementScorer is
+// kept.
 #include <fmt/format.h>
 
 #include <chrono>

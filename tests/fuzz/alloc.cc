@@ -1,6 +1,6 @@
-// Any bytes as a job's surroundings: refused or understood, and what is understood is consistent. The input
-// is cut at each byte 0: the first part is what every file holds and every command prints, the rest are
-// NAME=VALUE.
+// Any bytes as the environment and files of an allocator: refused or understood, and what is understood is
+// consistent. The input is cut at each byte 0: the first part is what every file holds and every command
+// prints, the rest are NAME=VALUE.
 #include <cstdint>
 #include <set>
 #include <string>

@@ -11,7 +11,7 @@
 
 #include "core/fd.h"
 #include "launcher/cmd/grant_lines.h"
-#include "launcher/cmd/lent_agents.h"
+#include "launcher/cmd/leased_agents.h"
 #include "launcher/cmd/peeked_line.h"
 #include "tests/fuzz/require.h"
 
@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   door.say(left);
   boost::asio::io_context loop;
   std::size_t told = 0, starts = 0;
-  cmd::LentAgents agents(loop, {}, {}, [&told](const std::string& line) {
+  cmd::LeasedAgents agents(loop, {}, {}, [&told](const std::string& line) {
     const auto news = cmd::parse_agent_news(line);
     require(news.ok() && news->what == cmd::AgentNews::What::kEnded && !news->why.ok());
     ++told;

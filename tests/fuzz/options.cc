@@ -36,13 +36,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string file = args[0];
   args.erase(args.begin());
   for (const char* program : {"regroup", "mpirun", "mpiexec.hydra"}) {
-    const launcher::Surroundings around{
+    const launcher::ParseContext context{
         program,
         {{"PATH", "/bin"}, {"A", "1"}},
         {"here.local"},
         [&file](const std::string&) { return core::Result<std::string>(file); },
         [](const std::string& path) { return path.size() % 2 == 0; }};
-    auto options = launcher::parse_command_line(args, around);
+    auto options = launcher::parse_command_line(args, context);
     require(options.ok() || !options.status().message().empty());
     if (options.ok()) check(*options);
   }

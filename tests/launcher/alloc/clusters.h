@@ -1,4 +1,4 @@
-// Surroundings of jobs as they were recorded, or as the page named beside each documents them.
+// Environments and files of jobs, recorded or as the documentation named with each describes them.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// One table for each allocator: what stands in a job's surroundings, and what is understood of it.
+// One table for each allocator: what the environment of a job holds, and what is understood of it.
 #include "tests/launcher/alloc/clusters.h"
 
 #include <gtest/gtest.h>

@@ -29,7 +29,7 @@ const std::map<std::string, std::string> kFiles = {
     {"tune.conf", "# tuned\n-mca btl self,vader -x OMP_NUM_THREADS=4\nmpi_show_handle_leaks = 1\n"},
 };
 
-Surroundings surroundings(const std::string& program) {
+ParseContext parse_context(const std::string& program) {
   return {
       program,
       {{"PATH", "/usr/bin"}, {"HOME", "/home/u"}, {"NCCL_DEBUG", "INFO"}, {"LD_LIBRARY_PATH", "/opt/lib"}},
@@ -49,9 +49,9 @@ std::string understood(const std::string& line) {
   if (!words.ok() || words->empty()) return "no command line\n";
   const std::string program = (*words)[0];
   words->erase(words->begin());
-  const Surroundings around = surroundings(program);
-  auto options = parse_command_line(*words, around);
-  return options.ok() ? describe(*options, around.environment)
+  const ParseContext context = parse_context(program);
+  auto options = parse_command_line(*words, context);
+  return options.ok() ? describe(*options, context.environment)
                       : "error: " + options.status().message() + "\n";
 }
 

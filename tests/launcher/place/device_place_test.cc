@@ -24,8 +24,8 @@ DevicePlacement placed(const Fabric& fabric, const std::vector<HostShare>& alloc
 }
 
 double inside(const Machine& machine, GpuSet gpus) {
-  MachineJudge judge(machine);
-  return judge.rings(gpus, RingScope::kInside).gbytes;
+  PlacementScorer scorer(machine);
+  return scorer.rings(gpus, RingScope::kInside).gbytes;
 }
 
 // go-gpuallocator's best effort on a DGX-1V: NVIDIA/go-gpuallocator gpuallocator/besteffort_test.go. It adds
@@ -110,18 +110,18 @@ struct Job {
 constexpr Job kCaring[] = {{"BERT", 438e6, 0.70, 1.96}, {"YOLOv3", 248e6, 0.33, 2.01}};
 constexpr Job kIndifferent[] = {{"ImageNet", 102e6, 0.42, 1.10}, {"CIFAR", 45e6, 0.137, 1.02}};
 
-Prediction spread_over(Judges& judges, std::initializer_list<GpuSet> hosts) {
+Prediction spread_over(PlacementScorers& scorers, std::initializer_list<GpuSet> hosts) {
   std::vector<HostPart> parts;
   for (const GpuSet gpus : hosts) parts.push_back({static_cast<std::uint32_t>(parts.size()), gpus, 0xf});
-  return predict(judges, parts);
+  return predict(scorers, parts);
 }
 
 TEST(MeasuredMedians, OrderIsTheMeasuredOne) {
   const Fabric fabric = flat_fabric(pcie_node(), host_names(4));
-  Judges judges(fabric);
-  const Prediction one = spread_over(judges, {0x3}), two = spread_over(judges, {0x1, 0x1});
-  const Prediction four = spread_over(judges, {0xf}), spread = spread_over(judges, {1, 1, 1, 1}),
-                   pairs = spread_over(judges, {0x3, 0x3});
+  PlacementScorers scorers(fabric);
+  const Prediction one = spread_over(scorers, {0x3}), two = spread_over(scorers, {0x1, 0x1});
+  const Prediction four = spread_over(scorers, {0xf}), spread = spread_over(scorers, {1, 1, 1, 1}),
+                   pairs = spread_over(scorers, {0x3, 0x3});
   EXPECT_NEAR(two.gbytes, 0.6, 1e-9);
   const auto slower = [&](const Job& job, const Prediction& than, const Prediction& base,
                           std::uint32_t ranks) {

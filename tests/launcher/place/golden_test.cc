@@ -40,9 +40,9 @@ Topology machine(const std::string& name) {
 std::string placed(const Topology& topology, const std::string& line) {
   std::vector<std::string> args = words_of(line);
   if (args.back() != "true") args.emplace_back("true");
-  Surroundings around;
-  around.read_file = [](const std::string& path) { return file_text(kFolder + path); };
-  auto options = parse_command_line(args, around);
+  ParseContext context;
+  context.read_file = [](const std::string& path) { return file_text(kFolder + path); };
+  auto options = parse_command_line(args, context);
   if (!options.ok()) return "error: " + options.status().message();
   std::vector<std::uint32_t> counts;
   for (const AppRequest& app : options->apps)

@@ -31,8 +31,8 @@ Fabric railed(std::uint32_t rails, double up_gbytes) {
 }
 
 double gbytes(const Fabric& fabric, GpuSet first, GpuSet second) {
-  Judges judges(fabric);
-  return predict(judges, {{0, first, 0xf}, {1, second, 0xf}}).gbytes;
+  PlacementScorers scorers(fabric);
+  return predict(scorers, {{0, first, 0xf}, {1, second, 0xf}}).gbytes;
 }
 
 TEST(Rails, RingsThatStayOnTheirRailLoseNothing) {
@@ -50,8 +50,8 @@ TEST(Rails, WhatChangesRailsTakesTheLinksUpward) {
   EXPECT_NEAR(gbytes(none, set_of({0}), set_of({3})), free, 1e-6);  // links upward that are never narrow
   const Prediction told = [&] {
     static const Fabric kFabric = railed(4, 1);
-    Judges judges(kFabric);
-    return predict(judges, {{0, set_of({0}), 0xf}, {1, set_of({3}), 0xf}});
+    PlacementScorers scorers(kFabric);
+    return predict(scorers, {{0, set_of({0}), 0xf}, {1, set_of({3}), 0xf}});
   }();
   EXPECT_THAT(told.narrow, testing::HasSubstr("switch group upward, which lead from one rail to another"));
 }
@@ -72,9 +72,9 @@ TEST(Rails, SharedNicsAreNarrowerThanOnesOwn) {
       "cpu amd\nnuma 0 cpus=0-7\nswitch p at=numa:0\ngpu 0-3 at=p model=A arch=sm80 memory=8\n"
       "nic n at=p kind=ib speed=40\n");
   const Fabric fabric = flat_fabric(machine, host_names(4));
-  Judges judges(fabric);
-  const Prediction shared = predict(judges, {{0, 0x3, 0xf}, {1, 0x3, 0xf}});
-  const Prediction own = predict(judges, {{0, 1, 0xf}, {1, 1, 0xf}, {2, 1, 0xf}, {3, 1, 0xf}});
+  PlacementScorers scorers(fabric);
+  const Prediction shared = predict(scorers, {{0, 0x3, 0xf}, {1, 0x3, 0xf}});
+  const Prediction own = predict(scorers, {{0, 1, 0xf}, {1, 1, 0xf}, {2, 1, 0xf}, {3, 1, 0xf}});
   EXPECT_NEAR(shared.outward * 2, own.outward, 1e-6);
 }
 

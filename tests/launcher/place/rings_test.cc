@@ -1,5 +1,5 @@
-// The judge itself: rings carry what is said, no rings carry more, and the sets it chooses are the best there
-// are.
+// PlacementScorer: rings carry what is said, no rings carry more, and the sets it chooses are the best
+// there are.
 #include "launcher/place/rings.h"
 
 #include <gtest/gtest.h>
@@ -185,7 +185,7 @@ GpuSet first_of(GpuSet free, std::uint32_t count) {
   return out;
 }
 
-TEST(MachineJudge, AgreesWithBruteForceUpToEightGpus) {
+TEST(PlacementScorer, AgreesWithBruteForceUpToEightGpus) {
   std::mt19937 random(3);
   std::vector<Machine> machines = {dgx_1v(), dgx_1p(), pcie_node()};
   for (const auto& entry : std::filesystem::directory_iterator("tests/machines")) {
@@ -202,8 +202,8 @@ TEST(MachineJudge, AgreesWithBruteForceUpToEightGpus) {
     for (int round = 0; round < 4; ++round) {
       const GpuSet free = round == 0 ? all : (random() & all) | 1;
       const std::uint32_t count = 1 + static_cast<std::uint32_t>(random()) % count_of(free);
-      MachineJudge judge(machine), other(machine);
-      const SetChoice chosen = judge.best(free, count, 0, RingScope::kInside);
+      PlacementScorer scorer(machine), other(machine);
+      const SetChoice chosen = scorer.best(free, count, 0, RingScope::kInside);
       EXPECT_EQ(count_of(chosen.gpus), count);
       EXPECT_EQ(chosen.gpus & ~free, 0U);
       for (GpuSet set = 1; set <= all; ++set) {
@@ -266,9 +266,9 @@ void expect_best(const Fabric& fabric, const std::vector<HostShare>& allocation,
   DeviceRequest request;
   request.sets = sets;
   auto ours = place_on_devices(fabric, allocation, request);
-  Judges judges(fabric);
+  PlacementScorers scorers(fabric);
   for (const std::vector<HostPart>& theirs : rivals) {
-    const double gbytes = predict(judges, theirs).gbytes;
+    const double gbytes = predict(scorers, theirs).gbytes;
     if (gbytes <= 0) continue;
     ASSERT_TRUE(ours.ok()) << ours.status().message();
     EXPECT_GE(ours->predicted.gbytes, gbytes * (1 - 1e-6)) << what << ", " << sets << " ranks";

@@ -45,10 +45,10 @@ struct SetChoice {
 };
 
 // Remembers what it has worked out; one thread at a time.
-class MachineJudge {
+class PlacementScorer {
  public:
   // `machine` outlives this; it has at most kMostGpus.
-  explicit MachineJudge(const Machine& machine);
+  explicit PlacementScorer(const Machine& machine);
 
   [[nodiscard]] const Routes& routes() const { return routes_; }
   [[nodiscard]] const RingPlan& rings(GpuSet gpus, RingScope reach);

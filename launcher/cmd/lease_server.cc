@@ -1,5 +1,5 @@
-// A client that does not read loses sentences, not the job its time.
-#include "launcher/cmd/grant_door.h"
+// Answers are sent without blocking, so a client that does not read cannot delay the job.
+#include "launcher/cmd/lease_server.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -15,26 +15,26 @@ constexpr std::size_t kLongestLine = 32 << 20;  // of ten thousand hosts
 
 }  // namespace
 
-GrantDoor::GrantDoor(boost::asio::io_context& loop, Events events)
+LeaseServer::LeaseServer(boost::asio::io_context& loop, Events events)
     : loop_(loop),
       events_(std::move(events)),
       listener_(loop, [this](core::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
 
 // Agents that are on their way end later than this.
-GrantDoor::~GrantDoor() {
+LeaseServer::~LeaseServer() {
   for (const auto& [id, joiner] : joiners_) joiner->send = {};
 }
 
-core::Status GrantDoor::start(const std::string& path) { return listener_.start(path); }
+core::Status LeaseServer::start(const std::string& path) { return listener_.start(path); }
 
-void GrantDoor::on_client(core::Fd socket) {
+void LeaseServer::on_client(core::Fd socket) {
   if (clients_.size() >= kMostGrantClients || ::fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0) return;
   const GrantId id = ++last_;
   clients_.try_emplace(id, loop_).first->second.socket.assign(socket.release());
   wait(id);
 }
 
-void GrantDoor::wait(GrantId id) {
+void LeaseServer::wait(GrantId id) {
   auto& socket = clients_.at(id).socket;
   socket.async_wait(socket.wait_read, [this, id](const boost::system::error_code& error) {
     if (error || !clients_.contains(id)) return;
@@ -48,7 +48,7 @@ void GrantDoor::wait(GrantId id) {
 }
 
 // False: it has gone, or is not wanted.
-bool GrantDoor::receive(GrantId id) {
+bool LeaseServer::receive(GrantId id) {
   std::array<char, 64 << 10> bytes;
   const ssize_t count =
       ::recv(clients_.at(id).socket.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -65,7 +65,7 @@ bool GrantDoor::receive(GrantId id) {
   return read.size() <= kLongestLine;
 }
 
-void GrantDoor::on_line(GrantId id, const std::string& line) {
+void LeaseServer::on_line(GrantId id, const std::string& line) {
   Client& client = clients_.at(id);
   if (client.accepted) {
     const auto joiner = joiners_.find(id);
@@ -91,7 +91,7 @@ void GrantDoor::on_line(GrantId id, const std::string& line) {
 }
 
 // False: not all of it was taken, and what comes behind would be understood by nobody.
-bool GrantDoor::send(GrantId id, const std::string& line) {
+bool LeaseServer::send(GrantId id, const std::string& line) {
   const auto client = clients_.find(id);
   if (client == clients_.end()) return false;
   const ssize_t sent =
@@ -101,15 +101,15 @@ bool GrantDoor::send(GrantId id, const std::string& line) {
   return sent == static_cast<ssize_t>(line.size());
 }
 
-void GrantDoor::tell(GrantId id, const std::string& text) { send(id, to_line(Told{text, false, true})); }
+void LeaseServer::tell(GrantId id, const std::string& text) { send(id, to_line(Told{text, false, true})); }
 
-void GrantDoor::end(GrantId id, const std::string& text, bool ok) {
+void LeaseServer::end(GrantId id, const std::string& text, bool ok) {
   send(id, to_line(Told{text, true, ok}));
   clients_.erase(id);
   drop_joiner(id);
 }
 
-void GrantDoor::connect(GrantId id, JoinerLink& joiner) {
+void LeaseServer::connect(GrantId id, JoinerLink& joiner) {
   joiner.send = [this, id](const std::string& line, const launcher::JobSecret* secret) {
     if (!send(id, line)) return false;
     const int socket = clients_.at(id).socket.native_handle();
@@ -119,7 +119,7 @@ void GrantDoor::connect(GrantId id, JoinerLink& joiner) {
   };
 }
 
-std::shared_ptr<JoinerLink> GrantDoor::joiner(GrantId id) {
+std::shared_ptr<JoinerLink> LeaseServer::joiner(GrantId id) {
   auto& made = joiners_[id];
   if (!made) {
     made = std::make_shared<JoinerLink>();
@@ -128,7 +128,7 @@ std::shared_ptr<JoinerLink> GrantDoor::joiner(GrantId id) {
   return made;
 }
 
-void GrantDoor::move_joiner(GrantId before, GrantId id) {
+void LeaseServer::move_joiner(GrantId before, GrantId id) {
   auto moved = joiners_.extract(before);
   if (moved.empty()) return;
   connect(id, *moved.mapped());
@@ -136,7 +136,7 @@ void GrantDoor::move_joiner(GrantId before, GrantId id) {
   joiners_.insert(std::move(moved));
 }
 
-void GrantDoor::drop_joiner(GrantId id) {
+void LeaseServer::drop_joiner(GrantId id) {
   const auto joiner = joiners_.extract(id);
   if (joiner.empty()) return;
   joiner.mapped()->send = {};

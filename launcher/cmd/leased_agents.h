@@ -1,5 +1,6 @@
-// Agents of a job that runs elsewhere, on hosts of this allocation: `regroup join` starts them, by the
-// allocator's own command, which works in no other job. The hub's side is joiner_spawner.h.
+// The side of `regroup join`: starts agents of another job on the hosts that it leases to that job. Only this
+// process can, since the allocator's start command works within its own allocation. The other job's side is
+// leased_host_spawner.h.
 #pragma once
 
 #include <utility>
@@ -19,15 +20,16 @@
 
 namespace regroup::cmd {
 
-// Used by the loop's thread. The destructor ends the processes here, by which agents lose their input.
-class LentAgents {
+// Used by the loop's thread. The destructor ends the start commands, and so the standard input of the agents,
+// which end then.
+class LeasedAgents {
  public:
   // Only on hosts of `grant`. `send` takes lines for the hub.
-  LentAgents(boost::asio::io_context& loop, launcher::Grant grant, launcher::Environment environment,
-             std::function<void(const std::string& line)> send);
-  // A line of the hub's; behind it `socket` may have the job's secret, which is read: blocks until it is
-  // there, for seconds. False: this line is not about agents. An error: what is on `socket` cannot be
-  // understood any more.
+  LeasedAgents(boost::asio::io_context& loop, launcher::Grant grant, launcher::Environment environment,
+               std::function<void(const std::string& line)> send);
+  // Handles a line of the other job. The job's secret may follow it on `socket` and is read here, which
+  // blocks for kSecretLimit at most. False: the line is not about agents. An error: the position in the
+  // stream of `socket` is lost.
   [[nodiscard]] core::Result<bool> on_line(std::string_view line, int socket);
 
  private:

@@ -1,6 +1,6 @@
 // All sets are tried where there are few. Of many, sets grow from each GPU by the widest paths, and exchanges
 // improve the best of them.
-#include "launcher/place/machine_judge.h"
+#include "launcher/place/placement_scorer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -59,7 +59,7 @@ bool SetScore::better_than(const SetScore& other) const {
   return !about_equal(memory_gbytes, other.memory_gbytes) && memory_gbytes > other.memory_gbytes;
 }
 
-struct MachineJudge::Search {
+struct PlacementScorer::Search {
   GpuSet free = 0, keep = 0;
   std::uint32_t count = 0;
   RingScope reach = RingScope::kInside;
@@ -68,7 +68,7 @@ struct MachineJudge::Search {
   SetChoice best;
 };
 
-MachineJudge::MachineJudge(const Machine& machine) : machine_(machine), routes_(machine) {
+PlacementScorer::PlacementScorer(const Machine& machine) : machine_(machine), routes_(machine) {
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
     if (machine.nics[i].up) nic_ends_.push_back(machine.nic_end(i));
   }
@@ -81,7 +81,7 @@ MachineJudge::MachineJudge(const Machine& machine) : machine_(machine), routes_(
   }
 }
 
-const RingPlan& MachineJudge::rings(GpuSet gpus, RingScope reach) {
+const RingPlan& PlacementScorer::rings(GpuSet gpus, RingScope reach) {
   auto [at, added] = plans_[static_cast<int>(reach)].try_emplace(gpus);
   if (!added) return at->second;
   const std::vector<std::uint32_t> ends = members_of(gpus);
@@ -93,7 +93,7 @@ const RingPlan& MachineJudge::rings(GpuSet gpus, RingScope reach) {
   return at->second;
 }
 
-const RingPlan& MachineJudge::rings_through(GpuSet gpus, NicSet nics) {
+const RingPlan& PlacementScorer::rings_through(GpuSet gpus, NicSet nics) {
   auto [at, added] = through_.try_emplace({gpus, nics});
   if (!added) return at->second;
   std::vector<std::uint32_t> ends;
@@ -104,7 +104,7 @@ const RingPlan& MachineJudge::rings_through(GpuSet gpus, NicSet nics) {
   return at->second;
 }
 
-double MachineJudge::memory_gbytes(GpuSet gpus) const {
+double PlacementScorer::memory_gbytes(GpuSet gpus) const {
   std::vector<double> load(routes_.rows(), 0.0);
   for (const std::uint32_t gpu : members_of(gpus)) {
     const std::uint32_t numa = machine_.gpus[gpu].numa;
@@ -120,20 +120,20 @@ double MachineJudge::memory_gbytes(GpuSet gpus) const {
   return out;
 }
 
-std::uint32_t MachineJudge::numas(GpuSet gpus) const {
+std::uint32_t PlacementScorer::numas(GpuSet gpus) const {
   std::vector<std::uint32_t> found;
   for (const std::uint32_t gpu : members_of(gpus)) found.push_back(machine_.gpus[gpu].numa);
   std::sort(found.begin(), found.end());
   return static_cast<std::uint32_t>(std::unique(found.begin(), found.end()) - found.begin());
 }
 
-std::uint32_t MachineJudge::nearest_nics(GpuSet gpus) const {
+std::uint32_t PlacementScorer::nearest_nics(GpuSet gpus) const {
   NicSet out = 0;
   for (const std::uint32_t gpu : members_of(gpus)) out |= near_nics_[gpu];
   return std::min(static_cast<std::uint32_t>(std::popcount(out)), count_of(gpus));
 }
 
-double MachineJudge::nic_gbytes() const {
+double PlacementScorer::nic_gbytes() const {
   double out = 0;
   for (std::size_t i = 0; i < machine_.nics.size(); ++i) {
     if (machine_.nics[i].up) out += routes_.capacity(static_cast<std::uint32_t>(machine_.links.size() + i));
@@ -142,7 +142,7 @@ double MachineJudge::nic_gbytes() const {
 }
 
 // What the links next to a GPU carry that lead to the others, or to the NICs.
-double MachineJudge::port(std::uint32_t gpu, GpuSet towards, RingScope reach) const {
+double PlacementScorer::port(std::uint32_t gpu, GpuSet towards, RingScope reach) const {
   std::vector<std::uint32_t> first;
   const auto note = [&](std::uint32_t end) {
     if (const auto uses = routes_.between(gpu, end); !uses.empty()) first.push_back(uses.front().row);
@@ -158,7 +158,7 @@ double MachineJudge::port(std::uint32_t gpu, GpuSet towards, RingScope reach) co
   return out;
 }
 
-std::vector<double> MachineJudge::outward_bounds(GpuSet free) const {
+std::vector<double> PlacementScorer::outward_bounds(GpuSet free) const {
   std::vector<double> ports;
   for (const std::uint32_t gpu : members_of(free)) ports.push_back(outward_ports_[gpu]);
   std::sort(ports.begin(), ports.end(), std::greater<>());
@@ -169,7 +169,7 @@ std::vector<double> MachineJudge::outward_bounds(GpuSet free) const {
   return out;
 }
 
-double MachineJudge::bound(GpuSet free, std::uint32_t count, RingScope reach) const {
+double PlacementScorer::bound(GpuSet free, std::uint32_t count, RingScope reach) const {
   if (reach == RingScope::kOutward) return outward_bounds(free)[count];
   if (count < 2) return HUGE_VAL;
   std::vector<double> ports;
@@ -179,7 +179,7 @@ double MachineJudge::bound(GpuSet free, std::uint32_t count, RingScope reach) co
 }
 
 // Whether `gpus` may come to `least` GB/s: no ring carries more than the links next to each GPU.
-bool MachineJudge::reaches(GpuSet gpus, RingScope reach, double least) const {
+bool PlacementScorer::reaches(GpuSet gpus, RingScope reach, double least) const {
   if (reach == RingScope::kOutward) return true;
   for (const std::uint32_t gpu : members_of(gpus)) {
     const double most = port(gpu, gpus, reach);
@@ -188,13 +188,13 @@ bool MachineJudge::reaches(GpuSet gpus, RingScope reach, double least) const {
   return true;
 }
 
-SetScore MachineJudge::score(GpuSet gpus, GpuSet free, RingScope reach) {
+SetScore PlacementScorer::score(GpuSet gpus, GpuSet free, RingScope reach) {
   const GpuSet left = free & ~gpus;
   return {rings(gpus, reach).gbytes, reach == RingScope::kOutward ? nearest_nics(gpus) : 0, numas(gpus),
           count_of(left) > 1 ? rings(left, RingScope::kInside).gbytes : 0, memory_gbytes(gpus)};
 }
 
-void MachineJudge::try_set(Search& search, GpuSet gpus) {
+void PlacementScorer::try_set(Search& search, GpuSet gpus) {
   const double least = search.best.score.gbytes;
   if (search.found && count_of(gpus) > 1 && !reaches(gpus, search.reach, least)) return;
   const double gbytes = rings(gpus, search.reach).gbytes;
@@ -207,12 +207,12 @@ void MachineJudge::try_set(Search& search, GpuSet gpus) {
 
 // Outward, one that fills the NICs, and shares none that it need not, is enough: what is left on a machine
 // that takes part matters little.
-bool MachineJudge::fills_nics(const Search& search) const {
+bool PlacementScorer::fills_nics(const Search& search) const {
   return search.reach == RingScope::kOutward && about_equal(search.best.score.gbytes, search.bound) &&
          search.best.score.nics == std::min(nearest_nics(search.free), search.count);
 }
 
-void MachineJudge::try_all(Search& search) {
+void PlacementScorer::try_all(Search& search) {
   const std::vector<std::uint32_t> open = members_of(search.free & ~search.keep);
   const std::uint32_t wanted = search.count - count_of(search.keep);
   if (wanted == 0) return try_set(search, search.keep);
@@ -227,7 +227,7 @@ void MachineJudge::try_all(Search& search) {
 
 // Always the GPU that has most bandwidth to those that are in, near ones first; with `over_nics` those first
 // that bring a NIC of their own.
-GpuSet MachineJudge::grown_from(const Search& search, std::uint32_t seed, bool over_nics) const {
+GpuSet PlacementScorer::grown_from(const Search& search, std::uint32_t seed, bool over_nics) const {
   GpuSet out = search.keep | bit_of(seed);
   while (count_of(out) < search.count) {
     std::uint32_t best = kNoPart;
@@ -246,7 +246,7 @@ GpuSet MachineJudge::grown_from(const Search& search, std::uint32_t seed, bool o
   return out;
 }
 
-void MachineJudge::try_grown(Search& search) {
+void PlacementScorer::try_grown(Search& search) {
   const GpuSet seeds = count_of(search.keep) < search.count ? search.free & ~search.keep : 0;
   if (seeds == 0) try_set(search, search.keep);
   for (const std::uint32_t seed : members_of(seeds)) {
@@ -270,7 +270,7 @@ void MachineJudge::try_grown(Search& search) {
   }
 }
 
-SetChoice MachineJudge::best(GpuSet free, std::uint32_t count, GpuSet keep, RingScope reach) {
+SetChoice PlacementScorer::best(GpuSet free, std::uint32_t count, GpuSet keep, RingScope reach) {
   auto [at, added] = choices_[static_cast<int>(reach)].try_emplace({{free, keep}, count});
   if (!added) return at->second;
   Search search{free, keep, count, reach, bound(free, count, reach), false, {}};

@@ -1,5 +1,5 @@
-// Agents on hosts that `regroup join` has offered, started by that process: the hub's side. Theirs is
-// lent_agents.h.
+// Starts agents on leased hosts through the `regroup join` process that leases them. The side of that process
+// is leased_agents.h.
 #pragma once
 
 #include <utility>
@@ -21,17 +21,18 @@ namespace regroup::cmd {
 
 // A `regroup join` that starts agents.
 struct JoinerLink {
-  // A line, and the secret behind it, if any. False: it is not heard any more. Empty: it has gone.
+  // Sends a line and, if any, the secret after it. False: the connection is lost. Empty: the client has left.
   std::function<bool(const std::string& line, const launcher::JobSecret* secret)> send;
-  std::function<void(const AgentNews&)> heard;  // what it says; empty: nobody listens
-  std::function<void()> gone;                   // it was told that its hosts are free
+  std::function<void(const AgentNews&)> heard;  // what it reports; empty: no spawner is attached
+  std::function<void()> gone;                   // its hosts have been released
 };
 
-class JoinerSpawner final : public launcher::Spawner {
+// A Spawner that sends its orders over the connection of a `regroup join`. Used by the loop's thread.
+class LeasedHostSpawner final : public launcher::Spawner {
  public:
-  JoinerSpawner(boost::asio::io_context& loop, std::shared_ptr<const launcher::JobSecret> secret,
-                launcher::SpawnEvents events, std::shared_ptr<JoinerLink> joiner);
-  ~JoinerSpawner() override;
+  LeasedHostSpawner(boost::asio::io_context& loop, std::shared_ptr<const launcher::JobSecret> secret,
+                    launcher::SpawnEvents events, std::shared_ptr<JoinerLink> joiner);
+  ~LeasedHostSpawner() override;
   void start(launcher::AgentOrder order) override;
   void end(core::NodeId node) override;
 

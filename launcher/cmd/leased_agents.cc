@@ -1,5 +1,6 @@
-// The hub is believed what program is to run, as this user; not where: there are no other hosts to give.
-#include "launcher/cmd/lent_agents.h"
+// The other job, which runs as the same user, chooses the program. It does not choose the hosts: an order for
+// a host outside the grant is refused.
+#include "launcher/cmd/leased_agents.h"
 
 #include <fmt/format.h>
 
@@ -17,11 +18,11 @@ constexpr std::chrono::seconds kAgentUp{20};  // allocators have queues
 
 }  // namespace
 
-LentAgents::LentAgents(boost::asio::io_context& loop, launcher::Grant grant,
-                       launcher::Environment environment, std::function<void(const std::string&)> send)
+LeasedAgents::LeasedAgents(boost::asio::io_context& loop, launcher::Grant grant,
+                           launcher::Environment environment, std::function<void(const std::string&)> send)
     : loop_(loop), grant_(std::move(grant)), environment_(std::move(environment)), send_(std::move(send)) {}
 
-core::Result<bool> LentAgents::on_line(std::string_view line, int socket) {
+core::Result<bool> LeasedAgents::on_line(std::string_view line, int socket) {
   if (const auto end = parse_agent_end(line); end.ok()) {
     const auto agent = agents_.find(end->node);
     if (agent != agents_.end()) agent->second->end(end->node);
@@ -38,7 +39,7 @@ core::Result<bool> LentAgents::on_line(std::string_view line, int socket) {
   return true;
 }
 
-void LentAgents::start(launcher::AgentOrder order) {
+void LeasedAgents::start(launcher::AgentOrder order) {
   const core::NodeId node = order.node;
   const auto host = std::ranges::find(grant_.hosts, order.host, &launcher::HostRequest::name);
   const auto by = host != grant_.hosts.end()
@@ -52,7 +53,7 @@ void LentAgents::start(launcher::AgentOrder order) {
   (*by)->start(std::move(order));
 }
 
-core::Result<launcher::Spawner*> LentAgents::way(bool here) {
+core::Result<launcher::Spawner*> LeasedAgents::way(bool here) {
   auto& made = here ? forker_ : commander_;
   if (made) return made.get();
   if (!secret_) return core::internal_error("the job has not told its secret");

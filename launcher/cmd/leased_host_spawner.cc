@@ -1,5 +1,5 @@
-// Few orders are on their way at a time, so that the socket takes each as a whole.
-#include "launcher/cmd/joiner_spawner.h"
+// At most kParallel orders are outstanding, so that the socket's buffer takes each of them whole.
+#include "launcher/cmd/leased_host_spawner.h"
 
 #include <fmt/format.h>
 
@@ -13,16 +13,17 @@ namespace regroup::cmd {
 namespace {
 
 constexpr std::size_t kParallel = 16;
-// The joiner has its own limits, and tells what came of them.
+// Longer than the limits of `regroup join` itself, so that its reason is reported first.
 constexpr std::chrono::seconds kUp{25}, kLeave{5};
 
 }  // namespace
 
-JoinerSpawner::JoinerSpawner(boost::asio::io_context& loop, std::shared_ptr<const launcher::JobSecret> secret,
-                             launcher::SpawnEvents events, std::shared_ptr<JoinerLink> joiner)
+LeasedHostSpawner::LeasedHostSpawner(boost::asio::io_context& loop,
+                                     std::shared_ptr<const launcher::JobSecret> secret,
+                                     launcher::SpawnEvents events, std::shared_ptr<JoinerLink> joiner)
     : loop_(loop), secret_(std::move(secret)), events_(std::move(events)), joiner_(std::move(joiner)) {
   joiner_->heard = [this](const AgentNews& news) { heard(news); };
-  // What it has started ends with it.
+  // Agents that it has started end with it.
   joiner_->gone = [this] {
     std::vector<core::NodeId> all;
     for (const auto& [node, agent] : agents_) all.push_back(node);
@@ -30,13 +31,13 @@ JoinerSpawner::JoinerSpawner(boost::asio::io_context& loop, std::shared_ptr<cons
   };
 }
 
-JoinerSpawner::~JoinerSpawner() {
+LeasedHostSpawner::~LeasedHostSpawner() {
   *alive_ = false;
   joiner_->heard = {};
   joiner_->gone = {};
 }
 
-void JoinerSpawner::start(launcher::AgentOrder order) {
+void LeasedHostSpawner::start(launcher::AgentOrder order) {
   const core::NodeId node = order.node;
   if (!agents_.try_emplace(node, loop_, std::move(order)).second) return;  // one order for each
   waiting_.push_back(node);
@@ -45,7 +46,7 @@ void JoinerSpawner::start(launcher::AgentOrder order) {
   });
 }
 
-void JoinerSpawner::fill() {
+void LeasedHostSpawner::fill() {
   while (on_their_way_ < kParallel && !waiting_.empty()) {
     const auto agent = agents_.find(waiting_.front());
     waiting_.pop_front();
@@ -53,7 +54,7 @@ void JoinerSpawner::fill() {
   }
 }
 
-void JoinerSpawner::send(Agent& agent) {
+void LeasedHostSpawner::send(Agent& agent) {
   const core::NodeId node = agent.order.node;
   agent.sent = true;
   ++on_their_way_;
@@ -71,7 +72,7 @@ void JoinerSpawner::send(Agent& agent) {
                        kUp.count())));
 }
 
-void JoinerSpawner::wait(core::NodeId node, core::Duration limit, const core::Status& late) {
+void LeasedHostSpawner::wait(core::NodeId node, core::Duration limit, const core::Status& late) {
   auto& timer = agents_.at(node).timer;
   timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
   timer.async_wait([this, node, late, alive = alive_](const boost::system::error_code& error) {
@@ -81,7 +82,7 @@ void JoinerSpawner::wait(core::NodeId node, core::Duration limit, const core::St
   });
 }
 
-void JoinerSpawner::heard(const AgentNews& news) {
+void LeasedHostSpawner::heard(const AgentNews& news) {
   const auto agent = agents_.find(news.node);
   if (agent == agents_.end() || !agent->second.sent) return;
   if (news.what == AgentNews::What::kEnded) return report(news.node, news.why);
@@ -97,7 +98,7 @@ void JoinerSpawner::heard(const AgentNews& news) {
   if (*alive) fill();
 }
 
-void JoinerSpawner::end(core::NodeId node) {
+void LeasedHostSpawner::end(core::NodeId node) {
   const auto found = agents_.find(node);
   if (found == agents_.end()) return;
   const bool told = found->second.sent && joiner_->send && joiner_->send(to_line(AgentEnd{node}), nullptr);
@@ -108,13 +109,13 @@ void JoinerSpawner::end(core::NodeId node) {
        core::deadline_exceeded(fmt::format("{}: its agent did not leave", found->second.order.host)));
 }
 
-void JoinerSpawner::report_later(core::NodeId node, core::Status why) {
+void LeasedHostSpawner::report_later(core::NodeId node, core::Status why) {
   boost::asio::post(loop_, [this, alive = alive_, node, why = std::move(why)] {
     if (*alive) report(node, why);
   });
 }
 
-void JoinerSpawner::report(core::NodeId node, const core::Status& why) {
+void LeasedHostSpawner::report(core::NodeId node, const core::Status& why) {
   const auto alive = alive_;
   const auto agent = agents_.extract(node);
   if (agent.empty()) return;

@@ -1,4 +1,4 @@
-// Where a job that runs is offered further hosts: the hub's side of `regroup join`.
+// The job's side of `regroup join`: accepts leases of further hosts for a job that is running.
 #pragma once
 
 #include <utility>
@@ -14,37 +14,38 @@
 #include "core/fd.h"
 #include "core/status.h"
 #include "launcher/cmd/grant_lines.h"
-#include "launcher/cmd/joiner_spawner.h"
+#include "launcher/cmd/leased_host_spawner.h"
 #include "launcher/supervise/unix_socket.h"
 
 namespace regroup::cmd {
 
 using GrantId = std::uint64_t;
 
-// Used by the loop's thread.
-class GrantDoor {
+// Listens on a Unix socket for `regroup join` and `regroup resize`, parses their lines (grant_lines.h) and
+// sends them answers. Used by the loop's thread. Never blocks: a client that does not read loses sentences.
+class LeaseServer {
  public:
   // Called from the loop. An offer that is refused is told so, and is over.
   struct Events {
     std::function<core::Status(GrantId id, const Offer& offer)> offered;
     std::function<void(GrantId id, const Recall& recall)> recalled;
-    std::function<void(GrantId id)> gone;  // whoever offered is not there any more
-    // Of somebody who has offered nothing; to be answered by end(). A recall that is refused is over.
+    std::function<void(GrantId id)> gone;  // the client that offered has disconnected
+    // From a client that has offered nothing; to be answered by end(). A recall that is refused is over.
     std::function<core::Status(GrantId id, const Recall& recall)> wanted;
     std::function<void(GrantId id, const Resized& resized)> resized;
-    // Who has offered hosts before has another connection now.
+    // A client that offered hosts before has reconnected.
     std::function<core::Status(GrantId id, const Again& again)> again;
   };
-  GrantDoor(boost::asio::io_context& loop, Events events);
-  ~GrantDoor();
-  // Listens there; the job can do without.
+  LeaseServer(boost::asio::io_context& loop, Events events);
+  ~LeaseServer();
+  // Listens at `path`. The job runs without it if this fails.
   [[nodiscard]] core::Status start(const std::string& path);
   void tell(GrantId id, const std::string& text);
   // Its hosts are not used any more.
   void end(GrantId id, const std::string& text, bool ok = true);
-  // Who gave that offer, as one who starts agents.
+  // The client of that offer, for starting agents through it.
   [[nodiscard]] std::shared_ptr<JoinerLink> joiner(GrantId id);
-  // It has another connection, which is `id`.
+  // The client has reconnected as `id`.
   void move_joiner(GrantId before, GrantId id);
 
  private:
@@ -66,7 +67,7 @@ class GrantDoor {
   const Events events_;
   launcher::Listener listener_;
   std::map<GrantId, Client> clients_;
-  std::map<GrantId, std::shared_ptr<JoinerLink>> joiners_;  // that start agents
+  std::map<GrantId, std::shared_ptr<JoinerLink>> joiners_;  // of clients that start agents
   GrantId last_ = 0;
 };
 
