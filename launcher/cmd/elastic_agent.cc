@@ -11,7 +11,7 @@
 
 #include "elastic/membership/coordinator_effects.h"
 #include "launcher/supervise/due.h"
-#include "launcher/supervise/dying.h"
+#include "launcher/supervise/stuck_process.h"
 
 namespace regroup::cmd {
 namespace {
@@ -71,7 +71,7 @@ core::Status ElasticAgent::start() {
   if (!options_.fixed) launcher::prefer_promptness();
   if (options_.helper) {
     mpi_ = std::make_unique<MpiLaunches>(
-        agent_.loop(), *options_.helper, agent_.crew().options().apps.at(0), options_.slots,
+        agent_.loop(), *options_.helper, agent_.processes().options().apps.at(0), options_.slots,
         [this](const std::string& text) {
           if (!agent_.ending() && !options_.quiet) agent_.say(text);
         },
@@ -92,7 +92,7 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
         if (done == nullptr) return on_message(message);
         const auto end = [this, message, done = *done] {
           on_message(message);
-          end_job(agent_, done, agent_.crew().options().apps.at(0), options_.quiet);
+          end_job(agent_, done, agent_.processes().options().apps.at(0), options_.quiet);
         };
         // Members below MIN, say, hold the state, and are killed now.
         done->save_state ? checkpoints_.save_now(end) : end();
@@ -206,7 +206,7 @@ core::Status ElasticAgent::adopt(Link& link, core::MemberId member) {
     REGROUP_RETURN_IF_ERROR(check_first_world(core_.arena(), line->second, member));
   if (link_of(member) != nullptr)
     return core::invalid_argument(fmt::format("member {} is connected already", member));
-  const pid_t started = agent_.crew().pid_of(member);
+  const pid_t started = agent_.processes().pid_of(member);
   if (started != 0 && link.peer != 0 && link.peer != started)
     REGROUP_RETURN_IF_ERROR(watch_joined(member, link.peer));
   link.deadline.cancel();
@@ -309,7 +309,8 @@ void ElasticAgent::start_member(const core::Start& start, launcher::Extras extra
   add_checkpoint_variables(options_.checkpoints, extras.environment);
   // What this job may grow by, another may have taken meanwhile.
   const auto usable = [this](std::size_t seat) {
-    return seat >= options_.environments.size() || agent_.crew().claim_gpus(options_.environments[seat]).ok();
+    return seat >= options_.environments.size() ||
+           agent_.processes().claim_gpus(options_.environments[seat]).ok();
   };
   if (const auto seat = seats_.take(start.member, usable)) {
     extras.cores = options_.cores[*seat];
@@ -317,7 +318,7 @@ void ElasticAgent::start_member(const core::Start& start, launcher::Extras extra
       extras.environment.insert(options_.environments[*seat].begin(), options_.environments[*seat].end());
   }
   const core::Status status =
-      agent_.crew().start({start.member, start.rank, start.world_size}, std::move(extras));
+      agent_.processes().start({start.member, start.rank, start.world_size}, std::move(extras));
   if (!status.ok()) {
     seats_.leave(start.member);
     const std::string where = options_.host.empty() ? "" : fmt::format("host {}: ", options_.host);
@@ -329,7 +330,7 @@ void ElasticAgent::start_member(const core::Start& start, launcher::Extras extra
 
 void ElasticAgent::perform_one(const membership::KillMember& effect) {
   if (mpi_ && mpi_->forget(effect.member)) return perform(core_.on_reaped(effect.member, 0, 0, SIGKILL));
-  agent_.crew().signal(effect.member, SIGKILL);
+  agent_.processes().signal(effect.member, SIGKILL);
   if (const auto found = joined_.find(effect.member); found != joined_.end()) {
     ::syscall(SYS_pidfd_send_signal, found->second.pidfd.native_handle(), SIGKILL, nullptr, 0);
   }

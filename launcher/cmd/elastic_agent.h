@@ -23,7 +23,7 @@
 #include "launcher/cmd/mpi_launches.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/channel.h"
-#include "launcher/supervise/core_seats.h"
+#include "launcher/supervise/core_slots.h"
 #include "launcher/supervise/futex_watcher.h"
 #include "launcher/supervise/unix_socket.h"
 
@@ -133,7 +133,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   LinkId last_link_ = 0;
   std::map<core::MemberId, Joined> joined_;
   std::map<core::MemberId, core::SlotIndex> watched_;
-  launcher::CoreSeats seats_;
+  launcher::CoreSlots seats_;
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   boost::asio::steady_timer lesson_timer_;

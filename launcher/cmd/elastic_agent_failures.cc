@@ -11,9 +11,9 @@ void ElasticAgent::on_failure(Link& link, const core::Message& message) {
   core::Failure failure = std::get<core::Failure>(message.body);
   const auto joined = joined_.find(failure.member);
   const pid_t pid = joined != joined_.end()              ? joined->second.pid
-                    : link_of(failure.member) != nullptr ? agent_.crew().pid_of(failure.member)
+                    : link_of(failure.member) != nullptr ? agent_.processes().pid_of(failure.member)
                                                          : link.peer;
-  const launcher::OutputRequest& output = agent_.crew().options().output;
+  const launcher::OutputRequest& output = agent_.processes().options().output;
   core::Reply answer;
   if (link.peer == 0 || link.peer == pid) {
     // An exception that a program can only end by ends a job that begins; rank 0 is started while no other

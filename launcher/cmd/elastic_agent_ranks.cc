@@ -13,7 +13,7 @@ namespace regroup::cmd {
 void ElasticAgent::know_ranks() {
   if (!options_.fixed || std::exchange(knows_ranks_, true)) return;
   launcher::prefer_promptness();
-  for (const launcher::UsageTarget& rank : agent_.crew().usage_targets())
+  for (const launcher::UsageTarget& rank : agent_.processes().usage_targets())
     perform(core_.handle({}, {1, core::Start{.member = rank.member, .rank = rank.rank}}));
 }
 
@@ -43,7 +43,7 @@ void ElasticAgent::release(Link& link) {
 // Of a living member: the one that joined.
 pid_t ElasticAgent::process_of(core::MemberId member) const {
   const auto joined = joined_.find(member);
-  return joined != joined_.end() ? joined->second.pid : agent_.crew().pid_of(member);
+  return joined != joined_.end() ? joined->second.pid : agent_.processes().pid_of(member);
 }
 
 void ElasticAgent::look_at_finished() {

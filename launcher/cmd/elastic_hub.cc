@@ -91,15 +91,16 @@ void ElasticHub::begin(std::size_t index) {
 
 // It may have other GPUs than before it was lost.
 void ElasticHub::look_at(std::size_t index) {
-  hosts_->survey(index, *options_.survey,
-                 [this, index, id = hosts_->id(index)](const core::Result<std::string>& answer) {
-                   if (hosts_->id(index) != id || agent_.ending()) return;
-                   const std::uint32_t given = options_.slots.at(index);
-                   auto seats = options_.seats(options_.granted.at(index),
+  hosts_->query_inventory(index, *options_.survey,
+                          [this, index, id = hosts_->id(index)](const core::Result<std::string>& answer) {
+                            if (hosts_->id(index) != id || agent_.ending()) return;
+                            const std::uint32_t given = options_.slots.at(index);
+                            auto seats =
+                                options_.seats(options_.granted.at(index),
                                                given != 0 ? given : hosts_->facts(index).slots, answer);
-                   if (!seats.ok()) return hosts_->give_up(id, seats.status());
-                   came(index, std::move(*seats));
-                 });
+                            if (!seats.ok()) return hosts_->give_up(id, seats.status());
+                            came(index, std::move(*seats));
+                          });
 }
 
 void ElasticHub::came(std::size_t index, std::vector<node::Seat> seats) {
@@ -306,7 +307,7 @@ std::optional<std::size_t> ElasticHub::find(const std::string& host) const {
   return std::nullopt;
 }
 
-void ElasticHub::add(const launcher::HostRequest& host, node::HostWay way) {
+void ElasticHub::add(const launcher::HostRequest& host, node::HostAccess way) {
   options_.slots.push_back(host.slots);
   options_.granted.push_back(host);
   hosts_->add({host.name, host.here, host.user, std::move(way)});

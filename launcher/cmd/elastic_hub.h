@@ -89,11 +89,11 @@ class ElasticHub final : public launcher::AgentJob {
   void came(std::size_t index, std::vector<node::Seat> seats);
   [[nodiscard]] core::Status on_offer(GrantId id, const Offer& offer);
   void end_without_hosts(core::Duration within);
-  void add(const launcher::HostRequest& host, node::HostWay way);
+  void add(const launcher::HostRequest& host, node::HostAccess way);
   void add(const launcher::HostRequest& host, const launcher::Grant& way) {
-    add(host, node::HostWay{way.before, way.after, host.address});
+    add(host, node::HostAccess{way.before, way.after, host.address});
   }
-  [[nodiscard]] node::HostWay way_by(GrantId id);
+  [[nodiscard]] node::HostAccess way_by(GrantId id);
   void recall(GrantId id, core::Duration within, const std::string& why);
   void on_gone(GrantId id);
   [[nodiscard]] core::Status on_again(GrantId id, const Again& again);

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "launcher/supervise/dying.h"
 #include "launcher/supervise/node.h"
+#include "launcher/supervise/stuck_process.h"
 
 namespace regroup::cmd {
 

@@ -13,15 +13,15 @@
 #include "launcher/node/lesson_messages.h"
 #include "launcher/node/wire.h"
 #include "launcher/pmi/wire.h"
+#include "launcher/supervise/control_message.h"
 #include "launcher/supervise/environment.h"
-#include "launcher/supervise/words.h"
 
 namespace regroup::cmd {
 
 namespace {
 
 // By the allocator, so that it accounts for what runs there; unless the user knows better.
-node::HostWay way_of(const Options& options, const launcher::HostRequest& host) {
+node::HostAccess way_of(const Options& options, const launcher::HostRequest& host) {
   if (options.by_ssh || options.fork_agents) return {};
   return {options.grant.before, options.grant.after, host.address};
 }
@@ -86,7 +86,7 @@ core::Duration BringUp::spent() const { return core::SystemClock().now() - began
 
 bool BringUp::look() {
   const launcher::AgentOptions agent = agent_options(options_, {}, {});
-  if (launcher::end_is_asked(guardian_))
+  if (launcher::end_requested(guardian_))
     over_ = {agent.stopped_status, "the job was stopped while its agents came up"};
   else if (options_.timeout.count() > 0 && spent() >= options_.timeout)
     over_ = {agent.timeout_status, launcher::ran_too_long(options_.timeout)};
@@ -95,11 +95,12 @@ bool BringUp::look() {
 
 int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, core::Fd guardian) {
   if (!refusal.message.empty()) fail(refusal.message, 0);
-  const int socket = guardian.get();
-  launcher::WordSocket words(
-      loop, std::move(guardian), [](launcher::Word, std::int32_t, core::Fd) {}, [] {});
-  words.send(launcher::Word::kDone, refusal.exit_status);
-  launcher::forget_words(socket);  // behind it: a coordinator ends with the word that brings it
+  const int fd = guardian.get();
+  launcher::ControlSocket socket(
+      loop, std::move(guardian), [](launcher::ControlMessage, std::int32_t, core::Fd) {}, [] {});
+  socket.send(launcher::ControlMessage::kDone, refusal.exit_status);
+  launcher::discard_control_messages(
+      fd);  // after kDone: the coordinator ends with the message that carries it
   return 0;
 }
 

@@ -289,7 +289,7 @@ class Joiner {
   boost::asio::io_context loop_{1};
   LeasedAgents agents_;
   launcher::SignalReader signals_;
-  launcher::EndWishes wishes_;
+  launcher::StopRequests wishes_;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer timer_, again_;
   PeekedLine read_;

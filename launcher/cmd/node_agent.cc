@@ -1,4 +1,4 @@
-// The agent is kept under a guardian, as on the head's host, so that its members end with it.
+// The agent is kept under a guardian, as on the controller's host, so that its members end with it.
 #include "launcher/cmd/node_agent.h"
 
 #include <fmt/format.h>
@@ -73,7 +73,7 @@ node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
 }
 
 // Of all addresses: other hosts' members come to them.
-void hold_ports(const std::vector<std::uint16_t>& wanted, node::Surveyed& answer) {
+void hold_ports(const std::vector<std::uint16_t>& wanted, node::InventoryReply& answer) {
   static launcher::HeldPorts held;  // as long as this process
   auto ports = launcher::hold_ports(wanted, "");
   answer.status = ports.status();
@@ -82,10 +82,10 @@ void hold_ports(const std::vector<std::uint16_t>& wanted, node::Surveyed& answer
   answer.host = launcher::ports_to_json(held.numbers);
 }
 
-// For the head, which places members by it.
+// For the controller, which places members by it.
 void answer_survey(const launcher::Host& host, const launcher::Environment& environment,
-                   const std::string& cache_folder, const std::string& job, const node::Survey& order,
-                   node::Surveyed& answer) {
+                   const std::string& cache_folder, const std::string& job,
+                   const node::InventoryRequest& order, node::InventoryReply& answer) {
   if (!order.ports.empty()) return hold_ports(order.ports, answer);
   auto survey =
       launcher::survey_host({order.devices, order.topology, {order.claims.name, job, order.claims.outer}},
@@ -131,12 +131,12 @@ int run_node_agent(const std::vector<std::string>& args) {
   if (!folder.ok()) return fail(folder.status().message(), 1);  // a host that is full
   options.folder = std::move(*folder);
   options.read_gpu = gpu_reader();
-  options.survey = [host = allocation->hosts.at(0), environment = options.environment,
-                    folder = options.folder,
-                    job = options.job](const node::Survey& order, node::Surveyed& answer) {
+  options.inventory = [host = allocation->hosts.at(0), environment = options.environment,
+                       folder = options.folder,
+                       job = options.job](const node::InventoryRequest& order, node::InventoryReply& answer) {
     answer_survey(host, environment, folder, job, order, answer);
   };
-  options.own = own_asker();
+  options.local_checkpoints = local_checkpoint_query();
   options.record = record_of(options.environment, fmt::format("{}-{}", options.job, options.node));
   // Not in a folder of its own: that is how a job looks whose coordinator is here.
   options.agent_socket = fmt::format("{}/{}-{}.agent", options.folder, options.job, options.node);

@@ -1,4 +1,4 @@
-// What an agent says is only where to look: what the job goes on from is read by the head itself.
+// What an agent says is only where to look: what the job goes on from is read by the controller itself.
 #include "launcher/cmd/own_checkpoints.h"
 
 #include <fmt/format.h>
@@ -21,8 +21,8 @@ namespace {
 using core::Result;
 using core::Status;
 using core::Step;
-using node::AskOwn;
-using node::OwnFound;
+using node::LocalCheckpointReply;
+using node::QueryLocalCheckpoint;
 
 constexpr std::chrono::seconds kAnswerLimit(10);   // of a host's own directory
 constexpr std::chrono::seconds kQuietLimit(30);    // of whoever reads in it, who says that it goes on
@@ -32,7 +32,7 @@ constexpr std::chrono::seconds kAgentMargin(10);   // an agent says itself that 
 constexpr std::chrono::minutes kLongest(30);       // of all of it: agents wait for ten more (node_agent.cc)
 constexpr std::chrono::milliseconds kAskAgain(100);
 
-std::vector<std::string> words_of(const AskOwn& order) {
+std::vector<std::string> words_of(const QueryLocalCheckpoint& order) {
   const CheckpointPlan& plan = order.plan;
   if (order.copy > 0)
     return {"copy",
@@ -47,8 +47,9 @@ std::vector<std::string> words_of(const AskOwn& order) {
           std::to_string(plan.resume->shards)};
 }
 
-OwnFound found_by(const AskOwn& order, const Result<std::string>& text, const std::string& said) {
-  OwnFound found{.status = text.status(), .step = order.copy, .said = said};
+LocalCheckpointReply found_by(const QueryLocalCheckpoint& order, const Result<std::string>& text,
+                              const std::string& said) {
+  LocalCheckpointReply found{.status = text.status(), .step = order.copy, .said = said};
   if (!text.ok() || order.copy > 0) return found;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), found.step);
   if (error != std::errc() || end != text->data() + text->size())
@@ -68,7 +69,7 @@ class Search {
       const std::string& name = hosts_.name(index);
       say_(fmt::format("host {}: its checkpoint of step {} in {} is the newest and is copied to {}", name,
                        step, plan_.directory, plan_.shared));
-      const OwnFound copied = ask({index}, step, kCopyLimit + kAgentMargin).at(index);
+      const LocalCheckpointReply copied = ask({index}, step, kCopyLimit + kAgentMargin).at(index);
       auto resume = copied.status.ok() ? read(step) : Result<Resume>(copied.status);
       const bool may_go_on = copied.status.code() == core::Code::kDeadlineExceeded;  // to write that step
       if (resume.ok()) {
@@ -84,9 +85,9 @@ class Search {
   }
 
  private:
-  using Answers = std::map<std::size_t, OwnFound>;  // by host
+  using Answers = std::map<std::size_t, LocalCheckpointReply>;  // by host
   struct Open {
-    std::optional<OwnFound> said;
+    std::optional<LocalCheckpointReply> said;
     core::TimePoint heard;
   };
 
@@ -116,11 +117,12 @@ class Search {
     const core::TimePoint began = clock.now();
     for (const std::size_t index : whom) {
       (*open)[index].heard = began;
-      hosts_.remote(index).ask_own({plan_, copy}, [open, index](const OwnFound& found) {
-        Open& one = open->at(index);
-        one.heard = core::SystemClock().now();
-        if (!found.busy && !one.said) one.said = found;
-      });
+      hosts_.remote(index).query_local_checkpoint({plan_, copy},
+                                                  [open, index](const LocalCheckpointReply& found) {
+                                                    Open& one = open->at(index);
+                                                    one.heard = core::SystemClock().now();
+                                                    if (!found.busy && !one.said) one.said = found;
+                                                  });
     }
     const auto waits = [&] {
       return std::ranges::any_of(*open, [](const auto& one) { return !one.second.said; });
@@ -130,12 +132,14 @@ class Search {
       const core::TimePoint now = clock.now();
       for (auto& [index, one] : *open) {
         if (!one.said && (now - one.heard > silence || now >= end_))
-          one.said = OwnFound{.status = core::deadline_exceeded("its agent has not answered in time")};
+          one.said =
+              LocalCheckpointReply{.status = core::deadline_exceeded("its agent has not answered in time")};
       }
     }
     Answers out;
     for (const auto& [index, one] : *open)
-      out[index] = one.said.value_or(OwnFound{.status = {core::Code::kUnavailable, "the job ends"}});
+      out[index] =
+          one.said.value_or(LocalCheckpointReply{.status = {core::Code::kUnavailable, "the job ends"}});
     return out;
   }
 
@@ -166,9 +170,9 @@ class Search {
 
 }  // namespace
 
-node::OwnAsker own_asker() {
-  return [](boost::asio::io_context& loop, const AskOwn& order,
-            const std::function<void(const OwnFound&)>& answer) -> std::function<void()> {
+node::LocalCheckpointQuery local_checkpoint_query() {
+  return [](boost::asio::io_context& loop, const QueryLocalCheckpoint& order,
+            const std::function<void(const LocalCheckpointReply&)>& answer) -> std::function<void()> {
     const bool copies = order.copy > 0;
     PersistTask::Wait wait{order.plan.directory, kAnswerLimit, kQuietLimit};
     if (copies) wait = {order.plan.directory + " and " + order.plan.shared, kCopyLimit, kCopyLimit};

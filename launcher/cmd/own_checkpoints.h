@@ -14,12 +14,12 @@ namespace regroup::cmd {
 
 // For an agent: looks into its host's own directory and copies out of it, in processes that are given up when
 // they are silent for too long.
-[[nodiscard]] node::OwnAsker own_asker();
+[[nodiscard]] node::LocalCheckpointQuery local_checkpoint_query();
 
-// For the head, all of whose agents that are up have no Setup yet: is there a newer one than plan->resume, it
-// is copied to plan->shared by its host, read there by this one, and becomes plan->resume; the newest that
-// can be. Runs the loop until then, or until `over`, asked ten times a second. Whoever does not answer, or
-// cannot copy, is named to `say` and passed over.
+// For the controller, all of whose agents that are up have no Setup yet: is there a newer one than
+// plan->resume, it is copied to plan->shared by its host, read there by this one, and becomes plan->resume;
+// the newest that can be. Runs the loop until then, or until `over`, asked ten times a second. Whoever does
+// not answer, or cannot copy, is named to `say` and passed over.
 void take_newest_of_hosts(boost::asio::io_context& loop, node::Hosts& hosts,
                           const std::function<bool()>& over,
                           const std::function<void(const std::string&)>& say, node::CheckpointPlan* plan);

@@ -23,10 +23,10 @@
 #include <utility>
 
 #include "core/lock_owner.h"
-#include "launcher/supervise/dying.h"
 #include "launcher/supervise/environment.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/spawn.h"
+#include "launcher/supervise/stuck_process.h"
 
 namespace regroup::cmd {
 namespace {

@@ -89,8 +89,9 @@ RankWorld::RankWorld(launcher::Agent& agent, RankWorldOptions options, node::Hos
 // What an agent says of nodes, or to other agents, ends its link.
 void RankWorld::refuse(core::NodeId node) {
   const auto index = hosts_->index_of(node);
-  hosts_->give_up(node, core::invalid_argument(fmt::format("host {}: its agent said what only others may say",
-                                                           index ? hosts_->name(*index) : "?")));
+  hosts_->give_up(node,
+                  core::invalid_argument(fmt::format("host {}: its agent sent a message that it may not send",
+                                                     index ? hosts_->name(*index) : "?")));
 }
 
 bool RankWorld::runs(core::NodeId node, core::MemberId rank) const {

@@ -12,8 +12,8 @@
 
 #include "launcher/cmd/patience.h"
 #include "launcher/cmd/start.h"
-#include "launcher/node/adoption.h"
 #include "launcher/node/children.h"
+#include "launcher/node/reparenting.h"
 #include "launcher/node/tree.h"
 #include "launcher/node/uplink.h"
 #include "launcher/supervise/signals.h"
@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint32_t kMostRestarts = 3;
 constexpr std::chrono::seconds kFirstPause(1);
 constexpr std::chrono::seconds kLongestPause(30);
-// An agent whose link is silent ends its members after node::kSilence, one below another looks for the head
+// An agent whose link is silent ends its members after node::kSilence, one below another dials the controller
 // for a while before.
 constexpr core::Duration kDoubt = node::kSilence + std::chrono::seconds(1);
 constexpr core::Duration kDoubtBelow = node::kParentSilence + node::kOrphanLimit + std::chrono::seconds(1);

@@ -48,14 +48,14 @@ core::Status report_pid(const std::string& to) {
   return file ? core::Status() : core::system_error("write", to, errno);
 }
 
-int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guardian,
+int run_agent(const Options& options, launcher::ProcessTableOptions processes, core::Fd guardian,
               const launcher::JobFactory& job, const std::string& usage_file = "",
               const std::string& checkpoints = "", core::Duration spent = {}) {
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(port.status().message(), refused(options.compat));
-  crew.master.port = port->port;
+  processes.master.port = port->port;
   boost::asio::io_context loop(1);
-  launcher::AgentOptions agent = agent_options(options, std::move(crew), std::move(*port));
+  launcher::AgentOptions agent = agent_options(options, std::move(processes), std::move(*port));
   agent.usage.status_file = usage_file;
   agent.spent = spent;
   EndKeeper end(checkpoints);
@@ -71,11 +71,11 @@ int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guard
 enum class Ranks : std::uint8_t { kOfRoles, kServed, kServeThemselves };
 
 // A job without a coordinator.
-int run_alone(const Options& options, launcher::CrewOptions crew, std::size_t members,
+int run_alone(const Options& options, launcher::ProcessTableOptions processes, std::size_t members,
               const launcher::JobFactory& job, Ranks ranks = Ranks::kOfRoles) {
-  const auto told = announce_job(options.environment, crew.job, static_cast<std::uint32_t>(members));
-  if (told && ranks == Ranks::kServed) crew.world_socket = told->files.agent_socket();
-  if (told && ranks == Ranks::kServeThemselves) crew.exits_file = told->files.exits();
+  const auto told = announce_job(options.environment, processes.job, static_cast<std::uint32_t>(members));
+  if (told && ranks == Ranks::kServed) processes.world_socket = told->files.agent_socket();
+  if (told && ranks == Ranks::kServeThemselves) processes.exits_file = told->files.exits();
   const auto forget = [&told] {
     if (told) remove_job_files(told->files);
   };
@@ -83,18 +83,19 @@ int run_alone(const Options& options, launcher::CrewOptions crew, std::size_t me
       launcher::Guardian(
           [&](core::Fd guardian) {
             const int agent =
-                run_agent(options, crew, std::move(guardian), job, told ? told->files.usage() : "");
+                run_agent(options, processes, std::move(guardian), job, told ? told->files.usage() : "");
             forget();  // the guardian may be dead
             return agent;
           },
-          nullptr, {crew.record, {}, options.quiet}, forwarded_signals(options), notice_signals(options))
+          nullptr, {processes.record, {}, options.quiet}, forwarded_signals(options), notice_signals(options))
           .run();
   forget();
   return status;
 }
 
-int run_rigid(Options options, launcher::CrewOptions crew, const std::vector<std::uint32_t>& counts,
-              std::uint32_t slots, const launcher::PlacedJob& placed) {
+int run_rigid(Options options, launcher::ProcessTableOptions processes,
+              const std::vector<std::uint32_t>& counts, std::uint32_t slots,
+              const launcher::PlacedJob& placed) {
   const bool limited = !options.oversubscribe && options.compat == launcher::Compat::kOpenMpi;
   const std::uint32_t most = limited ? slots_for(options, slots) : 0;
   const launcher::MapBy::Kind map = options.mapping.map.kind;
@@ -106,7 +107,7 @@ int run_rigid(Options options, launcher::CrewOptions crew, const std::vector<std
                                options.compat,
                                options.ulfm || options.keep_going,
                                options.quiet,
-                               helper_options(options, crew.job),
+                               helper_options(options, processes.job),
                                seats.cores(),
                                seats.bindings(),
                                placed.threads({slots}),
@@ -116,29 +117,30 @@ int run_rigid(Options options, launcher::CrewOptions crew, const std::vector<std
   HeldLocks locks;
   const std::size_t size = placed.placement.spots.size();
   options.shards = world_shards(options, static_cast<std::uint32_t>(size));
-  const auto checkpoints = prepare_checkpoints(&options, crew.job, false, &locks);
+  const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
   if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
-  for (launcher::App& app : crew.apps) add_world_variables(options, *checkpoints, app.environment);
+  for (launcher::App& app : processes.apps) add_world_variables(options, *checkpoints, app.environment);
   rigid.world = [&](launcher::Agent& agent,
                     launcher::OtherHosts*) -> std::unique_ptr<launcher::MembershipJob> {
-    const std::string& socket = agent.crew().options().world_socket;
+    const std::string& socket = agent.processes().options().world_socket;
     if (socket.empty()) return nullptr;
     return std::make_unique<RankWorld>(
-        agent, rank_world_options(options, crew.job, socket, std::vector<core::NodeId>(size), *checkpoints),
+        agent,
+        rank_world_options(options, processes.job, socket, std::vector<core::NodeId>(size), *checkpoints),
         nullptr);
   };
   return run_alone(
-      options, crew, size,
+      options, processes, size,
       [&](launcher::Agent& agent) { return std::make_unique<launcher::RigidJob>(agent, rigid); },
       options.world_options.empty() ? Ranks::kServeThemselves : Ranks::kServed);
 }
 
-int run_roles(const Options& options, launcher::CrewOptions crew, const JobPlan& plan, std::uint32_t slots,
-              const launcher::PlacedJob& placed) {
-  for (launcher::App& app : crew.apps) add_world_variables(options, {}, app.environment);
-  launcher::RoleJobOptions roles = role_options(options, plan, crew.job, placed);
+int run_roles(const Options& options, launcher::ProcessTableOptions processes, const JobPlan& plan,
+              std::uint32_t slots, const launcher::PlacedJob& placed) {
+  for (launcher::App& app : processes.apps) add_world_variables(options, {}, app.environment);
+  launcher::RoleJobOptions roles = role_options(options, plan, processes.job, placed);
   roles.hosts = {{"", slots}};
-  return run_alone(options, crew, placed.placement.spots.size(), [&](launcher::Agent& agent) {
+  return run_alone(options, processes, placed.placement.spots.size(), [&](launcher::Agent& agent) {
     return std::make_unique<launcher::RoleJob>(agent, std::move(roles));
   });
 }
@@ -196,31 +198,32 @@ ElasticAgentOptions elastic_options(const Options& options, const JobFiles& file
           options.hung.after};
 }
 
-LaunchEnd run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t slots,
+LaunchEnd run_elastic(Options options, launcher::ProcessTableOptions processes, std::uint32_t slots,
                       const launcher::PlacedJob& placed, const Launch& launch) {
   const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
   HeldLocks locks;
-  const auto checkpoints = prepare_checkpoints(&options, crew.job, false, &locks);
+  const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
   if (!checkpoints.ok()) return refuse(checkpoints.status().message());
   if (!launch.first() && !checkpoints->resume)
     return {fail(nothing_to_go_on_from(checkpoints->directory), launch.status)};
-  auto files = make_job_files(options.environment, crew.job);
+  auto files = make_job_files(options.environment, processes.job);
   if (!files.ok()) return refuse(files.status().message());
-  crew.agent_socket = files->agent_socket();
+  processes.agent_socket = files->agent_socket();
   const auto attempt = count_attempt(checkpoints->directory, options.environment);
   options.term_grace = term_grace(options);
   if (!attempt.ok()) return refuse(attempt.status().message());
-  for (launcher::App& app : crew.apps) app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
-  CoordinatorOptions coordinator = coordinator_options(options, crew.job, *files, slots, *checkpoints);
+  for (launcher::App& app : processes.apps)
+    app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
+  CoordinatorOptions coordinator = coordinator_options(options, processes.job, *files, slots, *checkpoints);
   coordinator.job.attempt = *attempt;
   const auto job = [&](launcher::Agent& agent) {
     return std::make_unique<ElasticAgent>(
-        agent, elastic_options(options, *files, crew.job, slots, placed, *checkpoints));
+        agent, elastic_options(options, *files, processes.job, slots, placed, *checkpoints));
   };
   const HeldJournal journal(*files, launch);
   launcher::Guardian guardian(
       [&](core::Fd socket) {
-        const int agent = run_agent(options, crew, std::move(socket), job, files->usage(),
+        const int agent = run_agent(options, processes, std::move(socket), job, files->usage(),
                                     checkpoints->directory, launch.spent);
         remove_job_files(*files);  // the guardian may be dead
         return agent;
@@ -228,7 +231,7 @@ LaunchEnd run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t
       [&](core::Fd agent, core::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);
       },
-      {crew.record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
+      {processes.record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
       notice_signals(options));
   const int status = guardian.run();
   remove_job_files(*files);
@@ -271,10 +274,10 @@ LaunchEnd launch_job(Options options, const Launch& launch) {
   }
   std::string note;
   if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet) fail(note, 0);
-  const launcher::CrewOptions crew = crew_of(options, plan.apps);
-  if (!plan.roles.empty()) return {run_roles(options, crew, plan, allocation->slots(), *placed)};
-  if (options.elastic) return run_elastic(options, crew, allocation->slots(), *placed, launch);
-  return {run_rigid(options, crew, plan.counts, allocation->slots(), *placed)};
+  const launcher::ProcessTableOptions processes = crew_of(options, plan.apps);
+  if (!plan.roles.empty()) return {run_roles(options, processes, plan, allocation->slots(), *placed)};
+  if (options.elastic) return run_elastic(options, processes, allocation->slots(), *placed, launch);
+  return {run_rigid(options, processes, plan.counts, allocation->slots(), *placed)};
 }
 
 }  // namespace

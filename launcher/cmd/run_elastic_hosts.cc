@@ -75,7 +75,7 @@ std::uint32_t slots_up(const Options& options, const node::Hosts& hosts) {
 core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHubOptions& hub) {
   const auto order = launcher::survey_for(options, {});
   if (!order) return {};
-  hub.survey = node::Survey{order->devices, order->topology, {}, order->claims};
+  hub.survey = node::InventoryRequest{order->devices, order->topology, {}, order->claims};
   hub.seats = [options](const launcher::HostRequest& host, std::uint32_t slots,
                         const core::Result<std::string>& answer) {
     return answer.ok() ? seats_on(options, host, slots, *answer) : ElasticHubOptions::Seats(answer.status());
@@ -83,7 +83,7 @@ core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHub
   std::vector<std::pair<std::size_t, core::Status>> unfit;
   std::vector<bool> asked;
   for (std::size_t i = 0; i < hosts.size(); ++i) asked.push_back(hosts.is_up(i));
-  const auto answers = hosts.survey(std::vector(hosts.size(), *hub.survey));
+  const auto answers = hosts.query_inventory(std::vector(hosts.size(), *hub.survey));
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!asked[i] || !hosts.is_up(i)) continue;  // one that has come meanwhile is asked by the hub
     const std::uint32_t given = options.hosts.at(i).slots;
@@ -120,11 +120,11 @@ void go_on_from_newest(boost::asio::io_context& loop, const Options& options, no
 }
 
 // In the process of the hub, from before its Agent exists. The exit status of the process.
-int run_hub(const Options& options, const launcher::App& app, launcher::CrewOptions crew,
+int run_hub(const Options& options, const launcher::App& app, launcher::ProcessTableOptions processes,
             const JobFiles& files, CheckpointPlan checkpoints, const Launch& launch, core::Fd guardian) {
   ::prctl(PR_SET_NAME, "regroup-hub");
   boost::asio::io_context loop(1);
-  auto hosts = send_agents(loop, options, crew.job, true);
+  auto hosts = send_agents(loop, options, processes.job, true);
   if (!hosts.ok()) return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));
   BringUp coming(options, guardian, launch.spent);
   std::function<bool()> enough = [&] {
@@ -163,8 +163,8 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   hub.notice_grace = notice_grace(options);
   hub.scaler = AllocationScaler::make(loop, options, files, way_to_all(options));
   hub.spares = options.spares;
-  crew.stdin_to.to = launcher::StdinRequest::To::kNone;
-  launcher::AgentOptions agent = agent_options(options, std::move(crew), {});
+  processes.stdin_to.to = launcher::StdinRequest::To::kNone;
+  launcher::AgentOptions agent = agent_options(options, std::move(processes), {});
   agent.usage.status_file = files.usage();
   agent.spent = coming.spent();
   agent.noticed = [&end] { end.noticed(); };
@@ -233,27 +233,27 @@ LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
     return {fail(refusal->message, refusal->exit_status)};
   launcher::App app = std::get<JobPlan>(planned).apps.at(0);
   if (const std::string told = unheeded_options(options); !told.empty()) fail(told, 0);
-  launcher::CrewOptions crew = crew_of(options, {});
+  launcher::ProcessTableOptions processes = crew_of(options, {});
   HeldLocks locks;
-  const auto checkpoints = prepare_checkpoints(&options, crew.job, true, &locks);
+  const auto checkpoints = prepare_checkpoints(&options, processes.job, true, &locks);
   if (!checkpoints.ok()) return refuse(checkpoints.status().message());
   if (!launch.first() && !checkpoints->resume && checkpoints->shared.empty())
     return {fail(nothing_to_go_on_from(checkpoints->directory), launch.status)};
   if (checkpoints->resume && checkpoints->shared.empty() && !options.quiet) fail(resumes(*checkpoints), 0);
-  auto files = make_job_files(options.environment, crew.job);
+  auto files = make_job_files(options.environment, processes.job);
   if (!files.ok()) return refuse(files.status().message());
-  CoordinatorOptions coordinator = coordinator_options(options, start, crew.job, *files, *checkpoints);
+  CoordinatorOptions coordinator = coordinator_options(options, start, processes.job, *files, *checkpoints);
   const auto attempt = count_attempt(attempts_in(*checkpoints), options.environment);
   if (!attempt.ok()) return refuse(attempt.status().message());
   coordinator.job.attempt = *attempt;
   app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
   options.term_grace = term_grace(options);
-  const auto record = crew.record;
+  const auto record = processes.record;
   const HeldJournal journal(*files, launch);
   launcher::Guardian guardian(
       [&](core::Fd socket) {
         const int hub =
-            run_hub(options, app, std::move(crew), *files, *checkpoints, launch, std::move(socket));
+            run_hub(options, app, std::move(processes), *files, *checkpoints, launch, std::move(socket));
         remove_job_files(*files);  // the guardian may be dead
         return hub;
       },

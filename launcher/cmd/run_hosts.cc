@@ -40,8 +40,8 @@ struct Layout {
 // In the process of the agent of this host, from before its Agent exists.
 class Head {
  public:
-  Head(Options options, const launcher::Allocation& here, launcher::CrewOptions crew)
-      : options_(std::move(options)), here_(here), crew_(std::move(crew)), job_(crew_.job) {}
+  Head(Options options, const launcher::Allocation& here, launcher::ProcessTableOptions processes)
+      : options_(std::move(options)), here_(here), processes_(std::move(processes)), job_(processes_.job) {}
 
   // The exit status of the process; the guardian has been told that of the job.
   int run(core::Fd guardian) {
@@ -53,7 +53,7 @@ class Head {
     told_ = announce_job(options_.environment, job_, static_cast<std::uint32_t>(layout_.host_of.size()));
     if (const core::Status status = set_up(*port); !status.ok())
       return refuse_job(loop_, {kNoHostYet, status.message()}, std::move(guardian));
-    launcher::AgentOptions agent = agent_options(options_, std::move(crew_), std::move(*port));
+    launcher::AgentOptions agent = agent_options(options_, std::move(processes_), std::move(*port));
     agent.spent = bring_up.spent();
     if (told_) agent.usage.status_file = told_->files.usage();
     launcher::Agent self(loop_, std::move(agent), std::move(guardian),
@@ -73,7 +73,7 @@ class Head {
     if (auto* refused = std::get_if<Refusal>(&planned)) return std::move(*refused);
     plan_ = std::move(std::get<JobPlan>(planned));
     if (auto refused = prepare_world(coming)) return refused;
-    crew_.apps = plan_.apps;
+    processes_.apps = plan_.apps;
     return place();
   }
 
@@ -102,7 +102,7 @@ class Head {
   [[nodiscard]] bool serves_world() const { return plan_.roles.empty() && told_; }
 
   std::optional<Refusal> bring_up(BringUp& coming) {
-    auto made = send_agents(loop_, options_, crew_.job, false);
+    auto made = send_agents(loop_, options_, processes_.job, false);
     if (!made.ok()) return Refusal{kNoHostYet, made.status().message()};
     hosts_ = std::move(*made);
     const bool all = coming.run(*hosts_);
@@ -116,8 +116,8 @@ class Head {
     const auto order = launcher::survey_for(options_, {});
     std::vector<core::Result<std::string>> answers;
     if (order)
-      answers = hosts_->survey(
-          std::vector<node::Survey>(hosts_->size(), {order->devices, order->topology, {}, order->claims}));
+      answers = hosts_->query_inventory(std::vector<node::InventoryRequest>(
+          hosts_->size(), {order->devices, order->topology, {}, order->claims}));
     const auto folder = runtime_folder(options_.environment);
     allocation_.hosts.clear();
     std::size_t other = 0;
@@ -183,12 +183,12 @@ class Head {
     auto here = launcher::hold_ports(wanted->at(0), "");
     if (!here.ok()) return here.status();
     held_ = std::move(*here);
-    std::vector<node::Survey> orders;
+    std::vector<node::InventoryRequest> orders;
     for (std::size_t i = 1; i < wanted->size(); ++i) orders.push_back({false, "", wanted->at(i)});
     std::vector<std::vector<std::uint16_t>> numbers{held_.numbers};
     std::vector<std::string> addresses{hosts_->own_address()};
     std::size_t other = 0;
-    for (const auto& answer : hosts_->survey(orders)) {
+    for (const auto& answer : hosts_->query_inventory(orders)) {
       const std::size_t count = orders[other].ports.size();
       addresses.push_back(hosts_->address(other++));
       numbers.emplace_back();
@@ -209,10 +209,10 @@ class Head {
   core::Status set_up(const launcher::HeldPort& port) {
     if (!plan_.roles.empty()) REGROUP_RETURN_IF_ERROR(hold_ports());
     const std::uint32_t first = layout_.host_of.empty() ? 0 : layout_.host_of[0];
-    if (first == 0) crew_.master = {hosts_->own_address(), port.port};
-    if (first != 0) crew_.master = {hosts_->address(first - 1), hosts_->facts(first - 1).port};
-    if (!reads_input(0)) crew_.stdin_to.to = launcher::StdinRequest::To::kNone;
-    if (serves_world()) crew_.world_socket = told_->files.agent_socket();
+    if (first == 0) processes_.master = {hosts_->own_address(), port.port};
+    if (first != 0) processes_.master = {hosts_->address(first - 1), hosts_->facts(first - 1).port};
+    if (!reads_input(0)) processes_.stdin_to.to = launcher::StdinRequest::To::kNone;
+    if (serves_world()) processes_.world_socket = told_->files.agent_socket();
     const auto size = static_cast<std::uint32_t>(layout_.host_of.size());
     std::vector<node::Setup> setups;
     for (std::uint32_t host = 1; host < layout_.hosts.size(); ++host) {
@@ -230,14 +230,14 @@ class Head {
                          .checkpoints = checkpoints_,
                          .finished_told = std::chrono::ceil<std::chrono::milliseconds>(options_.hung.after)};
       setup.usage = told_ || !options_.usage_log.empty();
-      setup.master = crew_.master;
+      setup.master = processes_.master;
       setups.push_back(std::move(setup));
     }
     const auto& of = layout_.host_of;
     const bool shared = reads_input(0) && std::ranges::any_of(of, [this](std::uint32_t host) {
                           return host != 0 && reads_input(host);
                         });
-    crew_.stdin_to.own = shared;
+    processes_.stdin_to.own = shared;
     return hosts_->set_up(setups, shared);
   }
 
@@ -299,7 +299,7 @@ class Head {
 
   Options options_;
   const launcher::Allocation here_;
-  launcher::CrewOptions crew_;
+  launcher::ProcessTableOptions processes_;
   const std::string job_;  // its id
   launcher::Allocation allocation_;
   boost::asio::io_context loop_{1};
@@ -320,19 +320,20 @@ class Head {
 
 int run_on_hosts(Options options, const launcher::Allocation& here) {
   if (const std::string told = unheeded_options(options); !told.empty()) fail(told, 0);
-  launcher::CrewOptions crew = crew_of(options, {});
-  const auto record = crew.record;
+  launcher::ProcessTableOptions processes = crew_of(options, {});
+  const auto record = processes.record;
   const std::vector<int> forwarded = forwarded_signals(options);
   const std::vector<int> notices = notice_signals(options);
   const bool quiet = options.quiet;
   const auto folder = runtime_folder(options.environment);
-  const JobFiles files{folder.ok() ? *folder + "/" + crew.job : ""};
-  const int status = launcher::Guardian(
-                         [&](core::Fd guardian) {
-                           return Head(std::move(options), here, std::move(crew)).run(std::move(guardian));
-                         },
-                         nullptr, {record, {}, quiet}, forwarded, notices)
-                         .run();
+  const JobFiles files{folder.ok() ? *folder + "/" + processes.job : ""};
+  const int status =
+      launcher::Guardian(
+          [&](core::Fd guardian) {
+            return Head(std::move(options), here, std::move(processes)).run(std::move(guardian));
+          },
+          nullptr, {record, {}, quiet}, forwarded, notices)
+          .run();
   if (folder.ok()) remove_job_files(files);
   return status;
 }

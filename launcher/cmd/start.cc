@@ -53,21 +53,21 @@ std::shared_ptr<launcher::JobRecord> record_of(const launcher::Environment& envi
   return record.ok() ? std::move(*record) : nullptr;
 }
 
-launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App> apps) {
-  launcher::CrewOptions crew;
-  crew.apps = std::move(apps);
-  crew.job = new_job_id();
-  crew.record = record_of(options.environment, crew.job);
-  crew.claims = launcher::claim_scope(options.environment, crew.job);
-  crew.output = options.output;
-  crew.stdin_to = options.stdin_to;
-  crew.verbose = options.verbose;
-  crew.tell_exit_codes = options.print_exit_codes;
-  crew.quiet = options.quiet;
-  crew.memory = options.mapping.memory;
-  crew.priority = launcher::current_priority();
-  crew.open_files = launcher::raise_open_files();
-  return crew;
+launcher::ProcessTableOptions crew_of(const Options& options, std::vector<launcher::App> apps) {
+  launcher::ProcessTableOptions processes;
+  processes.apps = std::move(apps);
+  processes.job = new_job_id();
+  processes.record = record_of(options.environment, processes.job);
+  processes.claims = launcher::claim_scope(options.environment, processes.job);
+  processes.output = options.output;
+  processes.stdin_to = options.stdin_to;
+  processes.verbose = options.verbose;
+  processes.tell_exit_codes = options.print_exit_codes;
+  processes.quiet = options.quiet;
+  processes.memory = options.mapping.memory;
+  processes.priority = launcher::current_priority();
+  processes.open_files = launcher::raise_open_files();
+  return processes;
 }
 
 // Of NVIDIA's, asked only for members that were given some; the library is loaded for the first of them.
@@ -83,9 +83,9 @@ launcher::UsageMeter::GpuReader gpu_reader() {
   };
 }
 
-launcher::AgentOptions agent_options(const Options& options, launcher::CrewOptions crew,
+launcher::AgentOptions agent_options(const Options& options, launcher::ProcessTableOptions processes,
                                      launcher::HeldPort port) {
-  launcher::AgentOptions agent{std::move(crew), std::move(port), said_term_grace(options)};
+  launcher::AgentOptions agent{std::move(processes), std::move(port), said_term_grace(options)};
   agent.timeout = options.timeout;
   agent.teardown_limit = time_limit(options.environment, agent.teardown_limit);
   agent.notice_status = options.notice_status;

@@ -22,8 +22,9 @@ int fail(const std::string& message, int exit_status);
 [[nodiscard]] std::shared_ptr<launcher::JobRecord> record_of(const launcher::Environment& environment,
                                                              const std::string& job);
 // What all members have in common; the rest of AgentOptions comes from the agent's own process.
-[[nodiscard]] launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App> apps);
-[[nodiscard]] launcher::AgentOptions agent_options(const Options& options, launcher::CrewOptions crew,
+[[nodiscard]] launcher::ProcessTableOptions crew_of(const Options& options, std::vector<launcher::App> apps);
+[[nodiscard]] launcher::AgentOptions agent_options(const Options& options,
+                                                   launcher::ProcessTableOptions processes,
                                                    launcher::HeldPort port);
 // From a notice that does not say it to the loss of a host: --notice-grace, else as the allocator has it,
 // whose commands this may run, else 30 s.

@@ -22,8 +22,8 @@ struct ClaimScope {
   std::string job;    // claims of this job are none of others
   std::string outer;  // nor are those of the job that this process is a member of
 };
-// REGROUP_GPU_CLAIMS and REGROUP_JOB of `environment`; what the head of the job has `told` of its own counts
-// before them.
+// REGROUP_GPU_CLAIMS and REGROUP_JOB of `environment`; what the controller of the job has `told` of its own
+// counts before them.
 [[nodiscard]] ClaimScope claim_scope(const Environment& environment, const std::string& job,
                                      const ClaimScope& told = {});
 

@@ -46,9 +46,9 @@ bool hands_on(const std::string& folder, CgroupNeeds needs) {
   std::ifstream file(folder + "/cgroup.subtree_control");
   bool cpu = false;
   bool memory = false;
-  for (std::string word; file >> word;) {
-    cpu = cpu || word == "cpu";
-    memory = memory || word == "memory";
+  for (std::string message; file >> message;) {
+    cpu = cpu || message == "cpu";
+    memory = memory || message == "memory";
   }
   return (cpu || !needs.cpu) && (memory || !needs.memory);
 }
@@ -111,10 +111,10 @@ core::Status limit_memory(const std::string& folder, std::uint64_t bytes) {
 // The number behind `name` in a file of "name number" lines.
 std::uint64_t value_in(const std::string& path, const std::string& name) {
   std::ifstream file(path);
-  std::string word;
+  std::string message;
   std::uint64_t value = 0;
-  while (file >> word >> value) {
-    if (word == name) return value;
+  while (file >> message >> value) {
+    if (message == name) return value;
   }
   return 0;
 }

@@ -1,4 +1,4 @@
-// The file that proves whether a job lives: guardian, guard and agent hold its lock, so once it is free all
+// The file that proves whether a job lives: guardian, reaper and agent hold its lock, so once it is free all
 // three are dead, and whoever finds it may end what they left. docs/formats/job-record.md says what is in it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The other way a plan without a step to go on from has no path of one.
+// An empty resume_path on the wire means that the plan resumes from nothing.
 #include "launcher/node/checkpoint_wire.h"
 
 namespace regroup::node {

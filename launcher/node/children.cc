@@ -21,7 +21,7 @@ std::string host_of(const std::string& address) { return address.substr(0, addre
 }  // namespace
 
 Children::Children(boost::asio::io_context& loop, ChildrenOptions options, Events events)
-    : loop_(loop), options_(std::move(options)), events_(std::move(events)), beat_(loop) {}
+    : loop_(loop), options_(std::move(options)), events_(std::move(events)), heartbeat_timer_(loop) {}
 
 Children::~Children() = default;
 
@@ -47,50 +47,50 @@ core::Status Children::listen() {
   return {};
 }
 
-core::Result<launcher::Spawner*> Children::way(const Order& order) {
-  std::vector<std::string> command = order.way.before.empty() ? options_.ssh : order.way.before;
+core::Result<launcher::Spawner*> Children::spawner_for(const Order& order) {
+  std::vector<std::string> command = order.access.before.empty() ? options_.ssh : order.access.before;
   std::vector<std::string> key = command;
   key.emplace_back("HOST");
-  key.insert(key.end(), order.way.after.begin(), order.way.after.end());
+  key.insert(key.end(), order.access.after.begin(), order.access.after.end());
   auto& made = order.forked ? forker_ : spawners_[key];
   if (made) return made.get();
   launcher::SpawnEvents events{
       .up = [this](core::NodeId node) { on_spawned(node); },
       .line = [this](core::NodeId node, const std::string& line) { events_.line(node, line); },
       .ended = [this](core::NodeId node, const core::Status& why) { on_left(node, why); }};
-  if (order.way.before.empty() || order.way.make)  // an allocator's command has a limit of its own
+  if (order.access.before.empty() || order.access.make)  // an allocator's command has a limit of its own
     events.begun = [this](core::NodeId node) { on_begun(node); };
-  if (order.way.make) {
-    made = order.way.make(options_.secret, std::move(events));
+  if (order.access.make) {
+    made = order.access.make(options_.secret, std::move(events));
     return made.get();
   }
   launcher::SpawnOptions spawn;
   spawn.environment = options_.environment;
-  spawn.limit = order.way.before.empty()
+  spawn.limit = order.access.before.empty()
                     ? options_.limit
                     : std::max<core::Duration>(options_.limit, launcher::kAllocatorLimit);
   auto spawner =
       order.forked ? launcher::make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
                    : launcher::make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
-                                                std::move(command), order.way.after);
+                                                std::move(command), order.access.after);
   if (!spawner.ok()) return spawner.status();
   made = std::move(*spawner);
   return made.get();
 }
 
 core::Status Children::start(const Order& order) {
-  auto by = way(order);
-  if (!by.ok()) return by.status();
-  if (!children_.try_emplace(order.node, loop_, order.name, *by).second) return {};
-  (*by)->start({order.node,
-                order.name,
-                options_.program,
-                {"--node-agent", options_.job, std::to_string(order.node), std::to_string(options_.self),
-                 endpoints_, options_.build},
-                options_.wdir,
-                order.way.before.empty() ? order.user : "",  // an allocator knows whose job it is
-                options_.preferred,
-                order.way.address});
+  auto spawner = spawner_for(order);
+  if (!spawner.ok()) return spawner.status();
+  if (!children_.try_emplace(order.node, loop_, order.name, *spawner).second) return {};
+  (*spawner)->start({order.node,
+                     order.name,
+                     options_.program,
+                     {"--node-agent", options_.job, std::to_string(order.node), std::to_string(options_.self),
+                      endpoints_, options_.build},
+                     options_.wdir,
+                     order.access.before.empty() ? order.user : "",  // an allocator knows whose job it is
+                     options_.preferred,
+                     order.access.address});
   return {};
 }
 
@@ -178,10 +178,10 @@ void Children::on_message(core::NodeId node, const Message& message) {
   if (child == nullptr || child->over) return;
   child->heard = true;
   child->timer.cancel();
-  if (child->hearing.hear()) events_.silent(node, false);
+  if (child->monitor.on_message()) events_.silent(node, false);
   const auto* notice = std::get_if<HostNotice>(&message);
   if (notice != nullptr && notice->kind >= HostNotice::Kind::kPauses) return on_pause(*child, *notice);
-  if (!std::holds_alternative<Beat>(message)) events_.message(node, message);
+  if (!std::holds_alternative<Heartbeat>(message)) events_.message(node, message);
 }
 
 // A host that stands still says nothing, and its kernel acknowledges nothing.
@@ -190,7 +190,7 @@ void Children::on_pause(Child& child, const HostNotice& notice) {
   const core::Duration pause =
       pauses ? std::min<core::Duration>(std::chrono::milliseconds(notice.within_ms), kMostPause)
              : core::Duration::zero();
-  child.hearing.allow(pause);
+  child.monitor.extend(pause);
   child.link->set_silence(Link::limits().silence + pause);
 }
 
@@ -210,8 +210,8 @@ void Children::on_left(core::NodeId node, const core::Status& why) {
 }
 
 void Children::watch() {
-  beat_.expires_after(kBeat);
-  beat_.async_wait([this](const boost::system::error_code& error) {
+  heartbeat_timer_.expires_after(kHeartbeatInterval);
+  heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     look();
     watch();
@@ -226,11 +226,11 @@ void Children::look() {
   for (const core::NodeId node : linked) {
     Child* child = find(node);
     if (child == nullptr || child->over) continue;
-    if (options_.beats) child->link->send(Beat{});
+    if (options_.heartbeats) child->link->send(Heartbeat{});
     if (paused_) continue;
-    const Hearing::Change change = child->hearing.miss();
-    if (change == Hearing::Change::kSilent) events_.silent(node, true);
-    if (change != Hearing::Change::kLost) continue;
+    const HeartbeatMonitor::Change change = child->monitor.on_interval();
+    if (change == HeartbeatMonitor::Change::kSilent) events_.silent(node, true);
+    if (change != HeartbeatMonitor::Change::kLost) continue;
     lose(node, {core::Code::kPeerLost, fmt::format("host {}: its agent has not been heard for {} s",
                                                    child->name, kSilence.count())});
   }
@@ -260,7 +260,7 @@ void Children::end(core::NodeId node) {
   child->timer.cancel();
   if (child->link) child->link->close();
   if (child->runs) {
-    child->way->end(node);
+    child->spawner->end(node);
   } else {
     children_.erase(node);
   }
@@ -291,7 +291,7 @@ void Children::pause() {
 void Children::resume() {
   paused_ = false;
   for (auto& [node, child] : children_) {
-    child.hearing.forgive();
+    child.monitor.reset();
     if (child.link) child.link->resume();
   }
 }

@@ -1,5 +1,5 @@
-// The agents that a process has started on other hosts, and its links to them. The head of a job has some;
-// so has, where agents are a tree, each agent that is nobody's leaf.
+// The agents that a process has started on other hosts, and its links to them. The controller of a job has
+// some; so has, where agents are a tree, each agent that is nobody's leaf.
 #pragma once
 
 #include <utility>
@@ -20,7 +20,7 @@
 #include "core/status.h"
 #include "launcher/net/job_secret.h"
 #include "launcher/net/secure_listener.h"
-#include "launcher/node/hearing.h"
+#include "launcher/node/heartbeat_monitor.h"
 #include "launcher/node/link.h"
 #include "launcher/node/messages.h"
 #include "launcher/spawn/spawner.h"
@@ -35,7 +35,7 @@ using SpawnerFactory = std::function<std::unique_ptr<launcher::Spawner>(
 
 // How a host is reached, where not by ssh: a command of `before`, its address ("": its name) and `after`; or
 // by what `make` makes, once for each `before`, which then is but a name.
-struct HostWay {
+struct HostAccess {
   std::vector<std::string> before, after;
   std::string address;
   SpawnerFactory make = {};
@@ -53,7 +53,7 @@ struct ChildrenOptions {
   // From the start of an agent's ssh until its first word. Of more than kMany that are late together each has
   // twice that, as long as others come up.
   core::Duration limit = std::chrono::seconds(5);
-  bool beats = false;  // they hear from us
+  bool heartbeats = false;  // they hear from us
 };
 
 // Used by the loop's thread.
@@ -64,7 +64,7 @@ class Children {
     std::string name;       // of its host
     std::string user;       // to log in there as; "": as ssh has it
     bool forked = false;    // here, whatever the name says
-    HostWay way = {};
+    HostAccess access = {};
   };
   // Called from the loop.
   struct Events {
@@ -104,20 +104,20 @@ class Children {
 
  private:
   struct Child {
-    Child(boost::asio::io_context& loop, std::string n, launcher::Spawner* w)
-        : name(std::move(n)), way(w), timer(loop), runs(w != nullptr) {}
+    Child(boost::asio::io_context& loop, std::string n, launcher::Spawner* s)
+        : name(std::move(n)), spawner(s), timer(loop), runs(s != nullptr) {}
     const std::string name;
-    launcher::Spawner* const way;                                // none: somebody else has started it
+    launcher::Spawner* const spawner;                            // none: somebody else has started it
     boost::asio::steady_timer timer;                             // of its first message
     std::optional<std::chrono::steady_clock::time_point> began;  // which its limit counts from
     std::unique_ptr<Link> link;
-    Hearing hearing;
+    HeartbeatMonitor monitor;
     bool heard = false, over = false;  // its first message has come; it was lost or ended
     bool runs;                         // its process, here
   };
   Children(boost::asio::io_context& loop, ChildrenOptions options, Events events);
   [[nodiscard]] core::Status listen();
-  [[nodiscard]] core::Result<launcher::Spawner*> way(const Order& order);
+  [[nodiscard]] core::Result<launcher::Spawner*> spawner_for(const Order& order);
   [[nodiscard]] Child* find(core::NodeId node);
   void on_begun(core::NodeId node);
   void on_spawned(core::NodeId node);
@@ -141,7 +141,7 @@ class Children {
   std::map<std::vector<std::string>, std::unique_ptr<launcher::Spawner>> spawners_;  // by their commands
   std::map<core::NodeId, Child> children_;
   std::vector<std::unique_ptr<Link>> refused_;  // told to end
-  boost::asio::steady_timer beat_;
+  boost::asio::steady_timer heartbeat_timer_;
   std::chrono::steady_clock::time_point moved_;  // one came a step further
   bool watching_ = false, paused_ = false;
 };

@@ -1,5 +1,5 @@
-// The tree is laid out at the start; who is below an agent is started by it, once it has said Hello. What
-// goes to an agent below another is wrapped for it, what comes from there unwrapped.
+// The tree is laid out at the start. An agent starts its children after it has said Hello. Messages to and
+// from an agent below another travel in an envelope (Relayed).
 #include "launcher/node/hosts.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace regroup::node {
 namespace {
 
-constexpr std::chrono::seconds kSurveyLimit{10};
+constexpr std::chrono::seconds kInventoryLimit{10};
 constexpr std::chrono::milliseconds kAskAgain{100};
 
 }  // namespace
@@ -27,10 +27,10 @@ Hosts::Hosts(boost::asio::io_context& loop, HostsOptions options,
     : loop_(loop),
       options_(std::move(options)),
       said_(std::move(said)),
-      courier_(kHead),
-      tree_(courier_.tree()),
-      bundle_(loop,
-              [this](core::NodeId via, const Relayed& relayed) { children_->send(via, encode(relayed)); }) {}
+      router_(kController),
+      tree_(router_.tree()),
+      batch_(loop,
+             [this](core::NodeId via, const Relayed& relayed) { children_->send(via, encode(relayed)); }) {}
 
 Hosts::~Hosts() = default;
 
@@ -47,7 +47,7 @@ core::Status Hosts::start() {
   ChildrenOptions options;
   options.job = options_.job;
   options.build = options_.build;
-  options.self = kHead;
+  options.self = kController;
   options.secret = *secret;
   options.environment = options_.environment;
   options.ssh = options_.ssh;
@@ -60,9 +60,9 @@ core::Status Hosts::start() {
   children_ = std::move(*children);
   slots_.resize(options_.hosts.size());
   for (std::size_t i = 0; i < slots_.size(); ++i) add_slot(i);
-  plant();
+  build_tree();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (tree_.parent(id(i)) == kHead) REGROUP_RETURN_IF_ERROR(start_child(i));
+    if (tree_.parent(id(i)) == kController) REGROUP_RETURN_IF_ERROR(start_child(i));
   }
   return {};
 }
@@ -95,38 +95,40 @@ void Hosts::add_slot(std::size_t index) {
   events.ended = [this, id](const core::Status& why) { on_ended(id, why); };
   events.noticed = [this, index](const HostNotice& notice) { elastic_.noticed(index, notice); };
   events.membership = [this, id](const core::Message& message) {
-    if (!elastic_.membership) return refuse(id);  // nobody has asked anything yet
+    if (!elastic_.membership) return refuse(id);  // no question was sent yet
     elastic_.membership(id, message);
   };
   slot.node = std::make_unique<RemoteNode>(loop_, name(index), options_.build, std::move(events));
 }
 
-// The first hosts are the head's children, the next ones those of the first, and so on.
-void Hosts::plant() {
+// The first `radix` hosts are children of the controller, the next ones children of the first host, and so
+// on.
+void Hosts::build_tree() {
   std::vector<core::NodeId> row;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const bool here = options_.hosts[i].here;
     const auto parent = here ? std::nullopt : parent_in_row(row.size(), options_.radix);
-    tree_.add(id(i), parent ? row[*parent] : kHead);
-    if (parent) slots_[i].talk = std::make_unique<Conversation>();
+    tree_.add(id(i), parent ? row[*parent] : kController);
+    if (parent) slots_[i].session = std::make_unique<ReliableSession>();
     if (!here) row.push_back(id(i));
   }
 }
 
 core::Status Hosts::start_child(std::size_t index) {
   const HostsOptions::Host& host = options_.hosts[index];
-  const bool forked = host.here || (options_.ssh.empty() && host.way.before.empty());
-  return children_->start({id(index), host.name, host.user, forked, host.way});
+  const bool forked = host.here || (options_.ssh.empty() && host.access.before.empty());
+  return children_->start({id(index), host.name, host.user, forked, host.access});
 }
 
-// Those on the way there learn of its children before these can say a word.
+// The routes are sent before StartAgents, so that the agents on the path know a child before it can send a
+// message.
 void Hosts::start_below(core::NodeId node) {
   const std::vector<core::NodeId> children = tree_.children(node);
   const auto index = index_of(node);
   if (children.empty() || !index) return;
   core::NodeId via = node;
-  for (auto above = tree_.parent(node); above && *above != kHead; above = tree_.parent(via)) {
-    send(*above, Reach{via, children});
+  for (auto above = tree_.parent(node); above && *above != kController; above = tree_.parent(via)) {
+    send(*above, AddRoute{via, children});
     via = *above;
   }
   StartAgents start;
@@ -144,7 +146,8 @@ void Hosts::start_below(core::NodeId node) {
   send(node, start);
 }
 
-// Each has its own limit where it is started; the one here is for a host of the tree that does not keep it.
+// The process that starts an agent enforces the agent's limit. The deadline here is for a parent that fails
+// to.
 std::vector<core::Status> Hosts::bring_up(const BringUp& how) {
   const auto starting = [this] {
     return std::ranges::any_of(
@@ -154,26 +157,26 @@ std::vector<core::Status> Hosts::bring_up(const BringUp& how) {
   std::size_t levels = 1;
   for (const Slot& slot : slots_) levels = std::max(levels, tree_.depth(slot.id).value_or(0));
   const std::size_t turns = slots_.size() / launcher::SpawnOptions().parallel;
-  came_ = std::chrono::steady_clock::now();
+  last_up_ = std::chrono::steady_clock::now();
   core::Duration longest = (3 * levels + turns) * options_.limit;
-  if (std::ranges::any_of(options_.hosts, [](const auto& host) { return !host.way.before.empty(); }))
+  if (std::ranges::any_of(options_.hosts, [](const auto& host) { return !host.access.before.empty(); }))
     longest += (1 + turns) * launcher::kAllocatorLimit;
-  const auto deadline = came_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(longest);
+  const auto deadline = last_up_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(longest);
   while (starting() && !(how.over && how.over())) {
     const auto now = std::chrono::steady_clock::now();
-    if (how.enough && now - came_ >= options_.limit && how.enough()) break;
+    if (how.enough && now - last_up_ >= options_.limit && how.enough()) break;
     if (loop_.run_one_until(std::min(deadline, now + kAskAgain)) > 0 || now < deadline) continue;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       if (!is_coming(i)) continue;
       slots_[i].node->fail(
-          core::deadline_exceeded(fmt::format("host {}: its agent did not come up in time", name(i))));
+          core::deadline_exceeded(fmt::format("host {}: its agent did not start in time", name(i))));
     }
   }
   return failures_;
 }
 
-// What comes too late finds its place, and nobody there.
-std::vector<core::Result<std::string>> Hosts::survey(const std::vector<Survey>& orders) {
+// The shared state outlives this call, so that a late reply finds it.
+std::vector<core::Result<std::string>> Hosts::query_inventory(const std::vector<InventoryRequest>& orders) {
   struct Answers {
     std::vector<std::optional<core::Result<std::string>>> said;
     std::size_t open = 0;
@@ -182,12 +185,12 @@ std::vector<core::Result<std::string>> Hosts::survey(const std::vector<Survey>& 
   answers->said.resize(slots_.size());
   answers->open = slots_.size();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    survey(i, orders.at(i), [answers, i](core::Result<std::string> answer) {
+    query_inventory(i, orders.at(i), [answers, i](core::Result<std::string> answer) {
       answers->said[i] = std::move(answer);
       --answers->open;
     });
   }
-  const auto deadline = std::chrono::steady_clock::now() + kSurveyLimit;
+  const auto deadline = std::chrono::steady_clock::now() + kInventoryLimit;
   while (answers->open > 0 && loop_.run_one_until(deadline) > 0) {
   }
   std::vector<core::Result<std::string>> out;
@@ -196,7 +199,7 @@ std::vector<core::Result<std::string>> Hosts::survey(const std::vector<Survey>& 
     if (said) out.push_back(std::move(*said));
     if (!said)
       out.emplace_back(
-          core::deadline_exceeded(fmt::format("host {}: it did not say within 10 s what it has", name(i))));
+          core::deadline_exceeded(fmt::format("host {}: no host inventory received within 10 s", name(i))));
   }
   return out;
 }
@@ -205,7 +208,7 @@ void Hosts::bring_back(std::size_t index) {
   if (finished_ || slots_.at(index).node->state() != RemoteNode::State::kEnded) return;
   std::erase_if(retired_, [](const auto& node) { return node->drained(); });
   add_slot(index);
-  tree_.add(id(index), kHead);
+  tree_.add(id(index), kController);
   if (const core::Status status = start_child(index); !status.ok()) slots_[index].node->fail(status);
 }
 
@@ -214,7 +217,7 @@ std::size_t Hosts::add(HostsOptions::Host host) {
   options_.hosts.push_back(std::move(host));
   slots_.emplace_back();
   add_slot(index);
-  tree_.add(id(index), kHead);
+  tree_.add(id(index), kController);
   if (const core::Status status = start_child(index); !status.ok()) slots_[index].node->fail(status);
   return index;
 }
@@ -222,7 +225,7 @@ std::size_t Hosts::add(HostsOptions::Host host) {
 void Hosts::set_up(std::size_t index, const Setup& setup, const launcher::App& app) {
   RemoteNode& node = *slots_.at(index).node;
   Setup own = setup;
-  if (own.elastic && slots_[index].talk) own.elastic->head = children_->endpoints();
+  if (own.elastic && slots_[index].session) own.elastic->controller = children_->endpoints();
   node.set_up(own);
   slots_[index].set_up = true;
   node.serve(static_cast<std::uint32_t>(index) + 1, events_, *out_, *err_, space_);
@@ -243,19 +246,20 @@ void Hosts::tell_membership(const core::Message& message) {
   std::vector<core::NodeId> all, silent;
   std::vector<std::uint64_t> numbers;
   for (std::size_t index = 0; index < slots_.size(); ++index) {
-    if (!is_up(index) || (elastic_.came && !slots_[index].set_up)) continue;  // its Setup comes first
-    const auto& talk = slots_[index].talk;
-    if (talk && talk->overfull()) {
+    if (!is_up(index) || (elastic_.came && !slots_[index].set_up)) continue;  // it must get Setup first
+    const auto& session = slots_[index].session;
+    if (session && session->overfull()) {
       silent.push_back(id(index));
       continue;
     }
     all.push_back(id(index));
-    numbers.push_back(talk ? talk->say(bytes, wants_answer(said)) : 0);
+    numbers.push_back(session ? session->enqueue(bytes, wants_answer(said)) : 0);
   }
-  bundle_.flush();  // what was said before comes before
-  for (const Parcel& parcel : courier_.down(all, *bytes, wants_answer(said), numbers))
-    children_->send(parcel.child, *parcel.bytes);
-  for (const core::NodeId node : silent) refuse(node, "does not say what it hears");  // we may then say more
+  batch_.flush();  // earlier messages go first
+  for (const Frame& frame : router_.down(all, *bytes, wants_answer(said), numbers))
+    children_->send(frame.child, *frame.bytes);
+  for (const core::NodeId node : silent)
+    refuse(node, "does not acknowledge messages");  // last, since this may send messages
 }
 
 std::string Hosts::own_address() const {

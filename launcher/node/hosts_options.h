@@ -1,4 +1,4 @@
-// What the head of a job needs to know of its other hosts to bring their agents up, and whom it tells.
+// What the controller of a job needs to know of its other hosts to bring their agents up, and whom it tells.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ struct HostsOptions {
     std::string name;       // as the user wrote it
     bool here = false;      // this host: its agent is forked
     std::string user = {};  // to log in there as; "": as ssh has it
-    HostWay way = {};
+    HostAccess access = {};
   };
   std::vector<Host> hosts;
   std::string program;                  // regroup, by its path there
@@ -31,7 +31,7 @@ struct HostsOptions {
   std::vector<std::string> ssh{"ssh"};  // the command that reaches a host; empty: all agents are forked
   core::Duration limit = std::chrono::seconds(5);  // as of ChildrenOptions
   bool verbose = false;                            // agents' own output is shown
-  std::size_t radix = 0;                           // agents that one may have below it; 0: all are the head's
+  std::size_t radix = 0;  // agents that one may have below it; 0: all are the controller's
 };
 
 // How they are waited for.

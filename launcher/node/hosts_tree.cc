@@ -1,5 +1,5 @@
-// What goes down and up the tree, who is lost, and who is taken in. An agent of an elastic job whose parent
-// is gone connects to the head, which becomes its parent; what was on its way is said again by both.
+// Forwarding in the tree, loss of agents, and reparenting: an agent of an elastic job that has lost its
+// parent connects to the controller, which becomes its parent; both retransmit what is unacknowledged.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,15 +7,15 @@
 #include <utility>
 #include <variant>
 
-#include "launcher/node/adoption.h"
 #include "launcher/node/hosts.h"
+#include "launcher/node/reparenting.h"
 #include "launcher/node/wire.h"
 #include "launcher/spawn/remote_script.h"
 #include "launcher/supervise/due.h"
 
 namespace regroup::node {
 std::optional<std::size_t> Hosts::index_of(core::NodeId node) const {
-  if (node == kHead || node > host_of_.size()) return std::nullopt;
+  if (node == kController || node > host_of_.size()) return std::nullopt;
   const std::size_t index = host_of_[node - 1];
   return slots_[index].id == node ? std::optional(index) : std::nullopt;
 }
@@ -33,94 +33,96 @@ RemoteNode* Hosts::find(core::NodeId node) {
 void Hosts::send(core::NodeId node, const Message& message) {
   std::vector<std::byte> bytes = encode(message);
   const Slot* slot = slot_of(node);
-  if (slot == nullptr || !slot->talk) return send_encoded(node, bytes, 0);
-  if (slot->talk->overfull()) return refuse(node, "does not say what it hears");
+  if (slot == nullptr || !slot->session) return send_encoded(node, bytes, 0);
+  if (slot->session->overfull()) return refuse(node, "does not acknowledge messages");
   const auto kept = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-  send_encoded(node, *kept, slot->talk->say(kept, false));
+  send_encoded(node, *kept, slot->session->enqueue(kept, false));
 }
 
-// Nothing happens where there is no way: what has a number is said again when there is.
+// Does nothing if the node has no route: numbered messages are retransmitted when it has one again.
 void Hosts::send_encoded(core::NodeId node, const std::vector<std::byte>& bytes, std::uint64_t number) {
-  const auto via = tree_.next_hop(kHead, node);
+  const auto via = tree_.next_hop(kController, node);
   if (via && *via == node && number == 0) return children_->send(node, bytes);
-  if (via) bundle_.add(*via, node, bytes, number);
+  if (via) batch_.add(*via, node, bytes, number);
 }
 
 void Hosts::on_message(core::NodeId child, const Message& message) {
   const Slot* slot = slot_of(child);
   if (const auto* gathered = std::get_if<Gathered>(&message)) {
-    for (const Relayed& relayed : gathered->messages) unwrap(child, relayed);
+    for (const Relayed& relayed : gathered->messages) unpack(child, relayed);
   } else if (const auto* relayed = std::get_if<Relayed>(&message)) {
-    unwrap(child, *relayed);
-  } else if (const auto* heard = std::get_if<Heard>(&message)) {
-    on_heard(child, *heard);
-  } else if (slot != nullptr && slot->talk) {
-    refuse(child);  // what it says has numbers
+    unpack(child, *relayed);
+  } else if (const auto* ack = std::get_if<Ack>(&message)) {
+    on_ack(child, *ack);
+  } else if (slot != nullptr && slot->session) {
+    refuse(child);  // its messages must be numbered
   } else {
     receive(child, message);
   }
 }
 
-void Hosts::unwrap(core::NodeId child, const Relayed& relayed) {
-  if (relayed.nodes.size() != 1) return refuse(child);  // each message is of one
+void Hosts::unpack(core::NodeId child, const Relayed& relayed) {
+  if (relayed.nodes.size() != 1) return refuse(child);  // a message from below has one sender
   for (std::size_t i = 0; i < relayed.nodes.size(); ++i) {
     const core::NodeId node = relayed.nodes[i];
     const std::uint64_t number = relayed.numbers.empty() ? 0 : relayed.numbers[i];
     Slot* slot = slot_of(node);
-    if (slot == nullptr || !tree_.has(node)) continue;  // it was given up meanwhile
+    if (slot == nullptr || !tree_.has(node)) continue;  // it has been given up
     if (!tree_.within(node, child)) {
-      if (slot->moved) continue;  // it says it again by its new way
+      if (slot->reparented) continue;  // stale: it retransmits through its new parent
       return refuse(child);
     }
-    if (!slot->talk || (node == child && number == 0)) return refuse(child);
-    if (number != 0 && !slot->talk->take(number, relayed.message.size())) continue;
+    if (!slot->session || (node == child && number == 0)) return refuse(child);
+    if (number != 0 && !slot->session->accept(number, relayed.message.size())) continue;
     const auto said = decode(relayed.message);
     if (!said.ok()) return refuse(node);
-    const auto* heard = std::get_if<Heard>(&*said);
-    if (number == 0 && heard == nullptr) return refuse(node);
-    if (const auto due = slot->talk->due()) send_encoded(node, encode(Heard{*due}), 0);
-    heard != nullptr ? on_heard(node, *heard) : receive(node, *said);
+    const auto* ack = std::get_if<Ack>(&*said);
+    if (number == 0 && ack == nullptr) return refuse(node);
+    if (const auto due = slot->session->ack_due()) send_encoded(node, encode(Ack{*due}), 0);
+    ack != nullptr ? on_ack(node, *ack) : receive(node, *said);
   }
 }
 
-void Hosts::on_heard(core::NodeId node, const Heard& heard) {
+void Hosts::on_ack(core::NodeId node, const Ack& ack) {
   const Slot* slot = slot_of(node);
-  if (slot == nullptr || !slot->talk) return refuse(node);
-  slot->talk->heard(heard.number);
-  if (heard.then == Heard::Then::kAdopt && children_->linked(node)) adopt(node);
+  if (slot == nullptr || !slot->session) return refuse(node);
+  slot->session->acknowledge(ack.number);
+  if (ack.action == Ack::Action::kReparent && children_->linked(node)) reparent(node);
 }
 
-// It is up, and was not given up; its link is there, and says this in a moment.
+// Accepts a connection from an agent that is up and still has another parent. The agent's first message on
+// the new connection, Ack{kReparent}, then completes the change.
 std::optional<std::string> Hosts::orphan(core::NodeId node) {
   const Slot* slot = slot_of(node);
-  const bool ours = slot != nullptr && slot->set_up && slot->talk && tree_.parent(node) != kHead &&
+  const bool ours = slot != nullptr && slot->set_up && slot->session && tree_.parent(node) != kController &&
                     slot->node->state() == RemoteNode::State::kUp;
   return ours ? std::optional(name(*index_of(node))) : std::nullopt;
 }
 
-// With all below it. Those that were on the way to it, if any of them lives, forget it first.
-void Hosts::adopt(core::NodeId node) {
-  if (tree_.parent(node) == kHead) return;
+// Moves `node` with all agents below it. The agents on the former path, if they are alive, drop it first, so
+// that none of them answers for it any more.
+void Hosts::reparent(core::NodeId node) {
+  if (tree_.parent(node) == kController) return;
   end_agent(node);
-  tree_.move(node, kHead);
+  tree_.move(node, kController);
   for (const core::NodeId each : tree_.below(node)) {
     Slot& slot = *slot_of(each);
-    slot.moved = true;
+    slot.reparented = true;
     slot.orphan.reset();
-    send_encoded(each, encode(Heard{slot.talk->taken(), Heard::Then::kAgain}), 0);
-    for (const Conversation::Said& said : slot.talk->unheard())
+    send_encoded(each, encode(Ack{slot.session->accepted(), Ack::Action::kRetransmit}), 0);
+    for (const ReliableSession::Sent& said : slot.session->unacked())
       send_encoded(each, *said.message, said.number);
     on_silent(each, false);
   }
 }
 
-// False: it is lost with its parent.
-bool Hosts::await(core::NodeId node, const core::Status& why) {
+// Waits kOrphanWait for an agent whose parent is lost. False: it is lost with its parent.
+bool Hosts::await_reparenting(core::NodeId node, const core::Status& why) {
   Slot* slot = slot_of(node);
-  if (slot == nullptr || !slot->set_up || !slot->talk || finished_) return false;
+  if (slot == nullptr || !slot->set_up || !slot->session || finished_) return false;
   if (slot->node->state() != RemoteNode::State::kUp) return false;
   for (const core::NodeId each : tree_.below(node)) {
-    if (Slot* below = slot_of(each)) below->moved = true;
+    if (Slot* below = slot_of(each)) below->reparented = true;
     on_silent(each, true);
   }
   tree_.detach(node);
@@ -133,26 +135,26 @@ bool Hosts::await(core::NodeId node, const core::Status& why) {
 }
 
 void Hosts::receive(core::NodeId node, const Message& message) {
-  if (const auto* news = std::get_if<ChildNews>(&message)) return on_news(node, *news);
+  if (const auto* event = std::get_if<ChildEvent>(&message)) return on_child_event(node, *event);
   if (RemoteNode* remote = find(node)) remote->receive(message);
 }
 
-void Hosts::on_news(core::NodeId parent, const ChildNews& news) {
-  RemoteNode* child = find(news.node);
-  if (child == nullptr || !tree_.has(news.node)) return;
-  if (tree_.parent(news.node) != parent) {
-    if (!slot_of(news.node)->moved) refuse(parent);
+void Hosts::on_child_event(core::NodeId parent, const ChildEvent& event) {
+  RemoteNode* child = find(event.node);
+  if (child == nullptr || !tree_.has(event.node)) return;
+  if (tree_.parent(event.node) != parent) {
+    if (!slot_of(event.node)->reparented) refuse(parent);
     return;
   }
-  using Kind = ChildNews::Kind;
-  if (news.kind == Kind::kLinked) child->attach(launcher::printable(news.text));
-  if (news.kind == Kind::kSaid) on_line(news.node, launcher::printable(news.text));
-  if (news.kind == Kind::kSilent || news.kind == Kind::kHeard)
-    on_silent(news.node, news.kind == Kind::kSilent);
-  if (news.kind != Kind::kLost) return;
-  const std::string of = fmt::format("host {}: ", name(*index_of(news.node)));
-  const std::string text = launcher::printable(news.text);
-  child->fail({news.code, text.starts_with(of) ? text : of + text});
+  using Kind = ChildEvent::Kind;
+  if (event.kind == Kind::kConnected) child->attach(launcher::printable(event.text));
+  if (event.kind == Kind::kOutput) on_line(event.node, launcher::printable(event.text));
+  if (event.kind == Kind::kSilent || event.kind == Kind::kRecovered)
+    on_silent(event.node, event.kind == Kind::kSilent);
+  if (event.kind != Kind::kLost) return;
+  const std::string of = fmt::format("host {}: ", name(*index_of(event.node)));
+  const std::string text = launcher::printable(event.text);
+  child->fail({event.code, text.starts_with(of) ? text : of + text});
 }
 
 void Hosts::on_silent(core::NodeId node, bool silent) {
@@ -170,18 +172,18 @@ void Hosts::refuse(core::NodeId node, const char* does) {
 }
 
 void Hosts::on_up(core::NodeId node) {
-  came_ = std::chrono::steady_clock::now();
+  last_up_ = std::chrono::steady_clock::now();
   start_below(node);
   const auto index = index_of(node);
   if (out_ != nullptr && index && elastic_.came) elastic_.came(*index);
 }
 
-// Those below it are lost with it, and not said to be so: they are well, but nobody tells them what to do.
-// Unless they can come to us by another way.
+// Agents below the lost one are waited for if they can reparent. The others are lost, too, but are not
+// reported as failures: they run, and only cannot be reached.
 void Hosts::on_ended(core::NodeId node, const core::Status& how) {
   const bool pruned = !tree_.has(node);
   const auto index = index_of(node);
-  // Nobody has asked it to leave before the job has begun.
+  // An agent that exits before the job has begun was not told to.
   const core::Status why =
       how.ok() && failed_ && !finished_ && index
           ? core::Status(core::Code::kPeerLost, fmt::format("host {}: its agent left", name(*index)))
@@ -191,10 +193,10 @@ void Hosts::on_ended(core::NodeId node, const core::Status& how) {
   for (const core::NodeId child : tree_.children(node)) {
     const auto gone = [&](core::NodeId each) {
       return core::Status(core::Code::kPeerLost,
-                          fmt::format("host {}: the agent of host {}, which it was reached through, is gone",
+                          fmt::format("host {}: lost with its parent, the agent of host {}",
                                       name(*index_of(each)), index ? name(*index) : "?"));
     };
-    if (await(child, gone(child))) continue;
+    if (await_reparenting(child, gone(child))) continue;
     for (const core::NodeId each : tree_.below(child)) below.emplace_back(each, gone(each));
   }
   tree_.prune(node);
@@ -208,10 +210,10 @@ void Hosts::on_ended(core::NodeId node, const core::Status& how) {
   finish_if_done();
 }
 
-// All on the way there forget it; its parent ends it.
+// The agents on the path drop the node; its parent ends it.
 void Hosts::end_agent(core::NodeId node) {
-  if (tree_.parent(node) == kHead) return children_->end(node);
-  for (auto above = tree_.parent(node); above && *above != kHead; above = tree_.parent(*above))
+  if (tree_.parent(node) == kController) return children_->end(node);
+  for (auto above = tree_.parent(node); above && *above != kController; above = tree_.parent(*above))
     send(*above, EndAgent{node});
 }
 

@@ -1,4 +1,5 @@
-// The connection between the head of a job and one of its agents: messages of any size over a SecureChannel.
+// The connection between the controller of a job and one of its agents: messages of any size over a
+// SecureChannel.
 #pragma once
 
 #include <cstddef>

@@ -5,11 +5,11 @@
 
 namespace regroup {
 
-template class core::Variant<node::Setup, node::AddApp, node::DropApp, node::StartSpace, node::Signal,
-                             node::EndHost, node::Hello, node::SpaceStarted, node::Exited, node::Said,
-                             node::Beat, node::Done, node::Services, node::Data, node::Taken,
-                             node::Membership, node::StartAgents, node::Reach, node::EndAgent,
-                             node::ChildNews, node::Relayed, node::Gathered, node::Survey, node::Surveyed,
-                             node::Used, node::Heard, node::HostNotice, node::AskOwn, node::OwnFound>;
+template class core::Variant<
+    node::Setup, node::AddApp, node::DropApp, node::StartSpace, node::Signal, node::EndHost, node::Hello,
+    node::SpaceStarted, node::Exited, node::UserMessage, node::Heartbeat, node::Done, node::Services,
+    node::StreamData, node::WindowUpdate, node::Membership, node::StartAgents, node::AddRoute, node::EndAgent,
+    node::ChildEvent, node::Relayed, node::Gathered, node::InventoryRequest, node::InventoryReply,
+    node::UsageReport, node::Ack, node::HostNotice, node::QueryLocalCheckpoint, node::LocalCheckpointReply>;
 
 }  // namespace regroup

@@ -1,6 +1,6 @@
-// What the head of a job (the agent of the host where regroup was called) and its agents on other hosts say
-// to each other. Each agent is asked with Setup after its Hello; then programs and orders follow, which are
-// handled in that order. Where agents are a tree, those between the two pass on what is said.
+// Messages between the controller of a job (the launcher's process on the host where regroup was called) and
+// its agents on other hosts. An agent says Hello; Setup follows, then programs and orders, which the agent
+// handles in the order of arrival. Where agents form a tree, the agents on the path forward these messages.
 #pragma once
 
 #include <chrono>
@@ -14,32 +14,32 @@
 #include "core/status.h"
 #include "core/variant.h"
 #include "launcher/node/host_notice.h"
-#include "launcher/node/own_messages.h"
+#include "launcher/node/local_checkpoint_messages.h"
 #include "launcher/node/tree_messages.h"
 #include "launcher/options/request.h"
 #include "launcher/pmi/messages.h"
-#include "launcher/supervise/crew.h"
 #include "launcher/supervise/node.h"
+#include "launcher/supervise/process_table.h"
 
 namespace regroup::node {
 
-// --- head -> agent
-// What does this host have? May come before Setup. Answered by Surveyed.
-struct Survey {
-  bool devices = false;  // GPUs and NICs, too
-  std::string topology;  // file that describes them; "": look for them
-  // Instead of all that: to be held there for members as long as the agent lives; 0: any one.
+// --- controller -> agent
+// Which resources does this host have? May be sent before Setup. Answered by InventoryReply.
+struct InventoryRequest {
+  bool devices = false;  // include GPUs and NICs
+  std::string topology;  // file that describes them; "": detect them
+  // If not empty, instead of the inventory: TCP ports to reserve while the agent lives; 0: any free port.
   std::vector<std::uint16_t> ports = {};
-  launcher::ClaimScope claims = {};  // name and outer, as the head has them; "": as the host has them
+  launcher::ClaimScope claims = {};  // name and outer of the controller; "": those of the host count
 };
-// What one of the members that a host may have is given.
+// The resources of one member slot of a host.
 struct Seat {
   std::vector<int> cores;             // operating system numbers it is bound to; empty: not bound
   launcher::Environment environment;  // of its devices
 };
-// Of an elastic job: what its agents have in common, and the seats of that host.
+// Of an elastic job: settings that all its agents share, and the slots of this host.
 struct ElasticSetup {
-  std::uint32_t lines = 1;  // of an arena
+  std::uint32_t lines = 1;  // member slots of an arena
   std::uint32_t shards = 1;
   std::uint64_t seed = 0;
   bool any_fingerprint = false;
@@ -47,24 +47,25 @@ struct ElasticSetup {
   std::uint64_t learn_above = 0;
   std::vector<Seat> seats = {};  // empty: members are neither bound nor given devices
   CheckpointPlan checkpoints = {};
-  std::string head = {};  // takes in an agent whose parent is gone; "": the agent ends with its parent
-  std::chrono::milliseconds finished_told{60'000};  // of a member that does not end; 0: never
+  std::string controller = {};  // endpoints, for reparenting; "": an agent ends with its parent
+  std::chrono::milliseconds finished_told{
+      60'000};  // until a member that has finished and does not end is reported; 0: never
 };
-// What all members on that host have in common.
+// Settings that all members on this host share.
 struct Setup {
-  std::uint32_t host = 0;  // its number in the job, and the name by which the user knows it
+  std::uint32_t host = 0;  // its number in the job
   std::string name;
   launcher::OutputRequest output;
   launcher::StdinRequest stdin_to;
-  bool verbose = false, quiet = false, services = false, usage = false;  // of MPI; what members use is told
+  bool verbose = false, quiet = false, services = false, usage = false;  // services: MPI; usage: report it
   launcher::MemoryPolicy memory = launcher::MemoryPolicy::kKernel;
   launcher::Master master;
   launcher::NoticeRequest notice = {};
-  std::vector<std::string> suspended_by = {};  // of its sources, those that had suspended the host
+  std::vector<std::string> suspended_by = {};  // the notice sources that had suspended the host
   launcher::ClaimScope claims = {};            // as of Survey
-  std::optional<ElasticSetup> elastic = {};    // members are started by Membership, or serves_ranks()
+  std::optional<ElasticSetup> elastic = {};    // set: Membership starts members, unless serves_ranks()
 };
-// A program; without a path it is looked for there.
+// A program; without a path the agent searches PATH.
 struct AddApp {
   std::uint32_t number = 0;
   launcher::App app;
@@ -72,7 +73,7 @@ struct AddApp {
 struct DropApp {
   std::uint32_t number = 0;
 };
-// Answered by SpaceStarted. In an elastic job AddApp is, with space 0, if the program is not there.
+// Answered by SpaceStarted. In an elastic job AddApp is answered so, with space 0, if the program is missing.
 struct StartSpace {
   launcher::SpaceOrder order;
 };
@@ -81,19 +82,19 @@ struct Signal {
   core::MemberId member = 0;  // unless all
   int signal = 0;
 };
-// No member lives, and none will be started: answered by Done, when all output has been sent.
+// No member runs, and none will be started. Answered by Done when all output has been sent.
 struct EndHost {};
 
-// --- agent -> head
+// --- agent -> controller
 struct Hello {  // the first message
   std::string version;
   std::string host_name;
   std::uint32_t slots = 0;  // cores that members may use
-  std::uint16_t port = 0;   // that is free there, for MASTER_PORT
+  std::uint16_t port = 0;   // that is free on this host, for MASTER_PORT
 };
-struct Surveyed {
+struct InventoryReply {
   core::Status status;
-  std::string host;  // JSON, for who asked; "": `status` says why
+  std::string host;  // JSON; "": `status` says why
 };
 struct SpaceStarted {
   std::uint32_t space = 0;
@@ -102,48 +103,47 @@ struct SpaceStarted {
 struct Exited {
   launcher::MemberExit exit;
 };
-struct Said {
+struct UserMessage {
   std::string text;
 };
-struct Used {
-  std::string json;  // what members there use, as usage_json() writes it
+struct UsageReport {
+  std::string json;  // resource usage of the members there, as usage_json() writes it
 };
-// Sent every kBeat to the parent, so that a host that has stopped is told from one that has nothing to say;
-// agents that have children send it to them, too.
-struct Beat {};
-inline constexpr std::chrono::milliseconds kBeat{500};
-// The last message: the head closes the link when it has taken it.
+// Sent to the parent, and by an agent to its children: a peer that sends nothing at all has failed.
+struct Heartbeat {};
+inline constexpr std::chrono::milliseconds kHeartbeatInterval{500};
+// The last message of an agent: the controller then closes the link.
 struct Done {
   bool output_lost = false;
   std::string unsaved = {};  // AgentJob::unsaved()
 };
 
-// --- both
-// Between the coordinator of an elastic job and its agent there.
+// --- both: messages of the membership protocol, between coordinator and agent of an elastic job
 struct Membership {
   core::Message message;
 };
-// For regroup-pmi there, or from it.
+// To or from regroup-pmi on that host.
 struct Services {
   pmi::Message message;
 };
-// Of one of the standard streams: 0 to members, 1 and 2 from them. No more than kWindow bytes are on their
-// way at any time; Taken tells of those that have arrived.
-struct Data {
+// Bytes of a standard stream: 0 to members, 1 and 2 from them. At most kWindow bytes of a stream are in
+// flight; WindowUpdate acknowledges those that were consumed.
+struct StreamData {
   std::uint8_t stream = 0;
-  bool end = false;  // nothing follows
+  bool end = false;  // end of the stream
   std::vector<std::byte> bytes;
 };
-struct Taken {
+struct WindowUpdate {
   std::uint8_t stream = 0;
   std::uint32_t bytes = 0;
-  bool broken = false;  // nobody will read any more
+  bool broken = false;  // the reader has closed
 };
 inline constexpr std::uint32_t kWindow = 512 << 10;
 
 using Message =
-    core::Variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited, Said,
-                  Beat, Done, Services, Data, Taken, Membership, StartAgents, Reach, EndAgent, ChildNews,
-                  Relayed, Gathered, Survey, Surveyed, Used, Heard, HostNotice, AskOwn, OwnFound>;
+    core::Variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited,
+                  UserMessage, Heartbeat, Done, Services, StreamData, WindowUpdate, Membership, StartAgents,
+                  AddRoute, EndAgent, ChildEvent, Relayed, Gathered, InventoryRequest, InventoryReply,
+                  UsageReport, Ack, HostNotice, QueryLocalCheckpoint, LocalCheckpointReply>;
 
 }  // namespace regroup::node

@@ -1,5 +1,5 @@
-// Connects first, since what the head says decides how members' streams are made; then an Agent as on the
-// head's host, whose own standard streams are pipes to the head.
+// Connects first, since what the controller says decides how members' streams are made; then an Agent as on
+// the controller's host, whose own standard streams are pipes to the controller.
 #include "launcher/node/node_agent.h"
 
 #include <fcntl.h>
@@ -19,9 +19,9 @@
 #include "launcher/node/node_job.h"
 #include "launcher/node/tree.h"
 #include "launcher/supervise/agent.h"
+#include "launcher/supervise/control_message.h"
 #include "launcher/supervise/environment.h"
 #include "launcher/supervise/open_files.h"
-#include "launcher/supervise/words.h"
 
 namespace regroup::node {
 namespace {
@@ -30,12 +30,13 @@ namespace {
 // again after 1 s and 3 s.
 constexpr std::chrono::milliseconds kFirstDialLimit{3500};
 constexpr std::chrono::minutes kSetupLimit{2};  // all other agents may have to come up first
-constexpr std::chrono::minutes kOwnLimit{40};   // or copy a checkpoint: longer than the head waits for it
+constexpr std::chrono::minutes kLocalCheckpointLimit{
+    40};  // or copy a checkpoint: longer than the controller waits for it
 
 // Until Setup has come.
-class Beginning {
+class SetupHandshake {
  public:
-  Beginning(boost::asio::io_context& loop, const NodeAgentOptions& options)
+  SetupHandshake(boost::asio::io_context& loop, const NodeAgentOptions& options)
       : loop_(loop), options_(options) {}
 
   [[nodiscard]] core::Result<Setup> run(const Hello& hello) {
@@ -51,12 +52,12 @@ class Beginning {
     deadline_ = std::chrono::steady_clock::now() + kSetupLimit;
     while (!setup_ && status_.ok() && loop_.run_one_until(deadline_) > 0) {
     }
-    stop_own();
+    stop_query();
     if (!status_.ok()) return status_;
-    if (!setup_) return core::deadline_exceeded("the head of the job did not say what to do");
+    if (!setup_) return core::deadline_exceeded("the controller of the job did not say what to do");
     return *setup_;
   }
-  [[nodiscard]] Ways take_ways() { return std::move(ways_); }
+  [[nodiscard]] AgentLinks take_links() { return std::move(links_); }
 
  private:
   core::Status connect(const std::shared_ptr<const launcher::TlsContext>& context, core::Fd socket,
@@ -65,11 +66,11 @@ class Beginning {
         launcher::SecureChannel::client(loop_, context, std::move(socket), options_.parent, Link::limits());
     if (!channel.ok()) return channel.status();
     (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
-    ways_.up = std::make_unique<Uplink>(loop_, *channel, options_.node, options_.parent != kHead,
-                                        Link::Handlers{[this](const Message& message) { take(message); },
-                                                       [this](const core::Status& why) { status_ = why; }});
-    ways_.down = std::make_unique<Relay>(loop_, options_, *ways_.up);
-    ways_.up->send(hello);
+    links_.up = std::make_unique<Uplink>(loop_, *channel, options_.node, options_.parent != kController,
+                                         Link::Handlers{[this](const Message& message) { take(message); },
+                                                        [this](const core::Status& why) { status_ = why; }});
+    links_.down = std::make_unique<Relay>(loop_, options_, *links_.up);
+    links_.up->send(hello);
     return {};
   }
 
@@ -79,43 +80,45 @@ class Beginning {
 
   // What follows Setup is for the NodeJob.
   void take(const Message& message) {
-    if (ways_.down->take(message)) return;
-    if (const auto* survey = std::get_if<Survey>(&message)) {
-      Surveyed answer{{core::Code::kUnavailable, "nobody looks at this host"}, {}};
-      if (options_.survey) options_.survey(*survey, answer);
-      return ways_.up->send(answer);
+    if (links_.down->take(message)) return;
+    if (const auto* request = std::get_if<InventoryRequest>(&message)) {
+      InventoryReply answer{{core::Code::kUnavailable, "nobody looks at this host"}, {}};
+      if (options_.inventory) options_.inventory(*request, answer);
+      return links_.up->send(answer);
     }
-    if (const auto* order = std::get_if<AskOwn>(&message)) return ask_own(*order);
+    if (const auto* order = std::get_if<QueryLocalCheckpoint>(&message))
+      return query_local_checkpoint(*order);
     const auto* setup = std::get_if<Setup>(&message);
     if (setup == nullptr) {
-      status_ = core::invalid_argument("before Setup the head may only ask what there is");
+      status_ = core::invalid_argument("before Setup the controller may only ask what there is");
     } else {
       setup_ = *setup;
     }
-    ways_.up->pause();
+    links_.up->pause();
   }
 
-  void ask_own(const AskOwn& order) {
-    stop_own();
-    deadline_ = std::chrono::steady_clock::now() + kOwnLimit;
-    if (!options_.own) return ways_.up->send(OwnFound{});
-    stop_own_ = options_.own(loop_, order, [this](const OwnFound& found) { ways_.up->send(found); });
+  void query_local_checkpoint(const QueryLocalCheckpoint& order) {
+    stop_query();
+    deadline_ = std::chrono::steady_clock::now() + kLocalCheckpointLimit;
+    if (!options_.local_checkpoints) return links_.up->send(LocalCheckpointReply{});
+    stop_query_ = options_.local_checkpoints(
+        loop_, order, [this](const LocalCheckpointReply& found) { links_.up->send(found); });
   }
-  // What it still does would be for nothing, or against what the head has decided meanwhile.
-  void stop_own() {
-    if (const auto stop = std::exchange(stop_own_, nullptr)) stop();
+  // What it still does would be for nothing, or against what the controller has decided meanwhile.
+  void stop_query() {
+    if (const auto stop = std::exchange(stop_query_, nullptr)) stop();
   }
 
   boost::asio::io_context& loop_;
   const NodeAgentOptions& options_;
   std::chrono::steady_clock::time_point deadline_;
-  std::function<void()> stop_own_;
-  Ways ways_;
+  std::function<void()> stop_query_;
+  AgentLinks links_;
   std::optional<Setup> setup_;
   core::Status status_;
 };
 
-// Members' streams end, or begin, at descriptors 0, 1 and 2 of this process, as on the head's host.
+// Members' streams end, or begin, at descriptors 0, 1 and 2 of this process, as on the controller's host.
 core::Result<NodeStreams> take_streams() {
   NodeStreams streams;
   streams.life = core::Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
@@ -139,20 +142,20 @@ core::Result<NodeStreams> take_streams() {
 launcher::AgentOptions agent_options(const NodeAgentOptions& options, const Setup& setup,
                                      launcher::HeldPort port) {
   launcher::AgentOptions agent;
-  agent.crew.job = options.job;
-  agent.crew.record = options.record;
-  agent.crew.claims = launcher::claim_scope(options.environment, options.job, setup.claims);
-  agent.crew.master = setup.master;
-  agent.crew.output = setup.output;
-  agent.crew.stdin_to = setup.stdin_to;
-  agent.crew.stdin_to.own = true;  // take_streams()
-  agent.crew.verbose = setup.verbose;
-  agent.crew.quiet = setup.quiet;
-  (serves_ranks(setup) ? agent.crew.world_socket : agent.crew.agent_socket) =
+  agent.processes.job = options.job;
+  agent.processes.record = options.record;
+  agent.processes.claims = launcher::claim_scope(options.environment, options.job, setup.claims);
+  agent.processes.master = setup.master;
+  agent.processes.output = setup.output;
+  agent.processes.stdin_to = setup.stdin_to;
+  agent.processes.stdin_to.own = true;  // take_streams()
+  agent.processes.verbose = setup.verbose;
+  agent.processes.quiet = setup.quiet;
+  (serves_ranks(setup) ? agent.processes.world_socket : agent.processes.agent_socket) =
       setup.elastic ? options.agent_socket : "";
-  agent.crew.memory = setup.memory;
-  agent.crew.priority = launcher::current_priority();
-  agent.crew.open_files = launcher::raise_open_files();
+  agent.processes.memory = setup.memory;
+  agent.processes.priority = launcher::current_priority();
+  agent.processes.open_files = launcher::raise_open_files();
   agent.port = std::move(port);
   return agent;
 }
@@ -163,14 +166,14 @@ std::string host_name() {
   return name.data();
 }
 
-// The last word that is heard of here: the guardian has nothing to add.
+// Prints `why` and reports the exit status, so that the guardian prints nothing more.
 int fail(boost::asio::io_context& loop, core::Fd guardian, const core::Status& why) {
-  const int socket = guardian.get();
-  launcher::WordSocket words(
-      loop, std::move(guardian), [](launcher::Word, std::int32_t, core::Fd) {}, [] {});
+  const int fd = guardian.get();
+  launcher::ControlSocket socket(
+      loop, std::move(guardian), [](launcher::ControlMessage, std::int32_t, core::Fd) {}, [] {});
   fmt::print(stderr, "{}\n", core::escaped_lines(why.message()));
-  words.send(launcher::Word::kDone, 1);
-  launcher::forget_words(socket);
+  socket.send(launcher::ControlMessage::kDone, 1);
+  launcher::discard_control_messages(fd);
   return 1;
 }
 
@@ -201,22 +204,22 @@ int run_node_agent(NodeAgentOptions options, core::Fd guardian, const Membership
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(loop, std::move(guardian), port.status());
   const Hello hello{options.build, host_name(), options.slots, port->port};
-  Beginning beginning(loop, options);
-  const auto setup = beginning.run(hello);
+  SetupHandshake handshake(loop, options);
+  const auto setup = handshake.run(hello);
   if (!setup.ok()) return fail(loop, std::move(guardian), setup.status());
   auto streams = take_streams();
   if (!streams.ok()) return fail(loop, std::move(guardian), streams.status());
-  Ways ways = beginning.take_ways();
+  AgentLinks links = handshake.take_links();
   launcher::AgentOptions agent = agent_options(options, *setup, std::move(*port));
   if (setup->usage) {
     agent.usage.read_gpu = options.read_gpu;
-    agent.usage.tell = [up = ways.up.get()](const std::string& json) {
-      if (up->open()) up->send(Used{json});
+    agent.usage.tell = [up = links.up.get()](const std::string& json) {
+      if (up->open()) up->send(UsageReport{json});
     };
   }
   return launcher::Agent(loop, std::move(agent), std::move(guardian),
                          [&](launcher::Agent& self) {
-                           return std::make_unique<NodeJob>(self, std::move(ways), std::move(*streams),
+                           return std::make_unique<NodeJob>(self, std::move(links), std::move(*streams),
                                                             *setup, options, membership);
                          })
       .run();

@@ -1,4 +1,4 @@
-// When the head is gone, so are the members: nobody else will end them.
+// When the controller is gone, so are the members: nobody else will end them.
 #include "launcher/node/node_job.h"
 
 #include <fmt/format.h>
@@ -34,11 +34,11 @@ std::optional<pmi::HelperOptions> helper_options(const Setup& setup, const NodeA
 
 }  // namespace
 
-NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const Setup& setup,
+NodeJob::NodeJob(launcher::Agent& agent, AgentLinks links, NodeStreams streams, const Setup& setup,
                  const NodeAgentOptions& options, const MembershipFactory& membership)
     : agent_(agent),
-      ways_(std::move(ways)),
-      link_(ways_.up.get()),
+      links_(std::move(links)),
+      link_(links_.up.get()),
       environment_(options.environment),
       own_error_(std::move(streams.own_error)),
       local_(agent, helper_options(setup, options), events()),
@@ -53,7 +53,7 @@ NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const S
                      suspends ? source : fmt::format("{} of {}", launcher::kind_name(notice.kind), source),
                      suspends ? HostNotice::Kind::kSuspended : HostNotice::Kind::kGoes});
               },
-              [this](const std::string& text) { link_->send(Said{text}); },
+              [this](const std::string& text) { link_->send(UserMessage{text}); },
               [this](const std::string& source) {
                 link_->send(HostNotice{0, source, HostNotice::Kind::kOver});
               },
@@ -61,26 +61,26 @@ NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const S
                 // Twice as long as is said, for the time is a guess.
                 const auto longest = 2 * notice.lasts.value_or(kUsualPause);
                 const auto ms = std::chrono::ceil<std::chrono::milliseconds>(longest).count();
-                link_->tell_pause({static_cast<std::uint32_t>(ms), source, HostNotice::Kind::kPauses});
+                link_->send_pause({static_cast<std::uint32_t>(ms), source, HostNotice::Kind::kPauses});
               },
               [this](const std::string& source) {
-                link_->tell_pause({0, source, HostNotice::Kind::kMoves});
+                link_->send_pause({0, source, HostNotice::Kind::kMoves});
               }}),
       life_(agent.loop(), streams.life.release()),
-      input_(
-          std::make_shared<StreamTarget>(agent.loop(), std::move(streams.pipes[0]),
-                                         [this](std::size_t bytes, bool broken) {
-                                           link_->send(Taken{0, static_cast<std::uint32_t>(bytes), broken});
-                                         })),
+      input_(std::make_shared<StreamTarget>(
+          agent.loop(), std::move(streams.pipes[0]),
+          [this](std::size_t bytes, bool broken) {
+            link_->send(WindowUpdate{0, static_cast<std::uint32_t>(bytes), broken});
+          })),
       node_(options.node),
       suspended_by_(setup.suspended_by) {
-  if (setup.elastic && !setup.elastic->head.empty() && link_->below()) {
-    adoption_ = std::make_unique<Adoption>(
-        agent.loop(), options, setup.elastic->head,
-        Adoption::Events{
-            [this](std::shared_ptr<launcher::SecureChannel> way) { link_->adopt(std::move(way)); },
+  if (setup.elastic && !setup.elastic->controller.empty() && link_->below()) {
+    reparenting_ = std::make_unique<Reparenting>(
+        agent.loop(), options, setup.elastic->controller,
+        Reparenting::Events{
+            [this](std::shared_ptr<launcher::SecureChannel> way) { link_->reparent(std::move(way)); },
             [this](const core::Status&) { end_all(); }});
-    link_->on_adopted([this] { ways_.down->moved(); });
+    link_->on_reparented([this] { links_.down->moved(); });
   }
   if (setup.elastic) {
     (serves_ranks(setup) ? world_ : membership_) =
@@ -90,7 +90,7 @@ NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const S
     outputs_.at(stream) =
         std::make_shared<StreamSource>(agent.loop(), std::move(streams.pipes.at(stream)),
                                        [this, stream](std::span<const std::byte> bytes, bool end) {
-                                         link_->send(Data{stream, end, {bytes.begin(), bytes.end()}});
+                                         link_->send(StreamData{stream, end, {bytes.begin(), bytes.end()}});
                                        });
   }
 }
@@ -113,14 +113,14 @@ launcher::NodeEvents NodeJob::events() {
     link_->send(SpaceStarted{space, status});
   };
   events.mpi = [this](std::uint32_t, const pmi::Message& message) { link_->send(Services{message}); };
-  events.said = [this](const std::string& text) { link_->send(Said{text}); };
+  events.said = [this](const std::string& text) { link_->send(UserMessage{text}); };
   return events;
 }
 
 void NodeJob::on_message(const Message& message) {
   if (const auto* end = std::get_if<EndAgent>(&message); end != nullptr && end->node == node_)
     return end_all();  // we were given up before we came
-  if (!ways_.down->take(message)) std::visit([this](const auto& body) { on(body); }, message);
+  if (!links_.down->take(message)) std::visit([this](const auto& body) { on(body); }, message);
 }
 
 void NodeJob::on(const AddApp& add) {
@@ -145,15 +145,15 @@ void NodeJob::on(const Signal& signal) {
 
 void NodeJob::on(const EndHost&) { agent_.terminate(0); }
 
-void NodeJob::on(const Data& data) {
+void NodeJob::on(const StreamData& data) {
   if (data.stream == 0) input_->write(data.bytes, data.end);
 }
 
-void NodeJob::on(const Taken& taken) {
-  const auto& output = outputs_.at(taken.stream);
+void NodeJob::on(const WindowUpdate& update) {
+  const auto& output = outputs_.at(update.stream);
   if (!output) return;
-  if (taken.broken) output->stop();
-  output->taken(taken.bytes);
+  if (update.broken) output->stop();
+  output->consumed(update.bytes);
   if (then_) leave_if_sent();
 }
 
@@ -174,8 +174,8 @@ bool NodeJob::on_signal(int signal) {
   return true;
 }
 
-// Of whoever has lent the host: an elastic job's head sees that its members leave in time. A further notice
-// may leave less of it; it ends nobody.
+// Of whoever has lent the host: an elastic job's controller sees that its members leave in time. A further
+// notice may leave less of it; it ends nobody.
 void NodeJob::wanted_back(const HostNotice& notice) {
   if (!membership_) return agent_.terminate(1);
   const bool told = notice.within_ms != HostNotice::kNotSaid;
@@ -185,17 +185,17 @@ void NodeJob::wanted_back(const HostNotice& notice) {
   link_->send(notice);
 }
 
-// The head has taken our last message, or is gone; or an agent between us is.
+// The controller has taken our last message, or is gone; or an agent between us is.
 void NodeJob::on_closed() {
   if (then_) return std::exchange(then_, nullptr)();
-  if (may_move()) return adoption_->look();
+  if (may_move()) return reparenting_->start();
   end_all();
 }
 
 void NodeJob::end_all() {
   outputs_[1]->stop();  // nobody will take what members write
   outputs_[2]->stop();
-  ways_.down->close();
+  links_.down->close();
   agent_.kill(1);
 }
 
@@ -205,17 +205,17 @@ void NodeJob::watch_life() {
     if (!launcher::is_readable(life_.native_handle())) return watch_life();
     std::array<char, 64> bytes;
     if (::read(life_.native_handle(), bytes.data(), bytes.size()) > 0) return watch_life();
-    // What is our parent's ends with it; the head's door tells whether the job does, too.
-    if (then_ || adoption_) return;
-    link_->close();  // first: the head has lost this host, and not members that end it
+    // What is our parent's ends with it; the controller's door tells whether the job does, too.
+    if (then_ || reparenting_) return;
+    link_->close();  // first: the controller has lost this host, and not members that end it
     end_all();
   });
 }
 
-// The head reaches those below only through us.
+// The controller reaches those below only through us.
 void NodeJob::finish(const std::function<void()>& then) {
   watch_.stop();
-  const auto settled = [this, then] { ways_.down->when_empty(then); };
+  const auto settled = [this, then] { links_.down->when_empty(then); };
   launcher::MembershipJob* const members = joining();
   members != nullptr ? members->finish(settled) : settled();
 }
@@ -235,7 +235,8 @@ void NodeJob::leave_if_sent() {
   if (done_ || !outputs_[1]->idle() || !outputs_[2]->idle()) return;
   done_ = true;
   const launcher::MembershipJob* const members = joining();
-  link_->send(Done{agent_.crew().output_lost(), members != nullptr ? members->unsaved() : std::string()});
+  link_->send(
+      Done{agent_.processes().output_lost(), members != nullptr ? members->unsaved() : std::string()});
 }
 
 }  // namespace regroup::node

@@ -1,4 +1,4 @@
-// What an agent does that a head directs: its orders become members here, their events messages.
+// What an agent does that a controller directs: its orders become members here, their events messages.
 #pragma once
 
 #include <utility>
@@ -12,10 +12,10 @@
 
 #include "core/fd.h"
 #include "core/status.h"
-#include "launcher/node/adoption.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
 #include "launcher/node/relay.h"
+#include "launcher/node/reparenting.h"
 #include "launcher/node/stream.h"
 #include "launcher/node/uplink.h"
 #include "launcher/notice/notice_watch.h"
@@ -31,7 +31,7 @@ struct NodeStreams {
 };
 
 // To the parent, and to the agents below this one.
-struct Ways {
+struct AgentLinks {
   std::unique_ptr<Uplink> up;
   std::unique_ptr<Relay> down;
 };
@@ -39,7 +39,7 @@ struct Ways {
 // Used by the loop's thread.
 class NodeJob final : public launcher::AgentJob {
  public:
-  NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const Setup& setup,
+  NodeJob(launcher::Agent& agent, AgentLinks links, NodeStreams streams, const Setup& setup,
           const NodeAgentOptions& options, const MembershipFactory& membership);
 
   [[nodiscard]] core::Status start() override;
@@ -59,20 +59,20 @@ class NodeJob final : public launcher::AgentJob {
   void on(const Signal& signal);
   void on(const EndHost&);
   void on(const Services& services) { local_.tell(services.message); }
-  void on(const Data& data);
-  void on(const Taken& taken);
+  void on(const StreamData& data);
+  void on(const WindowUpdate& update);
   void on(const Membership& membership);
   template <class Other>
   void on(const Other&) {}  // Setup, once more; and what only agents say
   [[nodiscard]] launcher::MembershipJob* joining() const { return world_ ? world_.get() : membership_.get(); }
   void on_closed();
   void end_all();
-  [[nodiscard]] bool may_move() const { return adoption_ && link_->below(); }
+  [[nodiscard]] bool may_move() const { return reparenting_ && link_->below(); }
   void watch_life();
   void leave_if_sent();
 
   launcher::Agent& agent_;
-  const Ways ways_;
+  const AgentLinks links_;
   Uplink* const link_;
   const launcher::Environment environment_;
   const core::Fd own_error_;
@@ -86,7 +86,7 @@ class NodeJob final : public launcher::AgentJob {
   std::function<void()> then_;                            // in leave()
   const core::NodeId node_;
   const std::vector<std::string> suspended_by_;  // when it came
-  std::unique_ptr<Adoption> adoption_;           // of an elastic job, below another agent
+  std::unique_ptr<Reparenting> reparenting_;     // of an elastic job, below another agent
   bool done_ = false;
 };
 

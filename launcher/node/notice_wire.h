@@ -1,4 +1,4 @@
-// Notices between messages.h and FlatBuffers: a part of wire.cc.
+// Converts notices to FlatBuffers and back. Part of wire.cc.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ inline fb::HostNoticeT table(const HostNotice& m) {
 }
 inline core::Result<HostNotice> plain(const fb::HostNoticeT& t) {
   if (t.kind > static_cast<std::uint8_t>(HostNotice::Kind::kMoves))
-    return core::Status(core::Code::kDataLoss, "a notice of a kind that there is not");
+    return core::Status(core::Code::kDataLoss, "HostNotice: unknown kind");
   return HostNotice{t.within_ms, t.why, static_cast<HostNotice::Kind>(t.kind)};
 }
 

@@ -1,5 +1,5 @@
-// Children wait, all of them, while the way up is full: their links stay as they are, and so what comes to
-// this host is bounded, however many are below it.
+// Back-pressure: while the uplink's queue is full, the relay reads from no child. So the memory of this host
+// is bounded, however many agents are below it.
 #include "launcher/node/relay.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace regroup::node {
 
 Relay::Relay(boost::asio::io_context& loop, NodeAgentOptions options, Uplink& uplink)
-    : loop_(loop), options_(std::move(options)), uplink_(uplink), courier_(options_.node) {}
+    : loop_(loop), options_(std::move(options)), uplink_(uplink), router_(options_.node) {}
 
 bool Relay::take(const Message& message) {
   return std::visit([this](const auto& body) { return on(body); }, message);
@@ -31,15 +31,15 @@ core::Status Relay::make_children(const StartAgents& start) {
   options.preferred = start.preferred;
   options.wdir = start.wdir;
   options.limit = std::chrono::milliseconds(start.limit_ms);
-  options.beats = true;
-  using Kind = ChildNews::Kind;
+  options.heartbeats = true;
+  using Kind = ChildEvent::Kind;
   Children::Events events{
       .linked = [this](core::NodeId child,
-                       const std::string& address) { tell(Kind::kLinked, child, address); },
+                       const std::string& address) { tell(Kind::kConnected, child, address); },
       .message = [this](core::NodeId child, const Message& message) { on_child(child, message); },
       .silent = [this](core::NodeId child,
-                       bool silent) { tell(silent ? Kind::kSilent : Kind::kHeard, child, {}); },
-      .line = [this](core::NodeId child, const std::string& line) { tell(Kind::kSaid, child, line); },
+                       bool silent) { tell(silent ? Kind::kSilent : Kind::kRecovered, child, {}); },
+      .line = [this](core::NodeId child, const std::string& line) { tell(Kind::kOutput, child, line); },
       .lost = [this](core::NodeId child, const core::Status& why) { on_lost(child, why); },
       .left = [this] { on_left(); }};
   auto made = Children::make(loop_, std::move(options), std::move(events));
@@ -51,7 +51,7 @@ core::Status Relay::make_children(const StartAgents& start) {
 bool Relay::on(const StartAgents& start) {
   core::Status status = children_ ? core::Status() : make_children(start);
   for (const StartAgents::Child& child : start.children) {
-    if (!courier_.tree().add(child.node, options_.node)) continue;
+    if (!router_.tree().add(child.node, options_.node)) continue;
     core::Status started = status;
     if (started.ok()) started = children_->start({child.node, child.name, child.user, start.ssh.empty()});
     if (!started.ok())
@@ -61,8 +61,8 @@ bool Relay::on(const StartAgents& start) {
   return true;
 }
 
-bool Relay::on(const Reach& reach) {
-  for (const core::NodeId node : reach.nodes) courier_.tree().add(node, reach.via);
+bool Relay::on(const AddRoute& reach) {
+  for (const core::NodeId node : reach.nodes) router_.tree().add(node, reach.via);
   return true;
 }
 
@@ -73,43 +73,43 @@ bool Relay::on(const EndAgent& end) {
 }
 
 bool Relay::on(const Relayed& relayed) {
-  for (const Parcel& parcel : courier_.relay(relayed)) {
-    if (children_) children_->send(parcel.child, *parcel.bytes);
+  for (const Frame& frame : router_.relay(relayed)) {
+    if (children_) children_->send(frame.child, *frame.bytes);
   }
   return true;
 }
 
 void Relay::on_child(core::NodeId child, const Message& message) {
-  if (const auto said = courier_.up(child, message)) {
+  if (const auto said = router_.up(child, message)) {
     for (const Message& each : *said) up(each);
     return;
   }
   const std::string name = children_->name(child);
   children_->end(child);
-  on_lost(child, core::invalid_argument("host " + name + ": its agent said what only others may say"));
+  on_lost(child, core::invalid_argument("host " + name + ": its agent sent a message that it may not send"));
 }
 
 void Relay::on_lost(core::NodeId child, const core::Status& why) {
   forget(child);
-  tell(ChildNews::Kind::kLost, child, why.message(), why.code());
+  tell(ChildEvent::Kind::kLost, child, why.message(), why.code());
 }
 
 void Relay::forget(core::NodeId child) {
-  for (const Message& said : courier_.lose(child)) up(said);
+  for (const Message& said : router_.lose(child)) up(said);
 }
 
-void Relay::tell(ChildNews::Kind kind, core::NodeId child, std::string text, core::Code code) {
-  uplink_.send(ChildNews{kind, child, std::move(text), code});
-  look_at_queue();
+void Relay::tell(ChildEvent::Kind kind, core::NodeId child, std::string text, core::Code code) {
+  uplink_.send(ChildEvent{kind, child, std::move(text), code});
+  check_queue();
 }
 
 void Relay::up(const Message& message) {
   if (!uplink_.open()) return;
-  uplink_.pass(message);
-  look_at_queue();
+  uplink_.forward(message);
+  check_queue();
 }
 
-void Relay::look_at_queue() {
+void Relay::check_queue() {
   if (waiting_ || !children_ || uplink_.queued() <= kMostQueued) return;
   waiting_ = true;
   children_->pause();

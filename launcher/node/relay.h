@@ -1,6 +1,6 @@
-// What an agent does for those below it in the tree: starts its children, passes on what the head says to
-// them and what they say to the head. It reads none of that: who may say what is for the head to judge, that
-// a child speaks for none but those below it, for us.
+// The part of an agent that serves the agents below it in the tree: starts its children and forwards messages
+// between them and the controller. It does not read forwarded messages: the controller checks who may send
+// what. The relay checks only that a child speaks for no node outside its subtree.
 #pragma once
 
 #include <utility>
@@ -12,9 +12,9 @@
 
 #include "core/status.h"
 #include "launcher/node/children.h"
-#include "launcher/node/courier.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
+#include "launcher/node/router.h"
 #include "launcher/node/uplink.h"
 
 namespace regroup::node {
@@ -24,21 +24,21 @@ class Relay {
  public:
   Relay(boost::asio::io_context& loop, NodeAgentOptions options, Uplink& uplink);
 
-  // False: it is not for us, but for the agent itself.
+  // Handles a message of the parent. False: the message is for the agent itself.
   [[nodiscard]] bool take(const Message& message);
-  // Calls `then`, once, when no process of a child is left. Now, perhaps.
+  // Calls `then` once, when all processes of children have exited; during this call if there are none.
   void when_empty(std::function<void()> then);
-  // Ends all, and waits for none of them.
+  // Ends all children without waiting for them.
   void close();
-  // The uplink leads elsewhere now.
+  // The uplink has been replaced.
   void moved();
 
-  // Of what waits to go up; beyond that, children wait.
+  // Limit in bytes for the uplink's queue; beyond it the relay reads nothing from children.
   static constexpr std::size_t kMostQueued = 2 << 20;
 
  private:
   bool on(const StartAgents& start);
-  bool on(const Reach& reach);
+  bool on(const AddRoute& reach);
   bool on(const EndAgent& end);
   bool on(const Relayed& relayed);
   template <class Other>
@@ -50,14 +50,14 @@ class Relay {
   void on_lost(core::NodeId child, const core::Status& why);
   void forget(core::NodeId child);
   void on_left();
-  void tell(ChildNews::Kind kind, core::NodeId child, std::string text, core::Code code = core::Code::kOk);
+  void tell(ChildEvent::Kind kind, core::NodeId child, std::string text, core::Code code = core::Code::kOk);
   void up(const Message& message);
-  void look_at_queue();
+  void check_queue();
 
   boost::asio::io_context& loop_;
   const NodeAgentOptions options_;
   Uplink& uplink_;
-  Courier courier_;  // from here down
+  Router router_;  // of the subtree of this agent
   std::unique_ptr<Children> children_;
   std::function<void()> then_;
   bool closed_ = false, waiting_ = false;

@@ -14,7 +14,7 @@
 #include <utility>
 #include <variant>
 
-#include "launcher/node/heard_text.h"
+#include "launcher/node/untrusted_text.h"
 #include "launcher/spawn/remote_script.h"
 
 namespace regroup::node {
@@ -39,10 +39,11 @@ void RemoteNode::end(const core::Status& why) {
   if (std::exchange(state_, State::kEnded) == State::kEnded) return;
   starting_.clear();
   members_.clear();
-  if (answer_)
-    std::exchange(answer_, nullptr)(why.ok() ? core::Status(core::Code::kPeerLost, "it has left") : why);
-  if (own_)
-    std::exchange(own_,
+  if (inventory_reply_)
+    std::exchange(inventory_reply_,
+                  nullptr)(why.ok() ? core::Status(core::Code::kPeerLost, "it has left") : why);
+  if (checkpoint_reply_)
+    std::exchange(checkpoint_reply_,
                   nullptr)({.status = why.ok() ? core::Status(core::Code::kPeerLost, "it has left") : why});
   if (input_) input_->stop();
   for (auto& target : targets_) {
@@ -75,37 +76,38 @@ void RemoteNode::on(const Hello& hello) {
   events_.up();
 }
 
-void RemoteNode::survey(const Survey& order, Answer then) {
+void RemoteNode::query_inventory(const InventoryRequest& order, Answer then) {
   if (state_ != State::kUp)
     return then(core::Status(core::Code::kUnavailable, fmt::format("host {}: it is not up", name_)));
-  answer_ = std::move(then);
+  inventory_reply_ = std::move(then);
   send(order);
 }
 
-void RemoteNode::on(const Surveyed& surveyed) {
-  if (!answer_) return;
-  const core::Status& why = surveyed.status;
-  std::exchange(answer_, nullptr)(
+void RemoteNode::on(const InventoryReply& reply) {
+  if (!inventory_reply_) return;
+  const core::Status& why = reply.status;
+  std::exchange(inventory_reply_, nullptr)(
       why.ok()
-          ? core::Result<std::string>(surveyed.host)
+          ? core::Result<std::string>(reply.host)
           : core::Status(why.code(), fmt::format("host {}: {}", name_, launcher::printable(why.message()))));
 }
 
-void RemoteNode::ask_own(const AskOwn& order, OwnAnswer then) {
+void RemoteNode::query_local_checkpoint(const QueryLocalCheckpoint& order, LocalCheckpointHandler then) {
   if (state_ != State::kUp)
     return then({.status = {core::Code::kUnavailable, fmt::format("host {}: it is not up", name_)}});
-  own_ = std::move(then);
+  checkpoint_reply_ = std::move(then);
   send(order);
 }
 
-void RemoteNode::on(const OwnFound& found) {
-  if (!own_) return;
-  const OwnAnswer then = found.busy ? own_ : std::exchange(own_, nullptr);
+void RemoteNode::on(const LocalCheckpointReply& found) {
+  if (!checkpoint_reply_) return;
+  const LocalCheckpointHandler then =
+      found.busy ? checkpoint_reply_ : std::exchange(checkpoint_reply_, nullptr);
   then(found);
 }
 
 void RemoteNode::set_up(const Setup& setup) {
-  own_ = nullptr;
+  checkpoint_reply_ = nullptr;
   send(setup);
 }
 
@@ -142,7 +144,7 @@ core::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink,
     return core::system_error("pipe2", "output of members", errno);
   targets_[stream] =
       std::make_shared<StreamTarget>(loop_, core::Fd(fds[1]), [this, stream](std::size_t bytes, bool broken) {
-        send(Taken{stream, static_cast<std::uint32_t>(bytes), broken});
+        send(WindowUpdate{stream, static_cast<std::uint32_t>(bytes), broken});
       });
   launcher::OutputPath path{{&sink}, launcher::Tag({}, {}, "")};  // tagged there
   path.closed = [this] { changed_(); };
@@ -199,13 +201,13 @@ void RemoteNode::on(const Exited& exited) {
   job_.exited(exit);
 }
 
-void RemoteNode::on(const Said& said) {
-  if (job_.said) job_.said(fmt::format("host {}: {}", name_, launcher::printable(said.text)));
+void RemoteNode::on(const UserMessage& message) {
+  if (job_.said) job_.said(fmt::format("host {}: {}", name_, launcher::printable(message.text)));
 }
 
-void RemoteNode::on(const Used& used) {
+void RemoteNode::on(const UsageReport& report) {
   if (job_.used)
-    job_.used(name_, used.json, [this](core::MemberId member) { return members_.contains(member); });
+    job_.used(name_, report.json, [this](core::MemberId member) { return members_.contains(member); });
 }
 
 // Pauses are between an agent and the one above it.
@@ -220,7 +222,7 @@ void RemoteNode::on(const Services& services) {
   job_.mpi(host_, pmi::Aborted{aborted->seat, aborted->status, launcher::printable(aborted->message)});
 }
 
-void RemoteNode::on(const Data& data) {
+void RemoteNode::on(const StreamData& data) {
   if (data.stream == 0 || !targets_.at(data.stream)) return;
   StreamTarget& target = *targets_[data.stream];
   if (target.pending() + data.bytes.size() > kWindow)
@@ -229,21 +231,21 @@ void RemoteNode::on(const Data& data) {
   target.write(data.bytes, data.end);
 }
 
-void RemoteNode::on(const Taken& taken) {
-  if (!input_ || taken.stream != 0) return;
-  if (taken.broken) input_->stop();
-  input_->taken(taken.bytes);
+void RemoteNode::on(const WindowUpdate& update) {
+  if (!input_ || update.stream != 0) return;
+  if (update.broken) input_->stop();
+  input_->consumed(update.bytes);
 }
 
 core::Fd RemoteNode::open_input() {
   std::array<int, 2> fds{};
   if (::pipe2(fds.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
-    send(Data{0, true, {}});
+    send(StreamData{0, true, {}});
     return {};
   }
   input_ = std::make_shared<StreamSource>(loop_, core::Fd(fds[0]),
                                           [this](std::span<const std::byte> bytes, bool end) {
-                                            send(Data{0, end, {bytes.begin(), bytes.end()}});
+                                            send(StreamData{0, end, {bytes.begin(), bytes.end()}});
                                           });
   input_->start();
   return core::Fd(fds[1]);

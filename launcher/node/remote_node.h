@@ -47,10 +47,10 @@ class RemoteNode final : public launcher::Node {
 
   // Before set_up(): `then` gets what the host says of itself, or why it does not.
   using Answer = std::function<void(core::Result<std::string>)>;
-  void survey(const Survey& order, Answer then);
+  void query_inventory(const InventoryRequest& order, Answer then);
   // Before set_up(): `then` gets all that the host answers, and an error as the last if it ends first.
-  using OwnAnswer = std::function<void(const OwnFound&)>;
-  void ask_own(const AskOwn& order, OwnAnswer then);
+  using LocalCheckpointHandler = std::function<void(const LocalCheckpointReply&)>;
+  void query_local_checkpoint(const QueryLocalCheckpoint& order, LocalCheckpointHandler then);
   void set_up(const Setup& setup);
   // To the coordinator's agent there, in an elastic job.
   void tell_membership(const core::Message& message);
@@ -78,19 +78,19 @@ class RemoteNode final : public launcher::Node {
   void send(const Message& message);
   void on(const Hello& hello);
   void on(const SpaceStarted& started);
-  void on(const Surveyed& surveyed);
-  void on(const OwnFound& found);
+  void on(const InventoryReply& reply);
+  void on(const LocalCheckpointReply& found);
   void on(const Exited& exited);
-  void on(const Said& said);
-  void on(const Used& used);
+  void on(const UserMessage& message);
+  void on(const UsageReport& report);
   void on(const HostNotice& notice);
   void on(const Services& services);
-  void on(const Data& data);
-  void on(const Taken& taken);
+  void on(const StreamData& data);
+  void on(const WindowUpdate& update);
   void on(const Membership& membership);
   void on(const Done& done);
   template <class Other>
-  void on(const Other&) {}  // Beat; and what only the head says
+  void on(const Other&) {}  // Beat; and what only the controller says
   [[nodiscard]] core::Status open_stream(std::uint8_t stream, launcher::Sink& sink,
                                          const std::shared_ptr<launcher::OutputSpace>& space);
   void end(const core::Status& why);
@@ -100,8 +100,8 @@ class RemoteNode final : public launcher::Node {
   const Events events_;
   State state_ = State::kStarting;
   Hello facts_;
-  Answer answer_;                            // of a survey that is on its way
-  OwnAnswer own_;                            // likewise
+  Answer inventory_reply_;                   // of the query that is outstanding
+  LocalCheckpointHandler checkpoint_reply_;  // likewise
   std::string address_;                      // once it is linked
   std::map<std::uint32_t, Ranks> starting_;  // ordered, by space
   Ranks members_;                            // started, and not ended

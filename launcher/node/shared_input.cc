@@ -1,4 +1,4 @@
-// What was descriptor 0 is kept under another number, and read by a StdinFeed.
+// The former descriptor 0 is duplicated to another number, which a StdinFeed reads.
 #include "launcher/node/shared_input.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Standard input of a job on its way to the hosts whose members get it: one reads, for all, or they would
-// take bytes from each other.
+// Distributes the standard input of a job to the hosts whose members read it. One reader serves all of them:
+// several readers of one descriptor would take bytes from each other.
 #pragma once
 
 #include <utility>
@@ -16,11 +16,11 @@ namespace regroup::node {
 // Used by the loop's thread.
 class SharedInput {
  public:
-  // `here`: descriptor 0 becomes a pipe from which members here get the same.
+  // `here`: replaces descriptor 0 by a pipe from which members on this host read the same bytes.
   [[nodiscard]] core::Status open(boost::asio::io_context& loop, bool here);
-  // After open(), before start(): the writing end of a pipe, non-blocking; one that is not valid is left out.
+  // Adds the writing end of a non-blocking pipe; an invalid one is ignored. After open(), before start().
   void add(core::Fd pipe);
-  // Without open() these do nothing.
+  // Do nothing without open().
   void start();
   void stop();
 

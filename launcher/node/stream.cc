@@ -1,4 +1,4 @@
-// Pipe to messages to pipe.
+// Both ends copy between a non-blocking pipe and messages.
 #include "launcher/node/stream.h"
 
 #include <sys/ioctl.h>
@@ -46,7 +46,7 @@ void StreamSource::read() {
   wait();
 }
 
-void StreamSource::taken(std::size_t bytes) {
+void StreamSource::consumed(std::size_t bytes) {
   bytes = std::min(bytes, unanswered_);
   unanswered_ -= bytes;
   window_ += bytes;
@@ -64,11 +64,11 @@ bool StreamSource::idle() {
   return !pipe_.is_open() || ::ioctl(pipe_.native_handle(), FIONREAD, &held) != 0 || held == 0;
 }
 
-StreamTarget::StreamTarget(boost::asio::io_context& loop, core::Fd pipe, Taken taken)
-    : pipe_(loop, pipe.release()), taken_(std::move(taken)) {}
+StreamTarget::StreamTarget(boost::asio::io_context& loop, core::Fd pipe, Consumed consumed)
+    : pipe_(loop, pipe.release()), consumed_(std::move(consumed)) {}
 
 void StreamTarget::write(std::span<const std::byte> bytes, bool end) {
-  if (broken_) return taken_(bytes.size(), true);
+  if (broken_) return consumed_(bytes.size(), true);
   ending_ = ending_ || end;
   pending_.insert(pending_.end(), bytes.begin(), bytes.end());
   if (!waiting_) push();
@@ -90,7 +90,7 @@ void StreamTarget::push() {
     sent_ = 0;
     if (ending_) close_pipe(pipe_);
   }
-  if (count > 0) taken_(count, false);
+  if (count > 0) consumed_(count, false);
   if (!all) wait();
 }
 
@@ -107,7 +107,7 @@ void StreamTarget::fail() {
   close_pipe(pipe_);
   const std::size_t rest = pending_.size() - std::exchange(sent_, 0);
   pending_.clear();
-  taken_(rest, true);
+  consumed_(rest, true);
 }
 
 void StreamTarget::stop() {

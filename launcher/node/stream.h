@@ -1,6 +1,6 @@
-// A standard stream on its way to another host: bytes go from a pipe here into a pipe there, no more at a
-// time than the far side takes. So a reader that is slow, or gone, is felt by the writer as on one pipe, and
-// what else goes over the same link never waits for it.
+// Flow-controlled forwarding of a standard stream to another host: bytes are read from a pipe here and
+// written to a pipe there, within a window of credits. The writer notices a slow or closed reader as on a
+// local pipe, and other messages on the same link never wait for the stream.
 #pragma once
 
 #include <utility>
@@ -17,19 +17,19 @@
 
 namespace regroup::node {
 
-// The near end: reads a pipe. Kept alive by its own pending operations until it has ended.
+// The sending end: reads a pipe. Kept alive by its pending operations until the stream has ended.
 class StreamSource : public std::enable_shared_from_this<StreamSource> {
  public:
-  // `send` gets what was read, at most kPiece bytes; `end`: there will be no more.
+  // `send` gets the bytes that were read, at most kPiece; `end`: the stream has ended.
   using Send = std::function<void(std::span<const std::byte> bytes, bool end)>;
   // `pipe` is non-blocking.
   StreamSource(boost::asio::io_context& loop, core::Fd pipe, Send send);
   void start() { wait(); }
-  // The far side has taken `bytes`, and will take as many more.
-  void taken(std::size_t bytes);
-  // Nobody will read any more: closes the pipe, so that who writes to it learns that.
+  // The receiving end has consumed `bytes`: the window grows by as many.
+  void consumed(std::size_t bytes);
+  // The reader is gone: closes the pipe, so that its writer gets SIGPIPE.
   void stop();
-  // All that is in the pipe now has been sent and taken.
+  // All bytes that are in the pipe now have been sent and consumed.
   [[nodiscard]] bool idle();
 
   static constexpr std::size_t kPiece = 64 << 10;
@@ -41,20 +41,20 @@ class StreamSource : public std::enable_shared_from_this<StreamSource> {
   boost::asio::posix::stream_descriptor pipe_;
   Send send_;
   std::size_t window_;
-  std::size_t unanswered_ = 0;  // sent, and not taken
+  std::size_t unanswered_ = 0;  // bytes sent and not consumed
   bool waiting_ = false;
 };
 
-// The far end: writes to a pipe what comes.
+// The receiving end: writes the bytes to a pipe.
 class StreamTarget : public std::enable_shared_from_this<StreamTarget> {
  public:
-  // `taken` gets the bytes that the pipe took; `broken`: it takes no more.
-  using Taken = std::function<void(std::size_t bytes, bool broken)>;
+  // Called with the number of bytes that the pipe has accepted; `broken`: it accepts no more.
+  using Consumed = std::function<void(std::size_t bytes, bool broken)>;
   // `pipe` is non-blocking.
-  StreamTarget(boost::asio::io_context& loop, core::Fd pipe, Taken taken);
+  StreamTarget(boost::asio::io_context& loop, core::Fd pipe, Consumed consumed);
   void write(std::span<const std::byte> bytes, bool end);
   void stop();
-  // What the pipe has not taken yet.
+  // Bytes that the pipe has not accepted yet.
   [[nodiscard]] std::size_t pending() const { return pending_.size() - sent_; }
 
  private:
@@ -63,7 +63,7 @@ class StreamTarget : public std::enable_shared_from_this<StreamTarget> {
   void fail();
 
   boost::asio::posix::stream_descriptor pipe_;
-  Taken taken_;
+  Consumed consumed_;
   std::vector<std::byte> pending_;  // of it, `sent_` bytes are written
   std::size_t sent_ = 0;
   bool ending_ = false;

@@ -1,5 +1,5 @@
-// Who is whose parent in the tree of agents, and which way a message goes. Pure: the head keeps the tree of
-// the whole job, an agent that of what is below it, a simulation any.
+// Who is whose parent in the tree of agents, and which way a message goes. Pure: the controller keeps the
+// tree of the whole job, an agent that of what is below it, a simulation any.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace regroup::node {
 
-inline constexpr core::NodeId kHead = 0;   // of every job: the root
-inline constexpr std::size_t kRadix = 64;  // children of one parent, unless the user says otherwise
+inline constexpr core::NodeId kController = 0;  // of every job: the root
+inline constexpr std::size_t kRadix = 64;       // children of one parent, unless the user says otherwise
 
 // Of many in a row, by position from 0, who is the parent of the one at `index`, if nobody has more than
 // `radix` children; nullopt: the root, which is in front of them all. Radix 0: everybody is the root's.

@@ -12,8 +12,8 @@
 
 namespace regroup::node {
 
-// --- head -> agent
-// Before Setup, to one that is to have agents below it: answered by ChildNews of each.
+// --- controller -> agent
+// Before Setup, to one that is to have agents below it: answered by ChildEvent of each.
 struct StartAgents {
   struct Child {
     core::NodeId node = 0;
@@ -29,7 +29,7 @@ struct StartAgents {
   std::string preferred = {};  // in place of `program`, where it is there
 };
 // From now on `nodes` are reached through `via`, which is a child.
-struct Reach {
+struct AddRoute {
   core::NodeId via = 0;
   std::vector<core::NodeId> nodes;
 };
@@ -38,39 +38,46 @@ struct EndAgent {
   core::NodeId node = 0;
 };
 
-// --- agent -> head
+// --- agent -> controller
 // Of an agent's own child.
-struct ChildNews {
-  enum class Kind : std::uint8_t { kLinked, kSilent, kHeard, kSaid, kLost };  // kLost: the last of it
-  Kind kind = Kind::kLinked;
+struct ChildEvent {
+  enum class Kind : std::uint8_t {
+    kConnected,
+    kSilent,
+    kRecovered,
+    kOutput,
+    kLost
+  };  // kLost: the last of it
+  Kind kind = Kind::kConnected;
   core::NodeId node = 0;
-  std::string text;                   // kLinked: its address; kSaid: a line of its output
+  std::string text;                   // kConnected: its address; kOutput: a line of its output
   core::Code code = core::Code::kOk;  // kLost: and `text` is a sentence that names the host
 };
 
 // --- both
-// What the head says to `nodes` below the receiver, or what the one in it, below the sender, says to the
-// head.
+// What the controller says to `nodes` below the receiver, or what the one in it, below the sender, says to
+// the controller.
 struct Relayed {
   std::vector<core::NodeId> nodes;
   std::vector<std::byte> message;
   bool answered = false;  // by each of them; up: it is such an answer
-  // Of the message in the conversation between the head and each of `nodes` (conversation.h); empty: it has
-  // none.
+  // Of the message in the reliable_session between the controller and each of `nodes` (reliable_session.h);
+  // empty: it has none.
   std::vector<std::uint64_t> numbers = {};
 };
-// All of the conversation up to this number has come. Has no number itself.
-struct Heard {
-  enum class Then : std::uint8_t {
-    kNothing,
-    kAdopt,  // agent -> head, the first message on a new link: my parent is gone. Answered by kAgain, or by
-             // EndAgent: it is not wanted any more
-    kAgain,  // head -> agent, to one that was adopted, and to all below it: say again all that is above it
+// All of the reliable_session up to this number has come. Has no number itself.
+struct Ack {
+  enum class Action : std::uint8_t {
+    kNone,
+    kReparent,    // agent -> controller, the first message on a new link: my parent is gone. Answered by
+                  // kRetransmit, or by EndAgent: it is not wanted any more
+    kRetransmit,  // controller -> agent, to one that was adopted, and to all below it: say again all that is
+                  // above it
   };
   std::uint64_t number = 0;
-  Then then = Then::kNothing;
+  Action action = Action::kNone;
 };
-// --- agent -> head
+// --- agent -> controller
 // The answers of many, each of one node.
 struct Gathered {
   std::vector<Relayed> messages;

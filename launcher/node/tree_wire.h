@@ -1,4 +1,4 @@
-// What agents of a tree tell of each other, between tree_messages.h and FlatBuffers: a part of wire.cc.
+// Converts the messages of tree_messages.h to FlatBuffers and back. Part of wire.cc.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace regroup::node {
 
-inline fb::ChildNewsT table(const ChildNews& m) {
-  fb::ChildNewsT t;
+inline fb::ChildEventT table(const ChildEvent& m) {
+  fb::ChildEventT t;
   t.kind = static_cast<std::uint8_t>(m.kind), t.node = m.node, t.text = m.text;
   t.code = static_cast<std::uint8_t>(m.code);
   return t;
 }
-inline core::Result<ChildNews> plain(const fb::ChildNewsT& t) {
-  const auto kind = static_cast<ChildNews::Kind>(t.kind);
+inline core::Result<ChildEvent> plain(const fb::ChildEventT& t) {
+  const auto kind = static_cast<ChildEvent::Kind>(t.kind);
   const auto code = static_cast<Code>(t.code);
-  const bool lost = kind == ChildNews::Kind::kLost;
-  if (kind > ChildNews::Kind::kLost || code > Code::kInternal || lost == (code == Code::kOk))
-    return Status(Code::kDataLoss, "ChildNews: no such kind or code");
-  return ChildNews{kind, t.node, t.text, code};
+  const bool lost = kind == ChildEvent::Kind::kLost;
+  if (kind > ChildEvent::Kind::kLost || code > Code::kInternal || lost == (code == Code::kOk))
+    return Status(Code::kDataLoss, "ChildEvent: unknown kind or code");
+  return ChildEvent{kind, t.node, t.text, code};
 }
 inline fb::RelayedT table(const Relayed& m) {
   fb::RelayedT t;
@@ -32,9 +32,9 @@ inline fb::RelayedT table(const Relayed& m) {
   return t;
 }
 inline core::Result<Relayed> plain(const fb::RelayedT& t) {
-  if (t.nodes.empty()) return Status(Code::kDataLoss, "Relayed: for nobody");
+  if (t.nodes.empty()) return Status(Code::kDataLoss, "Relayed: expected at least one node");
   if (!t.numbers.empty() && t.numbers.size() != t.nodes.size())
-    return Status(Code::kDataLoss, "Relayed: not a number for each");
+    return Status(Code::kDataLoss, "Relayed: expected one number per node");
   return Relayed{t.nodes, from_bytes(t.message), t.answered, t.numbers};
 }
 inline fb::GatheredT table(const Gathered& m) {
@@ -53,15 +53,15 @@ inline core::Result<Gathered> plain(const fb::GatheredT& t) {
   return m;
 }
 
-inline fb::HeardT table(const Heard& m) {
-  fb::HeardT t;
-  t.number = m.number, t.then = static_cast<std::uint8_t>(m.then);
+inline fb::AckT table(const Ack& m) {
+  fb::AckT t;
+  t.number = m.number, t.action = static_cast<std::uint8_t>(m.action);
   return t;
 }
-inline core::Result<Heard> plain(const fb::HeardT& t) {
-  const auto then = static_cast<Heard::Then>(t.then);
-  if (then > Heard::Then::kAgain) return Status(Code::kDataLoss, "Heard: no such kind");
-  return Heard{t.number, then};
+inline core::Result<Ack> plain(const fb::AckT& t) {
+  const auto action = static_cast<Ack::Action>(t.action);
+  if (action > Ack::Action::kRetransmit) return Status(Code::kDataLoss, "Ack: unknown action");
+  return Ack{t.number, action};
 }
 
 }  // namespace regroup::node

@@ -1,4 +1,4 @@
-// Beats that do not come are counted, not time, as in hearing.h.
+// The parent is watched by counting heartbeat intervals, not time: heartbeat_monitor.h says why.
 #include "launcher/node/uplink.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/node/courier.h"
+#include "launcher/node/router.h"
 #include "launcher/node/wire.h"
 
 namespace regroup::node {
@@ -17,30 +17,30 @@ namespace regroup::node {
 Uplink::Uplink(boost::asio::io_context& loop, std::shared_ptr<launcher::SecureChannel> channel,
                core::NodeId node, bool below, Link::Handlers handlers)
     : node_(node), below_(below), handlers_(std::move(handlers)), timer_(loop) {
-  if (below) conversation_.emplace();
-  link_ = std::make_unique<Link>(std::move(channel), taking());
-  beat();
+  if (below) session_.emplace();
+  link_ = std::make_unique<Link>(std::move(channel), make_handlers());
+  schedule_heartbeat();
 }
 
-Link::Handlers Uplink::taking() {
+Link::Handlers Uplink::make_handlers() {
   return {[this](const Message& message) {
-            unheard_ = 0;
-            take(message);
+            missed_ = 0;
+            receive(message);
           },
           [this](const core::Status& why) {
-            const auto closed = handlers_.closed;  // which may be replaced meanwhile
+            const auto closed = handlers_.closed;  // a copy: the call may replace it
             closed(why);
           }};
 }
 
-void Uplink::beat() {
-  timer_.expires_after(kBeat);
+void Uplink::schedule_heartbeat() {
+  timer_.expires_after(kHeartbeatInterval);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (error || !link_->open()) return;
-    link_->send(Beat{});
-    if (!below_ || ++unheard_ <= kParentSilence / kBeat) return beat();
+    link_->send(Heartbeat{});
+    if (!below_ || ++missed_ <= kParentSilence / kHeartbeatInterval) return schedule_heartbeat();
     fail({core::Code::kPeerLost,
-          fmt::format("the agent above has not been heard for {} s", kParentSilence.count())});
+          fmt::format("no message from the parent agent for {} s", kParentSilence.count())});
   });
 }
 
@@ -51,28 +51,29 @@ void Uplink::fail(const core::Status& why) {
 }
 
 void Uplink::send(const Message& message) {
-  if (!conversation_) return link_->send(message);
+  if (!session_) return link_->send(message);
   const auto bytes = std::make_shared<const std::vector<std::byte>>(encode(message));
-  conversation_->say(bytes, is_answer(message));
-  if (!adopting_) say(conversation_->unheard().back());
+  session_->enqueue(bytes, is_answer(message));
+  if (!reparenting_) transmit(session_->unacked().back());
 }
 
-// What waits for an acknowledgement when we stand still has waited for long when we go on.
-void Uplink::tell_pause(const HostNotice& notice) {
+// The kernel's own limit is raised, too: bytes that are unacknowledged when this host pauses would have
+// exceeded it when the host runs again.
+void Uplink::send_pause(const HostNotice& notice) {
   const bool pauses = notice.kind == HostNotice::Kind::kPauses;
   link_->send(notice);
   link_->set_silence(Link::limits().silence +
                      std::chrono::milliseconds(pauses ? notice.within_ms : std::uint32_t{0}));
 }
 
-void Uplink::say(const Conversation::Said& said) {
-  link_->send(Relayed{{node_}, *said.message, said.answered, {said.number}});
+void Uplink::transmit(const ReliableSession::Sent& sent) {
+  link_->send(Relayed{{node_}, *sent.message, sent.answered, {sent.number}});
 }
 
-void Uplink::take(const Message& message) {
-  if (std::holds_alternative<Beat>(message)) return;
-  if (const auto* heard = std::get_if<Heard>(&message)) return on_heard(*heard);
-  const auto handler = handlers_.message;  // which may be replaced meanwhile
+void Uplink::receive(const Message& message) {
+  if (std::holds_alternative<Heartbeat>(message)) return;
+  if (const auto* ack = std::get_if<Ack>(&message)) return on_ack(*ack);
+  const auto handler = handlers_.message;  // a copy: the call may replace it
   const auto* relayed = std::get_if<Relayed>(&message);
   if (relayed == nullptr || relayed->numbers.empty()) return handler(message);
   const auto own = std::ranges::find(relayed->nodes, node_);
@@ -84,34 +85,34 @@ void Uplink::take(const Message& message) {
     others.numbers.erase(others.numbers.begin() + at);
     handler(others);
   }
-  take_own(*relayed, static_cast<std::size_t>(at));
+  receive_own(*relayed, static_cast<std::size_t>(at));
 }
 
-void Uplink::take_own(const Relayed& relayed, std::size_t at) {
-  if (!conversation_ || !conversation_->take(relayed.numbers[at], relayed.message.size())) return;
-  if (const auto heard = conversation_->due()) link_->send(Heard{*heard});
-  const auto said = decode(relayed.message);
-  if (!said.ok()) return fail(said.status());
+void Uplink::receive_own(const Relayed& relayed, std::size_t at) {
+  if (!session_ || !session_->accept(relayed.numbers[at], relayed.message.size())) return;
+  if (const auto due = session_->ack_due()) link_->send(Ack{*due});
+  const auto message = decode(relayed.message);
+  if (!message.ok()) return fail(message.status());
   const auto handler = handlers_.message;
-  handler(*said);
+  handler(*message);
 }
 
-void Uplink::on_heard(const Heard& heard) {
-  if (!conversation_) return;
-  conversation_->heard(heard.number);
-  if (heard.then != Heard::Then::kAgain) return;
-  for (const Conversation::Said& said : conversation_->unheard()) say(said);
-  if (!std::exchange(adopting_, false)) return;
+void Uplink::on_ack(const Ack& ack) {
+  if (!session_) return;
+  session_->acknowledge(ack.number);
+  if (ack.action != Ack::Action::kRetransmit) return;
+  for (const ReliableSession::Sent& sent : session_->unacked()) transmit(sent);
+  if (!std::exchange(reparenting_, false)) return;
   below_ = false;
-  adopted_();
+  reparented_();
 }
 
-void Uplink::adopt(std::shared_ptr<launcher::SecureChannel> channel) {
-  adopting_ = true;
-  unheard_ = 0;
-  link_ = std::make_unique<Link>(std::move(channel), taking());
-  link_->send(Heard{conversation_->taken(), Heard::Then::kAdopt});
-  beat();
+void Uplink::reparent(std::shared_ptr<launcher::SecureChannel> channel) {
+  reparenting_ = true;
+  missed_ = 0;
+  link_ = std::make_unique<Link>(std::move(channel), make_handlers());
+  link_->send(Ack{session_->accepted(), Ack::Action::kReparent});
+  schedule_heartbeat();
 }
 
 }  // namespace regroup::node

@@ -1,7 +1,8 @@
-// An agent's link to its parent, the head of the job or another agent. Beats go up from the beginning; a
-// parent that is an agent beats, too, and one that has stopped is taken for lost: the head cannot reach us
-// through it any more, and will not tell us so. Below another agent, what the head and we say to each other
-// is a Conversation, so that it goes on when a link to the head takes the place of that to the parent.
+// The connection of an agent to its parent, which is the controller or another agent. This end sends
+// heartbeats from the start. A parent that is an agent sends them, too, and one that is silent counts as
+// lost: the controller can neither reach this agent through it nor tell it so. Below another agent, the
+// messages between the controller and this agent are a ReliableSession, which survives when a connection to
+// the controller replaces the one to the parent.
 #pragma once
 
 #include <utility>
@@ -16,64 +17,66 @@
 
 #include "core/world.h"
 #include "launcher/net/secure_channel.h"
-#include "launcher/node/conversation.h"
 #include "launcher/node/link.h"
 #include "launcher/node/messages.h"
+#include "launcher/node/reliable_session.h"
 
 namespace regroup::node {
 
-// More than kSilence: the head decides first.
+// More than kSilence, so that the controller declares the parent lost first.
 inline constexpr std::chrono::seconds kParentSilence{6};
 
 // Used by the loop's thread. Handlers are called from the loop only, and not after close().
 class Uplink {
  public:
-  // `below`: the parent is an agent, and this is `node`.
+  // `below`: the parent is an agent. `node`: this agent.
   Uplink(boost::asio::io_context& loop, std::shared_ptr<launcher::SecureChannel> channel, core::NodeId node,
          bool below, Link::Handlers handlers);
 
-  // All but Beat and Heard. From now on these are called instead.
+  // Replaces the handlers. They get all messages but Heartbeat and Ack.
   void set_handlers(Link::Handlers handlers) { handlers_ = std::move(handlers); }
-  // What this agent says. Below another one it reaches the head also if it was said while there was no way.
+  // Sends a message of this agent to the controller. Below another agent it is delivered even if there is no
+  // connection now.
   void send(const Message& message);
-  // To the agent above alone, and about this link: for how long this host may be silent.
-  void tell_pause(const HostNotice& notice);
-  // What one below it says. Lost where there is no way: who said it says it again.
-  void pass(const Message& message) { link_->send(message); }
+  // Tells the parent, and nobody else, for how long this host may be silent.
+  void send_pause(const HostNotice& notice);
+  // Sends a message of an agent below this one. Lost if there is no connection: its sender retransmits it.
+  void forward(const Message& message) { link_->send(message); }
   void pause() { link_->pause(); }
   void resume() { link_->resume(); }
   void close() { link_->close(); }
-  // False also between the end of a link and an adoption.
-  [[nodiscard]] bool open() const { return link_->open() && !adopting_; }
+  // False also between the loss of a connection and the end of reparent().
+  [[nodiscard]] bool open() const { return link_->open() && !reparenting_; }
   [[nodiscard]] std::size_t queued() const { return link_->queued(); }
-  // Not after the link has been replaced.
+  // `ready` is not called if reparent() replaces the connection before.
   void when_queued_at_most(std::size_t bytes, std::function<void()> ready) {
     link_->when_queued_at_most(bytes, std::move(ready));
   }
 
-  // The way goes through another agent: where that is lost, adopt() goes on with the conversation.
+  // The parent is another agent: if it is lost, reparent() continues the session.
   [[nodiscard]] bool below() const { return below_; }
-  // `channel` leads to the head. It is asked to take us in; below() is false once it has.
-  void adopt(std::shared_ptr<launcher::SecureChannel> channel);
-  // Called once it has.
-  void on_adopted(std::function<void()> adopted) { adopted_ = std::move(adopted); }
+  // `channel` leads to the controller, which is asked to become the parent; below() is false once it has
+  // agreed.
+  void reparent(std::shared_ptr<launcher::SecureChannel> channel);
+  // Called when it has agreed.
+  void on_reparented(std::function<void()> reparented) { reparented_ = std::move(reparented); }
 
  private:
-  [[nodiscard]] Link::Handlers taking();
-  void beat();
-  void take(const Message& message);
-  void take_own(const Relayed& relayed, std::size_t at);
-  void on_heard(const Heard& heard);
-  void say(const Conversation::Said& said);
+  [[nodiscard]] Link::Handlers make_handlers();
+  void schedule_heartbeat();
+  void receive(const Message& message);
+  void receive_own(const Relayed& relayed, std::size_t at);
+  void on_ack(const Ack& ack);
+  void transmit(const ReliableSession::Sent& sent);
   void fail(const core::Status& why);
 
   const core::NodeId node_;
-  bool below_, adopting_ = false;
-  std::optional<Conversation> conversation_;
+  bool below_, reparenting_ = false;
+  std::optional<ReliableSession> session_;
   Link::Handlers handlers_;
-  std::function<void()> adopted_ = [] {};
+  std::function<void()> reparented_ = [] {};
   boost::asio::steady_timer timer_;
-  int unheard_ = 0;  // beats that did not come
+  int missed_ = 0;  // heartbeat intervals without a message of the parent
   std::unique_ptr<Link> link_;
 };
 

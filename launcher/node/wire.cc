@@ -48,7 +48,7 @@ fb::SetupT table(const Setup& m) {
     t.elastic = std::make_unique<fb::ElasticT>();
     t.elastic->lines = m.elastic->lines, t.elastic->shards = m.elastic->shards;
     t.elastic->seed = m.elastic->seed, t.elastic->any_fingerprint = m.elastic->any_fingerprint;
-    t.elastic->head = m.elastic->head;
+    t.elastic->controller = m.elastic->controller;
     t.elastic->finished_told_ms = static_cast<std::uint32_t>(m.elastic->finished_told.count());
     t.elastic->kept_results = m.elastic->kept_results, t.elastic->learn_above = m.elastic->learn_above;
     for (const Seat& seat : m.elastic->seats) {
@@ -88,7 +88,7 @@ Result<Setup> plain(const fb::SetupT& t) {
   if (!t.elastic) return m;
   m.elastic = {t.elastic->lines,           t.elastic->shards,       t.elastic->seed,
                t.elastic->any_fingerprint, t.elastic->kept_results, t.elastic->learn_above};
-  m.elastic->head = t.elastic->head;
+  m.elastic->controller = t.elastic->controller;
   m.elastic->finished_told = std::chrono::milliseconds(t.elastic->finished_told_ms);
   for (const auto& seat : t.elastic->seats)
     m.elastic->seats.push_back({seat->cores, plain_environment(seat->environment)});
@@ -180,25 +180,25 @@ Result<SpaceStarted> plain(const fb::SpaceStartedT& t) {
   REGROUP_RETURN_IF_ERROR(plain_status(t, "SpaceStarted: code", &m.status));
   return m;
 }
-fb::SurveyT table(const Survey& m) {
-  fb::SurveyT t;
+fb::InventoryRequestT table(const InventoryRequest& m) {
+  fb::InventoryRequestT t;
   t.devices = m.devices, t.topology = m.topology, t.ports = m.ports;
   t.claims = claims(m.claims);
   return t;
 }
-Result<Survey> plain(const fb::SurveyT& t) {
-  return Survey{t.devices, t.topology, t.ports, plain_claims(t.claims)};
+Result<InventoryRequest> plain(const fb::InventoryRequestT& t) {
+  return InventoryRequest{t.devices, t.topology, t.ports, plain_claims(t.claims)};
 }
-fb::SurveyedT table(const Surveyed& m) {
-  fb::SurveyedT t;
+fb::InventoryReplyT table(const InventoryReply& m) {
+  fb::InventoryReplyT t;
   t.host = m.host;
   set_status(m.status, t);
   return t;
 }
-Result<Surveyed> plain(const fb::SurveyedT& t) {
-  if (!bounded_json(t.host)) return Status(Code::kDataLoss, "Surveyed: more than any host has");
-  Surveyed m{{}, t.host};
-  REGROUP_RETURN_IF_ERROR(plain_status(t, "Surveyed: code", &m.status));
+Result<InventoryReply> plain(const fb::InventoryReplyT& t) {
+  if (!bounded_json(t.host)) return Status(Code::kDataLoss, "InventoryReply: more than any host has");
+  InventoryReply m{{}, t.host};
+  REGROUP_RETURN_IF_ERROR(plain_status(t, "InventoryReply: code", &m.status));
   return m;
 }
 fb::ExitedT table(const Exited& m) {
@@ -212,23 +212,23 @@ Result<Exited> plain(const fb::ExitedT& t) {
     return Status(Code::kDataLoss, "Exited: no such exit status");
   return Exited{{t.member, t.rank, t.pid, t.code, t.signal, t.exceeded_memory, {}}};
 }
-fb::SaidT table(const Said& m) {
-  fb::SaidT t;
+fb::UserMessageT table(const UserMessage& m) {
+  fb::UserMessageT t;
   t.text = m.text;
   return t;
 }
-Result<Said> plain(const fb::SaidT& t) { return Said{t.text}; }
-fb::UsedT table(const Used& m) {
-  fb::UsedT t;
+Result<UserMessage> plain(const fb::UserMessageT& t) { return UserMessage{t.text}; }
+fb::UsageReportT table(const UsageReport& m) {
+  fb::UsageReportT t;
   t.json = m.json;
   return t;
 }
-Result<Used> plain(const fb::UsedT& t) {
-  if (!bounded_json(t.json)) return Status(Code::kDataLoss, "Used: more than members of any host use");
-  return Used{t.json};
+Result<UsageReport> plain(const fb::UsageReportT& t) {
+  if (!bounded_json(t.json)) return Status(Code::kDataLoss, "UsageReport: more than members of any host use");
+  return UsageReport{t.json};
 }
-fb::BeatT table(const Beat&) { return {}; }
-Result<Beat> plain(const fb::BeatT&) { return Beat{}; }
+fb::HeartbeatT table(const Heartbeat&) { return {}; }
+Result<Heartbeat> plain(const fb::HeartbeatT&) { return Heartbeat{}; }
 fb::DoneT table(const Done& m) {
   fb::DoneT t;
   t.output_lost = m.output_lost, t.unsaved = m.unsaved;
@@ -247,24 +247,24 @@ Result<Services> plain(const fb::ServicesT& t) {
   if (!message.ok()) return message.status();
   return Services{std::move(*message)};
 }
-fb::DataT table(const Data& m) {
-  fb::DataT t;
+fb::StreamDataT table(const StreamData& m) {
+  fb::StreamDataT t;
   t.stream = m.stream, t.end = m.end, t.bytes = to_bytes(m.bytes);
   return t;
 }
-Result<Data> plain(const fb::DataT& t) {
+Result<StreamData> plain(const fb::StreamDataT& t) {
   if (t.stream > 2 || t.bytes.size() > kWindow)
-    return Status(Code::kDataLoss, "Data: more than was asked for");
-  return Data{t.stream, t.end, from_bytes(t.bytes)};
+    return Status(Code::kDataLoss, "StreamData: more than was asked for");
+  return StreamData{t.stream, t.end, from_bytes(t.bytes)};
 }
-fb::TakenT table(const Taken& m) {
-  fb::TakenT t;
+fb::WindowUpdateT table(const WindowUpdate& m) {
+  fb::WindowUpdateT t;
   t.stream = m.stream, t.bytes = m.bytes, t.broken = m.broken;
   return t;
 }
-Result<Taken> plain(const fb::TakenT& t) {
-  if (t.stream > 2 || t.bytes > kWindow) return Status(Code::kDataLoss, "Taken: more than was sent");
-  return Taken{t.stream, t.bytes, t.broken};
+Result<WindowUpdate> plain(const fb::WindowUpdateT& t) {
+  if (t.stream > 2 || t.bytes > kWindow) return Status(Code::kDataLoss, "WindowUpdate: more than was sent");
+  return WindowUpdate{t.stream, t.bytes, t.broken};
 }
 
 fb::MembershipT table(const Membership& m) {
@@ -296,12 +296,12 @@ Result<StartAgents> plain(const fb::StartAgentsT& t) {
   for (const auto& child : t.children) m.children.push_back({child->node, child->name, child->user});
   return m;
 }
-fb::ReachT table(const Reach& m) {
-  fb::ReachT t;
+fb::AddRouteT table(const AddRoute& m) {
+  fb::AddRouteT t;
   t.via = m.via, t.nodes = m.nodes;
   return t;
 }
-Result<Reach> plain(const fb::ReachT& t) { return Reach{t.via, t.nodes}; }
+Result<AddRoute> plain(const fb::AddRouteT& t) { return AddRoute{t.via, t.nodes}; }
 fb::EndAgentT table(const EndAgent& m) {
   fb::EndAgentT t;
   t.node = m.node;
@@ -312,12 +312,12 @@ Result<EndAgent> plain(const fb::EndAgentT& t) { return EndAgent{t.node}; }
 template <std::size_t I = 0>
 Result<Message> body_from_wire(const fb::BodyUnion& in) {
   if constexpr (I == std::variant_size_v<Message>) {
-    return Status(Code::kInvalidArgument, "message between head and agent: unknown body");
+    return Status(Code::kInvalidArgument, "message between controller and agent: unknown body");
   } else {
     using Table = decltype(table(std::declval<std::variant_alternative_t<I, Message>>()));
     if (static_cast<std::size_t>(in.type) != I + 1) return body_from_wire<I + 1>(in);
     // The verifier lets a type without its table pass.
-    if (in.value == nullptr) return Status(Code::kDataLoss, "message between head and agent: no body");
+    if (in.value == nullptr) return Status(Code::kDataLoss, "message between controller and agent: no body");
     auto body = plain(*static_cast<const Table*>(in.value));
     if (!body.ok()) return body.status();
     return Message(std::move(*body));
@@ -341,8 +341,9 @@ Result<Message> decode(std::span<const std::byte> payload) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
   flatbuffers::Verifier verifier(bytes, aligned.size());
   if (!fb::VerifyMessageBuffer(verifier) || !unpacks_within(*fb::GetMessage(bytes), aligned.size())) {
-    return Status(Code::kDataLoss,
-                  fmt::format("message of {} bytes between head and agent does not verify", payload.size()));
+    return Status(
+        Code::kDataLoss,
+        fmt::format("message of {} bytes between controller and agent does not verify", payload.size()));
   }
   fb::MessageT wire;
   fb::GetMessage(bytes)->UnPackTo(&wire);

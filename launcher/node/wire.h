@@ -1,4 +1,5 @@
-// Bytes of the messages between head and agents: FlatBuffers (wire.fbs) in the frames of core/wire.h.
+// Encodes and decodes the messages between controller and agents: FlatBuffers (wire.fbs) in frames of
+// core/wire.h.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +12,13 @@
 
 namespace regroup::node {
 
-#ifndef REGROUP_NODE_WIRE_VERSION  // of a test, to be another version
+#ifndef REGROUP_NODE_WIRE_VERSION  // a test sets another version
 #define REGROUP_NODE_WIRE_VERSION 1
 #endif
 inline constexpr std::uint16_t kWireVersion = REGROUP_NODE_WIRE_VERSION;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
-// kDataLoss if it does not verify or makes no sense, kInvalidArgument for another version.
+// kDataLoss: the bytes do not verify or a value is out of range. kInvalidArgument: another version.
 [[nodiscard]] core::Result<Message> decode(std::span<const std::byte> payload);
 
 }  // namespace regroup::node

@@ -1,4 +1,4 @@
-// Every vector of tables or strings of wire.fbs is here, or in the union's other messages there is none.
+// Covers every message of wire.fbs that has a vector of tables or strings; the other messages have none.
 #include "launcher/node/wire_bounds.h"
 
 #include "core/flat_budget.h"

@@ -1,4 +1,4 @@
-// What a message may hold beside what the verifier of FlatBuffers looks at. For wire.cc alone.
+// Limits of a message that the FlatBuffers verifier does not check. Private to wire.cc.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace regroup::node {
 
-// Nothing in it is said many times over by offsets that name the same (core/flat_budget.h).
+// Unpacking `message` yields no more than its `bytes`: offsets do not alias one object many times
+// (core/flat_budget.h).
 [[nodiscard]] bool unpacks_within(const fb::Message& message, std::size_t bytes);
-// It is no longer, and its parts no deeper within each other, than what a host says of itself: who reads it
-// goes down into them by recursion.
+// `json` is not longer and not nested deeper than any host inventory: its parser is recursive.
 [[nodiscard]] bool bounded_json(std::string_view json);
 
 }  // namespace regroup::node

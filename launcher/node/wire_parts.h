@@ -1,4 +1,4 @@
-// Parts of messages that several of them have, between plain data and FlatBuffers. For wire.cc alone.
+// Converts the parts that several messages share to FlatBuffers and back. Private to wire.cc.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What a host says of itself to the head of a job, before members are placed.
+// What a host says of itself to the controller of a job, before members are placed.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// What hosts bring to something that their processes do together, put together at the head of the job.
+// What hosts bring to something that their processes do together, put together at the controller of the job.
 #pragma once
 
 #include <cstddef>

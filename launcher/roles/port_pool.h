@@ -37,7 +37,7 @@ void give_ports(Cluster& cluster, const std::vector<std::uint32_t>& host_of,
                 const std::vector<std::vector<std::uint16_t>>& numbers,
                 const std::vector<std::string>& addresses);
 
-// As JSON, from an agent to the head. kDataLoss: it is not such a text.
+// As JSON, from an agent to the controller. kDataLoss: it is not such a text.
 [[nodiscard]] std::string ports_to_json(const std::vector<std::uint16_t>& numbers);
 [[nodiscard]] core::Result<std::vector<std::uint16_t>> ports_from_json(std::string_view text);
 

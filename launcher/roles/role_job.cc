@@ -72,7 +72,7 @@ core::Status RoleJob::start() {
     others_->serve(
         node_events(), [this](std::size_t, const core::Status& why) { on_lost(why); }, agent_.out(),
         agent_.err());
-    const std::vector<App>& apps = agent_.crew().options().apps;
+    const std::vector<App>& apps = agent_.processes().options().apps;
     for (std::uint32_t app = 0; app < apps.size(); ++app) {
       const App one = apps[app];  // the node of this host changes the list
       local_.add_app(app, one);

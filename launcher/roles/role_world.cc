@@ -14,7 +14,7 @@ RoleWorld::RoleWorld(Options options, std::function<Node&(std::uint32_t host)> n
     : options_(std::move(options)),
       node_of_(std::move(node_of)),
       events_(std::move(events)),
-      places_(places_of(options_.counts, 0, 0, 0, options_.host_of)),
+      places_(layout_ranks(options_.counts, 0, 0, 0, options_.host_of)),
       members_(places_.size()),
       exchange_(exchange_job()) {}
 

@@ -13,7 +13,7 @@
 #include "launcher/roles/role_rules.h"
 #include "launcher/supervise/host_exchange.h"
 #include "launcher/supervise/node.h"
-#include "launcher/supervise/places.h"
+#include "launcher/supervise/rank_layout.h"
 
 namespace regroup::launcher {
 

@@ -17,23 +17,23 @@ constexpr std::size_t kMostComplaint = 200;
 
 }  // namespace
 
-std::shared_ptr<Hook> Hook::start(boost::asio::io_context& loop, const std::vector<std::string>& words,
+std::shared_ptr<Hook> Hook::start(boost::asio::io_context& loop, const std::vector<std::string>& argv,
                                   const Environment& environment, core::Duration limit, Done done) {
   std::shared_ptr<Hook> self(new Hook(loop, std::move(done)));
-  self->run(loop, words, environment, limit);
+  self->run(loop, argv, environment, limit);
   return self;
 }
 
-void Hook::run(boost::asio::io_context& loop, const std::vector<std::string>& words,
+void Hook::run(boost::asio::io_context& loop, const std::vector<std::string>& argv,
                const Environment& environment, core::Duration limit) {
   const auto fail = [&](const core::Status& why) {
     boost::asio::post(loop, [self = shared_from_this(), why] { self->end(why); });
   };
-  auto path = find_program(words.at(0), "", environment);
+  auto path = find_program(argv.at(0), "", environment);
   if (!path.ok()) return fail(path.status());
   SpawnSpec spec;
   spec.path = std::move(*path);
-  spec.argv = words;
+  spec.argv = argv;
   spec.environment = to_strings(environment);
   auto process = PipedProcess::start(
       loop, std::move(spec),

@@ -21,15 +21,15 @@ class Hook : public std::enable_shared_from_this<Hook> {
   // Lines of its standard output, 64 MiB at most. kUnavailable: how it ended, and its last complaint;
   // kDeadlineExceeded: it ran longer than `limit` and was killed, with its process group.
   using Done = std::function<void(core::Result<std::string>)>;
-  // Runs `words` in `environment`, its standard input empty. `done` is called once, from the loop.
-  static std::shared_ptr<Hook> start(boost::asio::io_context& loop, const std::vector<std::string>& words,
+  // Runs `argv` in `environment`, its standard input empty. `done` is called once, from the loop.
+  static std::shared_ptr<Hook> start(boost::asio::io_context& loop, const std::vector<std::string>& argv,
                                      const Environment& environment, core::Duration limit, Done done);
   // `done` is not called any more, and what runs is killed.
   void abandon();
 
  private:
   Hook(boost::asio::io_context& loop, Done done) : timer_(loop), done_(std::move(done)) {}
-  void run(boost::asio::io_context& loop, const std::vector<std::string>& words,
+  void run(boost::asio::io_context& loop, const std::vector<std::string>& argv,
            const Environment& environment, core::Duration limit);
   void on_line(std::string_view line, bool error);
   void on_end(int wait_status);

@@ -45,7 +45,7 @@ PipedProcess::PipedProcess(boost::asio::io_context& loop, pid_t pid, Events even
       out_(loop, false),
       err_(loop, true),
       pid_(pid),
-      kept_(pid) {}
+      child_(pid) {}
 
 core::Result<std::shared_ptr<PipedProcess>> PipedProcess::start(boost::asio::io_context& loop, SpawnSpec spec,
                                                                 Events events) {
@@ -82,7 +82,7 @@ void PipedProcess::abandon() {
 
 void PipedProcess::kill() {
   if (!pidfd_.is_open()) return;
-  if (!kept_.status()) ::kill(-pid_, SIGKILL);  // not reaped yet, so the group of spawn() is its own
+  if (!child_.status()) ::kill(-pid_, SIGKILL);  // not reaped yet, so the group of spawn() is its own
   ::syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), SIGKILL, nullptr, 0);
 }
 
@@ -154,7 +154,7 @@ void PipedProcess::on_end() {
   const bool ours = ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.native_handle()), &info,
                              WEXITED | WNOHANG) == 0 &&
                     info.si_pid != 0;
-  const int status = !ours                        ? kept_.status().value_or(SIGKILL)
+  const int status = !ours                        ? child_.status().value_or(SIGKILL)
                      : info.si_code == CLD_EXITED ? info.si_status << 8
                                                   : info.si_status;
   boost::system::error_code ignored;

@@ -15,7 +15,7 @@
 
 #include "core/status.h"
 #include "launcher/spawn/output_lines.h"
-#include "launcher/supervise/kept_child.h"
+#include "launcher/supervise/reaped_child.h"
 #include "launcher/supervise/spawn.h"
 
 namespace regroup::launcher {
@@ -69,7 +69,7 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
   std::string to_write_;
   bool writing_ = false;
   const pid_t pid_;
-  const KeptChild kept_;
+  const ReapedChild child_;
 };
 
 }  // namespace regroup::launcher

@@ -37,20 +37,22 @@ Agent::Agent(boost::asio::io_context& loop, AgentOptions options, core::Fd guard
       separate_err_(same_file(STDOUT_FILENO, STDERR_FILENO) ? nullptr
                                                             : std::make_unique<Sink>(loop_, STDERR_FILENO)),
       err_(separate_err_ ? *separate_err_ : *out_),
-      crew_(
-          loop_, std::move(options_.crew), *out_, err_,
+      processes_(
+          loop_, std::move(options_.processes), *out_, err_,
           [this](const MemberExit& exit) { on_member_exit(exit); }, [this] { leave_if_drained(); }),
-      signals_(loop_, [this](int) { crew_.reap(); }),
+      signals_(loop_, [this](int) { processes_.reap(); }),
       guardian_(
           loop_, std::move(guardian),
-          [this](Word word, std::int32_t value, core::Fd fd) { on_word(word, value, std::move(fd)); },
+          [this](ControlMessage message, std::int32_t value, core::Fd fd) {
+            on_control_message(message, value, std::move(fd));
+          },
           [this] { on_guardian_lost(); }),
       job_(job(*this)) {}
 
 core::Status Agent::report_usage() {
   if (!options_.usage.wanted()) return {};
   usage_ = std::make_unique<UsageReporter>(
-      loop_, options_.usage, [this] { return crew_.usage_targets(); },
+      loop_, options_.usage, [this] { return processes_.usage_targets(); },
       [this](const std::string& text) { say(text); });
   return usage_->start();
 }
@@ -142,20 +144,21 @@ void Agent::kill(int exit_status) {
 
 void Agent::watch_killed() {
   start_timer(killed_, options_.teardown_limit, [this] {
-    crew_.leave_stuck();
+    processes_.leave_stuck();
     if (!finishing_) watch_killed();
   });
 }
 
 void Agent::kill_stateless(int exit_status, int doubtful_hosts, std::uint64_t resumed) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
-  if (!ending()) guardian_.send(Word::kResumed, static_cast<std::int32_t>(std::min(resumed, kMost)));
-  if (!ending()) guardian_.send(Word::kStateLost, doubtful_hosts);
+  if (!ending())
+    guardian_.send(ControlMessage::kResumed, static_cast<std::int32_t>(std::min(resumed, kMost)));
+  if (!ending()) guardian_.send(ControlMessage::kStateLost, doubtful_hosts);
   kill(exit_status);
 }
 
 void Agent::signal_members(int signal) {
-  crew_.signal_all(signal);
+  processes_.signal_all(signal);
   if (signal == SIGKILL) watch_killed();
 }
 
@@ -164,26 +167,26 @@ void Agent::signal_all(int signal) {
   if (OtherHosts* others = job_->others()) others->signal_all(signal);
 }
 
-void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
-  switch (word) {
-    case Word::kSignal:
+void Agent::on_control_message(ControlMessage message, std::int32_t value, core::Fd fd) {
+  switch (message) {
+    case ControlMessage::kSignal:
       if (!job_->on_signal(value)) signal_all(value);
       return;
-    case Word::kStop: {
+    case ControlMessage::kStop: {
       const bool users = value == SIGINT || value == SIGQUIT || value == SIGHUP;
       if (!users) return on_notice(std::nullopt);
       asked_ = asked_ || !ending();
       terminate(unless_completed(options_.stopped_status));
       return limit_drain(kDrainLimit);
     }
-    case Word::kKill:
+    case ControlMessage::kKill:
       kill(unless_completed(options_.stopped_status));
       return limit_drain(core::Duration::zero());
-    case Word::kCoordinator:
+    case ControlMessage::kCoordinator:
       return job_->on_coordinator(std::move(fd), value);
-    case Word::kResumed:
-    case Word::kStateLost:
-    case Word::kDone:
+    case ControlMessage::kResumed:
+    case ControlMessage::kStateLost:
+    case ControlMessage::kDone:
       return;
   }
 }
@@ -207,7 +210,7 @@ void Agent::on_member_exit(const MemberExit& exit) {
 
 bool Agent::any_lives() const {
   const OtherHosts* const others = job_->others();
-  return crew_.running() > 0 || (others != nullptr && others->running() > 0);
+  return processes_.running() > 0 || (others != nullptr && others->running() > 0);
 }
 
 int Agent::unless_completed(int exit_status) const { return job_->completed().value_or(exit_status); }
@@ -238,8 +241,8 @@ void Agent::finish_if_over() {
 void Agent::clear_up() {
   if (std::exchange(cleared_, true)) return;
   if (!kill_descendants(kKillLimit)) say("a process that the job left behind could not be killed");
-  crew_.finish_outputs();
-  crew_.tell_exit_codes();
+  processes_.finish_outputs();
+  processes_.tell_exit_codes();
   leave_if_drained();
 }
 
@@ -261,7 +264,7 @@ void Agent::start_drain_timer() {
 }
 
 void Agent::leave_if_drained() {
-  if (!cleared_ || crew_.outputs_busy()) return;
+  if (!cleared_ || processes_.outputs_busy()) return;
   for (Sink* sink : {out_.get(), &err_}) {
     if (sink->congested()) return sink->when_free([this] { leave_if_drained(); });
   }
@@ -270,8 +273,8 @@ void Agent::leave_if_drained() {
 }
 
 void Agent::leave() {
-  if (crew_.output_lost() && *exit_status_ == 0) exit_status_ = 1;
-  guardian_.send(Word::kDone, *exit_status_);
+  if (processes_.output_lost() && *exit_status_ == 0) exit_status_ = 1;
+  guardian_.send(ControlMessage::kDone, *exit_status_);
   loop_.stop();
 }
 

@@ -14,11 +14,11 @@
 #include "core/message.h"
 #include "core/status.h"
 #include "launcher/supervise/agent_job.h"
-#include "launcher/supervise/crew.h"
+#include "launcher/supervise/control_message.h"
 #include "launcher/supervise/environment.h"
+#include "launcher/supervise/process_table.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/sink.h"
-#include "launcher/supervise/words.h"
 #include "launcher/usage/usage_reporter.h"
 
 namespace regroup::launcher {
@@ -27,7 +27,7 @@ inline constexpr int kStartFailed = 213;  // as Open MPI 5
 inline constexpr int kTimedOut = 241;     // as Open MPI 5
 
 struct AgentOptions {
-  CrewOptions crew;
+  ProcessTableOptions processes;
   HeldPort port;  // MASTER_PORT, kept free until the members start
   core::Duration term_grace = std::chrono::seconds(5);
   core::Duration teardown_limit = std::chrono::seconds(10);  // of a killed member: then it is left behind
@@ -49,7 +49,7 @@ class Agent {
   [[nodiscard]] int run();
 
   [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
-  [[nodiscard]] Crew& crew() { return crew_; }
+  [[nodiscard]] ProcessTable& processes() { return processes_; }
   [[nodiscard]] Sink& out() { return *out_; }
   [[nodiscard]] Sink& err() { return err_; }
   // Members have been started: one of them may now take MASTER_PORT.
@@ -82,7 +82,7 @@ class Agent {
   [[nodiscard]] bool ending() const { return exit_status_.has_value(); }
 
  private:
-  void on_word(Word word, std::int32_t value, core::Fd fd);
+  void on_control_message(ControlMessage message, std::int32_t value, core::Fd fd);
   [[nodiscard]] bool any_lives() const;
   [[nodiscard]] int unless_completed(int exit_status) const;
   void settle();
@@ -103,9 +103,9 @@ class Agent {
   std::unique_ptr<Sink> out_;
   std::unique_ptr<Sink> separate_err_;  // unless it is the same file
   Sink& err_;
-  Crew crew_;
+  ProcessTable processes_;
   SignalReader signals_;
-  WordSocket guardian_;
+  ControlSocket guardian_;
   boost::asio::steady_timer grace_{loop_}, killed_{loop_};
   boost::asio::steady_timer timeout_{loop_}, orphan_{loop_}, drain_{loop_};
   std::unique_ptr<UsageReporter> usage_;  // none: nobody wants to know

@@ -11,7 +11,7 @@
 #include "core/fd.h"
 #include "core/message.h"
 #include "core/status.h"
-#include "launcher/supervise/crew.h"
+#include "launcher/supervise/process_table.h"
 
 namespace regroup::launcher {
 

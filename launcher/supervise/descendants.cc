@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-#include "launcher/supervise/kept_child.h"
+#include "launcher/supervise/reaped_child.h"
 
 namespace regroup::launcher {
 namespace {
@@ -43,20 +43,20 @@ std::vector<pid_t> descendants_of(pid_t root) {
   return found;
 }
 
-bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)>& reaped, bool dying) {
+bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)>& reaped, bool exiting) {
   const core::SystemClock clock;
   const core::TimePoint deadline = clock.now() + limit;
   sigset_t child;
   ::sigemptyset(&child);
   ::sigaddset(&child, SIGCHLD);
-  for (bool killed = dying;;) {
+  for (bool killed = exiting;;) {
     int status = 0;
     const pid_t pid = ::waitpid(-1, &status, WNOHANG);
     if (pid < 0 && errno == ECHILD) return true;
     if (pid > 0) {
       if (reaped) reaped(pid, status);
-      KeptChild::reaped(pid, status);
-      killed = dying;  // else its children, ours now, are to be found
+      ReapedChild::record(pid, status);
+      killed = exiting;  // else its children, ours now, are to be found
       continue;
     }
     if (clock.now() >= deadline) return false;
@@ -66,7 +66,7 @@ bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)
       continue;
     }
     // The timeout covers a process that was being forked while we walked.
-    if (::sigtimedwait(&child, nullptr, &kChildRecheck) < 0) killed = dying = false;
+    if (::sigtimedwait(&child, nullptr, &kChildRecheck) < 0) killed = exiting = false;
   }
 }
 

@@ -17,10 +17,10 @@ void become_subreaper();
 [[nodiscard]] std::vector<pid_t> descendants_of(pid_t root);
 
 // SIGKILLs all descendants of this process and reaps them until none is left. Blocks until `limit` has passed
-// at most; false: some could not be killed. `reaped` is told of each child with its wait status. `dying`: all
-// there are will end now of themselves, so they get a moment before they are looked for. For a subreaper with
-// SIGCHLD blocked.
+// at most; false: some could not be killed. `reaped` is told of each child with its wait status. `exiting`:
+// all there are will end now of themselves, so they get a moment before they are looked for. For a subreaper
+// with SIGCHLD blocked.
 bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)>& reaped = {},
-                      bool dying = false);
+                      bool exiting = false);
 
 }  // namespace regroup::launcher

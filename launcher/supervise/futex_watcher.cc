@@ -1,4 +1,4 @@
-// futex_waitv on the words of robust mutexes. The kernel wakes a word at its owner's death only if
+// futex_waitv on the futexes of robust mutexes. The kernel wakes a word at its owner's death only if
 // FUTEX_WAITERS is set in it, so that is set first, as a thread waiting for the mutex would.
 #include "launcher/supervise/futex_watcher.h"
 

@@ -24,7 +24,7 @@ namespace regroup::launcher {
 // The futex word of a robust mutex as glibc lays it out: the owner's thread id and two flags of the kernel.
 [[nodiscard]] std::atomic<std::uint32_t>* futex_word(pthread_mutex_t& mutex);
 
-// A thread that waits on all words at once (futex_waitv); without that system call no death is ever told.
+// A thread that waits on all futexes at once (futex_waitv); without that system call no death is ever told.
 class FutexWatcher {
  public:
   using Handler = std::function<void(core::SlotIndex)>;
@@ -36,7 +36,7 @@ class FutexWatcher {
   FutexWatcher& operator=(const FutexWatcher&) = delete;
 
   // Starts the thread at the first call. The word stays mapped until unwatch() or destruction; at most
-  // core::kMaxSlots - 1 words.
+  // core::kMaxSlots - 1 futexes.
   [[nodiscard]] core::Status watch(core::SlotIndex slot, std::atomic<std::uint32_t>* word);
   // The word is not looked at any more once this returns.
   void unwatch(core::SlotIndex slot);

@@ -23,14 +23,16 @@ namespace regroup::launcher {
 namespace {
 
 constexpr core::Duration kGuardianKillLimit = std::chrono::seconds(2);
-constexpr std::chrono::seconds kAnswerLimit{2};   // of an agent that is to end the job at once
-constexpr std::chrono::seconds kGuardLimit{1};    // for the guard to clear up after a dead agent
-constexpr std::chrono::seconds kMessageLimit{1};  // for the last messages, if standard error is stalled
+constexpr std::chrono::seconds kAnswerLimit{2};   // for an agent to end the job at once
+constexpr std::chrono::seconds kReaperLimit{1};   // for the reaper to clean up after a dead agent
+constexpr std::chrono::seconds kMessageLimit{1};  // to write the last messages, if standard error is stalled
 constexpr int kAgentLost = 1;
-constexpr int kNotKnown = -1;                                // how many hosts there are
-constexpr core::Duration kDying = std::chrono::seconds(10);  // of a signal that was passed on
-constexpr std::size_t kMostRestarts = 16;  // within the window: a coordinator that dies this often ...
-constexpr core::Duration kRestartWindow = std::chrono::seconds(60);  // ... dies of its input
+constexpr int kNotKnown = -1;  // the number of hosts
+constexpr core::Duration kSignalEffect =
+    std::chrono::seconds(10);  // after a forwarded signal, in which a member's death is its effect
+constexpr std::size_t kMostRestarts = 16;  // within kRestartWindow: a coordinator that dies more often ...
+constexpr core::Duration kRestartWindow =
+    std::chrono::seconds(60);  // ... dies because of its input, and would again
 
 void say(const std::string& text) { fmt::print(stderr, "regroup: {}\n", core::escaped_lines(text)); }
 
@@ -59,10 +61,10 @@ struct Guardian::Watch {
       : signals(loop, [&guardian](int signal) { guardian.on_signal(signal); }),
         agent(
             loop, std::move(socket),
-            [&guardian](Word word, std::int32_t value, core::Fd) {
-              if (word == Word::kResumed) guardian.resumed_ = static_cast<std::uint32_t>(value);
-              if (word == Word::kStateLost) guardian.on_state_lost(value);
-              if (word == Word::kDone) guardian.on_done(value);
+            [&guardian](ControlMessage message, std::int32_t value, core::Fd) {
+              if (message == ControlMessage::kResumed) guardian.resumed_ = static_cast<std::uint32_t>(value);
+              if (message == ControlMessage::kStateLost) guardian.on_state_lost(value);
+              if (message == ControlMessage::kDone) guardian.on_done(value);
             },
             [&guardian] { guardian.on_agent_lost(); }) {}
 
@@ -70,17 +72,17 @@ struct Guardian::Watch {
 
   boost::asio::io_context loop{1};
   Sink err{loop, STDERR_FILENO};
-  boost::asio::steady_timer impatience{loop};
+  boost::asio::steady_timer answer_timer{loop};
   boost::asio::steady_timer clearing{loop};
   SignalReader signals;
-  WordSocket agent;
+  ControlSocket agent;
 };
 
-Guardian::Guardian(AgentMain agent, CoordinatorMain coordinator, GuardOptions guard,
+Guardian::Guardian(AgentMain agent, CoordinatorMain coordinator, ReaperOptions reaper,
                    std::vector<int> forwarded, std::vector<int> notices)
     : agent_main_(std::move(agent)),
       coordinator_main_(std::move(coordinator)),
-      guard_options_(std::move(guard)),
+      reaper_options_(std::move(reaper)),
       forwarded_(std::move(forwarded)),
       notices_(std::move(notices)) {}
 
@@ -100,39 +102,40 @@ int Guardian::run() {
     return kAgentLost;
   }
   if (for_agent_.valid()) {
-    watch_->agent.send(Word::kCoordinator, static_cast<std::int32_t>(incarnation_), for_agent_.get());
+    watch_->agent.send(ControlMessage::kCoordinator, static_cast<std::int32_t>(incarnation_),
+                       for_agent_.get());
     for_agent_.reset();
   }
   watch_->loop.run();
   end_helpers();
-  if (guard_options_.record) guard_options_.record->clean(kGuardianKillLimit);
+  if (reaper_options_.record) reaper_options_.record->clean(kGuardianKillLimit);
   drain_messages();
   return exit_status_.value_or(kAgentLost);
 }
 
-// After the agent's last word only its guard can be there, and itself, on its way to the end.
+// After kDone only the reaper and the exiting agent are left.
 void Guardian::end_helpers() {
   const bool over = exit_status_ && !coordinator_main_;
-  if (over && guarded_) ::kill(guard_->pid(), SIGKILL);
+  if (over && reaper_alive_) ::kill(reaper_->pid(), SIGKILL);
   kill_descendants(kGuardianKillLimit, {}, over);
 }
 
 core::Status Guardian::start_agent() {
-  auto sockets = word_sockets();
+  auto sockets = control_sockets();
   if (!sockets.ok()) return sockets.status();
-  auto guard = Guard::start(
-      guard_options_,
+  auto reaper = Reaper::start(
+      reaper_options_,
       [&] {
         sockets->first.reset();
         const int status = agent_main_(std::move(sockets->second));
-        if (guard_options_.record)
-          guard_options_.record->clean(kGuardianKillLimit);  // the others may be dead
+        if (reaper_options_.record)
+          reaper_options_.record->clean(kGuardianKillLimit);  // guardian and reaper may be dead
         return status;
       },
       [&] { *sockets = {}; });
-  if (!guard.ok()) return guard.status();
-  guard_ = std::move(*guard);
-  guarded_ = true;
+  if (!reaper.ok()) return reaper.status();
+  reaper_ = std::move(*reaper);
+  reaper_alive_ = true;
   agent_socket_ = std::move(sockets->first);
   return {};
 }
@@ -149,15 +152,16 @@ core::Status Guardian::start_coordinator() {
   coordinator_ = ::fork();
   if (coordinator_ < 0) return core::system_error("fork", "the coordinator", errno);
   if (coordinator_ == 0) {
-    // Everything of the guardian's goes, its loop included; nothing of it is touched any more.
+    // All descriptors of the guardian are closed, those of its loop included; the child never uses them.
     ::prctl(PR_SET_NAME, "regroup-coord");
     ::dup2(theirs.release(), 3);
     ::close_range(4, ~0U, 0);
     ::_exit(coordinator_main_(core::Fd(3), incarnation_));
   }
   for_agent_ = std::move(ours);
-  // It is no descendant of the guard's: when we are dead and it is stopped, nobody else would find it.
-  if (guard_options_.record) return guard_options_.record->add_process(coordinator_);
+  // The coordinator is no descendant of the reaper: the record lets the reaper find it when the guardian is
+  // dead.
+  if (reaper_options_.record) return reaper_options_.record->add_process(coordinator_);
   return {};
 }
 
@@ -171,27 +175,28 @@ void Guardian::on_signal(int signal) {
   if (!again && !is_notice(signal) &&
       std::find(forwarded_.begin(), forwarded_.end(), signal) != forwarded_.end()) {
     if (signal == SIGINT)
-      static_cast<void>(wishes_.repeats(signal, watch_->signals.by_key(), core::SystemClock().now()));
-    if (signal == SIGINT && stops_++ == 0 && !guard_options_.quiet) {
+      static_cast<void>(stop_requests_.repeats(signal, watch_->signals.by_key(), core::SystemClock().now()));
+    if (signal == SIGINT && stops_++ == 0 && !reaper_options_.quiet) {
       watch_->say("SIGINT is passed on to the members; once more ends the job at once");
     }
     if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT) passed_on_ = core::SystemClock().now();
     // SIGTSTP would not stop members: their process groups are no shell's.
-    watch_->agent.send(Word::kSignal, signal == SIGTSTP ? SIGSTOP : signal);
+    watch_->agent.send(ControlMessage::kSignal, signal == SIGTSTP ? SIGSTOP : signal);
   } else if (signal != SIGTSTP) {
     on_stop(signal);
   }
   if (signal == SIGTSTP) ::raise(SIGSTOP);
 }
 
-// The second one shows that the user is in earnest: an agent that hangs, or is stopped, is killed.
+// A second request ends the job at once; an agent that hangs or is stopped is then killed.
 void Guardian::on_stop(int signal) {
   asked_ = true;
-  if (wishes_.repeats(signal, watch_->signals.by_key(), core::SystemClock().now())) return;
-  watch_->agent.send(stops_++ == 0 ? Word::kStop : Word::kKill, is_notice(signal) ? SIGTERM : signal);
+  if (stop_requests_.repeats(signal, watch_->signals.by_key(), core::SystemClock().now())) return;
+  watch_->agent.send(stops_++ == 0 ? ControlMessage::kStop : ControlMessage::kKill,
+                     is_notice(signal) ? SIGTERM : signal);
   if (stops_ != 2) return;
-  watch_->impatience.expires_after(kAnswerLimit);
-  watch_->impatience.async_wait([this](const boost::system::error_code& error) {
+  watch_->answer_timer.expires_after(kAnswerLimit);
+  watch_->answer_timer.async_wait([this](const boost::system::error_code& error) {
     if (error || agent() == 0 || agent_lost_) return;
     watch_->say(fmt::format("the agent (pid {}) does not answer: killing it", agent()));
     ::kill(agent(), SIGKILL);
@@ -208,9 +213,9 @@ void Guardian::drain_messages() {
 void Guardian::on_children() {
   int status = 0;
   for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-    if (guarded_ && pid == guard_->pid()) {
-      on_guard_exit(status);
-    } else if (pid == agent()) {  // an orphan of its guard
+    if (reaper_alive_ && pid == reaper_->pid()) {
+      on_reaper_exit(status);
+    } else if (pid == agent()) {  // the reaper has died
       on_agent_exit(fmt::format("the agent (pid {}) {}", pid, how(status)), WIFSIGNALED(status));
     } else if (pid == coordinator_) {
       on_coordinator_exit(status);
@@ -218,53 +223,55 @@ void Guardian::on_children() {
   }
 }
 
-// Nothing is left but agent and guard, which need not end in their own time; a coordinator has last words.
+// Only agent and reaper may still run, and they may be killed; a coordinator is waited for, since it may
+// still print.
 void Guardian::on_done(int exit_status) {
   exit_status_ = exit_status;
-  if (!coordinator_main_ && !(guarded_ && guard_->busy())) watch_->loop.stop();
+  if (!coordinator_main_ && !(reaper_alive_ && reaper_->busy())) watch_->loop.stop();
 }
 
-// A guard that does not clear up is in the way: its children become ours.
+// A reaper that hangs is killed: its children then become children of the guardian, which kills them.
 void Guardian::on_agent_lost() {
   agent_lost_ = true;
-  watch_->clearing.expires_after(kGuardLimit);
+  watch_->clearing.expires_after(kReaperLimit);
   watch_->clearing.async_wait([this](const boost::system::error_code& error) {
-    if (!error && guarded_) ::kill(guard_->pid(), SIGKILL);
+    if (!error && reaper_alive_) ::kill(reaper_->pid(), SIGKILL);
   });
 }
 
-void Guardian::on_guard_exit(int status) {
-  guarded_ = false;
+void Guardian::on_reaper_exit(int status) {
+  reaper_alive_ = false;
   const pid_t pid = agent();
-  if (const auto agent_status = guard_->agent_status()) {
+  if (const auto agent_status = reaper_->agent_status()) {
     return on_agent_exit(fmt::format("the agent (pid {}) {}", pid, how(*agent_status)),
                          WIFSIGNALED(*agent_status));
   }
-  if (const core::Status why = guard_->refusal(); !why.ok())
+  if (const core::Status why = reaper_->refusal(); !why.ok())
     return on_agent_exit(why.message(), /*killed=*/false);
   siginfo_t info{};
-  // It is our child now, unless the guard died just after it had reaped it.
+  // The agent is the guardian's child now, unless the reaper died just after reaping it.
   if (pid == 0 || ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
-    return on_agent_exit(fmt::format("the guard (pid {}) {} after the agent", guard_->pid(), how(status)),
+    return on_agent_exit(fmt::format("the reaper (pid {}) {} after the agent", reaper_->pid(), how(status)),
                          /*killed=*/false);
   }
-  if (exit_status_ || agent_lost_ || guard_options_.quiet) return;
+  if (exit_status_ || agent_lost_ || reaper_options_.quiet) return;
   watch_->say(
-      fmt::format("the guard (pid {}) {}: if the launcher is killed too, only the next regroup ends "
+      fmt::format("the reaper (pid {}) {}: if the launcher is killed too, only the next regroup ends "
                   "what it leaves",
-                  guard_->pid(), how(status)));
+                  reaper_->pid(), how(status)));
 }
 
-// Of which all members die is no loss: it was asked for.
+// If a signal that was just forwarded killed all members, that was requested and the state is not lost.
 void Guardian::on_state_lost(int doubtful_hosts) {
-  const bool signalled = passed_on_ != core::TimePoint() && core::SystemClock().now() - passed_on_ < kDying;
+  const bool signalled =
+      passed_on_ != core::TimePoint() && core::SystemClock().now() - passed_on_ < kSignalEffect;
   if (!signalled) state_lost_ = doubtful_hosts;
 }
 
-// One that was not killed has refused the job.
+// An agent that exited by itself has refused the job.
 void Guardian::on_agent_exit(const std::string& what, bool killed) {
   agent_gone_ = true;
-  watch_->loop.poll();  // its last word may not be read yet
+  watch_->loop.poll();  // kDone may not be read yet
   if (!exit_status_) {
     watch_->say(what + ": the job is lost");
     if (coordinator_main_ && killed) on_state_lost(kNotKnown);
@@ -274,23 +281,23 @@ void Guardian::on_agent_exit(const std::string& what, bool killed) {
 
 void Guardian::on_coordinator_exit(int status) {
   const pid_t pid = std::exchange(coordinator_, 0);
-  watch_->loop.poll();  // the agent's last word, or its end, may be why
+  watch_->loop.poll();  // the coordinator also exits after kDone or the agent's death
   if (exit_status_ || agent_gone_ || agent_lost_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
   const std::string died = fmt::format("the coordinator (pid {}) {}", pid, how(status));
   if (!may_restart()) {
     watch_->say(fmt::format("{} for the {}th time within {} s: the job ends", died, kMostRestarts + 1,
                             std::chrono::duration_cast<std::chrono::seconds>(kRestartWindow).count()));
-    watch_->agent.send(Word::kKill);
+    watch_->agent.send(ControlMessage::kKill);
     return;
   }
   const core::Status started = start_coordinator();
-  if (!guard_options_.quiet) watch_->say(died + ": starting it again");
+  if (!reaper_options_.quiet) watch_->say(died + ": starting it again");
   if (!started.ok()) {
     watch_->say(started.message());
-    watch_->agent.send(Word::kKill);
+    watch_->agent.send(ControlMessage::kKill);
     return;
   }
-  watch_->agent.send(Word::kCoordinator, static_cast<std::int32_t>(incarnation_), for_agent_.get());
+  watch_->agent.send(ControlMessage::kCoordinator, static_cast<std::int32_t>(incarnation_), for_agent_.get());
   for_agent_.reset();
 }
 

@@ -28,7 +28,7 @@ void LocalNode::add_app(std::uint32_t number, const App& app) {
     if (path.ok()) found.path = std::move(*path);
     if (!path.ok()) missing_[number] = path.status();
   }
-  agent_.crew().set_app(number, std::move(found));
+  agent_.processes().set_app(number, std::move(found));
 }
 
 core::Status LocalNode::missing(std::uint32_t number) const {
@@ -38,10 +38,10 @@ core::Status LocalNode::missing(std::uint32_t number) const {
 
 void LocalNode::drop_app(std::uint32_t number) {
   missing_.erase(number);
-  agent_.crew().set_app(number, {});
+  agent_.processes().set_app(number, {});
 }
 
-void LocalNode::signal(core::MemberId member, int signal) { agent_.crew().signal(member, signal); }
+void LocalNode::signal(core::MemberId member, int signal) { agent_.processes().signal(member, signal); }
 
 void LocalNode::signal_all(int signal) {
   agent_.signal_members(signal);
@@ -66,7 +66,7 @@ void LocalNode::on_aborted(const pmi::Aborted& aborted) {
   boost::asio::post(agent_.loop(), [this] {
     if (aborted_.empty()) return;
     const auto found = members_.find(aborted_.front().seat);
-    if (found != members_.end()) agent_.crew().reap_dying(found->second);
+    if (found != members_.end()) agent_.processes().reap_exiting(found->second);
     tell_aborted(true);
   });
 }
@@ -75,7 +75,7 @@ void LocalNode::on_aborted(const pmi::Aborted& aborted) {
 void LocalNode::tell_aborted(bool all) {
   for (std::size_t i = 0; i < aborted_.size();) {
     const auto found = members_.find(aborted_[i].seat);
-    const bool runs = found != members_.end() && agent_.crew().pid_of(found->second) != 0;
+    const bool runs = found != members_.end() && agent_.processes().pid_of(found->second) != 0;
     if (runs && !all) {
       ++i;
       continue;
@@ -105,7 +105,7 @@ void LocalNode::start(SpaceOrder order) {
   boost::asio::post(agent_.loop(), [this, order = std::move(order)] {
     if (agent_.ending()) return;
     if (helper_ && !mpi_) {
-      const App& first = agent_.crew().options().apps.at(0);
+      const App& first = agent_.processes().options().apps.at(0);
       mpi_ = std::make_unique<pmi::Mpi>(agent_.loop(), *helper_, first, mpi_events());
     }
     open(order);
@@ -142,8 +142,8 @@ core::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extra
     extras[i].cores = cores;
     extras[i].environment.insert(environment.begin(), environment.end());
     if (mpi_ || order.space.oversubscribed)
-      pmi::add_hints(extras[i], agent_.crew().options().apps.at(place.app), order.space.oversubscribed);
-    if (core::Status status = agent_.crew().start(place, std::move(extras[i])); !status.ok()) {
+      pmi::add_hints(extras[i], agent_.processes().options().apps.at(place.app), order.space.oversubscribed);
+    if (core::Status status = agent_.processes().start(place, std::move(extras[i])); !status.ok()) {
       return {core::Code::kUnavailable,
               fmt::format("{} could not be started: {}", pmi::name_of({place.space, place.rank}),
                           status.message())};
@@ -152,7 +152,7 @@ core::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extra
   }
   const auto early = early_.extract(first_seat(order));
   for (const int signal : early.empty() ? std::vector<int>() : early.mapped()) {
-    for (const MemberOrder& member : order.members) agent_.crew().signal(member.place.member, signal);
+    for (const MemberOrder& member : order.members) agent_.processes().signal(member.place.member, signal);
   }
   agent_.release_port();
   return {};

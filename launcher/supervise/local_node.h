@@ -1,4 +1,5 @@
-// This host as a Node: members are processes of the agent's crew, with a regroup-pmi beside them.
+// This host as a Node: members are processes in the ProcessTable of the agent, with a regroup-pmi beside
+// them.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// A host of the job, as the one who decides over the job sees it: orders go there, events come back, and
-// whether the host is this one or another makes no difference. docs/design/hosts.md.
+// The interface of one host of the job, this one or another: orders go there, events come back.
+// docs/design/hosts.md.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 #include "core/world.h"
 #include "launcher/pmi/messages.h"
 #include "launcher/supervise/app.h"
-#include "launcher/supervise/crew.h"
+#include "launcher/supervise/process_table.h"
 
 namespace regroup::launcher {
 
-// A member that is to be started on a node.
+// An order to start one member.
 struct MemberOrder {
   Place place;
   std::uint32_t threads = 1;  // OMP_NUM_THREADS, unless the App says it
@@ -23,49 +23,51 @@ struct MemberOrder {
   Environment environment;    // of its devices; overrides the App's
 };
 
-// Members with one MPI_COMM_WORLD that are to be started, all nodes of the job at about the same time.
+// An order to start members of one MPI_COMM_WORLD; all nodes of the job get theirs at about the same time.
 struct SpaceOrder {
-  pmi::OpenSpace space;              // tells of those on other nodes, too
+  pmi::OpenSpace space;              // describes the members on all nodes
   std::vector<MemberOrder> members;  // of this node, in rank order
-  bool again = false;  // the space is open: the one of `members` takes its seat, where nobody called MPI_Init
+  bool again =
+      false;  // the space is open: one member is started again, whose predecessor did not call MPI_Init
 };
 
 // Called from the loop, never from within a Node's function.
 struct NodeEvents {
-  // Once for each start(): all its members have been, or why one could not be; those before it live.
-  // kNotFound: its program is not there; kUnavailable: the system refuses to run it.
+  // Once for each start(): ok, or why a member could not be started; the members before it run. kNotFound:
+  // its program is missing; kUnavailable: the system refuses to run it.
   std::function<void(std::uint32_t space, const core::Status& status)> started;
-  // Of the members of other hosts; the agent itself hears of its own.
+  // For members on other hosts only: the agent reaps those on this host itself.
   std::function<void(const MemberExit& exit)> exited;
   // Connected, Finalized, Aborted, Met, Parted and Spawn, in the order in which they happened, and before the
   // exits that followed them; Contribute, Fetch and Fetched. `host`: 0 is this one, node(host - 1) of
   // OtherHosts the others.
   std::function<void(std::uint32_t host, const pmi::Message& message)> mpi;
-  std::function<void(const std::string& sentence)> said;  // for the user: something is missing
-  // What another host was to leave on the disk and did not: AgentJob::unsaved().
+  std::function<void(const std::string& sentence)> said;  // a message for the user
+  // What another host should have written to disk and did not: AgentJob::unsaved().
   std::function<void(const std::string& what)> unsaved = {};
-  // What members of another host use, as usage_json() writes it; `lives`: the member is one of them.
+  // Resource usage of the members of another host, as usage_json() writes it; `lives`: tells whether a member
+  // is one.
   using Lives = std::function<bool(core::MemberId)>;
   std::function<void(const std::string& host, const std::string& json, const Lives& lives)> used = {};
 };
 
-// AgentJob::unsaved() where the host that writes checkpoints is lost after finish().
+// The text of AgentJob::unsaved() when the host that writes checkpoints is lost after finish().
 [[nodiscard]] std::string writer_lost(const std::string& host, const core::Status& why);
 
 // Used by the loop's thread.
 class Node {
  public:
   virtual ~Node() = default;
-  // A program that members of later orders run, under the number that their places name. Without a path it is
-  // looked for there; that it is not found is the answer to those orders.
+  // Sets program `number` for later orders. Without a path the host searches PATH; if it finds nothing, those
+  // orders fail.
   virtual void add_app(std::uint32_t number, const App& app) = 0;
   virtual void drop_app(std::uint32_t number) = 0;
   virtual void start(SpaceOrder order) = 0;
-  // To the process group of a member, if it lives.
+  // Signals the process group of a member; no effect if it has ended.
   virtual void signal(core::MemberId member, int signal) = 0;
-  // For the services of MPI programs: MemberGone, CloseSpace, SpawnDone, Gathered, Fetch or Fetched.
+  // A message for regroup-pmi of this host: MemberGone, CloseSpace, SpawnDone, Gathered, Fetch or Fetched.
   virtual void tell(const pmi::Message& message) = 0;
-  // What dead members had told before they died has been handled when this returns.
+  // Returns when all PMI messages of dead members have been handled.
   virtual void settle() = 0;
 };
 
@@ -73,19 +75,19 @@ class Node {
 class OtherHosts {
  public:
   virtual ~OtherHosts() = default;
-  // From now on their events go here; `lost` when a host is, with its members. What members write goes to
-  // `out` and `err`. Once, before any order.
+  // Starts to deliver events; `lost` is called when a host is lost with its members. Output of members goes
+  // to `out` and `err`. Call once, before any order.
   using Lost = std::function<void(std::size_t index, const core::Status& why)>;
   virtual void serve(NodeEvents events, Lost lost, Sink& out, Sink& err) = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
   [[nodiscard]] virtual Node& node(std::size_t index) = 0;
   [[nodiscard]] virtual const std::string& name(std::size_t index) const = 0;
 
-  // To all members there. They, and the hosts' agents, end with the job, whoever decides it:
+  // Signals all members on these hosts.
   virtual void signal_all(int signal) = 0;
   [[nodiscard]] virtual std::size_t running() const = 0;  // members
-  // All members have ended: agents clear up and leave. `then` is called once, when all have, and what members
-  // wrote there has been handed to the sinks.
+  // All members have ended: the agents clean up and exit. `then` is called once, when all have exited and all
+  // output of members has been passed to the sinks.
   virtual void finish(std::function<void()> then) = 0;
 };
 

@@ -22,8 +22,8 @@ constexpr int kNoProgram = 66;  // as Open MPI 5
 RigidJob::RigidJob(Agent& agent, RigidOptions options, std::unique_ptr<OtherHosts> others)
     : agent_(agent),
       options_(std::move(options)),
-      seats_(options_.cores.size()),
-      apps_(agent.crew().options().apps),
+      core_slots_(options_.cores.size()),
+      apps_(agent.processes().options().apps),
       local_(agent, options_.helper, events()),
       others_(std::move(others)),
       exchange_(exchange_job()),
@@ -78,26 +78,26 @@ bool RigidJob::crowded(std::uint32_t host) const {
 void RigidJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
                           const std::vector<std::uint32_t>& host_of, std::optional<pmi::Spawn> parent) {
   const std::uint32_t number = spaces_++;
-  const std::vector<Place> places = places_of(counts, next_member_, first_app, number, host_of);
+  const std::vector<Place> layout = layout_ranks(counts, next_member_, first_app, number, host_of);
   World& world = worlds_[number];
-  world.living = static_cast<std::uint32_t>(places.size());
+  world.living = static_cast<std::uint32_t>(layout.size());
   world.first_app = first_app;
   world.apps = static_cast<std::uint32_t>(counts.size());
   next_member_ += world.living;
-  const std::vector<std::size_t> seats = take_seats(places);
+  const std::vector<std::size_t> slots = take_slots(layout);
   std::map<std::uint32_t, SpaceOrder> orders;  // by host
-  for (const Place& place : places) {
+  for (const Place& place : layout) {
     const std::uint32_t host = host_of.empty() ? 0 : host_of[place.rank];
     ranks_[place.member] = {{number, place.rank}, place.app, host};
     ++world.living_on[host];
-    orders[host].members.push_back(order_of(place, seats));
+    orders[host].members.push_back(order_of(place, slots));
   }
   pmi::OpenSpace space;
   space.space = number;
   space.app_sizes = counts;
   if (parent) space.parent = parent->parent;
-  for (const std::size_t seat : seats) {
-    if (seat < options_.bindings.size()) space.bindings.push_back(options_.bindings[seat]);
+  for (const std::size_t slot : slots) {
+    if (slot < options_.bindings.size()) space.bindings.push_back(options_.bindings[slot]);
   }
   for (const JobHost& host : options_.hosts) {
     space.slots += host.slots;
@@ -116,18 +116,18 @@ void RigidJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_
   }
 }
 
-std::vector<std::size_t> RigidJob::take_seats(const std::vector<Place>& places) {
-  std::vector<std::size_t> seats;
-  if (places.at(0).space > 0 && (several() || places.size() > seats_.free())) return seats;
-  for (const Place& place : places) {
-    if (const auto seat = seats_.take(place.member)) seats.push_back(*seat);
+std::vector<std::size_t> RigidJob::take_slots(const std::vector<Place>& layout) {
+  std::vector<std::size_t> slots;
+  if (layout.at(0).space > 0 && (several() || layout.size() > core_slots_.free())) return slots;
+  for (const Place& place : layout) {
+    if (const auto slot = core_slots_.take(place.member)) slots.push_back(*slot);
   }
-  return seats;
+  return slots;
 }
 
-MemberOrder RigidJob::order_of(const Place& place, const std::vector<std::size_t>& seats) const {
+MemberOrder RigidJob::order_of(const Place& place, const std::vector<std::size_t>& slots) const {
   MemberOrder order{place, 1, {}, {}};
-  if (!seats.empty()) order.cores = options_.cores.at(seats.at(place.rank));
+  if (!slots.empty()) order.cores = options_.cores.at(slots.at(place.rank));
   if (place.space == 0 && place.rank < options_.environments.size())
     order.environment = options_.environments[place.rank];
   if (place.space == 0 && place.rank < options_.threads.size()) order.threads = options_.threads[place.rank];
@@ -250,7 +250,7 @@ void RigidJob::settle_exit(const MemberExit& exit) {
 // Ranks that serve their World themselves read it while they wait for others. Best effort: without it they
 // wait as long as for any rank.
 void RigidJob::tell_exit(const MemberExit& exit) const {
-  const std::string& path = agent_.crew().options().exits_file;
+  const std::string& path = agent_.processes().options().exits_file;
   if (!path.empty()) std::ofstream(path, std::ios::app) << fmt::format("{} {}\n", exit.rank, exit.pid);
 }
 
@@ -309,7 +309,7 @@ void RigidJob::signal_world(std::uint32_t space, int signal) {
 }
 
 void RigidJob::forget(core::MemberId member) {
-  seats_.leave(member);
+  core_slots_.leave(member);
   const auto found = ranks_.find(member);
   if (found == ranks_.end()) return;
   const auto [seat, app, host, inside] = found->second;

@@ -13,10 +13,10 @@
 #include "launcher/options/request.h"
 #include "launcher/pmi/families.h"
 #include "launcher/supervise/agent.h"
-#include "launcher/supervise/core_seats.h"
+#include "launcher/supervise/core_slots.h"
 #include "launcher/supervise/host_exchange.h"
 #include "launcher/supervise/local_node.h"
-#include "launcher/supervise/places.h"
+#include "launcher/supervise/rank_layout.h"
 
 namespace regroup::launcher {
 
@@ -82,8 +82,8 @@ class RigidJob final : public AgentJob {
   void open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
                   const std::vector<std::uint32_t>& host_of, std::optional<pmi::Spawn> parent);
   // By rank; none if nobody is bound, or if a spawned world would have to share.
-  [[nodiscard]] std::vector<std::size_t> take_seats(const std::vector<Place>& places);
-  [[nodiscard]] MemberOrder order_of(const Place& place, const std::vector<std::size_t>& seats) const;
+  [[nodiscard]] std::vector<std::size_t> take_slots(const std::vector<Place>& layout);
+  [[nodiscard]] MemberOrder order_of(const Place& place, const std::vector<std::size_t>& slots) const;
   [[nodiscard]] bool crowded(std::uint32_t host) const;  // more members than cores
   [[nodiscard]] std::uint32_t living_on(std::uint32_t host) const;
   [[nodiscard]] std::vector<std::uint32_t> hosts_for(std::uint32_t members) const;
@@ -115,7 +115,7 @@ class RigidJob final : public AgentJob {
   std::map<core::MemberId, Rank> ranks_;   // ordered, and not ended
   std::map<std::uint32_t, World> worlds_;  // by space
   pmi::Families families_;
-  CoreSeats seats_;
+  CoreSlots core_slots_;
   core::MemberId next_member_ = 0;
   std::vector<App> apps_;     // by number; those that nobody runs any more are empty
   std::uint32_t spaces_ = 0;  // opened

@@ -1,4 +1,4 @@
-// Signals as events of a loop, and as words. All are blocked in the launcher's processes and read from a
+// Signals as events of a loop, and their names. All are blocked in the launcher's processes and read from a
 // signalfd, so no handler ever runs and a forked process starts with a clean state.
 #pragma once
 
@@ -49,29 +49,30 @@ class SignalReader {
   bool by_key_ = false;
 };
 
-// Whether a signal that asks for an end is a wish of its own, or the same signal sent twice. A scheduler
-// signals a process group and its leader, a wrapper passes on what the terminal sent to both, a session ends
-// by SIGHUP and SIGTERM: all within a moment of each other, and none of them means "at once". Another signal,
-// and a key that is pressed twice, does.
-class EndWishes {
+// Tells whether a signal that requests the end is a request of its own or a duplicate. A scheduler signals a
+// process group and its leader, a wrapper forwards what the terminal sent to both, a login session ends with
+// SIGHUP and SIGTERM: these arrive within a second of each other and do not mean "at once". Another signal,
+// and a key that is pressed twice, do.
+class StopRequests {
  public:
-  static constexpr std::chrono::seconds kOneWish{1};  // from the first of a signal on
+  static constexpr std::chrono::seconds kSameRequest{1};  // from the first of a signal on
 
-  // True: it says once more what an earlier one said. Else the time counts from `now`.
+  // True: the signal duplicates an earlier one. False: it is a request of its own, and its second counts from
+  // `now`.
   [[nodiscard]] bool repeats(int signal, bool by_key, core::TimePoint now) {
-    Wish& wish = wishes_[signal == SIGHUP ? SIGTERM : signal];
-    const bool again = wish.first && now - *wish.first < kOneWish && !(by_key && wish.by_key);
-    if (!again) wish.first = now;
-    wish.by_key = by_key || (again && wish.by_key);
+    Stop& stop = stop_requests_[signal == SIGHUP ? SIGTERM : signal];
+    const bool again = stop.first && now - *stop.first < kSameRequest && !(by_key && stop.by_key);
+    if (!again) stop.first = now;
+    stop.by_key = by_key || (again && stop.by_key);
     return again;
   }
 
  private:
-  struct Wish {
+  struct Stop {
     std::optional<core::TimePoint> first;
     bool by_key = false;
   };
-  std::map<int, Wish> wishes_;  // by signal
+  std::map<int, Stop> stop_requests_;  // by signal
 };
 
 }  // namespace regroup::launcher

@@ -1,5 +1,5 @@
 // Samples members of a node while they run, into a CSV log and a file that `regroup status` reads, or for the
-// head of the job, where those of all hosts come together.
+// controller of the job, where those of all hosts come together.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -147,8 +147,8 @@ class Job:
         return self.the("regroup-agent")
 
     @property
-    def guard(self) -> int:
-        return self.the("regroup-guard")
+    def reaper(self) -> int:
+        return self.the("regroup-reaper")
 
     @property
     def coordinator(self) -> int:

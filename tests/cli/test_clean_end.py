@@ -16,7 +16,7 @@ FAMILY = "sleep 1000 & setsid sleep 1000 & echo up $$; wait"
 def start_family(regroup, *options):
     job = regroup.start("--oversubscribe", "-np", "2", *options, "sh", "-c", FAMILY)
     until(lambda: len(job.out.splitlines()) == 2, "both ranks are up")
-    # Each rank, its two sleeps; the guardian, its guard, the agent and regroup-pmi.
+    # Each rank, its two sleeps; the guardian, its reaper, the agent and regroup-pmi.
     until(lambda: len(job.living()) == 10, "the whole family")
     return job
 

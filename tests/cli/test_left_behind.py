@@ -16,11 +16,11 @@ from conftest import BIN, until
 
 ORPHAN_TIMEOUT_S = 1
 BOUND_S = {"rigid": 2, "elastic": ORPHAN_TIMEOUT_S + 2}
-HELPERS = {"guardian", "agent", "guard"}
+HELPERS = {"guardian", "agent", "reaper"}
 SUBSETS = [
     set(subset)
     for size in range(1, 5)
-    for subset in itertools.combinations(["guardian", "agent", "guard", "member"], size)
+    for subset in itertools.combinations(["guardian", "agent", "reaper", "member"], size)
 ]
 FAMILY = (
     "(setsid sleep 1000 &)\n"
@@ -66,7 +66,7 @@ def start(regroup, kind: str, member: str, *options: str):
 
 
 def kill_at_once(job, victims: set[str], backwards: bool) -> None:
-    pids = {"guardian": job.process.pid, "agent": job.agent, "guard": job.guard}
+    pids = {"guardian": job.process.pid, "agent": job.agent, "reaper": job.reaper}
     pids["member"] = numbers(job, "up")[0]
     chosen = [pid for name, pid in pids.items() if name in victims]
     for pid in chosen:
@@ -143,7 +143,7 @@ def test_killed_at_once(regroup, member, kind, victims, backwards):
 
 def test_guard_that_is_stopped_is_not_waited_for(regroup, member):
     job = start(regroup, "rigid", member)
-    os.kill(job.guard, signal.SIGSTOP)
+    os.kill(job.reaper, signal.SIGSTOP)
     os.kill(job.agent, signal.SIGKILL)
     assert job.wait(10) == 1
     assert_clean(regroup, job, 2)
@@ -159,11 +159,11 @@ def test_agent_that_is_stopped_is_ended_by_the_guard(regroup, member):
 
 @pytest.mark.parametrize(
     "victims",
-    [{"guardian"}, {"guardian", "agent"}, {"guardian", "guard"}, HELPERS],
+    [{"guardian"}, {"guardian", "agent"}, {"guardian", "reaper"}, HELPERS],
     ids=lambda v: "-".join(sorted(v)),
 )
 def test_coordinator_that_is_stopped_does_not_stay(regroup, member, victims):
-    """It is the guardian's child, so neither agent nor guard would find it below them."""
+    """It is the guardian's child, so neither agent nor reaper would find it below them."""
     job = start(regroup, "elastic", member)
     coordinator = job.coordinator
     os.kill(coordinator, signal.SIGSTOP)
@@ -180,13 +180,13 @@ def test_coordinator_that_is_stopped_does_not_stay(regroup, member, victims):
 
 def test_signals_do_not_end_the_guard(regroup, member):
     job = start(regroup, "rigid", member)
-    guard = job.guard
+    reaper = job.reaper
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE):
-        os.kill(guard, number)
-    assert os.getpgid(guard) == os.getsid(guard) == guard  # no terminal, no group reaches it
+        os.kill(reaper, number)
+    assert os.getpgid(reaper) == os.getsid(reaper) == reaper  # no terminal, no group reaches it
     job.process.terminate()
     assert job.wait() == 1
-    assert "guard" not in job.err
+    assert "reaper" not in job.err
     assert_clean(regroup, job, 2)
 
 

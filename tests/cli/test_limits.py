@@ -144,9 +144,9 @@ def test_groups_end_all_that_is_in_them_even_after_crashes(regroup, controlled):
     job = regroup.start("-np", "1", "--memory", "64M", "sh", "-c", script)
     stranger = int(job.wait_out(r"stranger (\d+)")[1])
     assert groups()
-    for pid in (job.process.pid, job.guard, job.agent):
+    for pid in (job.process.pid, job.reaper, job.agent):
         os.kill(pid, signal.SIGSTOP)
-    for pid in (job.process.pid, job.guard, job.agent):
+    for pid in (job.process.pid, job.reaper, job.agent):
         os.kill(pid, signal.SIGKILL)
     until(lambda: not job.living(), "the end of the member")
     assert os.path.exists(f"/proc/{stranger}")

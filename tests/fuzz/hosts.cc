@@ -1,6 +1,6 @@
-// The head of a job and an agent that has its secret and means harm, with two hosts below it in the tree: the
-// frames of its link, and what is in them, are the input's. Whatever it says, another agent's host stays as
-// it is, and what the user is told is one line each.
+// The controller of a job and an agent that has its secret and means harm, with two hosts below it in the
+// tree: the frames of its link, and what is in them, are the input's. Whatever it says, another agent's host
+// stays as it is, and what the user is told is one line each.
 #include "launcher/node/hosts.h"
 
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "launcher/net/tls_session.h"
-#include "launcher/node/hearing.h"
+#include "launcher/node/heartbeat_monitor.h"
 #include "launcher/node/wire.h"
 #include "launcher/spawn/fake_spawner.h"
 #include "tests/fuzz/choices.h"
@@ -38,7 +38,7 @@ class Job {
     options.job = "job-1";
     options.build = "1";
     for (const char* name : {"node1", "node2", "node3", "node4"})
-      options.hosts.push_back({.name = name, .way = way()});
+      options.hosts.push_back({.name = name, .access = access()});
     options.program = "/bin/regroup";
     options.limit = std::chrono::hours(1);
     options.radix = 2;
@@ -67,16 +67,16 @@ class Job {
   }
 
  private:
-  HostWay way() {
-    HostWay way;
-    way.before = {"fake"};
-    way.make = [this](std::shared_ptr<const launcher::JobSecret> secret, launcher::SpawnEvents events) {
+  HostAccess access() {
+    HostAccess access;
+    access.before = {"fake"};
+    access.make = [this](std::shared_ptr<const launcher::JobSecret> secret, launcher::SpawnEvents events) {
       secret_ = std::move(secret);
       auto made = std::make_unique<launcher::FakeSpawner>(loop_, std::move(events));
       spawner_ = made.get();
       return made;
     };
-    return way;
+    return access;
   }
 
   HostsElastic events() {
@@ -91,10 +91,10 @@ class Job {
 
   // As a real agent does: it is heard, however slow this machine is.
   void beat() {
-    beat_.expires_after(kBeat / 2);
-    beat_.async_wait([this](const boost::system::error_code& error) {
+    heartbeat_timer_.expires_after(kHeartbeatInterval / 2);
+    heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
       if (error || !honest_->open()) return;
-      say(*honest_, Beat{});
+      say(*honest_, Heartbeat{});
       beat();
     });
   }
@@ -117,9 +117,9 @@ class Job {
     core::Fd socket = launcher::connect_to(port);
     const linger at_once{1, 0};  // no port waits for what may still come
     require(::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
-    auto channel =
-        SecureChannel::client(loop_, launcher::node(secret_, self), std::move(socket), kHead, Link::limits())
-            .value();
+    auto channel = SecureChannel::client(loop_, launcher::node(secret_, self), std::move(socket), kController,
+                                         Link::limits())
+                       .value();
     bool opened = false;
     channel->start({.message = {},
                     .closed = [](const core::Status&) {},
@@ -142,7 +142,7 @@ class Job {
   void come_up() {
     say(*hostile_, Hello{"1", "node1", 1, 0});
     for (const core::NodeId below : {3U, 4U}) {
-      say(*hostile_, ChildNews{ChildNews::Kind::kLinked, below, "10.0.0.2"});
+      say(*hostile_, ChildEvent{ChildEvent::Kind::kConnected, below, "10.0.0.2"});
       say(*hostile_, Relayed{{below}, encode(Hello{"1", "below", 1, 0}), false, {1}});
     }
     require(happens([this] { return hosts_->is_up(kOfHostile) && hosts_->is_up(2) && hosts_->is_up(3); }));
@@ -179,29 +179,29 @@ class Job {
   Message word() {
     switch (choices_.below(10)) {
       case 0:
-        return Heard{choices_.number(), static_cast<Heard::Then>(choices_.below(3))};
+        return Ack{choices_.number(), static_cast<Ack::Action>(choices_.below(3))};
       case 1:
-        return ChildNews{static_cast<ChildNews::Kind>(choices_.below(4)), choices_.below(kNodes),
-                         "a\nb\x1b[2J"};
+        return ChildEvent{static_cast<ChildEvent::Kind>(choices_.below(4)), choices_.below(kNodes),
+                          "a\nb\x1b[2J"};
       case 2:
-        return ChildNews{ChildNews::Kind::kLost, choices_.below(kNodes), "a\nb", core::Code::kPeerLost};
+        return ChildEvent{ChildEvent::Kind::kLost, choices_.below(kNodes), "a\nb", core::Code::kPeerLost};
       case 3:
         return Exited{{.member = choices_.below(kNodes)}};
       case 4:
         return SpaceStarted{choices_.below(3), {core::Code::kNotFound, "no\nprogram"}};
       case 5:
-        return Data{static_cast<std::uint8_t>(choices_.below(3)), choices_.below(2) == 1, {}};
+        return StreamData{static_cast<std::uint8_t>(choices_.below(3)), choices_.below(2) == 1, {}};
       case 6:
         return Membership{{1, core::MemberLost{.member = choices_.below(kNodes), .reaped = true}}};
       case 7:
         return Done{};
       case 8:
-        return Said{
+        return UserMessage{
             "a\nb\xc2\x9b"
             "2J"};
       default: {
         auto message = decode(std::as_bytes(choices_.some()));
-        return message.ok() ? std::move(*message) : Beat{};
+        return message.ok() ? std::move(*message) : Heartbeat{};
       }
     }
   }
@@ -227,7 +227,7 @@ class Job {
   void come_as(core::NodeId below) {
     if (came_.contains(below)) return;
     const auto link = came_[below] = connect(below);
-    say(*link, Heard{choices_.below(4), static_cast<Heard::Then>(choices_.below(3))});
+    say(*link, Ack{choices_.below(4), static_cast<Ack::Action>(choices_.below(3))});
     if (choices_.below(2) == 0) say(*link, envelope());
   }
 
@@ -263,7 +263,7 @@ class Job {
   launcher::FakeSpawner* spawner_ = nullptr;
   std::unique_ptr<Hosts> hosts_;
   std::shared_ptr<SecureChannel> hostile_, honest_;
-  boost::asio::steady_timer beat_{loop_};  // of the honest one
+  boost::asio::steady_timer heartbeat_timer_{loop_};  // of the honest one
   std::map<core::NodeId, std::shared_ptr<SecureChannel>> came_;
   std::map<core::NodeId, std::uint64_t> numbers_{{3, 1}, {4, 1}};
 };

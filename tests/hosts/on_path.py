@@ -1,9 +1,9 @@
-"""Stands between an agent and its head without the secret: passes their bytes on until STATE, then does WHAT.
+"""Stands between an agent and its controller without the secret: forwards bytes until STATE, then does WHAT.
 
 usage: on_path.py STATE WHAT RESULT REGROUP --node-agent JOB NODE PARENT ENDPOINTS BUILD
   STATE   first (bytes of the handshake), hello (behind it), later (members train), regroup (one was killed),
           or tape: only writes down what goes up, which is foreign to the links of the next job
-  WHAT    KIND.DIRECTION: replay, flip, record, long, foreign or stall; up (to the head) or down
+  WHAT    KIND.DIRECTION: replay, flip, record, long, foreign or stall; up (to the controller) or down
   RESULT  a file: "closed" if that ended the link at both ends within LIMIT_S, else "open"
 """
 
@@ -24,8 +24,8 @@ LATER_S = 3.0
 class Between:
     """Both directions: 0 up, 1 down."""
 
-    def __init__(self, agent: socket.socket, head: socket.socket):
-        self.ends = [(agent, head), (head, agent)]
+    def __init__(self, agent: socket.socket, controller: socket.socket):
+        self.ends = [(agent, controller), (controller, agent)]
         self.chunks = [0, 0]
         self.last = [b"", b""]
 
@@ -111,13 +111,13 @@ def attack(kind: str, way: int, between: Between, foreign: Path) -> str:
 
 
 def stand_between(
-    state: str, what: str, foreign: Path, listener: socket.socket, head: tuple[str, int]
+    state: str, what: str, foreign: Path, listener: socket.socket, controller: tuple[str, int]
 ) -> str:
     """The answer."""
     kind, direction = what.split(".")
     listener.settimeout(20)
     try:
-        between = Between(listener.accept()[0], socket.create_connection(head, 5))
+        between = Between(listener.accept()[0], socket.create_connection(controller, 5))
         if state == "tape":
             return tape(between, foreign)
         if not come_to(state, between):

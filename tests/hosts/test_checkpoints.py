@@ -104,7 +104,7 @@ def lose_link(host: Host) -> None:
 def test_who_makes_checkpoints_is_lost_and_others_make_them(
     own_trio: Hosts, start_own: Start, undisturbed: str, loss
 ):
-    # The head stays: without it the job is over. So no member is on its host.
+    # The controller stays: without it the job is over. So no member is on its host.
     folder = Path(own_trio.folder) / "ckpt"
     job = start_own("node2:2,node3:2", "2:4", *keep(folder), pace_us=20_000)
     until_newer(job, 10)

@@ -102,7 +102,7 @@ def test_a_host_that_members_wait_for_is_lost_by_their_word(
     start_own: Start, undisturbed: str, tree: tuple[str, ...]
 ):
     """Its agent alone would be waited for longer, and the job would give another reason: in the chain node2's
-    agent is the one that does not hear it, and not the head."""
+    agent is the one that does not hear it, and not the controller."""
     job = start_own(WHERE, "2:6", *tree)
     job.reach(20)
     away = [member["id"] for member in job.status()["members"] if member["node"] == 3]
@@ -114,7 +114,7 @@ def test_a_host_that_members_wait_for_is_lost_by_their_word(
     missed = [i for i, why in enumerate(said) if "cannot be reached by another: " in why]
     assert missed and missed[0] < lost, said
     assert all(int(said[i].split()[1]) in away for i in missed), said
-    job.hosts[2].link(up=True)  # so that its agent need not look for the head for long
+    job.hosts[2].link(up=True)  # so that its agent need not look for the controller for long
     job.expect_weights(undisturbed)
 
 

@@ -64,7 +64,7 @@ def test_two_inner_agents_of_a_chain_die_at_once(five_hosts: Hosts, start: Start
     job.reach(10)
     below = [processes(host, "chaos_member") for host in list(five_hosts)[3:]]
     kill(agent_of(five_hosts[1]) + agent_of(five_hosts[2]))
-    # As one that had come to the head before it died, that has not come, or that others miss, too.
+    # As one that had come to the controller before it died, that has not come, or that others miss, too.
     job.until_said("host node3: ", 20)
     job.until_said("-> 5 members", 60)
     assert [processes(host, "chaos_member") for host in list(five_hosts)[3:]] == below
@@ -99,7 +99,7 @@ def test_a_member_below_dies_together_with_the_inner_agent(five_hosts: Hosts, st
 
 
 def test_an_inner_agent_that_stops_is_left(five_hosts: Hosts, start: Start, undisturbed: str):
-    """Those below it notice, and come to the head; once it goes on it finds that it is not wanted."""
+    """Those below it notice, and come to the controller; once it goes on it finds that it is not wanted."""
     job = start(FIVE, "2:5", "--tree-radix", "2", pace_us=PACE_US)
     job.reach(10)
     below = [processes(host, "chaos_member") for host in list(five_hosts)[3:]]

@@ -43,7 +43,7 @@ def check(hosts: Hosts, where: str, attacks: tuple[tuple[str, str], ...], *how: 
     plan = Plan(hosts, attacks, [HOSTILE])
     answers = play(hosts, where, plan, *how, pace_us=150_000, **others)
     wanted = {name: expected(*attack) for name, attack in zip(plan.names, attacks, strict=True)}
-    # A head that keeps pace with a flood sees no fault in it.
+    # A controller that keeps pace with a flood sees no fault in it.
     floods = [name for name, (_, what) in zip(plan.names, attacks, strict=True) if what == "flood"]
     assert all(answers[name] in ("open", "closed") for name in floods)
     answers |= {name: wanted[name] for name in floods}

@@ -62,7 +62,7 @@ def test_an_agent_that_means_harm_ends_its_job_and_nothing_else(hosts: Hosts, st
     assert answer == ("closed" if heard else "open"), lines
     named = [line for line in lines if names[0] in line]
     if state == "mute":
-        assert named.pop(0).endswith(": it did not say within 10 s what it has: ranks are not bound"), lines
+        assert named.pop(0).endswith(": no host inventory received within 10 s: ranks are not bound"), lines
     assert len(named) == (2 if what in LIMITED else 1), lines
     assert LIMITED.get(what, "") in named[0], lines
     assert "forged" not in done.stderr

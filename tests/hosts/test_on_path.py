@@ -1,4 +1,4 @@
-"""Somebody between an agent and its head, without the secret, who replays, changes, adds or holds back bytes
+"""A process between agent and controller, without the secret, replays, changes, adds or holds back bytes
 at any state of the link: it ends, that host is lost and comes back, and the job has the same weights."""
 
 import sys

@@ -435,7 +435,7 @@ def group_around(host: Host, controller: str) -> Iterator[Path]:
 
 
 def test_a_host_that_takes_no_more_processes_is_named(own_hosts: Hosts):
-    """With one more each time, until all is there: guard, agent, regroup-pmi and its thread, the member."""
+    """With one more each time, until all is there: reaper, agent, regroup-pmi and its thread, the member."""
     refused = re.compile(r"regroup: host node2: .*k\(.+\): Resource temporarily unavailable")
     with group_around(own_hosts[1], "pids") as group:
         seen = []
@@ -453,7 +453,7 @@ def test_a_host_that_takes_no_more_processes_is_named(own_hosts: Hosts):
             assert refused.search(elastic.err) or "unavailable" not in elastic.err, elastic.err
         assert rigid.err == ""
     names = [Path(name).name for name in seen]
-    assert set(names) == {"the guard", "the agent", "regroup-pmi", "true"}, seen
+    assert set(names) == {"the reaper", "the agent", "regroup-pmi", "true"}, seen
 
 
 @pytest.mark.parametrize("members", ["1:2", "2:2"])

@@ -65,7 +65,7 @@ def test_another_user_reaches_no_socket_of_the_job(hosts: Hosts, job: Training, 
 
 
 def test_only_the_hub_and_members_listen(hosts: Hosts, job: Training):
-    for name in ("regroup-agent", "regroup-guard", "regroup-coord", "regroup"):
+    for name in ("regroup-agent", "regroup-reaper", "regroup-coord", "regroup"):
         for host in (hosts[0], hosts[1]):
             for pid in processes(host, name):
                 assert ports(pid) == [], f"{host.name}: {name}"

@@ -16,11 +16,11 @@ from hosts import ROOT, Host, Hosts, until
 from training import processes
 
 BIN = Path(os.environ.get("REGROUP_BIN_DIR") or Path(shutil.which("regroup") or ROOT / "build/bin/x").parent)
-HEAD, AGENT = BIN.parent / "tests/bin/spawn_head", BIN.parent / "tests/bin/spawn_agent"
+HEAD, AGENT = BIN.parent / "tests/bin/spawn_controller", BIN.parent / "tests/bin/spawn_agent"
 
 
-class Head:
-    """spawn_head on a host, and the lines it has written."""
+class Controller:
+    """spawn_controller on a host, and the lines it has written."""
 
     def __init__(self, hosts: Hosts, names: list[str], ssh: list[str] | None = None, **changes: object):
         # More than an idle machine needs, so that a busy one says the same; the tests of the limit set it.
@@ -72,11 +72,13 @@ class Head:
 
 
 @pytest.fixture
-def head(hosts: Hosts) -> Iterator[Callable[..., Head]]:
-    heads: list[Head] = []
+def controller(hosts: Hosts) -> Iterator[Callable[..., Controller]]:
+    heads: list[Controller] = []
 
-    def start(names: list[str], ssh: list[str] | None = None, on: Hosts = hosts, **changes: object) -> Head:
-        heads.append(Head(on, names, ssh, **changes))
+    def start(
+        names: list[str], ssh: list[str] | None = None, on: Hosts = hosts, **changes: object
+    ) -> Controller:
+        heads.append(Controller(on, names, ssh, **changes))
         return heads[-1]
 
     yield start
@@ -84,18 +86,18 @@ def head(hosts: Hosts) -> Iterator[Callable[..., Head]]:
         each.close()
 
 
-def failure(head: Head, host: str, limit_s: float = 10) -> str:
+def failure(controller: Controller, host: str, limit_s: float = 10) -> str:
     """The one line of a host that failed, which came in time (5 s, or 10 on a busy machine) and after nothing
     else of it."""
-    match = head.wait(rf"ended {host} (\S+) (.*)")
+    match = controller.wait(rf"ended {host} (\S+) (.*)")
     assert float(match[1]) < limit_s + 0.5
-    assert [line for line in head.lines if re.match(rf"(up|line|ended) {host}\b", line)] == [match[0]]
+    assert [line for line in controller.lines if re.match(rf"(up|line|ended) {host}\b", line)] == [match[0]]
     return match[2]
 
 
-def test_agents_come_up_and_link_back_over_the_wire(hosts: Hosts, head):
+def test_agents_come_up_and_link_back_over_the_wire(hosts: Hosts, controller):
     before = [host.sent() for host in hosts]
-    job = head(["node2", "node3", "node1"])
+    job = controller(["node2", "node3", "node1"])
     for node, name in enumerate(["node2", "node3", "node1"], start=1):
         job.wait(f"up {name}")
         job.wait(f"link {node} {name}")
@@ -111,8 +113,8 @@ def test_agents_come_up_and_link_back_over_the_wire(hosts: Hosts, head):
     assert job.process.wait(30) == 0
 
 
-def test_the_secret_is_in_no_argument_and_no_environment(hosts: Hosts, head):
-    job = head(["node2", "node3"])
+def test_the_secret_is_in_no_argument_and_no_environment(hosts: Hosts, controller):
+    job = controller(["node2", "node3"])
     job.wait("link 1 node2")
     job.wait("link 2 node3")
     keys = [job.wait(rf"line {name} key (\w+)")[1] for name in ("node2", "node3")]
@@ -142,54 +144,54 @@ def secret_of(host: Host) -> bytes:
     raise AssertionError(f"no page of a secret on {host.name}")
 
 
-def test_a_host_that_is_not_there_is_named(hosts: Hosts, head):
-    job = head(["node9", "node2"])
+def test_a_host_that_is_not_there_is_named(hosts: Hosts, controller):
+    job = controller(["node9", "node2"])
     assert re.search(r"unavailable: node9: ssh failed: .*node9", failure(job, "node9"))
     job.wait("link 2 node2")  # the others come up all the same
 
 
 @pytest.mark.no_wire("no agent is let in")
-def test_a_refused_key_is_named(hosts: Hosts, head):
+def test_a_refused_key_is_named(hosts: Hosts, controller):
     config = (hosts.folder / "ssh_config").read_text()
     other = hosts.folder / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True, timeout=30)
     refused = hosts.folder / "refused_config"
     refused.write_text(config.replace(f"{hosts.folder}/user", str(other)))
-    said = failure(head(["node2"], ["ssh", "-F", str(refused)]), "node2")
+    said = failure(controller(["node2"], ["ssh", "-F", str(refused)]), "node2")
     assert re.search(r"node2: ssh failed: .*Permission denied \(publickey", said)
 
 
 @pytest.mark.no_wire("ssh turns back")
-def test_an_unknown_host_key_asks_nobody(hosts: Hosts, head):
+def test_an_unknown_host_key_asks_nobody(hosts: Hosts, controller):
     unknown = hosts.folder / "unknown_config"
     unknown.write_text((hosts.folder / "ssh_config").read_text().replace("known_hosts", "no_known_hosts"))
-    said = failure(head(["node2"], ["ssh", "-F", str(unknown)]), "node2")
+    said = failure(controller(["node2"], ["ssh", "-F", str(unknown)]), "node2")
     assert said == "unavailable: node2: ssh failed: Host key verification failed."
 
 
 @pytest.mark.no_wire("no agent comes up")
-def test_a_missing_program_or_folder_is_named(hosts: Hosts, head):
-    said = failure(head(["node2"], program="/no/such/agent"), "node2")
+def test_a_missing_program_or_folder_is_named(hosts: Hosts, controller):
+    said = failure(controller(["node2"], program="/no/such/agent"), "node2")
     assert said == "not found: node2: there is no program /no/such/agent"
-    said = failure(head(["node2"], wdir="/no/such/folder"), "node2")
+    said = failure(controller(["node2"], wdir="/no/such/folder"), "node2")
     assert said == "not found: node2: cannot change to folder /no/such/folder"
 
 
 @pytest.mark.no_wire("the only other host is not reached")
-def test_a_host_without_a_link_is_given_up_in_time(own_hosts: Hosts, head):
+def test_a_host_without_a_link_is_given_up_in_time(own_hosts: Hosts, controller):
     own_hosts[1].link(up=False)
-    assert "node2: ssh" in failure(head(["node2"], on=own_hosts, limit_s=5), "node2", 5)
+    assert "node2: ssh" in failure(controller(["node2"], on=own_hosts, limit_s=5), "node2", 5)
 
 
 @pytest.mark.no_wire("the only other host does not answer")
-def test_a_hung_host_is_given_up_in_time(own_hosts: Hosts, head):
+def test_a_hung_host_is_given_up_in_time(own_hosts: Hosts, controller):
     own_hosts[1].stop()
-    assert "node2: ssh" in failure(head(["node2"], on=own_hosts, limit_s=5), "node2", 5)
+    assert "node2: ssh" in failure(controller(["node2"], on=own_hosts, limit_s=5), "node2", 5)
     own_hosts[1].resume()
 
 
-def test_links_notice_a_host_that_lost_its_power(own_hosts: Hosts, head):
-    job = head(["node2"], on=own_hosts)
+def test_links_notice_a_host_that_lost_its_power(own_hosts: Hosts, controller):
+    job = controller(["node2"], on=own_hosts)
     job.wait("link 1 node2")
     began = time.monotonic()
     own_hosts[1].kill()
@@ -198,8 +200,8 @@ def test_links_notice_a_host_that_lost_its_power(own_hosts: Hosts, head):
     assert 3 < time.monotonic() - began < 8
 
 
-def test_agents_end_when_the_launcher_is_killed(own_hosts: Hosts, head):
-    job = head(["node2"], on=own_hosts)
+def test_agents_end_when_the_launcher_is_killed(own_hosts: Hosts, controller):
+    job = controller(["node2"], on=own_hosts)
     job.wait("link 1 node2")
     os.kill(own_hosts[0].inner(job.process), signal.SIGKILL)
 

@@ -13,8 +13,8 @@ using std::chrono::milliseconds;
 
 core::TimePoint at(int ms) { return core::TimePoint() + milliseconds(10'000 + ms); }
 
-TEST(EndWishes, ASignalThatComesAgainWithinASecondIsOne) {
-  EndWishes wishes;
+TEST(StopRequests, ASignalThatComesAgainWithinASecondIsOne) {
+  StopRequests wishes;
   EXPECT_FALSE(wishes.repeats(SIGTERM, false, at(0)));
   EXPECT_TRUE(wishes.repeats(SIGTERM, false, at(1)));
   EXPECT_TRUE(wishes.repeats(SIGTERM, false, at(999)));
@@ -23,25 +23,25 @@ TEST(EndWishes, ASignalThatComesAgainWithinASecondIsOne) {
   EXPECT_FALSE(wishes.repeats(SIGTERM, false, at(2100)));
 }
 
-TEST(EndWishes, AnotherSignalIsAWishOfItsOwnUnlessASessionEnds) {
-  EndWishes wishes;
+TEST(StopRequests, AnotherSignalIsAWishOfItsOwnUnlessASessionEnds) {
+  StopRequests wishes;
   EXPECT_FALSE(wishes.repeats(SIGTERM, false, at(0)));
   EXPECT_FALSE(wishes.repeats(SIGINT, false, at(1)));
   EXPECT_TRUE(wishes.repeats(SIGTERM, false, at(2)));
 
-  EndWishes session;
+  StopRequests session;
   EXPECT_FALSE(session.repeats(SIGHUP, false, at(0)));
   EXPECT_TRUE(session.repeats(SIGTERM, false, at(1)));
 }
 
-TEST(EndWishes, AKeyThatIsPressedTwiceIsTwoAndWhatAWrapperPassesOnIsNone) {
-  EndWishes wishes;
+TEST(StopRequests, AKeyThatIsPressedTwiceIsTwoAndWhatAWrapperPassesOnIsNone) {
+  StopRequests wishes;
   EXPECT_FALSE(wishes.repeats(SIGINT, true, at(0)));
   EXPECT_TRUE(wishes.repeats(SIGINT, false, at(2)));  // passed on
   EXPECT_FALSE(wishes.repeats(SIGINT, true, at(300)));
   EXPECT_TRUE(wishes.repeats(SIGINT, false, at(302)));
 
-  EndWishes passed_on_first;
+  StopRequests passed_on_first;
   EXPECT_FALSE(passed_on_first.repeats(SIGINT, false, at(0)));
   EXPECT_TRUE(passed_on_first.repeats(SIGINT, true, at(1)));
   EXPECT_FALSE(passed_on_first.repeats(SIGINT, true, at(200)));

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "launcher/supervise/kept_child.h"
+#include "launcher/supervise/reaped_child.h"
 #include "tests/net/net_test.h"
 
 namespace regroup::launcher {
@@ -46,7 +46,7 @@ TEST_F(PipedProcessTest, TellsHowItEnded) {
   EXPECT_EQ(line_, "hello");
 }
 
-// As Crew does, which has members of its own to wait for.
+// As ProcessTable does, which has members of its own to wait for.
 TEST_F(PipedProcessTest, TellsHowItEndedWhoeverReapedIt) {
   for (const auto& [script, wanted] : {std::pair{"echo hello; exit 3", 3 << 8}, {"kill -TERM $$", SIGTERM}}) {
     status_.reset();
@@ -54,7 +54,7 @@ TEST_F(PipedProcessTest, TellsHowItEndedWhoeverReapedIt) {
     int status = 0;
     const pid_t pid = ::waitpid(-1, &status, 0);
     ASSERT_GT(pid, 0);
-    KeptChild::reaped(pid, status);
+    ReapedChild::record(pid, status);
     process->kill();  // its number is free: nobody is killed
     EXPECT_EQ(wait_end(), wanted) << script;
   }
@@ -63,15 +63,15 @@ TEST_F(PipedProcessTest, TellsHowItEndedWhoeverReapedIt) {
 
 TEST(KeptChildTest, IsForgottenOnceItWasReapedAndItsNumberIsFree) {
   const pid_t pid = 1'000'000'000;  // above any
-  KeptChild before(pid);
-  KeptChild::reaped(pid, 7);
+  ReapedChild before(pid);
+  ReapedChild::record(pid, 7);
   {
-    const KeptChild after(pid);
-    KeptChild::reaped(pid, 9);
+    const ReapedChild after(pid);
+    ReapedChild::record(pid, 9);
     EXPECT_EQ(after.status(), 9);
   }
   EXPECT_EQ(before.status(), 7);
-  KeptChild::reaped(pid, 11);
+  ReapedChild::record(pid, 11);
   EXPECT_EQ(before.status(), 7);
 }
 

@@ -22,7 +22,7 @@ using launcher::SecureChannel;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr core::NodeId kHead = 0;
+constexpr core::NodeId kController = 0;
 constexpr milliseconds kEarly{5};  // clocks are read one after the other
 
 class NodeChildren : public testing::Test {
@@ -67,9 +67,9 @@ class NodeChildren : public testing::Test {
   void link(core::NodeId node, const std::optional<Message>& first) {
     const std::string& endpoints = children_->endpoints();
     const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
-    auto channel =
-        SecureChannel::client(loop_, launcher::node(secret_, node),
-                              launcher::connect_to(static_cast<std::uint16_t>(port)), kHead, Link::limits());
+    auto channel = SecureChannel::client(loop_, launcher::node(secret_, node),
+                                         launcher::connect_to(static_cast<std::uint16_t>(port)), kController,
+                                         Link::limits());
     ASSERT_TRUE(channel.ok());
     (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
     agents_.push_back(
@@ -94,7 +94,7 @@ class NodeChildren : public testing::Test {
   std::set<core::NodeId> linked_;
   std::map<core::NodeId, bool> silent_;
   std::map<core::NodeId, Lost> lost_;
-  HostWay way_;
+  HostAccess way_;
   std::unique_ptr<Children> children_;
   std::vector<std::unique_ptr<Link>> agents_;
 };
@@ -154,16 +154,16 @@ TEST_F(NodeChildren, TheLimitCountsFromItsTurn) {
 TEST_F(NodeChildren, OneThatFallsSilentIsSaidToBeSoAndLostAfterFiveSeconds) {
   make(seconds(20));
   start(1);
-  link(1, Message(Beat{}));
+  link(1, Message(Heartbeat{}));
   ASSERT_TRUE(run_until(loop_, [this] { return silent_.contains(1); }));
   EXPECT_TRUE(silent_.at(1));
   EXPECT_FALSE(lost_.contains(1));
-  agents_[0]->send(Beat{});
+  agents_[0]->send(Heartbeat{});
   ASSERT_TRUE(run_until(loop_, [this] { return !silent_.at(1); }));
   const auto heard = Clock::now();
   ASSERT_TRUE(run_until(loop_, [this] { return lost_.contains(1); }));
   EXPECT_EQ(lost_.at(1).why.message(), "host node1: its agent has not been heard for 5 s");
-  EXPECT_GE(lost_.at(1).at - heard, kSilence - kBeat);
+  EXPECT_GE(lost_.at(1).at - heard, kSilence - kHeartbeatInterval);
   EXPECT_LT(lost_.at(1).at - heard, kSilence + seconds(4));
 }
 

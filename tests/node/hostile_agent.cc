@@ -1,6 +1,6 @@
 // An agent that has the job's secret and means harm: it behaves until STATE, says WHAT, and waits for the
-// head's answer: it ends the link, or it takes a line of output that followed WHAT, and leaves the link open
-// for kSettled more. usage: hostile_agent STATE WHAT RESULT, and what an agent is called with.
+// controller's answer: it ends the link, or it takes a line of output that followed WHAT, and leaves the link
+// open for kSettled more. usage: hostile_agent STATE WHAT RESULT, and what an agent is called with.
 //   STATE  linked (before Hello), hello (after it), setup, mute (as setup, without an answer before),
 //          start (of a member there), round (a Revoke), asked (by a new coordinator); of a job without
 //          rounds: space (its members are to be started), running (it has said that they were)
@@ -38,8 +38,8 @@ bool reached(std::string_view state, const Message& message) {
 
 // Answers as an agent whose host cannot be looked at, and has no members.
 void behave(const Message& message, Wire& wire) {
-  if (std::holds_alternative<Survey>(message))
-    wire.say(Surveyed{{core::Code::kUnavailable, "nobody looks at this host"}, {}});
+  if (std::holds_alternative<InventoryRequest>(message))
+    wire.say(InventoryReply{{core::Code::kUnavailable, "nobody looks at this host"}, {}});
   const auto* said = std::get_if<Membership>(&message);
   const auto* revoke = said == nullptr ? nullptr : std::get_if<core::Revoke>(&said->message.body);
   if (revoke != nullptr) wire.say(membership(core::Report{revoke->generation, {}}));
@@ -52,8 +52,8 @@ bool come_to(std::string_view state, Wire& wire) {
   const auto end = Clock::now() + kPatience;
   for (auto beat = Clock::now(); wire.open() && Clock::now() < end;) {
     if (Clock::now() >= beat) {
-      wire.say(Beat{});
-      beat += kBeat;
+      wire.say(Heartbeat{});
+      beat += kHeartbeatInterval;
     }
     const auto message = wire.hear(beat);
     if (!message) continue;
@@ -99,11 +99,11 @@ std::string attack(std::string_view state, std::string_view what, Wire& wire) {
   const Attack* const row = find_attack(what);
   if (row == nullptr) return "unknown";
   row->say(wire);
-  if (row->until != Until::kClosed) wire.say(Data{1, false, Bytes(1, std::byte{'\n'})});
+  if (row->until != Until::kClosed) wire.say(StreamData{1, false, Bytes(1, std::byte{'\n'})});
   auto end = Clock::now() + kAnswer;
   for (bool settling = false; wire.open() && Clock::now() < end;) {
-    wire.say(Beat{});
-    const auto heard = wire.hear(std::min(end, Clock::now() + kBeat));
+    wire.say(Heartbeat{});
+    const auto heard = wire.hear(std::min(end, Clock::now() + kHeartbeatInterval));
     if (heard && std::holds_alternative<EndHost>(*heard)) wire.say(Done{});  // the job was not harmed
     if (!settling && has_come(row->until, wire)) {
       settling = true;

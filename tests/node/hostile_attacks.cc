@@ -75,8 +75,8 @@ void bring_half(Wire& w) {
   const std::string first = fmt::format("fence regroup-{}.0:4294967294 #1", w.job);
   w.say(Services{pmi::Contribute{first, {0, 1, 2}, w.host, {}}});
   for (const auto end = Clock::now() + kPatience; w.open() && w.gathered.empty() && Clock::now() < end;) {
-    w.say(Beat{});
-    static_cast<void>(w.hear(Clock::now() + kBeat));
+    w.say(Heartbeat{});
+    static_cast<void>(w.hear(Clock::now() + kHeartbeatInterval));
   }
   if (w.gathered.empty()) return;
   Bytes half = w.gathered.front();
@@ -91,7 +91,7 @@ constexpr Attack kAttacks[] = {
     {"empty", [](Wire& w) { w.frame({}, 0); }},
     {"cut",
      [](Wire& w) {
-       const Bytes whole = encode(Said{"half of it"});
+       const Bytes whole = encode(UserMessage{"half of it"});
        w.part(0, std::span(whole).first(whole.size() / 2));
      }},
     {"endless",
@@ -105,11 +105,11 @@ constexpr Attack kAttacks[] = {
      }},
     {"others",
      [](Wire& w) {
-       w.say(Relayed{{1}, encode(Said{"of another"})});
+       w.say(Relayed{{1}, encode(UserMessage{"of another"})});
      }},
     {"news",
      [](Wire& w) {
-       w.say(ChildNews{ChildNews::Kind::kLost, 1, "gone", core::Code::kPeerLost});
+       w.say(ChildEvent{ChildEvent::Kind::kLost, 1, "gone", core::Code::kPeerLost});
      }},
     {"nodes",
      [](Wire& w) {
@@ -118,8 +118,8 @@ constexpr Attack kAttacks[] = {
     {"agents", [](Wire& w) { w.say(membership(core::Revoke{1'000'000})); }},
     {"flood",
      [](Wire& w) {
-       // A head that keeps pace, as one may on a busy machine, sees no fault.
-       for (int i = 0; i < 128 && w.open(); ++i) w.say(Data{1, false, Bytes(kWindow)});
+       // A controller that keeps pace, as one may on a busy machine, sees no fault.
+       for (int i = 0; i < 128 && w.open(); ++i) w.say(StreamData{1, false, Bytes(kWindow)});
      }},
     // Not refused, and of no effect.
     {"members",
@@ -190,7 +190,7 @@ constexpr Attack kAttacks[] = {
      Until::kClosed},
     {"loss",
      [](Wire& w) {
-       w.say(Said{kForged});
+       w.say(UserMessage{kForged});
        const core::MemberId id = *w.own.rbegin();
        w.say(membership(core::MemberLost{.member = id,
                                          .joined = true,
@@ -258,7 +258,7 @@ constexpr Attack kAttacks[] = {
     {"own_noise", [](Wire& w) { bring(w, noise(4096)); }, Until::kGathered},
     {"own_large", [](Wire& w) { bring(w, noise(8 << 20)); }, Until::kGathered},
     {"own_huge", [](Wire& w) { bring(w, Bytes(20 << 20)); }},
-    // More than the head keeps for any host.
+    // More than the controller keeps for any host.
     {"guesses",
      [](Wire& w) {
        for (int i = 0; i < 3000 && w.open(); ++i)
@@ -283,7 +283,7 @@ constexpr Attack kAttacks[] = {
      [](Wire& w) {
        w.say(Hello{"0", "nowhere", 4000, 1});
        w.say(Exited{{.member = 0}});
-       w.say(Taken{0, 1, true});
+       w.say(WindowUpdate{0, 1, true});
      }},
 };
 

@@ -1,4 +1,4 @@
-// What an agent that means harm says to the head.
+// What an agent that means harm says to the controller.
 #pragma once
 
 #include <string_view>
@@ -11,9 +11,9 @@ namespace regroup::node {
 
 // What an attack waits for.
 enum class Until {
-  kTaken,     // the head's Taken
+  kTaken,     // the controller's Taken
   kGathered,  // and the first fence
-  kClosed,    // the end of the link, on which others than the head decide
+  kClosed,    // the end of the link, on which others than the controller decide
 };
 
 struct Attack {

@@ -1,9 +1,9 @@
 // An agent that has the job's secret and others below it in the tree, and means harm: it stands between the
-// real agent of its host, whose parent it plays, and the head, passes on what both say and, once STATE has
-// come, says WHAT beside. usage: hostile_middle STATE WHAT RESULT, and what an agent is called with.
+// real agent of its host, whose parent it plays, and the controller, passes on what both say and, once STATE
+// has come, says WHAT beside. usage: hostile_middle STATE WHAT RESULT, and what an agent is called with.
 //   STATE  heard (the agent below has said something), round (a Revoke)
 //   WHAT   the rows of kAttacks
-//   RESULT a file: what became of the link to the head, "closed", or "open" three seconds later
+//   RESULT a file: what became of the link to the controller, "closed", or "open" three seconds later
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,7 +58,7 @@ class Middle {
   }
   void come_as_child() {
     false_child_ = connect(child, {[](const Message&) {}, [](const core::Status&) {}});
-    if (false_child_) false_child_->send(Heard{0, Heard::Then::kAdopt});
+    if (false_child_) false_child_->send(Ack{0, Ack::Action::kReparent});
   }
   core::NodeId child = 0;    // that said something last
   std::uint64_t number = 0;  // of that
@@ -74,7 +74,7 @@ class Middle {
       answered = true;
       if (!socket.ok()) return;
       auto channel =
-          launcher::SecureChannel::client(loop_, *context, std::move(*socket), kHead, Link::limits());
+          launcher::SecureChannel::client(loop_, *context, std::move(*socket), kController, Link::limits());
       if (!channel.ok()) return;
       (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
       link = std::make_unique<Link>(*channel, std::move(handlers));
@@ -84,7 +84,7 @@ class Middle {
     return link;
   }
   bool listen() {
-    auto context = launcher::TlsContext::make(call_.job, kHead, secret_);
+    auto context = launcher::TlsContext::make(call_.job, kController, secret_);
     if (!context.ok()) return false;
     launcher::SecureListenerLimits limits;
     limits.channel = Link::limits();
@@ -159,10 +159,10 @@ constexpr struct {
   void (*say)(Middle& m);
 } kAttacks[] = {
     // As of hostile_agent.cc, here by one that may speak for some.
-    {"others", [](Middle& m) { m.say_for(1, Said{"of another"}, 1); }},
+    {"others", [](Middle& m) { m.say_for(1, UserMessage{"of another"}, 1); }},
     {"both",
      [](Middle& m) {
-       m.say(Relayed{{m.child, 1}, encode(Said{"of two"}), false, {m.number + 1, 1}});
+       m.say(Relayed{{m.child, 1}, encode(UserMessage{"of two"}), false, {m.number + 1, 1}});
      }},
     {"gathered",
      [](Middle& m) {
@@ -170,7 +170,7 @@ constexpr struct {
      }},
     {"news",
      [](Middle& m) {
-       m.say(ChildNews{ChildNews::Kind::kLost, 1, "gone", core::Code::kPeerLost});
+       m.say(ChildEvent{ChildEvent::Kind::kLost, 1, "gone", core::Code::kPeerLost});
      }},
     {"nodes",
      [](Middle& m) {
@@ -181,17 +181,17 @@ constexpr struct {
      [](Middle& m) {
        m.say(Setup{});
        m.say(EndAgent{m.child});
-       m.say(Reach{m.child, {1, 2, 3}});
+       m.say(AddRoute{m.child, {1, 2, 3}});
      }},
     // Of its own child, which lives and is heard.
     {"lost",
      [](Middle& m) {
-       m.say(ChildNews{ChildNews::Kind::kLost, m.child, "host node3: gone\x1b[2J", core::Code::kPeerLost});
+       m.say(ChildEvent{ChildEvent::Kind::kLost, m.child, "host node3: gone\x1b[2J", core::Code::kPeerLost});
      }},
     {"silent",
      [](Middle& m) {
-       for (int i = 0; i < 100; ++i) m.say(ChildNews{ChildNews::Kind::kSilent, m.child, ""});
-       for (int i = 0; i < 100; ++i) m.say(ChildNews{ChildNews::Kind::kLinked, m.child, "10.0.0.99"});
+       for (int i = 0; i < 100; ++i) m.say(ChildEvent{ChildEvent::Kind::kSilent, m.child, ""});
+       for (int i = 0; i < 100; ++i) m.say(ChildEvent{ChildEvent::Kind::kConnected, m.child, "10.0.0.99"});
      }},
     {"words",
      [](Middle& m) {
@@ -201,13 +201,13 @@ constexpr struct {
     {"numbers",
      [](Middle& m) {
        for (const std::uint64_t number : {std::uint64_t{1}, m.number, m.number + 2, kLast})
-         m.say_for(m.child, Said{"out of turn"}, number);
-       m.say_for(m.child, Heard{kLast}, 0);
+         m.say_for(m.child, UserMessage{"out of turn"}, number);
+       m.say_for(m.child, Ack{kLast}, 0);
      }},
     {"adopt",
      [](Middle& m) {
-       m.say_for(m.child, Heard{0, Heard::Then::kAdopt}, 0);
-       m.say(Heard{0, Heard::Then::kAdopt});
+       m.say_for(m.child, Ack{0, Ack::Action::kReparent}, 0);
+       m.say(Ack{0, Ack::Action::kReparent});
      }},
     {"child", [](Middle& m) { m.come_as_child(); }},
 };

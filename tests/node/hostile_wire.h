@@ -79,7 +79,7 @@ class Wire {
         if (const auto* setup = std::get_if<Setup>(&*message)) host = setup->host;
         if (const auto* order = std::get_if<Membership>(&*message)) learn(order->message.body);
         if (const auto* services = std::get_if<Services>(&*message)) learn(services->message);
-        taken = taken || std::holds_alternative<Taken>(*message);
+        taken = taken || std::holds_alternative<WindowUpdate>(*message);
         return std::move(*message);
       }
       if (Clock::now() >= until) return std::nullopt;
@@ -94,7 +94,7 @@ class Wire {
   std::set<core::MemberId> own;     // members that it was to start
   core::Generation generation = 0;  // newest that it was told of
   std::vector<Bytes> gathered;      // what all have brought, of each fence that they have come to
-  bool taken = false;               // the head has taken output of it
+  bool taken = false;               // the controller has taken output of it
 
  private:
   void learn(const pmi::Message& message) {

@@ -1,4 +1,5 @@
-// How the head waits for its hosts: what it says when, and for how long. A fake spawner brings no agent.
+// How the controller waits for its hosts: what it says when, and for how long. A fake spawner brings no
+// agent.
 #include <gmock/gmock.h>
 
 #include "launcher/node/hosts.h"
@@ -24,16 +25,16 @@ class NodeHostsComing : public testing::Test {
     options.job = "job-1";
     options.build = "1";
     options.limit = kLimit;
-    HostWay way;
-    way.before = {"fake"};
-    way.make = [this](auto, launcher::SpawnEvents events) {
+    HostAccess access;
+    access.before = {"fake"};
+    access.make = [this](auto, launcher::SpawnEvents events) {
       auto fake = std::make_unique<FakeSpawner>(loop_, std::move(events),
                                                 launcher::FakeSpawnerOptions{.limit = seconds(60)});
       fake->fail("refused", {core::Code::kUnavailable, "refused: nobody is let in"});
       fake->delay("queued", core::Duration::max());
       return fake;
     };
-    for (const std::string& name : names) options.hosts.push_back({.name = name, .way = way});
+    for (const std::string& name : names) options.hosts.push_back({.name = name, .access = access});
     auto made = Hosts::make(loop_, std::move(options), [](const std::string&) {});
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     hosts_ = std::move(*made);

@@ -1,6 +1,6 @@
-// What a job costs its head with eight times the hosts: eight times as much, not 64. The real Hosts, and a
-// fake spawner; agents are in this process, on a thread of their own, and have real links. In a tree those
-// below another speak through it, and are taken in by the head when it is lost.
+// What a job costs its controller with eight times the hosts: eight times as much, not 64. The real Hosts,
+// and a fake spawner; agents are in this process, on a thread of their own, and have real links. In a tree
+// those below another speak through it, and are taken in by the controller when it is lost.
 #include "launcher/node/hosts.h"
 
 #include <fmt/format.h>
@@ -50,7 +50,7 @@ class Agents {
     });
   }
   void open(std::shared_ptr<const launcher::JobSecret> secret) { secret_ = std::move(secret); }
-  // The head's child connects, and says Hello.
+  // The controller's child connects, and says Hello.
   void start(core::NodeId node, std::uint16_t port) {
     boost::asio::post(loop_, [this, node, port] {
       port_ = port;
@@ -68,7 +68,7 @@ class Agents {
 
  private:
   struct Agent {
-    core::NodeId parent = kHead;
+    core::NodeId parent = kController;
     bool numbered = false;  // it was started below another
     std::uint64_t said = 0, taken = 0;
     std::unique_ptr<Link> link = {};  // none: its parent's
@@ -87,7 +87,7 @@ class Agents {
     waiting_.pop_front();
     ++connecting_;
     auto channel = SecureChannel::client(loop_, launcher::node(secret_, node), launcher::connect_to(port_),
-                                         kHead, Link::limits());
+                                         kController, Link::limits());
     ASSERT_TRUE(channel.ok());
     (*channel)->start({.message = {},
                        .closed = [](const core::Status& why) { ADD_FAILURE() << why.message(); },
@@ -107,10 +107,10 @@ class Agents {
   }
   void beat() {
     for (const auto& [node, agent] : agents_) {
-      if (agent.link) agent.link->send(Beat{});
+      if (agent.link) agent.link->send(Heartbeat{});
     }
-    beat_.expires_after(2 * kSuspicion);  // rarely: what is measured takes any time
-    beat_.async_wait([this](const boost::system::error_code& error) {
+    heartbeat_timer_.expires_after(2 * kSuspicion);  // rarely: what is measured takes any time
+    heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
       if (!error) beat();
     });
   }
@@ -138,7 +138,7 @@ class Agents {
       for (const StartAgents::Child& child : order->children) {
         agents_[child.node] = {.parent = node, .numbered = true};
         ++agents_[node].below;
-        say(node, ChildNews{ChildNews::Kind::kLinked, child.node, "10.0.0.1"});
+        say(node, ChildEvent{ChildEvent::Kind::kConnected, child.node, "10.0.0.1"});
         say(child.node, Hello{"1", "host", 1, 4000});
       }
     } else if (std::holds_alternative<Membership>(message)) {
@@ -167,16 +167,16 @@ class Agents {
     const auto gone = forget(node);
     if (!gone) return;
     if (!gone->link)
-      return say(gone->parent, ChildNews{ChildNews::Kind::kLost, node, "gone", core::Code::kPeerLost});
+      return say(gone->parent, ChildEvent{ChildEvent::Kind::kLost, node, "gone", core::Code::kPeerLost});
     for (auto& [below, agent] : agents_) {
       if (agent.parent != node) continue;
-      agent.parent = kHead;
-      connect(below, Heard{agent.taken, Heard::Then::kAdopt});
+      agent.parent = kController;
+      connect(below, Ack{agent.taken, Ack::Action::kReparent});
     }
   }
 
   boost::asio::io_context loop_;
-  boost::asio::steady_timer beat_{loop_};
+  boost::asio::steady_timer heartbeat_timer_{loop_};
   bool beating_ = false;
   std::shared_ptr<const launcher::JobSecret> secret_;
   std::uint16_t port_ = 0;
@@ -208,9 +208,9 @@ class Job {
     options.wdir = "/";
     options.limit = kScaleLimit;
     options.radix = radix;
-    HostWay way;
-    way.before = {"fake"};
-    way.make = [this](auto secret, launcher::SpawnEvents events) {
+    HostAccess access;
+    access.before = {"fake"};
+    access.make = [this](auto secret, launcher::SpawnEvents events) {
       agents_.open(std::move(secret));
       events.up = [this, up = std::move(events.up)](core::NodeId node) {
         up(node);
@@ -221,7 +221,7 @@ class Job {
       return fake;
     };
     for (std::size_t i = 0; i < count; ++i)
-      options.hosts.push_back({.name = fmt::format("host{}", i), .way = way});
+      options.hosts.push_back({.name = fmt::format("host{}", i), .access = access});
     auto made = Hosts::make(loop_, std::move(options), [](const std::string&) {});
     EXPECT_TRUE(made.ok()) << made.status().message();
     hosts_ = std::move(*made);
@@ -261,8 +261,8 @@ class Job {
       bring_back();
     }
   }
-  // In a tree the second has 64 below it, whom the head takes in; the others have none, or are below the
-  // first.
+  // In a tree the second has 64 below it, whom the controller takes in; the others have none, or are below
+  // the first.
   void many_at_once() {
     std::vector<std::size_t> indices{1};
     while (indices.size() < kAtOnce) indices.push_back(kFirstLeaf + indices.size());

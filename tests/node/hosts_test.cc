@@ -1,4 +1,4 @@
-// The head of a job, over real connections: the test is its agents, which its spawner believes to have
+// The controller of a job, over real connections: the test is its agents, which its spawner believes to have
 // started.
 #include "launcher/node/hosts.h"
 
@@ -20,7 +20,7 @@ using launcher::JobSecret;
 using launcher::run_until;
 using launcher::SecureChannel;
 
-constexpr core::NodeId kHead = 0, kChild = 1, kBelow = 2;
+constexpr core::NodeId kController = 0, kChild = 1, kBelow = 2;
 constexpr std::size_t kPiece = 4 << 20;
 
 // Two hosts, of which the second is reached through the first.
@@ -63,16 +63,16 @@ class NodeHosts : public testing::Test {
     std::string endpoints;
     std::ifstream(folder_ / "endpoints") >> endpoints;
     const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
-    auto channel =
-        SecureChannel::client(loop_, launcher::node(*secret, kChild),
-                              launcher::connect_to(static_cast<std::uint16_t>(port)), kHead, Link::limits());
+    auto channel = SecureChannel::client(loop_, launcher::node(*secret, kChild),
+                                         launcher::connect_to(static_cast<std::uint16_t>(port)), kController,
+                                         Link::limits());
     ASSERT_TRUE(channel.ok());
     (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
     child_ = std::make_unique<Link>(
         *channel,
         Link::Handlers{[this](const Message& message) { take(message); }, [](const core::Status&) {}});
     child_->send(Hello{"1", "node1", 1, 0});
-    child_->send(ChildNews{ChildNews::Kind::kLinked, kBelow, "10.0.0.2"});
+    child_->send(ChildEvent{ChildEvent::Kind::kConnected, kBelow, "10.0.0.2"});
     child_->send(Relayed{{kBelow}, encode(Hello{"1", "node2", 1, 0}), false, {1}});
     ASSERT_TRUE(run_until(loop_, [this] { return hosts_->is_up(0) && hosts_->is_up(1); }));
   }
@@ -85,11 +85,11 @@ class NodeHosts : public testing::Test {
 
   // Says more to all than is kept for one who does not say what it hears; stops when the second is lost.
   void tell_all(bool answers) {
-    for (std::uint64_t i = 1; i <= Conversation::kMostKept / kPiece + 2 && hosts_->is_up(1); ++i) {
+    for (std::uint64_t i = 1; i <= ReliableSession::kMaxUnackedBytes / kPiece + 2 && hosts_->is_up(1); ++i) {
       hosts_->tell_membership({0, core::JobDone{0, std::string(kPiece, 'x')}, core::kEveryNode});
       ASSERT_TRUE(run_until(loop_, [&] { return heard_ == i || !hosts_->is_up(1); }));
-      child_->send(Beat{});  // 256 MiB take their time
-      if (answers) child_->send(Relayed{{kBelow}, encode(Heard{heard_}), false, {0}});
+      child_->send(Heartbeat{});  // 256 MiB take their time
+      if (answers) child_->send(Relayed{{kBelow}, encode(Ack{heard_}), false, {0}});
     }
   }
 
@@ -106,7 +106,7 @@ TEST_F(NodeHosts, OneWhoNeverSaysThatItHearsWhatAllAreToldIsGivenUp) {
   EXPECT_TRUE(hosts_->is_up(0));
   const auto failures = hosts_->bring_up();
   ASSERT_EQ(failures.size(), 1U);
-  EXPECT_EQ(failures[0].message(), "host node2: its agent does not say what it hears");
+  EXPECT_EQ(failures[0].message(), "host node2: its agent does not acknowledge messages");
 }
 
 TEST_F(NodeHosts, OneWhoSaysSoMayBeToldWithoutEnd) {

@@ -45,7 +45,7 @@ TEST(LessonMessages, NothingElseIsTaken) {
   const std::vector<std::byte> whole = encode(LessonMessage(LessonError{"why"}));
   for (std::size_t size = 0; size < whole.size(); ++size)
     EXPECT_FALSE(decode_lesson(std::span(whole).first(size)).ok()) << size;
-  EXPECT_FALSE(decode_lesson(encode(Message(Said{"of another kind"}))).ok());
+  EXPECT_FALSE(decode_lesson(encode(Message(UserMessage{"of another kind"}))).ok());
 }
 
 }  // namespace

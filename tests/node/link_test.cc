@@ -20,7 +20,7 @@ class NodeLink : public testing::Test {
       : secret_(launcher::new_secret()),
         listener_(loop_, launcher::node(secret_, kServer),
                   [this](std::shared_ptr<launcher::SecureChannel> channel) {
-                    head_ = std::make_unique<Link>(std::move(channel), handlers());
+                    controller_ = std::make_unique<Link>(std::move(channel), handlers());
                   }) {
     EXPECT_TRUE(listener_.start(0).ok());
     channel_ = launcher::SecureChannel::client(loop_, launcher::node(secret_, kClient),
@@ -36,7 +36,7 @@ class NodeLink : public testing::Test {
 
   boost::asio::io_context loop_;
   std::shared_ptr<const launcher::JobSecret> secret_;
-  std::unique_ptr<Link> head_;
+  std::unique_ptr<Link> controller_;
   launcher::SecureListener listener_;
   std::shared_ptr<launcher::SecureChannel> channel_;
   std::vector<Message> received_;
@@ -46,25 +46,26 @@ class NodeLink : public testing::Test {
 TEST_F(NodeLink, LargeAndSmallMessagesArriveInOrder) {
   Link agent(channel_, {[](const Message&) {}, [](const core::Status&) {}});
   const std::string large(3 << 20, 'x');
-  agent.send(Said{large});
-  agent.send(Beat{});
+  agent.send(UserMessage{large});
+  agent.send(Heartbeat{});
   ASSERT_TRUE(run_until(loop_, [this] { return received_.size() == 2; }));
-  EXPECT_TRUE(std::get<Said>(received_[0]).text == large);
-  EXPECT_TRUE(std::holds_alternative<Beat>(received_[1]));
+  EXPECT_TRUE(std::get<UserMessage>(received_[0]).text == large);
+  EXPECT_TRUE(std::holds_alternative<Heartbeat>(received_[1]));
 }
 
 TEST_F(NodeLink, NothingIsDeliveredWhilePaused) {
   Link agent(channel_, {[](const Message&) {}, [](const core::Status&) {}});
-  agent.send(Said{"first"});
+  agent.send(UserMessage{"first"});
   ASSERT_TRUE(run_until(loop_, [this] { return received_.size() == 1; }));
-  head_->pause();
-  agent.send(Said{"second"});
+  controller_->pause();
+  agent.send(UserMessage{"second"});
   EXPECT_FALSE(run_until(
       loop_, [this] { return received_.size() > 1; }, std::chrono::milliseconds(100)));
   std::vector<std::string> later;
-  head_->set_handlers({[&](const Message& message) { later.push_back(std::get<Said>(message).text); },
-                       [](const core::Status&) {}});
-  head_->resume();
+  controller_->set_handlers(
+      {[&](const Message& message) { later.push_back(std::get<UserMessage>(message).text); },
+       [](const core::Status&) {}});
+  controller_->resume();
   EXPECT_TRUE(run_until(loop_, [&] { return later.size() == 1; }));
 }
 
@@ -78,7 +79,7 @@ TEST_F(NodeLink, BytesThatAreNoMessageEndIt) {
 
 TEST_F(NodeLink, AMessageWithoutEndEndsIt) {
   std::vector<std::byte> part(1 << 19, std::byte{1});
-  ASSERT_TRUE(run_until(loop_, [this] { return head_ != nullptr; }));
+  ASSERT_TRUE(run_until(loop_, [this] { return controller_ != nullptr; }));
   for (std::size_t sent = 0; sent <= Link::kMostBytes && !closed_; sent += part.size()) {
     channel_->send_payload(part);
     ASSERT_TRUE(run_until(loop_, [this] { return channel_->queued() == 0 || closed_; }));

@@ -1,5 +1,5 @@
-// An agent with others below it, over real connections: the test is the head above it, and the agents below,
-// which its spawner believes to have started.
+// An agent with others below it, over real connections: the test is the controller above it, and the agents
+// below, which its spawner believes to have started.
 #include "launcher/node/relay.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ class NodeRelay : public testing::Test {
   NodeRelay()
       : secret_(launcher::new_secret()),
         listener_(loop_, launcher::node(secret_, kRelayHead), [this](std::shared_ptr<SecureChannel> channel) {
-          head_ = std::make_unique<Link>(std::move(channel), taking(from_relay_));
+          controller_ = std::make_unique<Link>(std::move(channel), taking(from_relay_));
         }) {
     std::string folder = std::filesystem::temp_directory_path() / "relay_test.XXXXXX";
     folder_ = ::mkdtemp(folder.data());
@@ -47,7 +47,7 @@ class NodeRelay : public testing::Test {
         Link::Handlers{[this](const Message& message) { EXPECT_TRUE(relay_->take(message)); },
                        [](const core::Status&) {}});
     relay_ = std::make_unique<Relay>(loop_, options_, *uplink_);
-    EXPECT_TRUE(run_until(loop_, [this] { return head_ != nullptr; }));
+    EXPECT_TRUE(run_until(loop_, [this] { return controller_ != nullptr; }));
   }
   ~NodeRelay() override {
     relay_.reset();
@@ -64,7 +64,7 @@ class NodeRelay : public testing::Test {
 
   static Link::Handlers taking(std::vector<Message>& into) {
     return {[&into](const Message& message) {
-              if (!std::holds_alternative<Beat>(message)) into.push_back(message);
+              if (!std::holds_alternative<Heartbeat>(message)) into.push_back(message);
             },
             [](const core::Status&) {}};
   }
@@ -72,7 +72,7 @@ class NodeRelay : public testing::Test {
   void start(const std::vector<core::NodeId>& nodes, std::uint32_t limit_ms = 20'000) {
     StartAgents start{"node1", {}, folder_ / "agent", "", limit_ms, {}};
     for (const core::NodeId node : nodes) start.children.push_back({node, "node" + std::to_string(node)});
-    head_->send(start);
+    controller_->send(start);
   }
 
   // As the agent that was started, once it was.
@@ -85,19 +85,19 @@ class NodeRelay : public testing::Test {
     const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
     below_[node] = std::make_unique<Link>(connect(node, kSelf, static_cast<std::uint16_t>(port)),
                                           taking(from_above_[node]));
-    ASSERT_TRUE(run_until(loop_, [&] { return news(ChildNews::Kind::kLinked, node) != nullptr; }));
+    ASSERT_TRUE(run_until(loop_, [&] { return news(ChildEvent::Kind::kConnected, node) != nullptr; }));
   }
 
-  // What the head has heard of a child, if it has.
-  [[nodiscard]] const ChildNews* news(ChildNews::Kind kind, core::NodeId node) const {
+  // What the controller has heard of a child, if it has.
+  [[nodiscard]] const ChildEvent* news(ChildEvent::Kind kind, core::NodeId node) const {
     for (const Message& message : from_relay_) {
-      const auto* found = std::get_if<ChildNews>(&message);
+      const auto* found = std::get_if<ChildEvent>(&message);
       if (found != nullptr && found->kind == kind && found->node == node) return found;
     }
     return nullptr;
   }
 
-  // What the head has heard from a node below, but for what is in an envelope of its own.
+  // What the controller has heard from a node below, but for what is in an envelope of its own.
   [[nodiscard]] std::vector<std::string> heard(core::NodeId node) const {
     std::vector<std::string> out;
     for (const Message& message : from_relay_) {
@@ -105,7 +105,7 @@ class NodeRelay : public testing::Test {
       if (relayed == nullptr || relayed->nodes != std::vector<core::NodeId>{node}) continue;
       const auto said = decode(relayed->message);
       EXPECT_TRUE(said.ok());
-      if (const auto* text = std::get_if<Said>(&*said)) out.push_back(text->text);
+      if (const auto* text = std::get_if<UserMessage>(&*said)) out.push_back(text->text);
     }
     return out;
   }
@@ -115,7 +115,7 @@ class NodeRelay : public testing::Test {
   std::shared_ptr<const launcher::JobSecret> secret_;
   NodeAgentOptions options_;
   launcher::SecureListener listener_;
-  std::unique_ptr<Link> head_;
+  std::unique_ptr<Link> controller_;
   std::unique_ptr<Uplink> uplink_;
   std::unique_ptr<Relay> relay_;
   std::map<core::NodeId, std::unique_ptr<Link>> below_;
@@ -127,18 +127,18 @@ TEST_F(NodeRelay, WhatIsSaidGoesDownAndUpThroughIt) {
   start({kRelayChild, kOther});
   link(kRelayChild);
   link(kOther);
-  head_->send(Reach{kRelayChild, {kRelayBelow}});
-  head_->send(Relayed{{kRelayChild, kOther, kRelayBelow}, encode(Said{"to all"})});
+  controller_->send(AddRoute{kRelayChild, {kRelayBelow}});
+  controller_->send(Relayed{{kRelayChild, kOther, kRelayBelow}, encode(UserMessage{"to all"})});
   ASSERT_TRUE(run_until(
       loop_, [this] { return from_above_[kRelayChild].size() == 2 && !from_above_[kOther].empty(); }));
-  EXPECT_EQ(std::get<Said>(from_above_[kOther][0]).text, "to all");
+  EXPECT_EQ(std::get<UserMessage>(from_above_[kOther][0]).text, "to all");
   std::vector<core::NodeId> further;
   for (const Message& message : from_above_[kRelayChild]) {
     if (const auto* relayed = std::get_if<Relayed>(&message)) further = relayed->nodes;
   }
   EXPECT_EQ(further, (std::vector<core::NodeId>{kRelayBelow}));
-  below_[kOther]->send(Said{"of a child"});
-  below_[kRelayChild]->send(Relayed{{kRelayBelow}, encode(Said{"from below"})});
+  below_[kOther]->send(UserMessage{"of a child"});
+  below_[kRelayChild]->send(Relayed{{kRelayBelow}, encode(UserMessage{"from below"})});
   ASSERT_TRUE(run_until(loop_, [this] { return !heard(kOther).empty() && !heard(kRelayBelow).empty(); }));
   EXPECT_EQ(heard(kOther), (std::vector<std::string>{"of a child"}));
   EXPECT_EQ(heard(kRelayBelow), (std::vector<std::string>{"from below"}));
@@ -147,19 +147,19 @@ TEST_F(NodeRelay, WhatIsSaidGoesDownAndUpThroughIt) {
 TEST_F(NodeRelay, AChildThatIsGoneIsToldOfWithItsHost) {
   start({kRelayChild});
   link(kRelayChild);
-  below_[kRelayChild]->send(Said{"first"});
+  below_[kRelayChild]->send(UserMessage{"first"});
   ASSERT_TRUE(run_until(loop_, [this] { return !heard(kRelayChild).empty(); }));
   below_.clear();
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kRelayChild) != nullptr; }));
-  EXPECT_NE(
-      news(ChildNews::Kind::kLost, kRelayChild)->text.find("host node2: the connection to its agent is lost"),
-      std::string::npos);
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildEvent::Kind::kLost, kRelayChild) != nullptr; }));
+  EXPECT_NE(news(ChildEvent::Kind::kLost, kRelayChild)
+                ->text.find("host node2: the connection to its agent is lost"),
+            std::string::npos);
 }
 
 TEST_F(NodeRelay, OneThatDoesNotComeUpIsToldOfWithWhoTried) {
-  head_->send(StartAgents{"node1", {}, folder_ / "nothing", "", 20'000, {{kRelayChild, "node2"}}});
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kRelayChild) != nullptr; }));
-  EXPECT_EQ(news(ChildNews::Kind::kLost, kRelayChild)->text,
+  controller_->send(StartAgents{"node1", {}, folder_ / "nothing", "", 20'000, {{kRelayChild, "node2"}}});
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildEvent::Kind::kLost, kRelayChild) != nullptr; }));
+  EXPECT_EQ(news(ChildEvent::Kind::kLost, kRelayChild)->text,
             "host node2: there is no program " + (folder_ / "nothing").string() + " (from node1)");
 }
 
@@ -167,11 +167,11 @@ TEST_F(NodeRelay, OneThatIsStartedAndIsNotHeardIsToldOfWithWhatItDid) {
   start({kRelayChild, kOther}, 2'000);
   link(kOther);
   for (const core::NodeId node : {kRelayChild, kOther})
-    ASSERT_TRUE(run_until(loop_, [&] { return news(ChildNews::Kind::kLost, node) != nullptr; }));
-  const std::string silent = news(ChildNews::Kind::kLost, kRelayChild)->text;
+    ASSERT_TRUE(run_until(loop_, [&] { return news(ChildEvent::Kind::kLost, node) != nullptr; }));
+  const std::string silent = news(ChildEvent::Kind::kLost, kRelayChild)->text;
   EXPECT_TRUE(silent.starts_with("host node2: its agent was started, but could not connect back to "));
   EXPECT_TRUE(silent.ends_with(" s (a firewall?) (from node1)")) << silent;
-  EXPECT_EQ(news(ChildNews::Kind::kLost, kOther)
+  EXPECT_EQ(news(ChildEvent::Kind::kLost, kOther)
                 ->text.find("host node3: its agent connected, but has said nothing within "),
             0U);
 }
@@ -180,31 +180,32 @@ TEST_F(NodeRelay, AChildSpeaksForNoneButThoseBelowIt) {
   start({kRelayChild, kOther});
   link(kRelayChild);
   link(kOther);
-  below_[kRelayChild]->send(Relayed{{kOther}, encode(Said{"I am another"})});
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kRelayChild) != nullptr; }));
+  below_[kRelayChild]->send(Relayed{{kOther}, encode(UserMessage{"I am another"})});
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildEvent::Kind::kLost, kRelayChild) != nullptr; }));
   EXPECT_TRUE(heard(kOther).empty());
-  EXPECT_EQ(news(ChildNews::Kind::kLost, kOther), nullptr);
+  EXPECT_EQ(news(ChildEvent::Kind::kLost, kOther), nullptr);
 }
 
 TEST_F(NodeRelay, OfAChildThatIsQuietTheHeadHearsBeforeItIsLostAndAgainOnceItSpeaks) {
   start({kRelayChild});
   link(kRelayChild);
-  below_[kRelayChild]->send(Said{"first"});
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kSilent, kRelayChild) != nullptr; }));
-  EXPECT_EQ(news(ChildNews::Kind::kHeard, kRelayChild), nullptr);
-  below_[kRelayChild]->send(Beat{});
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kHeard, kRelayChild) != nullptr; }));
-  EXPECT_EQ(news(ChildNews::Kind::kLost, kRelayChild), nullptr);
+  below_[kRelayChild]->send(UserMessage{"first"});
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildEvent::Kind::kSilent, kRelayChild) != nullptr; }));
+  EXPECT_EQ(news(ChildEvent::Kind::kRecovered, kRelayChild), nullptr);
+  below_[kRelayChild]->send(Heartbeat{});
+  ASSERT_TRUE(
+      run_until(loop_, [this] { return news(ChildEvent::Kind::kRecovered, kRelayChild) != nullptr; }));
+  EXPECT_EQ(news(ChildEvent::Kind::kLost, kRelayChild), nullptr);
 }
 
-// A head that reads nothing makes the children wait, not the relay grow; nothing is lost by that.
+// A controller that reads nothing makes the children wait, not the relay grow; nothing is lost by that.
 TEST_F(NodeRelay, ChildrenWaitWhileTheWayUpIsFull) {
   start({kRelayChild});
   link(kRelayChild);
-  head_->pause();
+  controller_->pause();
   const std::string piece(256 << 10, 'x');
   constexpr std::size_t kPieces = 120;  // 30 MiB, more than all sockets on the way hold
-  for (std::size_t i = 0; i < kPieces; ++i) below_[kRelayChild]->send(Said{piece});
+  for (std::size_t i = 0; i < kPieces; ++i) below_[kRelayChild]->send(UserMessage{piece});
   std::size_t most = 0;
   const auto full = [&] { return (most = std::max(most, uplink_->queued())) > Relay::kMostQueued; };
   ASSERT_TRUE(run_until(loop_, full));
@@ -214,7 +215,7 @@ TEST_F(NodeRelay, ChildrenWaitWhileTheWayUpIsFull) {
   }
   EXPECT_LT(most, Relay::kMostQueued + 2 * piece.size());
   EXPECT_GT(below_[kRelayChild]->queued(), 0U);
-  head_->resume();
+  controller_->resume();
   const auto relayed = [](const Message& message) { return std::holds_alternative<Relayed>(message); };
   EXPECT_TRUE(run_until(loop_, [&] {
     return static_cast<std::size_t>(std::ranges::count_if(from_relay_, relayed)) >= kPieces;
@@ -228,7 +229,7 @@ TEST_F(NodeRelay, TheSecretReachesAChildOnItsInput) {
   bool left = false;
   relay_->when_empty([&left] { left = true; });
   EXPECT_FALSE(left);
-  head_->send(EndAgent{kRelayChild});
+  controller_->send(EndAgent{kRelayChild});
   ASSERT_TRUE(run_until(loop_, [&left] { return left; }));
   std::ostringstream got;
   got << std::ifstream(folder_ / "secret.2").rdbuf();

@@ -104,10 +104,10 @@ TEST_F(RemoteNodeTest, SentencesOfAnAgentAreOneLineThatNoTerminalObeys) {
 }
 
 TEST_F(RemoteNodeTest, UseIsToldOfMembersThatRunThere) {
-  node_.receive(Used{"{}"});
+  node_.receive(UsageReport{"{}"});
   EXPECT_EQ(used_, "node2");
   node_.receive(SpaceStarted{3, {}});
-  node_.receive(Used{"{}"});
+  node_.receive(UsageReport{"{}"});
   EXPECT_EQ(used_, "node2 7");
 }
 

@@ -43,7 +43,7 @@ class Stream : public testing::Test {
     target_ = std::make_shared<StreamTarget>(loop_, std::move(write), [this](std::size_t bytes, bool broken) {
       in_flight_ -= bytes;
       if (broken) source_->stop();
-      source_->taken(bytes);
+      source_->consumed(bytes);
     });
     source_->start();
   }

@@ -1,4 +1,5 @@
-// An agent below another one, over real connections: the test is its parent, which is lost, and the head.
+// An agent below another one, over real connections: the test is its parent, which is lost, and the
+// controller.
 #include "launcher/node/uplink.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@ namespace {
 using launcher::run_until;
 using launcher::SecureChannel;
 
-constexpr core::NodeId kHead = 0, kSelf = 1, kParent = 2, kBelow = 5;
+constexpr core::NodeId kController = 0, kSelf = 1, kParent = 2, kBelow = 5;
 
 class NodeUplink : public testing::Test {
  protected:
@@ -22,7 +23,7 @@ class NodeUplink : public testing::Test {
         : listener(loop, launcher::node(secret, self), [this](std::shared_ptr<SecureChannel> channel) {
             link = std::make_unique<Link>(std::move(channel),
                                           Link::Handlers{[this](const Message& message) {
-                                                           if (!std::holds_alternative<Beat>(message))
+                                                           if (!std::holds_alternative<Heartbeat>(message))
                                                              came.push_back(message);
                                                          },
                                                          [](const core::Status&) {}});
@@ -38,7 +39,7 @@ class NodeUplink : public testing::Test {
         EXPECT_EQ(relayed->nodes, std::vector<core::NodeId>{kSelf});
         const auto text = decode(relayed->message);
         EXPECT_TRUE(text.ok());
-        out.push_back(std::get<Said>(*text).text + std::to_string(relayed->numbers.at(0)));
+        out.push_back(std::get<UserMessage>(*text).text + std::to_string(relayed->numbers.at(0)));
       }
       return out;
     }
@@ -55,11 +56,11 @@ class NodeUplink : public testing::Test {
     return *channel;
   }
   [[nodiscard]] std::size_t heard() const { return heard_.size(); }
-  [[nodiscard]] std::string text(std::size_t at) const { return std::get<Said>(heard_.at(at)).text; }
+  [[nodiscard]] std::string text(std::size_t at) const { return std::get<UserMessage>(heard_.at(at)).text; }
 
   boost::asio::io_context loop_;
   std::shared_ptr<const launcher::JobSecret> secret_ = launcher::new_secret();
-  Door parent_{loop_, secret_, kParent}, head_{loop_, secret_, kHead};
+  Door parent_{loop_, secret_, kParent}, controller_{loop_, secret_, kController};
   std::vector<Message> heard_;
   int closed_ = 0;
   Uplink uplink_{loop_, connect(kParent, parent_.listener.port()), kSelf, true,
@@ -68,11 +69,11 @@ class NodeUplink : public testing::Test {
 };
 
 TEST_F(NodeUplink, WhatIsSaidThroughAnotherHasNumbersBothWays) {
-  uplink_.send(Said{"a"});
-  uplink_.send(Said{"b"});
+  uplink_.send(UserMessage{"a"});
+  uplink_.send(UserMessage{"b"});
   ASSERT_TRUE(run_until(loop_, [this] { return parent_.came.size() == 2; }));
   EXPECT_EQ(parent_.said(), (std::vector<std::string>{"a1", "b2"}));
-  parent_.link->send(Relayed{{kSelf, kBelow}, encode(Said{"to both"}), false, {1, 7}});
+  parent_.link->send(Relayed{{kSelf, kBelow}, encode(UserMessage{"to both"}), false, {1, 7}});
   ASSERT_TRUE(run_until(loop_, [this] { return heard() == 2; }));
   const auto& others = std::get<Relayed>(heard_[0]);
   EXPECT_EQ(others.nodes, std::vector<core::NodeId>{kBelow});
@@ -81,29 +82,29 @@ TEST_F(NodeUplink, WhatIsSaidThroughAnotherHasNumbersBothWays) {
 }
 
 TEST_F(NodeUplink, GoesOnWithTheHeadWhereItsParentIsGone) {
-  uplink_.send(Said{"a"});
-  uplink_.send(Said{"b"});
+  uplink_.send(UserMessage{"a"});
+  uplink_.send(UserMessage{"b"});
   ASSERT_TRUE(run_until(loop_, [this] { return parent_.came.size() == 2; }));
-  parent_.link->send(Relayed{{kSelf}, encode(Said{"one"}), false, {1}});
+  parent_.link->send(Relayed{{kSelf}, encode(UserMessage{"one"}), false, {1}});
   ASSERT_TRUE(run_until(loop_, [this] { return heard() == 1; }));
   parent_.link->close();
   ASSERT_TRUE(run_until(loop_, [this] { return closed_ == 1; }));
   EXPECT_TRUE(uplink_.below());
-  uplink_.send(Said{"c"});  // nobody hears it yet
+  uplink_.send(UserMessage{"c"});  // nobody hears it yet
   bool adopted = false;
-  uplink_.on_adopted([&] { adopted = true; });
-  uplink_.adopt(connect(kHead, head_.listener.port()));
-  uplink_.send(Said{"d"});
+  uplink_.on_reparented([&] { adopted = true; });
+  uplink_.reparent(connect(kController, controller_.listener.port()));
+  uplink_.send(UserMessage{"d"});
   EXPECT_FALSE(uplink_.open());
-  ASSERT_TRUE(run_until(loop_, [this] { return !head_.came.empty(); }));
-  const auto& first = std::get<Heard>(head_.came.at(0));
-  EXPECT_EQ(first.then, Heard::Then::kAdopt);
+  ASSERT_TRUE(run_until(loop_, [this] { return !controller_.came.empty(); }));
+  const auto& first = std::get<Ack>(controller_.came.at(0));
+  EXPECT_EQ(first.action, Ack::Action::kReparent);
   EXPECT_EQ(first.number, 1U);
-  head_.link->send(Heard{1, Heard::Then::kAgain});  // "a" had come
-  head_.link->send(Relayed{{kSelf}, encode(Said{"one"}), false, {1}});
-  head_.link->send(Relayed{{kSelf}, encode(Said{"two"}), false, {2}});
-  ASSERT_TRUE(run_until(loop_, [this] { return head_.came.size() == 4 && heard() == 2; }));
-  EXPECT_EQ(head_.said(), (std::vector<std::string>{"b2", "c3", "d4"}));
+  controller_.link->send(Ack{1, Ack::Action::kRetransmit});  // "a" had come
+  controller_.link->send(Relayed{{kSelf}, encode(UserMessage{"one"}), false, {1}});
+  controller_.link->send(Relayed{{kSelf}, encode(UserMessage{"two"}), false, {2}});
+  ASSERT_TRUE(run_until(loop_, [this] { return controller_.came.size() == 4 && heard() == 2; }));
+  EXPECT_EQ(controller_.said(), (std::vector<std::string>{"b2", "c3", "d4"}));
   EXPECT_EQ(text(1), "two") << "what was heard before is not heard again";
   EXPECT_TRUE(adopted && uplink_.open());
   EXPECT_FALSE(uplink_.below());

@@ -56,7 +56,7 @@ inline Setup sample_setup() {
                                .learn_above = 1 << 20,
                                .seats = {{{0, 2}, {{"A", "1"}}}, {{}, {}}},
                                .checkpoints = sample_plan(),
-                               .head = "10.0.0.1:4712",
+                               .controller = "10.0.0.1:4712",
                                .finished_told = std::chrono::milliseconds(1500)};
   return setup;
 }
@@ -72,7 +72,7 @@ inline StartSpace sample_start_space() {
 
 // Of each body of the wire, and of each message of regroup-pmi, which has a wire of its own in Services.
 inline std::vector<Sample<Message>> samples() {
-  const std::vector<std::byte> said = encode(Said{"a"});
+  const std::vector<std::byte> said = encode(UserMessage{"a"});
   std::vector<Sample<Message>> out{
       {"setup", sample_setup()},
       {"add_app",
@@ -84,27 +84,28 @@ inline std::vector<Sample<Message>> samples() {
       {"hello", Hello{"0.1", "b", 8, 99}},
       {"space_started", SpaceStarted{3, {core::Code::kNotFound, "program x"}}},
       {"exited", Exited{{4, 2, 4711, 0, 9, 64 << 20, ""}}},
-      {"said", Said{"a line"}},
-      {"beat", Beat{}},
+      {"said", UserMessage{"a line"}},
+      {"beat", Heartbeat{}},
       {"done", Done{true, "the checkpoint of step 20 is not in /d"}},
       {"services", Services{pmi::Aborted{{1, 2}, 3, "why"}}},
-      {"data", Data{2, true, {std::byte{1}, std::byte{2}}}},
-      {"taken", Taken{1, 10, true}},
+      {"data", StreamData{2, true, {std::byte{1}, std::byte{2}}}},
+      {"taken", WindowUpdate{1, 10, true}},
       {"membership", Membership{core::wire_samples().front().message}},
       {"start_agents",
        StartAgents{"a", {"ssh", "-p", "22"}, "/bin/r", "/w", 5000, {{7, "b", "u"}, {8, "c"}}, "/opt/r"}},
-      {"reach", Reach{3, {4, 5}}},
+      {"reach", AddRoute{3, {4, 5}}},
       {"end_agent", EndAgent{9}},
-      {"child_news", ChildNews{ChildNews::Kind::kLost, 4, "why", core::Code::kPeerLost}},
+      {"child_news", ChildEvent{ChildEvent::Kind::kLost, 4, "why", core::Code::kPeerLost}},
       {"relayed", Relayed{{1, 2}, said, true, {6, 7}}},
       {"gathered", Gathered{{{{1}, said, true, {6}}, {{2}, said, false, {}}}}},
-      {"survey", Survey{true, "/x.topo", {4711, 4712}, {"scope", "", "outer"}}},
-      {"surveyed", Surveyed{{core::Code::kUnavailable, "no hwloc"}, R"({"a":[1,"\"["]})"}},
-      {"used", Used{R"({"members":[{"rank":1}]})"}},
-      {"heard", Heard{17, Heard::Then::kAgain}},
+      {"survey", InventoryRequest{true, "/x.topo", {4711, 4712}, {"scope", "", "outer"}}},
+      {"surveyed", InventoryReply{{core::Code::kUnavailable, "no hwloc"}, R"({"a":[1,"\"["]})"}},
+      {"used", UsageReport{R"({"members":[{"rank":1}]})"}},
+      {"heard", Ack{17, Ack::Action::kRetransmit}},
       {"host_notice", HostNotice{500, "suspend", HostNotice::Kind::kSuspended}},
-      {"ask_own", AskOwn{sample_plan(), 300}},
-      {"own_found", OwnFound{true, {core::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"}},
+      {"ask_own", QueryLocalCheckpoint{sample_plan(), 300}},
+      {"own_found",
+       LocalCheckpointReply{true, {core::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"}},
   };
   int number = 0;
   for (const pmi::Message& message : pmi::samples())

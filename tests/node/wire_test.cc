@@ -1,4 +1,4 @@
-// What head and agents say to each other survives the wire, and nothing else is taken.
+// What controller and agents say to each other survives the wire, and nothing else is taken.
 #include "launcher/node/wire.h"
 
 #include <fmt/format.h>
@@ -51,15 +51,15 @@ TEST(NodeWire, SetupKeepsOutputInputAndMaster) {
 }
 
 TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
-  EXPECT_TRUE(through(Survey{true, "/x.topo"}).devices);
-  EXPECT_EQ(through(Survey{false, "/x.topo"}).topology, "/x.topo");
-  const Survey claims = through(Survey{true, "", {}, {"scope", "", "outer"}});
+  EXPECT_TRUE(through(InventoryRequest{true, "/x.topo"}).devices);
+  EXPECT_EQ(through(InventoryRequest{false, "/x.topo"}).topology, "/x.topo");
+  const InventoryRequest claims = through(InventoryRequest{true, "", {}, {"scope", "", "outer"}});
   EXPECT_EQ(claims.claims.name + claims.claims.outer, "scopeouter");
-  EXPECT_EQ(through(Surveyed{{}, "{}"}).host, "{}");
-  const Surveyed refused = through(Surveyed{{core::Code::kUnavailable, "no hwloc"}, ""});
+  EXPECT_EQ(through(InventoryReply{{}, "{}"}).host, "{}");
+  const InventoryReply refused = through(InventoryReply{{core::Code::kUnavailable, "no hwloc"}, ""});
   EXPECT_EQ(refused.status.code(), core::Code::kUnavailable);
   EXPECT_EQ(refused.status.message(), "no hwloc");
-  EXPECT_EQ(through(Used{"{\"members\":[]}"}).json, "{\"members\":[]}");
+  EXPECT_EQ(through(UsageReport{"{\"members\":[]}"}).json, "{\"members\":[]}");
   node::Setup setup;
   setup.usage = true;
   setup.claims = {"scope", "", "outer"};
@@ -80,8 +80,9 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
 
 TEST(NodeWire, AnotherVersionIsNamedAndNotRead) {
   flatbuffers::FlatBufferBuilder b;
-  const auto body = fb::CreateBeat(b);
-  b.Finish(fb::CreateMessage(b, kWireVersion + 1, fb::Body::Beat, body.Union()), fb::MessageIdentifier());
+  const auto body = fb::CreateHeartbeat(b);
+  b.Finish(fb::CreateMessage(b, kWireVersion + 1, fb::Body::Heartbeat, body.Union()),
+           fb::MessageIdentifier());
   const auto message = decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize())));
   EXPECT_EQ(message.code(), core::Code::kInvalidArgument);
   EXPECT_EQ(message.status().message(), fmt::format("the other side speaks version {}, this is version {}",
@@ -89,24 +90,25 @@ TEST(NodeWire, AnotherVersionIsNamedAndNotRead) {
 }
 
 TEST(NodeWire, WhatAHostHasInItsOwnDirectoryIsKept) {
-  const AskOwn ask{{.directory = "/local",
-                    .shared = "/shared",
-                    .job = "j1",
-                    .seed = 7,
-                    .shards = 4,
-                    .resume = Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}},
-                   300};
-  const AskOwn asked = through(ask);
+  const QueryLocalCheckpoint ask{{.directory = "/local",
+                                  .shared = "/shared",
+                                  .job = "j1",
+                                  .seed = 7,
+                                  .shards = 4,
+                                  .resume = Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}},
+                                 300};
+  const QueryLocalCheckpoint asked = through(ask);
   EXPECT_EQ(asked.plan, ask.plan);
   EXPECT_EQ(asked.copy, 300U);
-  EXPECT_FALSE(decode(encode(AskOwn{})).ok());
+  EXPECT_FALSE(decode(encode(QueryLocalCheckpoint{})).ok());
   flatbuffers::FlatBufferBuilder b;  // a plan without a directory is none
-  const auto nowhere = fb::CreateAskOwn(b, fb::CreateCheckpoints(b));
-  b.Finish(fb::CreateMessage(b, kWireVersion, fb::Body::AskOwn, nowhere.Union()), fb::MessageIdentifier());
+  const auto nowhere = fb::CreateQueryLocalCheckpoint(b, fb::CreateCheckpoints(b));
+  b.Finish(fb::CreateMessage(b, kWireVersion, fb::Body::QueryLocalCheckpoint, nowhere.Union()),
+           fb::MessageIdentifier());
   EXPECT_EQ(decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize()))).code(),
             core::Code::kDataLoss);
-  const OwnFound out =
-      through(OwnFound{true, {core::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"});
+  const LocalCheckpointReply out =
+      through(LocalCheckpointReply{true, {core::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"});
   EXPECT_TRUE(out.busy);
   EXPECT_EQ(out.status.code(), core::Code::kDeadlineExceeded);
   EXPECT_EQ(out.status.message(), "/local: late");
@@ -178,18 +180,18 @@ TEST(NodeWire, SmallMessagesAreKept) {
   EXPECT_EQ(through(Signal{false, 5, 15}).signal, 15);
   EXPECT_TRUE(through(Signal{true, 0, 9}).all);
   through(EndHost{});
-  through(Beat{});
+  through(Heartbeat{});
   EXPECT_TRUE(through(Done{true}).output_lost);
   EXPECT_EQ(through(Done{false, "a checkpoint"}).unsaved, "a checkpoint");
-  EXPECT_EQ(through(Said{"a"}).text, "a");
+  EXPECT_EQ(through(UserMessage{"a"}).text, "a");
   const Hello hello = through(Hello{"0.1", "b", 8, 99});
   EXPECT_EQ(hello.version + hello.host_name, "0.1b");
   EXPECT_EQ(hello.slots + hello.port, 107U);
-  const Data data = through(Data{2, true, {std::byte{1}, std::byte{2}}});
+  const StreamData data = through(StreamData{2, true, {std::byte{1}, std::byte{2}}});
   EXPECT_EQ(data.stream, 2);
   EXPECT_TRUE(data.end);
   EXPECT_EQ(data.bytes.size(), 2U);
-  EXPECT_TRUE(through(Taken{1, 10, true}).broken);
+  EXPECT_TRUE(through(WindowUpdate{1, 10, true}).broken);
   EXPECT_EQ(through(HostNotice{9000, "", HostNotice::Kind::kPauses}).kind, HostNotice::Kind::kPauses);
   const HostNotice notice = through(HostNotice{500, "suspend", HostNotice::Kind::kSuspended});
   EXPECT_EQ(notice.within_ms, 500U);
@@ -206,32 +208,32 @@ TEST(NodeWire, WhatATreeIsToldIsKept) {
   ASSERT_EQ(start.children.size(), 1U);
   EXPECT_EQ(start.children[0].node, 7U);
   EXPECT_EQ(start.children[0].name + start.children[0].user + start.preferred, "bu/opt/r");
-  EXPECT_EQ(through(Reach{3, {4, 5}}).nodes, (std::vector<core::NodeId>{4, 5}));
-  EXPECT_EQ(through(Reach{3, {4, 5}}).via, 3U);
+  EXPECT_EQ(through(AddRoute{3, {4, 5}}).nodes, (std::vector<core::NodeId>{4, 5}));
+  EXPECT_EQ(through(AddRoute{3, {4, 5}}).via, 3U);
   EXPECT_EQ(through(EndAgent{9}).node, 9U);
-  const ChildNews lost = through(ChildNews{ChildNews::Kind::kLost, 4, "why", core::Code::kPeerLost});
-  EXPECT_EQ(lost.kind, ChildNews::Kind::kLost);
+  const ChildEvent lost = through(ChildEvent{ChildEvent::Kind::kLost, 4, "why", core::Code::kPeerLost});
+  EXPECT_EQ(lost.kind, ChildEvent::Kind::kLost);
   EXPECT_EQ(lost.node, 4U);
   EXPECT_EQ(lost.text, "why");
   EXPECT_EQ(lost.code, core::Code::kPeerLost);
-  const Relayed relayed = through(Relayed{{1, 2}, encode(Said{"a"})});
+  const Relayed relayed = through(Relayed{{1, 2}, encode(UserMessage{"a"})});
   EXPECT_EQ(relayed.nodes, (std::vector<core::NodeId>{1, 2}));
-  EXPECT_EQ(std::get<Said>(*decode(relayed.message)).text, "a");
+  EXPECT_EQ(std::get<UserMessage>(*decode(relayed.message)).text, "a");
 }
 
 TEST(NodeWire, WhatMakesNoSenseIsRefused) {
   EXPECT_EQ(decode(encode(StartAgents{"a", {}, "/bin/r", "", 5000, {}})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(Relayed{{}, encode(Beat{})})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(ChildNews{ChildNews::Kind::kLost, 4, "", core::Code::kOk})).code(),
+  EXPECT_EQ(decode(encode(Relayed{{}, encode(Heartbeat{})})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(ChildEvent{ChildEvent::Kind::kLost, 4, "", core::Code::kOk})).code(),
             core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(ChildNews{static_cast<ChildNews::Kind>(9), 4, "", core::Code::kOk})).code(),
+  EXPECT_EQ(decode(encode(ChildEvent{static_cast<ChildEvent::Kind>(9), 4, "", core::Code::kOk})).code(),
             core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(HostNotice{0, "", static_cast<HostNotice::Kind>(5)})).code(),
             core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(Data{3, false, {}})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(Data{1, false, std::vector<std::byte>(kWindow + 1)})).code(),
+  EXPECT_EQ(decode(encode(StreamData{3, false, {}})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(StreamData{1, false, std::vector<std::byte>(kWindow + 1)})).code(),
             core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(Taken{1, kWindow + 1, false})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(WindowUpdate{1, kWindow + 1, false})).code(), core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(AddApp{1, {}})).code(), core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Hello{"1", "b", core::kMaxMembers + 1, 1})).code(), core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Exited{{.code = 256}})).code(), core::Code::kDataLoss);
@@ -250,9 +252,9 @@ TEST(NodeWire, JsonOfAHostIsBounded) {
   };
   EXPECT_TRUE(bounded_json(nested(64) + nested(64)));
   EXPECT_FALSE(bounded_json(nested(65)));
-  EXPECT_EQ(decode(encode(Surveyed{{}, nested(1'000'000)})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(Used{nested(1'000'000)})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(Used{std::string(9 << 20, ' ')})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(InventoryReply{{}, nested(1'000'000)})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(UsageReport{nested(1'000'000)})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(UsageReport{std::string(9 << 20, ' ')})).code(), core::Code::kDataLoss);
 }
 
 // FlatBuffers verifies where a vector's size lies, not where its numbers do.

@@ -62,10 +62,10 @@ void Cluster::add_agent() {
   const core::NodeId parent = row ? static_cast<core::NodeId>(*row + 1) : 0;
   hub_.tree().add(node, parent);
   agents_.back()->parent = parent;
-  talks_.emplace_back();
-  if (parent != 0) agents_.back()->talk.emplace(), talks_.back().emplace();
+  sessions_.emplace_back();
+  if (parent != 0) agents_.back()->session.emplace(), sessions_.back().emplace();
   for (auto above = hub_.tree().parent(node); above && *above != 0; above = hub_.tree().parent(*above))
-    agents_[*above - 1]->courier.tree().add(node, parent);
+    agents_[*above - 1]->router.tree().add(node, parent);
 }
 
 std::size_t Cluster::levels() const {
@@ -180,10 +180,10 @@ Cost Cluster::lose_switch(std::uint32_t hosts) {
 
 Cost Cluster::lose_inner(std::uint32_t after) {
   const auto inner = std::ranges::find_if(agents_, [this](const auto& agent) {
-    const core::NodeId node = agent->courier.tree().root();
+    const core::NodeId node = agent->router.tree().root();
     return agent->up && !hub_.tree().children(node).empty();
   });
-  const core::NodeId node = (*inner)->courier.tree().root();
+  const core::NodeId node = (*inner)->router.tree().root();
   const auto& members = world().members;
   const core::WorldMember victim = members.back().seat.node != node ? members.back() : members.front();
   const std::uint32_t size = world().size();

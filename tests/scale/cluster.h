@@ -1,5 +1,5 @@
 // An elastic job on thousands of hosts in one process: the shipped coordinator, journal, agents, arenas and
-// messages, and between them a hub and relays that are the shipped Courier and the least around it. Members
+// messages, and between them a hub and relays that are the shipped Router and the least around it. Members
 // join, enter each World and compute nothing. docs/scale.md.
 #pragma once
 
@@ -13,8 +13,8 @@
 #include "elastic/membership/agent_core.h"
 #include "elastic/membership/coordinator.h"
 #include "launcher/cmd/journal.h"
-#include "launcher/node/conversation.h"
-#include "launcher/node/courier.h"
+#include "launcher/node/reliable_session.h"
+#include "launcher/node/router.h"
 #include "tests/scale/network.h"
 
 namespace regroup::scale {
@@ -59,11 +59,11 @@ class Cluster {
 
  private:
   struct Agent {
-    Agent(const membership::AgentOptions& options, core::NodeId node) : core(options), courier(node) {}
+    Agent(const membership::AgentOptions& options, core::NodeId node) : core(options), router(node) {}
     membership::AgentCore core;
-    node::Courier courier;
+    node::Router router;
     core::NodeId parent = 0;
-    std::optional<node::Conversation> talk{};  // with the hub, through others
+    std::optional<node::ReliableSession> session{};  // with the hub, through others
     bool up = true, adopting = false;
     core::Generation world = 0, contacts = 0;  // it knows of
     std::size_t met = 0;                       // contacts of the newest
@@ -86,13 +86,13 @@ class Cluster {
   void from_coordinator(const core::Message& message);
   void at_hub(core::NodeId child, const node::Message& message);
   void unwrap(core::NodeId child, const node::Relayed& relayed);
-  void heard_at_hub(core::NodeId node, const node::Heard& heard);
+  void ack_at_hub(core::NodeId node, const node::Ack& ack);
   void tell_agent(core::NodeId node, const Bytes& bytes, std::uint64_t number);
   // An agent.
   void at_agent(core::NodeId node, core::NodeId from, const Bytes& bytes);
   void from_above(core::NodeId node, const node::Message& message);
   void own(core::NodeId node, const node::Message& message);
-  void heard_at_agent(core::NodeId node, const node::Heard& heard);
+  void ack_at_agent(core::NodeId node, const node::Ack& ack);
   void orphaned(core::NodeId node);
   void up(core::NodeId node, const node::Message& message);
   void pass(core::NodeId node, const node::Message& message);
@@ -117,9 +117,9 @@ class Cluster {
   cmd::JournalFile journal_;
   membership::Coordinator coordinator_;
   core::TimePoint next_tick_{};
-  node::Courier hub_{0};
-  std::vector<std::optional<node::Conversation>> talks_;  // of the hub, by node - 1
-  std::vector<std::unique_ptr<Agent>> agents_;            // by node - 1
+  node::Router hub_{0};
+  std::vector<std::optional<node::ReliableSession>> sessions_;  // of the hub, by node - 1
+  std::vector<std::unique_ptr<Agent>> agents_;                  // by node - 1
   std::map<core::MemberId, core::NodeId> node_of_;
   std::shared_ptr<const core::World> newest_;  // which all agents share once they have read it for themselves
   std::vector<std::string> broken_;

@@ -1,5 +1,5 @@
 // The hub and the agents of a simulated cluster: what launcher/cmd/elastic_hub.cc, launcher/node/hosts.cc,
-// relay.cc and node_job.cc are on real hosts, with the same decoding, encoding and Courier.
+// relay.cc and node_job.cc are on real hosts, with the same decoding, encoding and Router.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -41,11 +41,11 @@ void Cluster::from_coordinator(const core::Message& message) {
   const Bytes bytes = shared(node::encode(said));
   std::vector<std::uint64_t> numbers;
   for (const core::NodeId node : nodes) {
-    auto& talk = talks_[node - 1];
-    numbers.push_back(talk ? talk->say(bytes, node::wants_answer(said)) : 0);
+    auto& session = sessions_[node - 1];
+    numbers.push_back(session ? session->enqueue(bytes, node::wants_answer(said)) : 0);
   }
-  for (const node::Parcel& parcel : hub_.down(nodes, *bytes, node::wants_answer(said), numbers))
-    network_.send(process(parcel.child), parcel.bytes);
+  for (const node::Frame& frame : hub_.down(nodes, *bytes, node::wants_answer(said), numbers))
+    network_.send(process(frame.child), frame.bytes);
 }
 
 void Cluster::at_hub(core::NodeId child, const node::Message& message) {
@@ -53,12 +53,12 @@ void Cluster::at_hub(core::NodeId child, const node::Message& message) {
     for (const node::Relayed& relayed : gathered->messages) unwrap(child, relayed);
   } else if (const auto* relayed = std::get_if<node::Relayed>(&message)) {
     unwrap(child, *relayed);
-  } else if (const auto* heard = std::get_if<node::Heard>(&message)) {
-    heard_at_hub(child, *heard);
+  } else if (const auto* ack = std::get_if<node::Ack>(&message)) {
+    ack_at_hub(child, *ack);
   } else if (const auto* membership = std::get_if<node::Membership>(&message)) {
     network_.send(kCoordinatorProcess,
                   shared(core::encode({membership->message.incarnation, membership->message.body, child})));
-  } else if (const auto* news = std::get_if<node::ChildNews>(&message)) {
+  } else if (const auto* news = std::get_if<node::ChildEvent>(&message)) {
     lose_child(0, news->node);
   }
 }
@@ -66,32 +66,33 @@ void Cluster::at_hub(core::NodeId child, const node::Message& message) {
 // As Hosts::unwrap().
 void Cluster::unwrap(core::NodeId child, const node::Relayed& relayed) {
   const core::NodeId node = relayed.nodes.at(0);
-  auto& talk = talks_[node - 1];
-  if (!talk || !hub_.tree().within(node, child)) return;  // it was lost, or has moved and says it again
+  auto& session = sessions_[node - 1];
+  if (!session || !hub_.tree().within(node, child)) return;  // it was lost, or has moved and says it again
   const std::uint64_t number = relayed.numbers.empty() ? 0 : relayed.numbers.at(0);
-  if (number != 0 && !talk->take(number, relayed.message.size())) return;
+  if (number != 0 && !session->accept(number, relayed.message.size())) return;
   const auto said = node::decode(relayed.message);
   if (!said.ok()) return broken_.push_back(said.status().message());
-  if (const auto due = talk->due()) tell_agent(node, shared(node::encode(node::Heard{*due})), 0);
+  if (const auto due = session->ack_due()) tell_agent(node, shared(node::encode(node::Ack{*due})), 0);
   at_hub(node, *said);
 }
 
 void Cluster::tell_agent(core::NodeId node, const Bytes& bytes, std::uint64_t number) {
   const core::NodeId nodes[] = {node};
   const std::uint64_t numbers[] = {number};
-  for (const node::Parcel& parcel : hub_.down(nodes, *bytes, false, numbers))
-    network_.send(process(parcel.child), parcel.bytes);
+  for (const node::Frame& frame : hub_.down(nodes, *bytes, false, numbers))
+    network_.send(process(frame.child), frame.bytes);
 }
 
 // As Hosts::adopt().
-void Cluster::heard_at_hub(core::NodeId node, const node::Heard& heard) {
-  talks_[node - 1]->heard(heard.number);
-  if (heard.then != node::Heard::Then::kAdopt) return;
+void Cluster::ack_at_hub(core::NodeId node, const node::Ack& ack) {
+  sessions_[node - 1]->acknowledge(ack.number);
+  if (ack.action != node::Ack::Action::kReparent) return;
   hub_.tree().move(node, 0);
   for (const core::NodeId each : hub_.tree().below(node)) {
-    const node::Conversation& talk = *talks_[each - 1];
-    tell_agent(each, shared(node::encode(node::Heard{talk.taken(), node::Heard::Then::kAgain})), 0);
-    for (const node::Conversation::Said& said : talk.unheard()) tell_agent(each, said.message, said.number);
+    const node::ReliableSession& session = *sessions_[each - 1];
+    tell_agent(each, shared(node::encode(node::Ack{session.accepted(), node::Ack::Action::kRetransmit})), 0);
+    for (const node::ReliableSession::Sent& said : session.unacked())
+      tell_agent(each, said.message, said.number);
   }
 }
 
@@ -133,8 +134,8 @@ void Cluster::at_agent(core::NodeId node, core::NodeId from, const Bytes& bytes)
   const auto message = read(bytes);
   if (message == nullptr) return;
   if (from == agent.parent) return from_above(node, *message);
-  if (!agent.courier.tree().has(from)) return;  // it was given up
-  const auto said = agent.courier.up(from, *message);
+  if (!agent.router.tree().has(from)) return;  // it was given up
+  const auto said = agent.router.up(from, *message);
   if (!said) return broken_.push_back(fmt::format("node {} speaks for others", from));
   for (const node::Message& each : *said) pass(node, each);
 }
@@ -142,9 +143,9 @@ void Cluster::at_agent(core::NodeId node, core::NodeId from, const Bytes& bytes)
 // As Uplink::take() and Relay::take().
 void Cluster::from_above(core::NodeId node, const node::Message& message) {
   Agent& agent = *agents_[node - 1];
-  if (const auto* heard = std::get_if<node::Heard>(&message)) return heard_at_agent(node, *heard);
+  if (const auto* ack = std::get_if<node::Ack>(&message)) return ack_at_agent(node, *ack);
   if (const auto* end = std::get_if<node::EndAgent>(&message)) {
-    for (const node::Message& each : agent.courier.lose(end->node)) pass(node, each);
+    for (const node::Message& each : agent.router.lose(end->node)) pass(node, each);
     return;
   }
   const auto* relayed = std::get_if<node::Relayed>(&message);
@@ -157,10 +158,10 @@ void Cluster::from_above(core::NodeId node, const node::Message& message) {
     others.nodes.erase(others.nodes.begin() + at);
     others.numbers.erase(others.numbers.begin() + at);
   }
-  for (const node::Parcel& parcel : agent.courier.relay(others))
-    network_.send(process(parcel.child), parcel.bytes);
-  if (number == 0 || !agent.talk->take(number, relayed->message.size())) return;
-  if (const auto due = agent.talk->due()) pass(node, node::Heard{*due});
+  for (const node::Frame& frame : agent.router.relay(others))
+    network_.send(process(frame.child), frame.bytes);
+  if (number == 0 || !agent.session->accept(number, relayed->message.size())) return;
+  if (const auto due = agent.session->ack_due()) pass(node, node::Ack{*due});
   if (const auto said = read(shared(relayed->message))) own(node, *said);
 }
 
@@ -174,13 +175,13 @@ void Cluster::own(core::NodeId node, const node::Message& message) {
   if (announce != nullptr) network_.uncounted([&] { enter(node); });
 }
 
-// As Uplink::on_heard() ...
-void Cluster::heard_at_agent(core::NodeId node, const node::Heard& heard) {
+// As Uplink::on_ack() ...
+void Cluster::ack_at_agent(core::NodeId node, const node::Ack& ack) {
   Agent& agent = *agents_[node - 1];
-  agent.talk->heard(heard.number);
-  if (heard.then != node::Heard::Then::kAgain) return;
+  agent.session->acknowledge(ack.number);
+  if (ack.action != node::Ack::Action::kRetransmit) return;
   agent.adopting = false;
-  for (const node::Conversation::Said& said : agent.talk->unheard())
+  for (const node::ReliableSession::Sent& said : agent.session->unacked())
     pass(node, node::Relayed{{node}, *said.message, said.answered, {said.number}});
 }
 
@@ -190,15 +191,15 @@ void Cluster::orphaned(core::NodeId node) {
   agent.parent = 0;
   agent.adopting = true;
   network_.send(process(0),
-                shared(node::encode(node::Heard{agent.talk->taken(), node::Heard::Then::kAdopt})));
+                shared(node::encode(node::Ack{agent.session->accepted(), node::Ack::Action::kReparent})));
 }
 
 // What an agent says itself.
 void Cluster::up(core::NodeId node, const node::Message& message) {
   Agent& agent = *agents_[node - 1];
-  if (!agent.talk) return pass(node, message);
+  if (!agent.session) return pass(node, message);
   const Bytes bytes = shared(node::encode(message));
-  const std::uint64_t number = agent.talk->say(bytes, node::is_answer(message));
+  const std::uint64_t number = agent.session->enqueue(bytes, node::is_answer(message));
   pass(node, node::Relayed{{node}, *bytes, node::is_answer(message), {number}});
 }
 
@@ -214,15 +215,15 @@ void Cluster::lose_child(core::NodeId node, core::NodeId child) {
   if (node == 0) {
     for (auto above = hub_.tree().parent(child); above && *above != 0; above = hub_.tree().parent(*above)) {
       const Bytes bytes = shared(node::encode(node::EndAgent{child}));
-      auto& talk = talks_[*above - 1];
-      tell_agent(*above, bytes, talk ? talk->say(bytes, false) : 0);
+      auto& session = sessions_[*above - 1];
+      tell_agent(*above, bytes, session ? session->enqueue(bytes, false) : 0);
     }
     for (const core::NodeId orphan : hub_.tree().children(child)) hub_.tree().detach(orphan);
     hub_.tree().prune(child);
     return tell_coordinator(core::NodeLost{child, why});
   }
-  for (const node::Message& said : agents_[node - 1]->courier.lose(child)) pass(node, said);
-  up(node, node::ChildNews{node::ChildNews::Kind::kLost, child, why, core::Code::kPeerLost});
+  for (const node::Message& said : agents_[node - 1]->router.lose(child)) pass(node, said);
+  up(node, node::ChildEvent{node::ChildEvent::Kind::kLost, child, why, core::Code::kPeerLost});
 }
 
 void Cluster::perform(core::NodeId node, membership::AgentEffects effects) {

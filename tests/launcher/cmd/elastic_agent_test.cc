@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "launcher/supervise/control_message.h"
 #include "launcher/supervise/unix_socket.h"
-#include "launcher/supervise/words.h"
 
 namespace regroup::cmd {
 namespace {
@@ -24,16 +24,17 @@ class ElasticAgentTest : public testing::Test {
   ElasticAgentTest() {
     char name[] = "/tmp/agent-XXXXXX";
     folder_ = ::mkdtemp(name);
-    auto words = launcher::word_sockets();
-    EXPECT_TRUE(words.ok());
-    guardian_ = std::move(words->first);
-    agent_.emplace(loop_, launcher::AgentOptions{}, std::move(words->second), [this](launcher::Agent& agent) {
-      ElasticAgentOptions options{
-          .socket = folder_ + "/agent", .quiet = true, .join_deadline = kJoinDeadline};
-      auto job = std::make_unique<ElasticAgent>(agent, std::move(options));
-      job_ = job.get();
-      return job;
-    });
+    auto sockets = launcher::control_sockets();
+    EXPECT_TRUE(sockets.ok());
+    guardian_ = std::move(sockets->first);
+    agent_.emplace(loop_, launcher::AgentOptions{}, std::move(sockets->second),
+                   [this](launcher::Agent& agent) {
+                     ElasticAgentOptions options{
+                         .socket = folder_ + "/agent", .quiet = true, .join_deadline = kJoinDeadline};
+                     auto job = std::make_unique<ElasticAgent>(agent, std::move(options));
+                     job_ = job.get();
+                     return job;
+                   });
     const core::Status status = job_->start();
     EXPECT_TRUE(status.ok()) << status.message();
   }
