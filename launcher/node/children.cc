@@ -1,4 +1,4 @@
-// An agent is on its way by ssh, connects back, says its first word: all that within one limit.
+// One limit covers the whole start of an agent: ssh, the connection back, and its first message.
 #include "launcher/node/children.h"
 
 #include <fmt/format.h>
@@ -58,7 +58,8 @@ core::Result<launcher::Spawner*> Children::spawner_for(const Order& order) {
       .up = [this](core::NodeId node) { on_spawned(node); },
       .line = [this](core::NodeId node, const std::string& line) { events_.line(node, line); },
       .ended = [this](core::NodeId node, const core::Status& why) { on_left(node, why); }};
-  if (order.access.before.empty() || order.access.make)  // an allocator's command has a limit of its own
+  // An allocator's command may queue, so its limit starts at `up`.
+  if (order.access.before.empty() || order.access.make)
     events.begun = [this](core::NodeId node) { on_begun(node); };
   if (order.access.make) {
     made = order.access.make(options_.secret, std::move(events));
@@ -88,7 +89,8 @@ core::Status Children::start(const Order& order) {
                      {"--node-agent", options_.job, std::to_string(order.node), std::to_string(options_.self),
                       endpoints_, options_.build},
                      options_.wdir,
-                     order.access.before.empty() ? order.user : "",  // an allocator knows whose job it is
+                     // An allocator's command takes no login name.
+                     order.access.before.empty() ? order.user : "",
                      options_.preferred,
                      order.access.address});
   return {};
@@ -120,7 +122,8 @@ void Children::expect(core::NodeId node, Child& child, core::Duration wait) {
   });
 }
 
-// Where many start at once on few cores, all are late.
+// Many agents that start at once on few cores are all late, so the limit is extended while others make
+// progress.
 void Children::on_late(core::NodeId node, Child& child) {
   const auto now = std::chrono::steady_clock::now();
   const core::Duration waited = now - *child.began;
@@ -153,7 +156,7 @@ void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
                                                why.message())});
                      }});
   moved_ = std::chrono::steady_clock::now();
-  if (child->runs && !child->began) {  // who started it says so later
+  if (child->runs && !child->began) {  // `begun` has not been reported yet
     on_begun(node);
     expect(node, *child, options_.limit);
   }
@@ -184,7 +187,7 @@ void Children::on_message(core::NodeId node, const Message& message) {
   if (!std::holds_alternative<Heartbeat>(message)) events_.message(node, message);
 }
 
-// A host that stands still says nothing, and its kernel acknowledges nothing.
+// A paused host sends nothing, and its kernel acknowledges nothing.
 void Children::on_pause(Child& child, const HostNotice& notice) {
   const bool pauses = notice.kind == HostNotice::Kind::kPauses;
   const core::Duration pause =
@@ -194,7 +197,7 @@ void Children::on_pause(Child& child, const HostNotice& notice) {
   child.link->set_silence(Link::limits().silence + pause);
 }
 
-// Once it was heard the link says what became of the agent.
+// After its first message the connection tells what became of the agent, so the exit of ssh is ignored.
 void Children::on_left(core::NodeId node, const core::Status& why) {
   Child* child = find(node);
   if (child == nullptr) return;

@@ -1,5 +1,5 @@
-// The agents that a process has started on other hosts, and its links to them. The controller of a job has
-// some; so has, where agents are a tree, each agent that is nobody's leaf.
+// The agents that this process has started on other hosts, and the connections to them. The controller has
+// children and, in a tree of agents, so has each agent that is no leaf.
 #pragma once
 
 #include <utility>
@@ -27,14 +27,14 @@
 
 namespace regroup::node {
 
-inline constexpr std::ptrdiff_t kMany = 8;  // agents on their way: they may be slow for each other
+inline constexpr std::ptrdiff_t kMany = 8;  // more agents than this that start at once may delay each other
 
-// What brings agents to hosts that are reached neither by ssh nor by a command that works here.
+// Makes a Spawner for hosts that are reached neither by ssh nor by a command on this host.
 using SpawnerFactory = std::function<std::unique_ptr<launcher::Spawner>(
     std::shared_ptr<const launcher::JobSecret> secret, launcher::SpawnEvents events)>;
 
-// How a host is reached, where not by ssh: a command of `before`, its address ("": its name) and `after`; or
-// by what `make` makes, once for each `before`, which then is but a name.
+// How a host is reached if not by ssh: by the command `before` + address (empty: its name) + `after`, or by
+// the Spawner that `make` returns. `make` is called once for each `before`, which then is only a key.
 struct HostAccess {
   std::vector<std::string> before, after;
   std::string address;
@@ -43,41 +43,42 @@ struct HostAccess {
 
 struct ChildrenOptions {
   std::string job;        // its id
-  std::string build;      // of this regroup: an agent of another one says so, and leaves
-  core::NodeId self = 0;  // whose children they are
-  std::string from;       // ends sentences about an agent that did not come up: "" or " (from NAME)"
+  std::string build;      // version of this regroup: an agent of another version reports that and exits
+  core::NodeId self = 0;  // node id of this process
+  std::string from;       // suffix of messages about an agent that did not start: "" or " (from NAME)"
   std::shared_ptr<const launcher::JobSecret> secret;
   launcher::Environment environment;     // of ssh
-  std::vector<std::string> ssh{"ssh"};   // the command that reaches a host, unless it has its own
+  std::vector<std::string> ssh{"ssh"};   // the command that reaches a host without a HostAccess
   std::string program, preferred, wdir;  // of agents
-  // From the start of an agent's ssh until its first word. Of more than kMany that are late together each has
-  // twice that, as long as others come up.
+  // From the start of an agent's ssh until its first message. If more than kMany agents are late at the same
+  // time, each gets up to twice that as long as others make progress.
   core::Duration limit = std::chrono::seconds(5);
-  bool heartbeats = false;  // they hear from us
+  bool heartbeats = false;  // send heartbeats to the children
 };
 
-// Used by the loop's thread.
+// Starts agents, accepts their connections and watches them. Used by the loop's thread.
 class Children {
  public:
   struct Order {
     core::NodeId node = 0;  // one order for each
     std::string name;       // of its host
-    std::string user;       // to log in there as; "": as ssh has it
-    bool forked = false;    // here, whatever the name says
+    std::string user;       // login name; "": as ssh has it
+    bool forked = false;    // start it on this host by fork
     HostAccess access = {};
   };
   // Called from the loop.
   struct Events {
     std::function<void(core::NodeId, const std::string& address)> linked;
-    std::function<void(core::NodeId, const Message&)> message;        // but Beat
-    std::function<void(core::NodeId, bool silent)> silent;            // not heard for a second; or again
-    std::function<void(core::NodeId, const std::string& line)> line;  // of its own output
-    // Once and last, unless end() came before: it did not come up, or is gone; a sentence that names the
-    // host. It has been ended.
+    std::function<void(core::NodeId, const Message&)> message;  // all but Heartbeat
+    // No message for kSuspicion; false: messages again.
+    std::function<void(core::NodeId, bool silent)> silent;
+    std::function<void(core::NodeId, const std::string& line)> line;  // a line of the agent's own output
+    // Called once, as the last event of a child, unless end() was called: it did not start, or was lost.
+    // `why` names the host. The child has been ended.
     std::function<void(core::NodeId, const core::Status& why)> lost;
-    std::function<void()> left;  // the process of one that was lost or ended is gone
-    // An agent whom nobody here has started connects: the name of its host if it is to be a child, as if it
-    // had been; else it is told to end. May be empty.
+    std::function<void()> left;  // the process of a child that was lost or ended has exited
+    // An agent that this process did not start has connected. Returns the name of its host to accept it as a
+    // child; nullopt: it is told to exit. May be empty.
     std::function<std::optional<std::string>(core::NodeId)> orphan = {};
   };
   [[nodiscard]] static core::Result<std::unique_ptr<Children>> make(boost::asio::io_context& loop,
@@ -86,19 +87,18 @@ class Children {
 
   // kNotFound: there is no ssh.
   [[nodiscard]] core::Status start(const Order& order);
-  // A message as encode() made it. Nothing happens if the child is not linked.
+  // Sends bytes that encode() made. No effect if the child is not connected.
   void send(core::NodeId node, std::span<const std::byte> bytes);
   [[nodiscard]] bool linked(core::NodeId node) const;
-  // Closes the link, and asks its process to leave.
+  // Closes the connection and asks the child's process to exit.
   void end(core::NodeId node);
   void end_all();
-  // Of a child's host; "?" for none.
+  // The name of a child's host; "?" if there is no such child.
   [[nodiscard]] std::string name(core::NodeId node) const;
-  // Where this process listens, as launcher::to_string() writes it.
+  // The endpoints of this process, as launcher::to_string() writes them.
   [[nodiscard]] const std::string& endpoints() const { return endpoints_; }
-  // No process of a child is left.
-  [[nodiscard]] bool empty() const;
-  // Nothing that they send is taken until resume().
+  [[nodiscard]] bool empty() const;  // all processes of children have exited
+  // Stops reading from the children until resume().
   void pause();
   void resume();
 
@@ -107,13 +107,13 @@ class Children {
     Child(boost::asio::io_context& loop, std::string n, launcher::Spawner* s)
         : name(std::move(n)), spawner(s), timer(loop), runs(s != nullptr) {}
     const std::string name;
-    launcher::Spawner* const spawner;                            // none: somebody else has started it
+    launcher::Spawner* const spawner;                            // nullptr: another process has started it
     boost::asio::steady_timer timer;                             // of its first message
-    std::optional<std::chrono::steady_clock::time_point> began;  // which its limit counts from
+    std::optional<std::chrono::steady_clock::time_point> began;  // start of its limit
     std::unique_ptr<Link> link;
     HeartbeatMonitor monitor;
-    bool heard = false, over = false;  // its first message has come; it was lost or ended
-    bool runs;                         // its process, here
+    bool heard = false, over = false;  // heard: its first message has arrived; over: lost or ended
+    bool runs;                         // its local process (ssh, for example) runs
   };
   Children(boost::asio::io_context& loop, ChildrenOptions options, Events events);
   [[nodiscard]] core::Status listen();
@@ -140,9 +140,9 @@ class Children {
   std::unique_ptr<launcher::Spawner> forker_;
   std::map<std::vector<std::string>, std::unique_ptr<launcher::Spawner>> spawners_;  // by their commands
   std::map<core::NodeId, Child> children_;
-  std::vector<std::unique_ptr<Link>> refused_;  // told to end
+  std::vector<std::unique_ptr<Link>> refused_;  // connections that get EndAgent and are closed
   boost::asio::steady_timer heartbeat_timer_;
-  std::chrono::steady_clock::time_point moved_;  // one came a step further
+  std::chrono::steady_clock::time_point moved_;  // last progress of any starting child
   bool watching_ = false, paused_ = false;
 };
 

@@ -1,4 +1,4 @@
-// The first byte of a frame says whether more of the same message follow.
+// The first byte of a frame tells whether more parts of the same message follow.
 #include "launcher/node/link.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ Link::Link(std::shared_ptr<launcher::SecureChannel> channel, Handlers handlers)
       {.message = {},
        .closed =
            [state = state_](const core::Status& why) {
-             const auto closed = state->handlers.closed;  // which may end the Link
+             const auto closed = state->handlers.closed;  // a copy: the call may destroy the Link
              closed(why);
            },
        .payload = [state = state_](std::span<const std::byte> part) { return take(*state, part); }});
@@ -55,7 +55,7 @@ core::Status Link::take(State& state, std::span<const std::byte> part) {
   if (part[0] == kMore) return {};
   const auto message = decode(std::exchange(state.partial, {}));
   if (!message.ok()) return message.status();
-  const auto handler = state.handlers.message;  // which may be replaced meanwhile
+  const auto handler = state.handlers.message;  // a copy: the call may replace it
   handler(*message);
   return {};
 }

@@ -1,5 +1,4 @@
-// The connection between the controller of a job and one of its agents: messages of any size over a
-// SecureChannel.
+// A connection between the controller and an agent, or two agents: messages of any size over a SecureChannel.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@ class Link {
  public:
   struct Handlers {
     std::function<void(const Message&)> message;
-    std::function<void(const core::Status&)> closed;  // once; also for bytes that are no message
+    std::function<void(const core::Status&)> closed;  // called once; also for bytes that are no message
   };
   // `channel` may still be in its handshake.
   Link(std::shared_ptr<launcher::SecureChannel> channel, Handlers handlers);
@@ -28,18 +27,18 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  // From now on these are called instead.
+  // Replaces the handlers.
   void set_handlers(Handlers handlers) { state_->handlers = std::move(handlers); }
-  // Never blocks. What is larger than a frame goes in parts; kMostBytes at most.
+  // Never blocks. A message larger than a frame is sent in parts; kMostBytes at most.
   void send(const Message& message);
-  // The same for a message as encode() made it.
+  // Sends a message, as encode() made it.
   void send_encoded(std::span<const std::byte> bytes);
   [[nodiscard]] std::size_t queued() const { return channel_->queued(); }
   // As SecureChannel's.
   void when_queued_at_most(std::size_t bytes, std::function<void()> ready) {
     channel_->when_queued_at_most(bytes, std::move(ready));
   }
-  // No message is delivered until resume().
+  // Delivers no message until resume().
   void pause() { channel_->pause(); }
   void resume() { channel_->resume(); }
   // As SecureChannel's.
@@ -50,13 +49,13 @@ class Link {
   [[nodiscard]] const launcher::SecureChannel& channel() const { return *channel_; }
 
   static constexpr std::size_t kMostBytes = 64 << 20;
-  // For channels that are to carry messages of that size.
+  // Limits for a channel that carries messages of that size.
   [[nodiscard]] static launcher::SecureChannelLimits limits();
 
  private:
   struct State {
     Handlers handlers;
-    std::vector<std::byte> partial;  // of a message whose last part has not come
+    std::vector<std::byte> partial;  // parts of an incomplete message
   };
   [[nodiscard]] static core::Status take(State& state, std::span<const std::byte> part);
 

@@ -1,4 +1,4 @@
-// The messages between hosts: how they are copied, moved and destroyed.
+// Instantiates the variant of messages once: its copies, moves and destructors.
 #include "launcher/node/messages.h"
 
 #include "core/variant_definitions.h"

@@ -1,5 +1,5 @@
-// Connects first, since what the controller says decides how members' streams are made; then an Agent as on
-// the controller's host, whose own standard streams are pipes to the controller.
+// The agent connects first, since Setup decides how members' streams are made. Then it runs an Agent as on
+// the controller's host, whose standard streams are pipes to the controller.
 #include "launcher/node/node_agent.h"
 
 #include <fcntl.h>
@@ -26,14 +26,14 @@
 namespace regroup::node {
 namespace {
 
-// Less than who has started this agent waits for it (children.cc), so that it is told why; a SYN is sent
-// again after 1 s and 3 s.
+// Shorter than the limit of the process that started this agent (children.cc), so that the reason is
+// reported. A SYN is retransmitted after 1 s and 3 s.
 constexpr std::chrono::milliseconds kFirstDialLimit{3500};
-constexpr std::chrono::minutes kSetupLimit{2};  // all other agents may have to come up first
+constexpr std::chrono::minutes kSetupLimit{2};  // Setup is sent when all agents are up
 constexpr std::chrono::minutes kLocalCheckpointLimit{
     40};  // or copy a checkpoint: longer than the controller waits for it
 
-// Until Setup has come.
+// Connects to the parent and handles messages until Setup arrives.
 class SetupHandshake {
  public:
   SetupHandshake(boost::asio::io_context& loop, const NodeAgentOptions& options)
@@ -78,7 +78,7 @@ class SetupHandshake {
     return {why.code(), fmt::format("it could not connect back: {} (a firewall?)", why.message())};
   }
 
-  // What follows Setup is for the NodeJob.
+  // Messages after Setup are for the NodeJob.
   void take(const Message& message) {
     if (links_.down->take(message)) return;
     if (const auto* request = std::get_if<InventoryRequest>(&message)) {
@@ -104,7 +104,7 @@ class SetupHandshake {
     stop_query_ = options_.local_checkpoints(
         loop_, order, [this](const LocalCheckpointReply& found) { links_.up->send(found); });
   }
-  // What it still does would be for nothing, or against what the controller has decided meanwhile.
+  // Cancels a running query: the controller has decided meanwhile.
   void stop_query() {
     if (const auto stop = std::exchange(stop_query_, nullptr)) stop();
   }
@@ -118,7 +118,8 @@ class SetupHandshake {
   core::Status status_;
 };
 
-// Members' streams end, or begin, at descriptors 0, 1 and 2 of this process, as on the controller's host.
+// Members use descriptors 0, 1 and 2 of this process, as on the controller's host. They become pipes, whose
+// other ends are returned.
 core::Result<NodeStreams> take_streams() {
   NodeStreams streams;
   streams.life = core::Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));

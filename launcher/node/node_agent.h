@@ -1,5 +1,5 @@
 // The agent of a host other than the one where regroup was called: connects to its parent, which is the
-// controller of the job or, in a tree, another agent, and does what the controller says.
+// controller or, in a tree, another agent, and executes what the controller orders.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -23,11 +23,11 @@ struct InventoryReply;
 struct QueryLocalCheckpoint;
 struct LocalCheckpointReply;
 
-// Of a host whose agent is told that it ends, if nobody has said otherwise.
+// Time until a host is lost after a notice that names none.
 inline constexpr std::chrono::seconds kNoticeGrace{30};
 
-// Does what the order says, on the loop, until `answer` has been given one that is not busy, or `stop`, which
-// it returns, is called.
+// Executes the query on the loop and calls `answer` until a reply is not busy. The returned function cancels
+// it.
 using LocalCheckpointQuery =
     std::function<std::function<void()>(boost::asio::io_context& loop, const QueryLocalCheckpoint& order,
                                         std::function<void(const LocalCheckpointReply&)> answer)>;
@@ -35,39 +35,39 @@ using LocalCheckpointQuery =
 struct NodeAgentOptions {
   std::string job;  // its id
   core::NodeId node = 0;
-  core::NodeId parent = 0;            // that started it; 0: the controller
+  core::NodeId parent = 0;            // the process that started it; 0: the controller
   std::string endpoints;              // of the parent, as launcher::to_string() writes them
-  std::string build;                  // of this regroup
+  std::string build;                  // version of this regroup
   std::uint32_t slots = 0;            // cores that members may use
   launcher::Environment environment;  // of this process
   std::string folder;                 // for regroup-pmi: private, exists; "": none
   std::string agent_socket;           // where members of an elastic job connect
   std::shared_ptr<const launcher::JobSecret> secret;
-  std::shared_ptr<launcher::JobRecord> record;  // may be none
+  std::shared_ptr<launcher::JobRecord> record;  // may be nullptr
   std::function<void(const InventoryRequest& order, InventoryReply& answer)> inventory =
-      {};                                       // says what this host has
-  LocalCheckpointQuery local_checkpoints = {};  // looks for checkpoints
+      {};                                       // takes the inventory of this host
+  LocalCheckpointQuery local_checkpoints = {};  // searches the host's own checkpoint directory
   launcher::UsageMeter::GpuReader read_gpu = {};
 };
 
 struct Setup;
 
-// An agent that also serves MPI programs: a rigid job starts the members, and those that join are the ranks
-// of one World of fixed size.
+// The agent also serves a fixed-size job: the job starts the members, and those that join are the ranks of
+// one World.
 [[nodiscard]] bool serves_ranks(const Setup& setup);
 
-// Makes what directs the members of an elastic job; `send` takes what it says to the coordinator.
+// Makes the membership logic of an elastic job; `send` sends a message to the coordinator.
 using MembershipFactory = std::function<std::unique_ptr<launcher::MembershipJob>(
     launcher::Agent& agent, const Setup& setup, std::function<void(const core::Message&)> send)>;
 
-// Serves until the controller has said that the job is over, or is gone. The exit status of this process;
-// what went wrong has been said on standard error. For a process whose standard input is the launcher's sign
-// of life.
+// Serves until the controller ends the job or is lost. Returns the exit status of this process; errors have
+// been printed on standard error. Standard input of this process must be the pipe whose end means the end of
+// the launcher.
 [[nodiscard]] int run_node_agent(NodeAgentOptions options, core::Fd guardian,
                                  const MembershipFactory& membership);
 
-// What a program gets here: the environment that it has at the controller, but for what belongs to a host or
-// a login. Those are `own`.
+// The environment of a program on this host: that of the controller, except for variables of a host or a
+// login, which come from `own`.
 [[nodiscard]] launcher::Environment environment_there(launcher::Environment sent,
                                                       const launcher::Environment& own);
 

@@ -1,4 +1,4 @@
-// When the controller is gone, so are the members: nobody else will end them.
+// If the controller is lost the agent kills its members: no other process would.
 #include "launcher/node/node_job.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@
 namespace regroup::node {
 namespace {
 
-constexpr core::Duration kUsualPause = std::chrono::seconds(30);  // where nobody says how long it lasts
+constexpr core::Duration kUsualPause = std::chrono::seconds(30);  // for a pause of unknown length
 
 std::optional<pmi::HelperOptions> helper_options(const Setup& setup, const NodeAgentOptions& options) {
   if (!setup.services || options.folder.empty()) return std::nullopt;
@@ -58,7 +58,7 @@ NodeJob::NodeJob(launcher::Agent& agent, AgentLinks links, NodeStreams streams, 
                 link_->send(HostNotice{0, source, HostNotice::Kind::kOver});
               },
               [this](const launcher::Notice& notice, const std::string& source) {
-                // Twice as long as is said, for the time is a guess.
+                // Twice the announced time, which is an estimate.
                 const auto longest = 2 * notice.lasts.value_or(kUsualPause);
                 const auto ms = std::chrono::ceil<std::chrono::milliseconds>(longest).count();
                 link_->send_pause({static_cast<std::uint32_t>(ms), source, HostNotice::Kind::kPauses});
@@ -119,7 +119,7 @@ launcher::NodeEvents NodeJob::events() {
 
 void NodeJob::on_message(const Message& message) {
   if (const auto* end = std::get_if<EndAgent>(&message); end != nullptr && end->node == node_)
-    return end_all();  // we were given up before we came
+    return end_all();  // the controller gave this agent up before it connected
   if (!links_.down->take(message)) std::visit([this](const auto& body) { on(body); }, message);
 }
 
@@ -164,18 +164,18 @@ void NodeJob::on(const Membership& membership) {
 void NodeJob::on_exit(const launcher::MemberExit& exit) {
   if (membership_) return membership_->on_exit(exit);
   local_.settle();
-  link_->send(Exited{exit});  // before what follows for the World
+  link_->send(Exited{exit});  // before the messages of the World that follow from it
   if (world_) world_->on_exit(exit);
 }
 
-// Allocators send it to all processes of the host: our members have had it, too.
+// Allocators signal all processes of the host, so members have received the signal, too.
 bool NodeJob::on_signal(int signal) {
   wanted_back({HostNotice::kNotSaid, launcher::signal_name(signal)});
   return true;
 }
 
-// Of whoever has lent the host: an elastic job's controller sees that its members leave in time. A further
-// notice may leave less of it; it ends nobody.
+// Handles a notice of the owner of the host. In an elastic job the controller makes the members leave in
+// time; a further notice may leave less time. In a fixed-size job it ends the members.
 void NodeJob::wanted_back(const HostNotice& notice) {
   if (!membership_) return agent_.terminate(1);
   const bool told = notice.within_ms != HostNotice::kNotSaid;
@@ -185,7 +185,8 @@ void NodeJob::wanted_back(const HostNotice& notice) {
   link_->send(notice);
 }
 
-// The controller has taken our last message, or is gone; or an agent between us is.
+// The connection is closed: the controller has received Done, or the controller or an agent on the path is
+// lost.
 void NodeJob::on_closed() {
   if (then_) return std::exchange(then_, nullptr)();
   if (may_move()) return reparenting_->start();
@@ -193,7 +194,7 @@ void NodeJob::on_closed() {
 }
 
 void NodeJob::end_all() {
-  outputs_[1]->stop();  // nobody will take what members write
+  outputs_[1]->stop();  // there is no reader for the members' output
   outputs_[2]->stop();
   links_.down->close();
   agent_.kill(1);
@@ -205,14 +206,15 @@ void NodeJob::watch_life() {
     if (!launcher::is_readable(life_.native_handle())) return watch_life();
     std::array<char, 64> bytes;
     if (::read(life_.native_handle(), bytes.data(), bytes.size()) > 0) return watch_life();
-    // What is our parent's ends with it; the controller's door tells whether the job does, too.
+    // Standard input belongs to the parent agent and ends with it. An elastic job then reparents, and the
+    // refused connection of the controller tells whether the job has ended.
     if (then_ || reparenting_) return;
-    link_->close();  // first: the controller has lost this host, and not members that end it
+    link_->close();  // first, so that the controller sees a lost host and not failing members
     end_all();
   });
 }
 
-// The controller reaches those below only through us.
+// The agents below are reached only through this one, so it stays until they have exited.
 void NodeJob::finish(const std::function<void()>& then) {
   watch_.stop();
   const auto settled = [this, then] { links_.down->when_empty(then); };

@@ -1,4 +1,5 @@
-// What an agent does that a controller directs: its orders become members here, their events messages.
+// The job of an agent that a controller directs: executes orders on the members of this host and reports
+// events as messages.
 #pragma once
 
 #include <utility>
@@ -25,12 +26,12 @@
 namespace regroup::node {
 
 struct NodeStreams {
-  core::Fd life;                  // its end is that of the launcher
-  core::Fd own_error;             // of this process, before it became that of members
-  std::array<core::Fd, 3> pipes;  // our ends of descriptors 0, 1 and 2
+  core::Fd life;                  // EOF means that the launcher has ended
+  core::Fd own_error;             // standard error of this process, saved before members got it
+  std::array<core::Fd, 3> pipes;  // the agent's ends of descriptors 0, 1 and 2
 };
 
-// To the parent, and to the agents below this one.
+// Connections to the parent and to the agents below this one.
 struct AgentLinks {
   std::unique_ptr<Uplink> up;
   std::unique_ptr<Relay> down;
@@ -63,7 +64,7 @@ class NodeJob final : public launcher::AgentJob {
   void on(const WindowUpdate& update);
   void on(const Membership& membership);
   template <class Other>
-  void on(const Other&) {}  // Setup, once more; and what only agents say
+  void on(const Other&) {}  // a second Setup, and messages that only agents send
   [[nodiscard]] launcher::MembershipJob* joining() const { return world_ ? world_.get() : membership_.get(); }
   void on_closed();
   void end_all();
@@ -78,14 +79,14 @@ class NodeJob final : public launcher::AgentJob {
   const core::Fd own_error_;
   launcher::LocalNode local_;
   std::unique_ptr<launcher::MembershipJob> membership_;  // of an elastic job
-  std::unique_ptr<launcher::MembershipJob> world_;       // of a rigid one: the ranks' World
+  std::unique_ptr<launcher::MembershipJob> world_;       // of a fixed-size job: the World of its ranks
   launcher::NoticeWatch watch_;
   boost::asio::posix::stream_descriptor life_;
   std::shared_ptr<StreamTarget> input_;
-  std::array<std::shared_ptr<StreamSource>, 3> outputs_;  // 1 and 2
-  std::function<void()> then_;                            // in leave()
+  std::array<std::shared_ptr<StreamSource>, 3> outputs_;  // of descriptors 1 and 2
+  std::function<void()> then_;                            // set by leave()
   const core::NodeId node_;
-  const std::vector<std::string> suspended_by_;  // when it came
+  const std::vector<std::string> suspended_by_;  // notice sources at the time of Setup
   std::unique_ptr<Reparenting> reparenting_;     // of an elastic job, below another agent
   bool done_ = false;
 };

@@ -1,5 +1,5 @@
-// What members write there comes through a pipe here and an Output behind it, so that their lines are kept
-// whole among those of the others.
+// Output of members on that host passes a pipe and an Output here, which keeps their lines whole among those
+// of other hosts.
 #include "launcher/node/remote_node.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace regroup::node {
 RemoteNode::RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events)
     : loop_(loop), name_(std::move(name)), version_(std::move(version)), events_(std::move(events)) {}
 
-// A target lives as long as it waits for its pipe.
+// A target keeps itself alive while it waits for its pipe.
 RemoteNode::~RemoteNode() {
   for (const auto& target : targets_) {
     if (target) target->stop();
@@ -146,14 +146,14 @@ core::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink,
       std::make_shared<StreamTarget>(loop_, core::Fd(fds[1]), [this, stream](std::size_t bytes, bool broken) {
         send(WindowUpdate{stream, static_cast<std::uint32_t>(bytes), broken});
       });
-  launcher::OutputPath path{{&sink}, launcher::Tag({}, {}, "")};  // tagged there
+  launcher::OutputPath path{{&sink}, launcher::Tag({}, {}, "")};  // the agent has tagged the lines
   path.closed = [this] { changed_(); };
   outputs_[stream] = std::make_shared<launcher::Output>(loop_, core::Fd(fds[0]), std::move(path), space);
   outputs_[stream]->start();
   return {};
 }
 
-// Of one that has left meanwhile somebody waits for an answer, too.
+// An order to a host that is lost is answered, too: the job waits for the answer.
 void RemoteNode::start(launcher::SpaceOrder order) {
   if (state_ == State::kEnded && job_.started) {
     boost::asio::post(loop_, [this, space = order.space.space, none = order.members.empty()] {
@@ -180,13 +180,13 @@ void RemoteNode::on(const SpaceStarted& started) {
     return core::Status(started.status.code(),
                         fmt::format("host {}: {}", name_, launcher::printable(started.status.message())));
   };
-  if (ordered.empty()) {  // of an elastic job: the program is not there
+  if (ordered.empty()) {  // in an elastic job: the program is missing
     if (started.space == 0 && !started.status.ok()) end(why());
     return;
   }
   if (started.status.ok()) {
     members_.insert(ordered.mapped().begin(), ordered.mapped().end());
-    if (killed_) signal_all(SIGKILL);  // which came before they were there
+    if (killed_) signal_all(SIGKILL);  // the SIGKILL came before they were started
     return job_.started(started.space, {});
   }
   job_.started(started.space, why());
@@ -210,7 +210,7 @@ void RemoteNode::on(const UsageReport& report) {
     job_.used(name_, report.json, [this](core::MemberId member) { return members_.contains(member); });
 }
 
-// Pauses are between an agent and the one above it.
+// kPauses and kMoves concern the parent only.
 void RemoteNode::on(const HostNotice& notice) {
   if (notice.kind < HostNotice::Kind::kPauses) events_.noticed(printable(notice));
 }
@@ -253,7 +253,7 @@ core::Fd RemoteNode::open_input() {
 
 void RemoteNode::finish() {
   if (std::exchange(finishing_, true)) return;
-  // One on its way, as a host that comes back, would find nobody to end it.
+  // No other code would end an agent that is starting, on a host that comes back for example.
   if (state_ == State::kStarting)
     return end({core::Code::kUnavailable, fmt::format("host {}: the job is over", name_)});
   send(EndHost{});

@@ -1,4 +1,5 @@
-// One other host: orders become messages to its agent, its messages events. How they travel is Hosts' matter.
+// The controller's handle of one other host: turns orders into messages to its agent, and messages into
+// events. Hosts transports them.
 #pragma once
 
 #include <utility>
@@ -24,7 +25,7 @@ class RemoteNode final : public launcher::Node {
  public:
   enum class State { kStarting, kUp, kEnded };
   struct Events {
-    std::function<void(const Message&)> send;        // to the agent, once it is linked
+    std::function<void(const Message&)> send;        // sends to the agent, once it is connected
     std::function<void()> up;                        // it has said Hello
     std::function<void(const core::Status&)> ended;  // once: ok after Done, else why it is lost
     std::function<void(const core::Message&)> membership = [](const core::Message&) {};
@@ -38,31 +39,32 @@ class RemoteNode final : public launcher::Node {
   // The agent has connected, from this address.
   void attach(const std::string& address);
   void receive(const Message& message);
-  // It will not, or has gone. `why` is a sentence that names the host.
+  // The agent has not started, or is lost. `why` names the host.
   void fail(const core::Status& why);
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] const Hello& facts() const { return facts_; }
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] std::size_t running() const { return members_.size() + starting_.size(); }
 
-  // Before set_up(): `then` gets what the host says of itself, or why it does not.
+  // Before set_up(): `then` gets the inventory of the host, or why there is none.
   using Answer = std::function<void(core::Result<std::string>)>;
   void query_inventory(const InventoryRequest& order, Answer then);
-  // Before set_up(): `then` gets all that the host answers, and an error as the last if it ends first.
+  // Before set_up(): `then` gets all replies, the last one with an error if the host is lost first.
   using LocalCheckpointHandler = std::function<void(const LocalCheckpointReply&)>;
   void query_local_checkpoint(const QueryLocalCheckpoint& order, LocalCheckpointHandler then);
   void set_up(const Setup& setup);
-  // To the coordinator's agent there, in an elastic job.
+  // Sends a membership message to the agent, in an elastic job.
   void tell_membership(const core::Message& message);
-  // `host`: its number in the job. `space` may be that of others.
+  // `host`: its number in the job. `space` may be shared with other outputs.
   void serve(std::uint32_t host, launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err,
              const std::shared_ptr<launcher::OutputSpace>& space = std::make_shared<launcher::OutputSpace>());
-  // The writing end of a pipe whose bytes go to members there; not valid: none can be made, and they get an
-  // end.
+  // The writing end of a pipe whose bytes members on that host read; invalid if none can be made, and members
+  // read EOF.
   [[nodiscard]] core::Fd open_input();
   void signal_all(int signal);
   void finish();
-  // It has left, and all that came has been given to the sinks. `changed` is called when that may be so.
+  // The agent has exited, and all output was passed to the sinks. `changed` is called when that may have
+  // become true.
   [[nodiscard]] bool drained() const;
   void on_drained(std::function<void()> changed) { changed_ = std::move(changed); }
 
@@ -71,7 +73,7 @@ class RemoteNode final : public launcher::Node {
   void start(launcher::SpaceOrder order) override;
   void signal(core::MemberId member, int signal) override { send(Signal{false, member, signal}); }
   void tell(const pmi::Message& message) override { send(Services{message}); }
-  void settle() override {}  // what a member told comes before its end
+  void settle() override {}  // messages of a member arrive before its exit
 
  private:
   using Ranks = std::map<core::MemberId, std::uint32_t>;
@@ -90,7 +92,7 @@ class RemoteNode final : public launcher::Node {
   void on(const Membership& membership);
   void on(const Done& done);
   template <class Other>
-  void on(const Other&) {}  // Beat; and what only the controller says
+  void on(const Other&) {}  // Heartbeat, and messages that only the controller sends
   [[nodiscard]] core::Status open_stream(std::uint8_t stream, launcher::Sink& sink,
                                          const std::shared_ptr<launcher::OutputSpace>& space);
   void end(const core::Status& why);
@@ -101,9 +103,9 @@ class RemoteNode final : public launcher::Node {
   State state_ = State::kStarting;
   Hello facts_;
   Answer inventory_reply_;                   // of the query that is outstanding
-  LocalCheckpointHandler checkpoint_reply_;  // likewise
+  LocalCheckpointHandler checkpoint_reply_;  // of the outstanding query
   std::string address_;                      // once it is linked
-  std::map<std::uint32_t, Ranks> starting_;  // ordered, by space
+  std::map<std::uint32_t, Ranks> starting_;  // ordered and not started, by space
   Ranks members_;                            // started, and not ended
   std::uint32_t host_ = 0;
   launcher::NodeEvents job_;
@@ -112,7 +114,7 @@ class RemoteNode final : public launcher::Node {
   std::shared_ptr<StreamSource> input_;
   std::function<void()> changed_ = [] {};
   bool finishing_ = false;
-  bool killed_ = false;  // all members were to end at once
+  bool killed_ = false;  // SIGKILL was sent to all members
 };
 
 }  // namespace regroup::node

@@ -1,5 +1,5 @@
-// Parents are known to their children and the other way round; every walk goes up, so it is as long as the
-// tree is deep.
+// Nodes store their parent and their children; every search goes up, so it takes as many steps as the tree is
+// deep.
 #include "launcher/node/tree.h"
 
 namespace regroup::node {

@@ -1,5 +1,4 @@
-// What agents of a tree are told and tell beside the messages of messages.h: who is below whom, and the
-// envelope in which the others travel.
+// Messages for a tree of agents: routes, events of children, and the envelope for forwarded messages.
 #pragma once
 
 #include <cstddef>
@@ -13,41 +12,36 @@
 namespace regroup::node {
 
 // --- controller -> agent
-// Before Setup, to one that is to have agents below it: answered by ChildEvent of each.
+// Start children. Sent before Setup; answered by ChildEvents of each child.
 struct StartAgents {
   struct Child {
     core::NodeId node = 0;
     std::string name;       // of its host, as the user wrote it
-    std::string user = {};  // to log in there as; "": as ssh has it
+    std::string user = {};  // login name; "": as ssh has it
   };
-  std::string from;              // the name of the host that starts them, for sentences
+  std::string from;              // name of the host that starts them, for messages
   std::vector<std::string> ssh;  // the command that reaches a host; empty: all are forked
   std::string program;
   std::string wdir;
   std::uint32_t limit_ms = 0;
   std::vector<Child> children;
-  std::string preferred = {};  // in place of `program`, where it is there
+  std::string preferred = {};  // runs in place of `program` where it exists
 };
-// From now on `nodes` are reached through `via`, which is a child.
+// `nodes` are reached through the child `via` from now on.
 struct AddRoute {
   core::NodeId via = 0;
   std::vector<core::NodeId> nodes;
 };
-// A child is to leave, or is not wanted any more.
+// End the child `node`, or drop it from the routes. To an agent itself: it was given up and must exit.
 struct EndAgent {
   core::NodeId node = 0;
 };
 
 // --- agent -> controller
-// Of an agent's own child.
+// An event of one of the sender's children.
 struct ChildEvent {
-  enum class Kind : std::uint8_t {
-    kConnected,
-    kSilent,
-    kRecovered,
-    kOutput,
-    kLost
-  };  // kLost: the last of it
+  // kLost is the last event of a child.
+  enum class Kind : std::uint8_t { kConnected, kSilent, kRecovered, kOutput, kLost };
   Kind kind = Kind::kConnected;
   core::NodeId node = 0;
   std::string text;                   // kConnected: its address; kOutput: a line of its output
@@ -55,30 +49,30 @@ struct ChildEvent {
 };
 
 // --- both
-// What the controller says to `nodes` below the receiver, or what the one in it, below the sender, says to
-// the controller.
+// The envelope of a forwarded message: from the controller to `nodes` below the receiver, or from the one
+// node in `nodes`, below the sender, to the controller.
 struct Relayed {
   std::vector<core::NodeId> nodes;
   std::vector<std::byte> message;
-  bool answered = false;  // by each of them; up: it is such an answer
-  // Of the message in the reliable_session between the controller and each of `nodes` (reliable_session.h);
-  // empty: it has none.
+  bool answered = false;  // down: each of them replies; up: this is such a reply
+  // Session number of the message for each of `nodes` (reliable_session.h); empty: it has none.
   std::vector<std::uint64_t> numbers = {};
 };
-// All of the reliable_session up to this number has come. Has no number itself.
+// Acknowledges all messages of the session up to `number`. Is not numbered itself.
 struct Ack {
   enum class Action : std::uint8_t {
     kNone,
-    kReparent,    // agent -> controller, the first message on a new link: my parent is gone. Answered by
-                  // kRetransmit, or by EndAgent: it is not wanted any more
-    kRetransmit,  // controller -> agent, to one that was adopted, and to all below it: say again all that is
-                  // above it
+    // Agent -> controller, first message on a new connection: the parent is lost, become my parent. Answered
+    // by kRetransmit or EndAgent.
+    kReparent,
+    // Controller -> agent, to a reparented agent and all agents below it: retransmit what is above `number`.
+    kRetransmit,
   };
   std::uint64_t number = 0;
   Action action = Action::kNone;
 };
 // --- agent -> controller
-// The answers of many, each of one node.
+// Replies of several nodes, each from one node.
 struct Gathered {
   std::vector<Relayed> messages;
 };

@@ -1,4 +1,4 @@
-// Between messages.h and FlatBuffers, in the manner of core/wire.cc.
+// Converts the messages of messages.h to FlatBuffers and back, as core/wire.cc does.
 #include "launcher/node/wire.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ using core::Status;
 using node::plain;
 using node::table;
 
-// One overload pair per message. Numbers of enumerations are checked by `valid`.
+// One pair of overloads per message: table() encodes, plain() decodes and checks ranges.
 fb::SetupT table(const Setup& m) {
   fb::SetupT t;
   t.host = m.host, t.name = m.name;
@@ -270,7 +270,8 @@ Result<WindowUpdate> plain(const fb::WindowUpdateT& t) {
 fb::MembershipT table(const Membership& m) {
   fb::MembershipT t;
   const std::vector<std::byte> frame = core::encode(m.message);
-  t.message = to_bytes(std::span(frame).subspan(sizeof(std::uint32_t)));  // the length is the vector's
+  // Without the length prefix: the vector has its own.
+  t.message = to_bytes(std::span(frame).subspan(sizeof(std::uint32_t)));
   return t;
 }
 Result<Membership> plain(const fb::MembershipT& t) {
@@ -308,7 +309,7 @@ fb::EndAgentT table(const EndAgent& m) {
   return t;
 }
 Result<EndAgent> plain(const fb::EndAgentT& t) { return EndAgent{t.node}; }
-// The union member for alternative I of Message, tried from I on.
+// Decodes the union member of alternative I of Message, tried from I on.
 template <std::size_t I = 0>
 Result<Message> body_from_wire(const fb::BodyUnion& in) {
   if constexpr (I == std::variant_size_v<Message>) {
@@ -316,7 +317,7 @@ Result<Message> body_from_wire(const fb::BodyUnion& in) {
   } else {
     using Table = decltype(table(std::declval<std::variant_alternative_t<I, Message>>()));
     if (static_cast<std::size_t>(in.type) != I + 1) return body_from_wire<I + 1>(in);
-    // The verifier lets a type without its table pass.
+    // The verifier accepts a union type without its table.
     if (in.value == nullptr) return Status(Code::kDataLoss, "message between controller and agent: no body");
     auto body = plain(*static_cast<const Table*>(in.value));
     if (!body.ok()) return body.status();
@@ -337,7 +338,8 @@ std::vector<std::byte> encode(const Message& message) {
 }
 
 Result<Message> decode(std::span<const std::byte> payload) {
-  const std::vector<std::byte> aligned(payload.begin(), payload.end());  // numbers are read where they lie
+  // FlatBuffers reads numbers in place and needs alignment.
+  const std::vector<std::byte> aligned(payload.begin(), payload.end());
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
   flatbuffers::Verifier verifier(bytes, aligned.size());
   if (!fb::VerifyMessageBuffer(verifier) || !unpacks_within(*fb::GetMessage(bytes), aligned.size())) {
