@@ -1,4 +1,5 @@
-// The agent's loop and the end of a job: members ended, descendants killed, streams drained, guardian told.
+// The agent's loop and the end of a job, in this order: members end, descendants are killed, streams are
+// drained, the guardian is told.
 #include "launcher/supervise/agent.h"
 
 #include <fmt/format.h>
@@ -19,7 +20,7 @@ constexpr core::Duration kKillLimit = std::chrono::seconds(2);
 constexpr core::Duration kDrainLimit = std::chrono::seconds(2);
 constexpr std::size_t kMostKept = 16 << 20;
 constexpr core::Duration kClearing =
-    std::chrono::seconds(1);  // of a notice's time, for what comes after members
+    std::chrono::seconds(1);  // reserved of a notice's time for the work after the members' end
 
 }  // namespace
 
@@ -75,7 +76,8 @@ int Agent::run() {
   return 0;
 }
 
-// Members and other hosts can give us much to say: where nobody reads it, it is not kept without end.
+// Messages of members and hosts are dropped when standard error does not drain, so that they cannot exhaust
+// memory.
 void Agent::say(const std::string& text) {
   if (err_.kept() < kMostKept) err_.write("regroup: " + core::escaped_lines(text) + "\n");
 }
@@ -87,12 +89,12 @@ void Agent::start_timer(boost::asio::steady_timer& timer, core::Duration after, 
   });
 }
 
-// A further word can only leave members less time.
+// A further request can only shorten the deadline.
 void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
   const core::Duration within = grace.value_or(options_.term_grace);
   const auto kill = [this] { signal_all(SIGKILL); };
   if (ending()) {
-    // What is still being written has that long, too.
+    // Checkpoints that are being written get the new deadline, too.
     if (finishing_) return job_->on_notice(core::SystemClock().now() + within);
     if (grace_.expiry() - std::chrono::steady_clock::now() > within) {
       start_timer(grace_, within, kill);
@@ -103,7 +105,7 @@ void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
   exit_status_ = exit_status;
   job_->on_notice(core::SystemClock().now() + within);
   signal_all(SIGTERM);
-  signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
+  signal_all(SIGCONT);  // a stopped member handles SIGTERM only after SIGCONT
   start_timer(grace_, within, kill);
   finish_if_over();
 }
@@ -198,7 +200,7 @@ void Agent::on_guardian_lost() {
   say(fmt::format("the launcher is gone: the job ends in {:g} s",
                   std::chrono::duration<double>(all).count()));
   if (!job_->keeps_checkpoints()) return start_timer(orphan_, all, [this] { kill(1); });
-  // The end of that time is for members to leave, and for their state.
+  // The last part of the orphan timeout is for members to leave and to save their state.
   const core::Duration last = std::min(options_.term_grace, all / 2);
   start_timer(orphan_, all - last, [this, last] { terminate(unless_completed(1), last); });
 }
@@ -215,7 +217,7 @@ bool Agent::any_lives() const {
 
 int Agent::unless_completed(int exit_status) const { return job_->completed().value_or(exit_status); }
 
-// Members may have finished after somebody wanted the end, or said so only then.
+// Members may have completed the training after the end was requested.
 void Agent::settle() {
   if (asked_) exit_status_ = unless_completed(*exit_status_);
   const std::string unsaved = job_->unsaved();
@@ -224,7 +226,7 @@ void Agent::settle() {
   say(fmt::format("the job failed: the training is complete, but {} (exit status 1)", unsaved));
 }
 
-// All members are gone and the job is being ended.
+// Runs once, when all members have ended and the job is being ended.
 void Agent::finish_if_over() {
   if (finishing_ || !ending() || any_lives()) return;
   finishing_ = true;
@@ -246,7 +248,7 @@ void Agent::clear_up() {
   leave_if_drained();
 }
 
-// A reader that is stalled may not keep a job alive that somebody wants to end.
+// A stalled reader of the output must not keep a job alive whose end was requested.
 void Agent::limit_drain(core::Duration limit) {
   drain_limit_ = std::min(limit, drain_limit_.value_or(limit));
   if (finishing_) start_drain_timer();
@@ -257,7 +259,7 @@ void Agent::start_drain_timer() {
   const bool at_once = *drain_limit_ <= core::Duration::zero();
   start_timer(drain_, at_once ? *drain_limit_ : *drain_limit_ + job_->still_needs(), [this] {
     abandoned_ = true;
-    if (*exit_status_ == 0) exit_status_ = 1;  // output is lost
+    if (*exit_status_ == 0) exit_status_ = 1;  // output was lost
     clear_up();
     leave();
   });

@@ -1,5 +1,5 @@
-// The agent: the process that serves this node. It owns the members' processes and streams; what should
-// happen to the job is decided by an AgentJob.
+// The agent: the process that serves this host. It owns the processes and streams of the members; an AgentJob
+// decides what happens to the job.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -30,55 +30,62 @@ struct AgentOptions {
   ProcessTableOptions processes;
   HeldPort port;  // MASTER_PORT, kept free until the members start
   core::Duration term_grace = std::chrono::seconds(5);
-  core::Duration teardown_limit = std::chrono::seconds(10);  // of a killed member: then it is left behind
-  core::Duration timeout{}, spent{};      // of the whole job (0: none); what of it has passed
-  int stopped_status = 1;                 // the job's exit status when a signal to the guardian ended it ...
-  std::optional<int> notice_status = {};  // ... if it was none of SIGINT, SIGQUIT and SIGHUP, or a notice did
-  std::function<void()> noticed = {};     // called once, when that has happened: there may be no time later
+  // From SIGKILL until a stuck member is left behind.
+  core::Duration teardown_limit = std::chrono::seconds(10);
+  core::Duration timeout{}, spent{};  // timeout: of the whole job, 0: none; spent: time of it that has passed
+  int stopped_status = 1;             // exit status of the job when a signal to the guardian ended it ...
+  std::optional<int> notice_status = {};  // ... that was not SIGINT, SIGQUIT or SIGHUP, or when a notice did
+  // Called once when such a signal or notice arrives: there may be no time later.
+  std::function<void()> noticed = {};
   int timeout_status = kTimedOut;
   int start_failed_status = kStartFailed;
-  UsageOptions usage = {};  // of the members on this node
+  UsageOptions usage = {};  // of the members on this host
 };
 
-[[nodiscard]] std::string ran_too_long(core::Duration timeout);  // what the user is told then
+[[nodiscard]] std::string ran_too_long(core::Duration timeout);  // the message for the user
 class Agent {
  public:
   // `loop` may have run before.
   Agent(boost::asio::io_context& loop, AgentOptions options, core::Fd guardian, const JobFactory& job);
-  // Serves until the job is over; the exit status of this process. Call once.
+  // Serves until the job is over; returns the exit status of this process. Call once.
   [[nodiscard]] int run();
 
   [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
   [[nodiscard]] ProcessTable& processes() { return processes_; }
   [[nodiscard]] Sink& out() { return *out_; }
   [[nodiscard]] Sink& err() { return err_; }
-  // Members have been started: one of them may now take MASTER_PORT.
+  // Releases MASTER_PORT, since members have been started and one of them may bind it.
   void release_port() { options_.port.socket.reset(); }
-  void say(const std::string& text);  // "regroup: TEXT" on standard error, between the members' lines
+  // Prints "regroup: TEXT" on standard error, between whole lines of members.
+  void say(const std::string& text);
   // Ends the job: SIGTERM to all, SIGKILL after `grace`, or term_grace. The first call fixes the exit status.
   void terminate(int exit_status, std::optional<core::Duration> grace = std::nullopt);
-  void end_within(int exit_status, core::Duration within);  // others end the members; SIGKILL if they do not
-  // All members have ended by themselves: what they have left to do for the job has no deadline.
+  // The members are being ended; SIGKILL after `within`.
+  void end_within(int exit_status, core::Duration within);
+  // All members have ended by themselves. There is no deadline for what is left to write.
   void end(int exit_status);
-  // This host, and with it the job, is lost after `within`, if that is known.
+  // A preemption notice: this host, and with it the job, is lost after `within`, if that is known.
   void on_notice(std::optional<core::Duration> within);
-  void fail_start(const std::string& why);  // of a member: says so, and ends the job at once
-  void kill(int exit_status);               // ends the job at once
-  // To those here. Who hangs in the kernel behind a SIGKILL is not waited for.
+  // A member could not be started: prints `why` and ends the job at once.
+  void fail_start(const std::string& why);
+  void kill(int exit_status);  // ends the job at once
+  // Signals the members on this host. After SIGKILL, members that hang in the kernel are left behind
+  // (teardown_limit).
   void signal_members(int signal);
-  // So, as no member has the state; `resumed`: where the job began; hosts whose members may live on a while.
+  // Ends the job at once because no member has its state. `doubtful_hosts`: hosts whose members may still
+  // run; `resumed`: the step from which the job had resumed.
   void kill_stateless(int exit_status, int doubtful_hosts, std::uint64_t resumed);
-  // What members of another host use: usage_reporter.h.
+  // Adds the resource usage of another host's members: usage_reporter.h.
   void add_usage(const std::string& host, const std::string& json, const UsageReporter::Lives& lives) {
     if (usage_) usage_->add(host, json, lives);
   }
-  // A member has ended, here or elsewhere.
+  // A member has ended, on this host or another.
   void on_member_exit(const MemberExit& exit);
   void look_whether_over() { finish_if_over(); }  // other hosts were lost, perhaps with the last members
-  // Once it is over: what it told the guardian; whether a signal or a notice had asked for it.
+  // After the end: the status reported to the guardian, and whether a signal or a notice requested the end.
   [[nodiscard]] int exit_status() const { return exit_status_.value_or(1); }
   [[nodiscard]] bool noticed() const { return noticed_; }
-  // Nothing is decided any more: the job is being ended.
+  // The exit status is decided and the job is being ended.
   [[nodiscard]] bool ending() const { return exit_status_.has_value(); }
 
  private:
@@ -101,20 +108,20 @@ class Agent {
   AgentOptions options_;
   boost::asio::io_context& loop_;
   std::unique_ptr<Sink> out_;
-  std::unique_ptr<Sink> separate_err_;  // unless it is the same file
+  std::unique_ptr<Sink> separate_err_;  // nullptr if standard error is the same file
   Sink& err_;
   ProcessTable processes_;
   SignalReader signals_;
   ControlSocket guardian_;
   boost::asio::steady_timer grace_{loop_}, killed_{loop_};
   boost::asio::steady_timer timeout_{loop_}, orphan_{loop_}, drain_{loop_};
-  std::unique_ptr<UsageReporter> usage_;  // none: nobody wants to know
+  std::unique_ptr<UsageReporter> usage_;  // nullptr: not requested
   std::unique_ptr<AgentJob> job_;
   std::optional<int> exit_status_;
-  std::optional<core::Duration> drain_limit_;  // from the members' end on; none: until all is written
+  std::optional<core::Duration> drain_limit_;  // counted from the members' end; none: until all is written
   bool finishing_ = false, cleared_ = false, leaving_ = false, noticed_ = false;
-  bool asked_ = false;      // somebody outside wants the end, and nothing had failed
-  bool abandoned_ = false;  // output that nobody takes is waited for no more
+  bool asked_ = false;      // the end was requested from outside before any failure
+  bool abandoned_ = false;  // output without a reader is not waited for any more
 };
 
 }  // namespace regroup::launcher

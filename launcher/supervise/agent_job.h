@@ -1,4 +1,4 @@
-// What an agent serves: decides what happens to the job, in the agent's process.
+// The policy of a job, called by the agent in the agent's process.
 #pragma once
 
 #include <cstdint>
@@ -18,36 +18,37 @@ namespace regroup::launcher {
 class Agent;
 class OtherHosts;
 
-// Decides in the agent; all calls on the loop's thread. The rigid one is in rigid_job.h.
+// All calls come from the loop's thread. The policy of a fixed-size job is in rigid_job.h.
 class AgentJob {
  public:
   virtual ~AgentJob() = default;
   // Failure: the job ends with exit status `start_failed_status`.
   [[nodiscard]] virtual core::Status start() = 0;
   virtual void on_exit(const MemberExit& exit) = 0;
-  // A coordinator can be spoken to through `socket`.
+  // `socket` is connected to a coordinator.
   virtual void on_coordinator(core::Fd socket, std::int32_t incarnation);
-  // A signal that the guardian passes on; false: it goes to all members.
+  // A signal that the guardian forwards; false: the agent sends it to all members.
   [[nodiscard]] virtual bool on_signal(int) { return false; }
-  // This host, or all of the job, has to be gone by then. Said before the members are told.
+  // This host, or the whole job, must end by then. Called before the members are signalled.
   virtual void on_notice(core::TimePoint) {}
-  // How long finish() may take in any case.
+  // Time that finish() may need.
   [[nodiscard]] virtual core::Duration still_needs() const { return core::Duration::zero(); }
-  // The job's status, once its training is complete: what ends it then is no failure.
+  // The exit status once the training is complete: an end after that is no failure.
   [[nodiscard]] virtual std::optional<int> completed() const { return {}; }
-  // After finish(): what the job was to leave behind and did not, as a sentence. Its status is not 0 then.
+  // After finish(): what the job should have written and did not, as a sentence. The exit status is then not
+  // 0.
   [[nodiscard]] virtual std::string unsaved() const { return {}; }
-  // How long to go on when the guardian is gone.
+  // How long the job continues after the guardian's death.
   [[nodiscard]] virtual core::Duration orphan_timeout() const { return core::Duration::zero(); }
   [[nodiscard]] virtual bool keeps_checkpoints() const { return false; }
-  // Those that end with the job; may be none.
+  // The other hosts; nullptr if there are none.
   [[nodiscard]] virtual OtherHosts* others() { return nullptr; }
-  // No member lives any more. Calls `then`, once, when all that others have to say has been said ...
+  // All members have ended. Calls `then` once, when all messages of other hosts have arrived ...
   virtual void finish(const std::function<void()>& then) { then(); }
-  // ... and when members' output has been written, before this process leaves.
+  // ... and again when members' output has been written, before this process exits.
   virtual void leave(const std::function<void()>& then) { then(); }
 };
-// One whose members a coordinator decides over; what it says comes from elsewhere.
+// A job whose members a coordinator controls; its messages come through on_message().
 class MembershipJob : public AgentJob {
  public:
   virtual void on_message(const core::Message& message) = 0;

@@ -1,4 +1,4 @@
-// One descriptor beside the bytes of a Unix socket.
+// Passes one file descriptor over a Unix socket.
 #pragma once
 
 #include <sys/socket.h>
@@ -10,10 +10,10 @@
 
 namespace regroup::launcher {
 
-// Room for the control message; lives as long as the msghdr is used.
+// Buffer for the control message. It must live as long as the msghdr is used.
 class Ancillary {
  public:
-  // Before sendmsg: passes a copy of `fd`.
+  // Before sendmsg(): attaches a duplicate of `fd`.
   void attach(msghdr& message, int fd) {
     expect(message);
     auto* header = reinterpret_cast<cmsghdr*>(room_.data());
@@ -22,13 +22,13 @@ class Ancillary {
     header->cmsg_type = SCM_RIGHTS;
     std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   }
-  // Before recvmsg: what comes beyond one descriptor is closed by the kernel.
+  // Before recvmsg(): accepts one descriptor; the kernel closes further ones.
   void expect(msghdr& message) {
     message.msg_control = room_.data();
     message.msg_controllen =
-        CMSG_LEN(sizeof(int));  // CMSG_SPACE would take a second one, for nobody to close
+        CMSG_LEN(sizeof(int));  // CMSG_SPACE has room for a second descriptor, which would leak
   }
-  // After recvmsg: the descriptor that came, if any.
+  // After recvmsg(): the received descriptor, if any.
   [[nodiscard]] static core::Fd taken(const msghdr& message) {
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
     if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return {};

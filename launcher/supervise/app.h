@@ -1,4 +1,4 @@
-// What the members of a job run, and what belongs to one of them alone.
+// The programs of a job, and the settings of a single member.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ struct App {
   std::vector<std::string> argv;
   Environment environment;
   std::string wdir;  // "": the current folder
-  std::string role;  // "": it has none
+  std::string role;  // "": none
   Limits limits;
 };
 
-// The place of a member at the start of its process.
+// Identity and position of a member when its process starts.
 struct Place {
   core::MemberId member = 0;
   std::uint32_t rank = 0;
@@ -34,15 +34,15 @@ struct Place {
   std::optional<std::uint32_t> local_rank, local_size;  // none: as in the world
 };
 
-// By which its output is known: who takes another's place in an elastic job has a number of its own.
+// The number that labels the member's output: in an elastic job a replacement gets a number of its own.
 [[nodiscard]] inline std::uint32_t number_of(const Place& place) {
   return place.space == 0 ? place.member : place.rank;
 }
 
-// What one member gets besides what its App says.
+// Settings of one member in addition to its App.
 struct Extras {
   Environment environment;    // overrides the App's
-  core::Fd inherited;         // becomes descriptor kInheritedFd of the member; may be none
+  core::Fd inherited;         // becomes descriptor kInheritedFd of the member; may be invalid
   std::uint32_t threads = 1;  // OMP_NUM_THREADS, unless the App says it
   std::vector<int> cores;     // operating system numbers it is bound to; empty: not bound
 };

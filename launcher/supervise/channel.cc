@@ -74,7 +74,7 @@ void Channel::write() {
                          });
       return;
     }
-    // The reading side finds out that the other is gone, after what it had sent before.
+    // The reading side reports the loss, after what was received before.
     if (count < 0) return queue_.clear();
     queue_.front().sent += static_cast<std::size_t>(count);
     queued_ -= static_cast<std::size_t>(count);

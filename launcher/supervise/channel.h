@@ -21,20 +21,20 @@ namespace regroup::launcher {
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
   using Handler = std::function<void(const core::Message&)>;
-  // `closed` is called once when the other side went away or sent bytes that are no message; not after
-  // close(). Descriptors that come in are closed.
+  // `closed` is called once when the peer closes the connection or sends an invalid message; not after
+  // close(). Received descriptors are closed.
   Channel(boost::asio::io_context& loop, core::Fd socket, Handler handler,
           std::function<void(const core::Status&)> closed);
   void start() { wait_read(); }
 
-  // Queues a message, and a copy of `fd` beside it unless that is -1. Never blocks. A receiver that lets
-  // kMostQueued bytes pile up is taken for gone. False: it is longer than a frame may be, and is not sent.
+  // Queues a message, and a duplicate of `fd` unless it is -1. Never blocks. A receiver with more than
+  // kMostQueued bytes pending counts as lost. False: the message exceeds a frame and is not sent.
   bool send(const core::Message& message, int fd = -1);
-  // Neither handler is called any more, from now on.
+  // No handler is called after this call.
   void close_when_sent();
   void close();
   [[nodiscard]] bool open() const { return socket_.is_open(); }
-  // Calls `closed`, unless that happened.
+  // Closes the connection and calls `closed`, unless it was called before.
   void fail(const core::Status& why);
 
  private:

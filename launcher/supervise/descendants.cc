@@ -1,5 +1,5 @@
-// Walks /proc/PID/task/*/children. One pass can miss a process that is being forked, hence kill and look
-// again until there are no children: since this is a subreaper, "no children" means "no descendants".
+// Walks /proc/PID/task/*/children. A pass can miss a process that is being forked, so killing is repeated
+// until there are no children; for a subreaper that means no descendants.
 #include "launcher/supervise/descendants.h"
 
 #include <dirent.h>
@@ -56,7 +56,7 @@ bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)
     if (pid > 0) {
       if (reaped) reaped(pid, status);
       ReapedChild::record(pid, status);
-      killed = exiting;  // else its children, ours now, are to be found
+      killed = exiting;  // else its children, which are now children of this process, must be found
       continue;
     }
     if (clock.now() >= deadline) return false;
@@ -65,7 +65,7 @@ bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)
       killed = true;
       continue;
     }
-    // The timeout covers a process that was being forked while we walked.
+    // The timeout covers a process that was being forked during the walk.
     if (::sigtimedwait(&child, nullptr, &kChildRecheck) < 0) killed = exiting = false;
   }
 }

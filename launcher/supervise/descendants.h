@@ -1,4 +1,4 @@
-// Every process that descends from this one, for leaving nothing behind.
+// Finds and kills all descendants of a process, so that a job leaves none behind.
 #pragma once
 
 #include <sys/types.h>
@@ -10,16 +10,16 @@
 
 namespace regroup::launcher {
 
-// From now on orphaned descendants become children of this process instead of leaving its tree.
+// Makes this process a child subreaper: orphaned descendants become its children.
 void become_subreaper();
 
 // The descendants of `root` at this moment, parents first.
 [[nodiscard]] std::vector<pid_t> descendants_of(pid_t root);
 
-// SIGKILLs all descendants of this process and reaps them until none is left. Blocks until `limit` has passed
-// at most; false: some could not be killed. `reaped` is told of each child with its wait status. `exiting`:
-// all there are will end now of themselves, so they get a moment before they are looked for. For a subreaper
-// with SIGCHLD blocked.
+// SIGKILLs all descendants of this process and reaps them until none is left. Blocks for `limit` at most;
+// false: some could not be killed. `reaped` is called with pid and wait status of each child. `exiting`: all
+// descendants are already ending, so they get a moment before they are killed. For a subreaper with SIGCHLD
+// blocked.
 bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)>& reaped = {},
                       bool exiting = false);
 

@@ -1,5 +1,5 @@
-// A handler of Asio may come for nothing: that of a timer that has expired is not cancelled any more, and
-// that of a descriptor comes, at times, for an event of another that had its number before.
+// Guards against spurious Asio handlers: the handler of a timer that has expired is not cancelled any more,
+// and the handler of a descriptor may be called for an event of an earlier descriptor with the same number.
 #pragma once
 
 #include <poll.h>
@@ -9,17 +9,17 @@
 
 namespace regroup::launcher {
 
-// False where it was set anew, or called off, since the handler was queued.
+// False if the timer was set again or cancelled since the handler was queued.
 [[nodiscard]] inline bool is_due(const boost::asio::steady_timer& timer) {
   return timer.expiry() <= std::chrono::steady_clock::now();
 }
 
-// Its handlers get an error, or find that it is not due.
+// Cancels the timer: handlers get an error, or find that it is not due.
 inline void call_off(boost::asio::steady_timer& timer) {
   timer.expires_at(boost::asio::steady_timer::time_point::max());
 }
 
-// Whether a read of `fd` would not block; of a pidfd: whether its process has ended.
+// Whether a read of `fd` would not block; for a pidfd: whether the process has ended.
 [[nodiscard]] inline bool is_readable(int fd) {
   pollfd polled{fd, POLLIN, 0};
   return ::poll(&polled, 1, 0) == 1;

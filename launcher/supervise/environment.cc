@@ -1,4 +1,4 @@
-// What a member's environment holds, and where its program lies.
+// Builds a member's environment and searches PATH.
 #include "launcher/supervise/environment.h"
 
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@ std::string in_folder(const std::string& wdir, const std::string& path) {
   return wdir.empty() || path.starts_with('/') ? path : wdir + "/" + path;
 }
 
-// 0, or the errno that says why it cannot be executed.
+// 0, or the errno of why it cannot be executed.
 int executable_error(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return errno;
@@ -63,7 +63,7 @@ core::Result<std::string> find_program(const std::string& program, const std::st
                           : fmt::format("program {} was not found in PATH={}", program, folders));
 }
 
-// The kernel adds a word to the name of a file that is not there any more.
+// The kernel appends " (deleted)" to the path of an unlinked file.
 std::string own_program() {
   constexpr std::string_view kGone = " (deleted)";
   std::error_code error;

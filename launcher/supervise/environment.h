@@ -19,21 +19,21 @@ namespace regroup::launcher {
 [[nodiscard]] core::Result<std::string> find_program(const std::string& program, const std::string& wdir,
                                                      const Environment& environment);
 
-// The path of the program that runs, also when another file has taken its place there.
+// The path of this program's file, even if the file has been replaced.
 [[nodiscard]] std::string own_program();
 
-// The program `name` that was built or installed with this one: beside it, or in ../libexec/regroup.
+// The path of program `name` of this installation: in the same folder, or in ../libexec/regroup.
 [[nodiscard]] std::string find_helper(const std::string& name);
 
-// A TCP port of 127.0.0.1 that nobody gets by chance while `socket` is open. It is bound with SO_REUSEADDR
-// and never listens, so a program that sets SO_REUSEADDR too can take it even now.
+// Reserves a TCP port of 127.0.0.1 while `socket` is open: the kernel assigns it to nobody. The socket is
+// bound with SO_REUSEADDR and never listens, so a program that sets SO_REUSEADDR can bind the port meanwhile.
 struct HeldPort {
   core::Fd socket;
   std::uint16_t port = 0;
 };
 [[nodiscard]] core::Result<HeldPort> hold_port();
 
-// Where rank 0 is to listen, for programs that meet there.
+// The rendezvous address that rank 0 listens on (MASTER_ADDR, MASTER_PORT).
 struct Master {
   std::string address = "127.0.0.1";
   std::uint16_t port = 0;

@@ -21,7 +21,7 @@ futex_waitv waiter(const std::atomic<std::uint32_t>* word, std::uint32_t value) 
   return {value, reinterpret_cast<std::uintptr_t>(word), FUTEX_32, 0};
 }
 
-// False: the owner is dead. Else `value` is what to wait for to change.
+// False: the owner is dead. True: `value` is the value to wait on.
 bool arm(std::atomic<std::uint32_t>& word, std::uint32_t& value) {
   value = word.load(std::memory_order_acquire);
   while ((value & FUTEX_OWNER_DIED) == 0) {
@@ -112,7 +112,7 @@ void FutexWatcher::fail(int error) {
   signal_event();
 }
 
-// True if nobody is dead: `left` and `values` are what to wait for.
+// True: no owner is dead, and `left` and `values` are what to wait on.
 bool FutexWatcher::sweep(std::vector<std::uint32_t>& values, std::vector<Watched>& left) {
   values.clear();
   left.clear();
@@ -141,7 +141,7 @@ void FutexWatcher::run() {
     std::vector<futex_waitv> waiters{waiter(&control_, control)};
     for (std::size_t i = 0; i < left.size(); ++i) waiters.push_back(waiter(left[i].word, values[i]));
     const long woken = ::syscall(kFutexWaitv, waiters.data(), waiters.size(), 0, nullptr, CLOCK_MONOTONIC);
-    // Old kernels (ENOSYS) and sandboxes (EPERM): the reap tells, later.
+    // Old kernels (ENOSYS) and sandboxes (EPERM): SIGCHLD reports deaths, later.
     if (woken < 0 && errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT) return fail(errno);
   }
 }

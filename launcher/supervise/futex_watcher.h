@@ -1,5 +1,5 @@
-// Learns within 0.1 ms that a thread which holds a robust mutex in shared memory has died. A pidfd says so
-// only when the address space is torn down, 8-20 ms later.
+// Detects within 0.1 ms that a thread which holds a robust mutex in shared memory has died. A pidfd reports
+// that only after the address space is torn down, 8-20 ms later.
 #pragma once
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ namespace regroup::launcher {
 // The futex word of a robust mutex as glibc lays it out: the owner's thread id and two flags of the kernel.
 [[nodiscard]] std::atomic<std::uint32_t>* futex_word(pthread_mutex_t& mutex);
 
-// A thread that waits on all futexes at once (futex_waitv); without that system call no death is ever told.
+// A thread that waits on all futexes at once (futex_waitv). Without that system call no death is reported.
 class FutexWatcher {
  public:
   using Handler = std::function<void(core::SlotIndex)>;
@@ -38,7 +38,7 @@ class FutexWatcher {
   // Starts the thread at the first call. The word stays mapped until unwatch() or destruction; at most
   // core::kMaxSlots - 1 futexes.
   [[nodiscard]] core::Status watch(core::SlotIndex slot, std::atomic<std::uint32_t>* word);
-  // The word is not looked at any more once this returns.
+  // The word is not read any more once this returns.
   void unwatch(core::SlotIndex slot);
 
  private:

@@ -1,5 +1,5 @@
-// A part whose hosts are not all there yet waits in the pmi::Exchange. What waits is bounded for each host,
-// so that one which means harm fills no memory but what it was given; a job comes nowhere near these bounds.
+// Contributions to an incomplete fence wait in the pmi::Exchange. They are bounded per host, so that a
+// malicious host can exhaust only its own budget; no valid job comes near these limits.
 #include "launcher/supervise/host_exchange.h"
 
 #include <fmt/format.h>
@@ -48,7 +48,8 @@ bool HostExchange::may_say(std::uint32_t host, const pmi::Message& message) cons
   return true;
 }
 
-// To hosts of the job, each once, its own among them: else nobody could ever complete it.
+// The participants must be hosts of the job, each once, with the sender among them: else the fence could
+// never complete.
 bool HostExchange::may_bring(const pmi::Contribute& part) const {
   std::set<std::uint32_t> hosts;
   for (const std::uint32_t host : part.hosts) {
@@ -80,7 +81,7 @@ void HostExchange::bring(const pmi::Contribute& part) {
                                    parts_.held(part.host), limits_.held));
 }
 
-// Whoever has come before waits for an answer that would not reach regroup-pmi.
+// Hosts that have contributed before wait for a result that does not fit into a message to regroup-pmi.
 void HostExchange::refuse(const pmi::Contribute& part, const pmi::Exchange::Size& size) {
   const std::string why = fmt::format(
       "it has brought {} of {} bytes to what processes of {} hosts do together, and {} may come "
@@ -97,7 +98,7 @@ void HostExchange::fetch(const pmi::Fetch& fetch) {
   const auto host = job_.host_of(fetch.of);
   if (!host) return deny(kPmixNotFound);
   Questions& questions = asked_[fetch.host];
-  if (!questions.emplace(fetch.request, Question{*host, fetch.of}).second) return;  // it is asked already
+  if (!questions.emplace(fetch.request, Question{*host, fetch.of}).second) return;  // duplicate request
   if (questions.size() <= limits_.asked) return tell(*host, fetch);
   cut_off(fetch.host, fmt::format("its agent has asked {} questions about ranks of other hosts that are not "
                                   "answered yet, and may ask {}",

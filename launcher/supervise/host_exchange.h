@@ -1,4 +1,5 @@
-// Carries what regroup-pmi of one host says to those of others, through the head of the job.
+// Forwards PMI messages between the regroup-pmi processes of different hosts, through the controller of the
+// job.
 #pragma once
 
 #include <cstddef>
@@ -19,42 +20,42 @@ namespace regroup::launcher {
 // Used by the loop's thread.
 class HostExchange {
  public:
-  // What the head knows of the job, and hears of hosts that are not heard any more.
+  // What the exchange needs to know of the job, and its callbacks.
   struct Job {
-    std::function<Node*(std::uint32_t host)> node_of;                     // none: there is no such host
-    std::function<std::optional<std::uint32_t>(pmi::Seat seat)> host_of;  // none: nobody has that seat
+    std::function<Node*(std::uint32_t host)> node_of;                     // nullptr: there is no such host
+    std::function<std::optional<std::uint32_t>(pmi::Seat seat)> host_of;  // none: there is no such process
     std::function<bool(std::uint32_t host, std::uint32_t space)>
-        lives_in;  // a process of the space does there
-    // Once per host: it wants more kept than any job does, and from now on takes no part in what processes of
-    // several hosts do together.
+        lives_in;  // a process of the space runs on the host
+    // Called once per host that exceeds a limit: it takes part in no further PMI operation with other hosts.
     std::function<void(std::uint32_t host, const std::string& why)> unheard;
-    // So others wait in vain: for a host that is unheard, or for what is more than a message holds.
+    // An operation of other hosts cannot complete: it includes a host that was cut off, or is too large for a
+    // message.
     std::function<void(std::uint32_t host, const std::string& why)> stuck;
   };
   struct Limits {
-    std::size_t held = 64 << 20;            // bytes of a host's parts of what is not complete
-    std::size_t asked = core::kMaxMembers;  // a host's questions that are not answered
+    std::size_t held = 64 << 20;            // bytes that a host has contributed to incomplete fences
+    std::size_t asked = core::kMaxMembers;  // unanswered requests of a host
     std::size_t gathered = 15 << 20;        // bytes; a message to regroup-pmi holds 16 MiB
   };
-  // For the user, behind the cause.
+  // Follows the cause in the message for the user.
   static constexpr const char* kUnheard =
       ": what its ranks do with those of other hosts is not heard any more";
 
   explicit HostExchange(Job job);
   HostExchange(Job job, Limits limits);
 
-  // False: it is another host's to say. Of this one, the head's own, nothing is doubted.
+  // False: another host must send this message. Messages of host 0, the controller's own, are trusted.
   [[nodiscard]] bool may_say(std::uint32_t host, const pmi::Message& message) const;
-  // Contribute, Fetch and Fetched that `host` may say; of a host that is not there, nothing.
+  // Handles Contribute, Fetch and Fetched that `host` may send; ignores messages for hosts that do not exist.
   void pass(std::uint32_t host, const pmi::Message& message);
-  // Nobody will answer for its processes any more.
+  // The processes of the space have ended: requests about them fail.
   void closed(std::uint32_t space);
-  // All processes end, and others start: nothing is left of what they did.
+  // All processes are replaced: forgets all operations.
   void restart();
 
  private:
   struct Question {
-    std::uint32_t host = 0;  // that is asked
+    std::uint32_t host = 0;  // that must answer
     pmi::Seat of;
   };
   using Questions = std::map<std::uint64_t, Question>;  // by request
@@ -70,7 +71,7 @@ class HostExchange {
   const Job job_;
   const Limits limits_;
   pmi::Exchange parts_;
-  std::map<std::uint32_t, Questions> asked_;  // by who asked
+  std::map<std::uint32_t, Questions> asked_;  // by the requesting host
   std::set<std::uint32_t> unheard_;
 };
 

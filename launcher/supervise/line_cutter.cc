@@ -1,4 +1,4 @@
-// Lines out of a byte stream. Looks for the last line end only, from behind: the common case costs no scan.
+// Searches the last newline only, backwards, so that the common case scans little.
 #include "launcher/supervise/line_cutter.h"
 
 #include <algorithm>

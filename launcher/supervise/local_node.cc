@@ -1,4 +1,4 @@
-// Members start when regroup-pmi is ready for them; without one, at once.
+// Members start when regroup-pmi is ready for them, or at once without it.
 #include "launcher/supervise/local_node.h"
 
 #include <fmt/format.h>
@@ -59,8 +59,9 @@ void LocalNode::tell(const pmi::Message& message) {
     std::erase_if(members_, [&](const auto& entry) { return entry.first.space == closed->space; });
 }
 
-// Open MPI's ranks call MPI_Abort when they see the connection of another close, which is a moment before
-// that one can be reaped here: whoever was first to go is told of first.
+// Ranks of Open MPI call MPI_Abort when they see the connection of a failing rank close, a moment before that
+// rank can be reaped here. So exiting members are reaped first, and the rank that failed first is reported
+// first.
 void LocalNode::on_aborted(const pmi::Aborted& aborted) {
   aborted_.push_back(aborted);
   boost::asio::post(agent_.loop(), [this] {
@@ -71,7 +72,7 @@ void LocalNode::on_aborted(const pmi::Aborted& aborted) {
   });
 }
 
-// Not all: of those who have ended since, whose exit is told next.
+// `all` false: reports only aborts of members that have ended, whose exit is reported next.
 void LocalNode::tell_aborted(bool all) {
   for (std::size_t i = 0; i < aborted_.size();) {
     const auto found = members_.find(aborted_[i].seat);

@@ -24,9 +24,10 @@ class LocalNode final : public Node {
   void signal(core::MemberId member, int signal) override;
   void tell(const pmi::Message& message) override;
   void settle() override;
-  // To the process groups of all members. Those of an order that is not carried out yet get it once they run.
+  // Signals the process groups of all members. Members of an order that is not executed yet get the signal
+  // when they run.
   void signal_all(int signal);
-  // Why a program that was added is not here; ok if it is.
+  // Why program `number` was not found; ok if it was.
   [[nodiscard]] core::Status missing(std::uint32_t number) const;
 
  private:
@@ -41,10 +42,10 @@ class LocalNode final : public Node {
   const std::optional<pmi::HelperOptions> helper_;
   const NodeEvents events_;
   std::unique_ptr<pmi::Mpi> mpi_;                  // from the first start() on
-  std::map<std::uint32_t, core::Status> missing_;  // programs that are not here, by number
-  std::map<pmi::Seat, core::MemberId> members_;    // that were started, until their space is closed
-  std::vector<pmi::Aborted> aborted_;              // not told yet
-  std::map<pmi::Seat, std::vector<int>> early_;    // signals for all since start(), by an order's first seat
+  std::map<std::uint32_t, core::Status> missing_;  // programs that were not found, by number
+  std::map<pmi::Seat, core::MemberId> members_;    // started members, until their space is closed
+  std::vector<pmi::Aborted> aborted_;              // not reported yet
+  std::map<pmi::Seat, std::vector<int>> early_;  // signals to all since start(), by an order's first process
 };
 
 }  // namespace regroup::launcher

@@ -1,4 +1,4 @@
-// The file is opened with the first bytes; $TMPDIR is read then.
+// The file is created at the first append(), which reads $TMPDIR.
 #include "launcher/supervise/long_line.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 namespace regroup::launcher {
 namespace {
 
-// Not every file system has files without names from the beginning.
+// Some file systems lack O_TMPFILE.
 core::Fd open_unnamed(const std::string& folder) {
   core::Fd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file.valid() || (errno != EOPNOTSUPP && errno != EISDIR)) return file;

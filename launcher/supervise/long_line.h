@@ -1,4 +1,4 @@
-// A line that is too long to be kept in memory until its end comes.
+// A line that is too long for memory.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,16 @@
 
 namespace regroup::launcher {
 
-// Its bytes are in a file without a name in $TMPDIR, or /tmp, of which nothing is left whatever ends the
-// process.
+// Keeps the bytes in an unnamed file in $TMPDIR or /tmp, which vanishes however the process ends.
 class LongLine {
  public:
   static constexpr std::uint64_t kMost = std::uint64_t{1} << 30;  // bytes
 
   [[nodiscard]] bool empty() const { return size_ == 0; }
   [[nodiscard]] std::uint64_t size() const { return size_; }  // bytes
-  // An error names the folder, or the size that was reached; what was kept before stays.
+  // An error names the folder or the size limit; what was kept before stays.
   [[nodiscard]] core::Status append(std::string_view bytes);
-  // Reads from the byte `at` on; how many bytes it has read. 0: the file cannot be read.
+  // Reads from byte `at` on; returns the number of bytes read. 0: the file cannot be read.
   [[nodiscard]] std::size_t read(std::uint64_t at, std::span<char> space) const;
   void clear();
 

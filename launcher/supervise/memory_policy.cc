@@ -1,4 +1,4 @@
-// The nodes of cores are read from sysfs: a job without a topology need not load hwloc for them.
+// Reads the nodes of cores from sysfs, so that a job without a topology need not load hwloc.
 #include "launcher/supervise/memory_policy.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kBits = 8 * sizeof(unsigned long);
 constexpr int kMostNodes = 1024;  // as the kernel
 
-// "0-2,5"; what is no such list is no numbers.
+// Parses "0-2,5"; skips what is invalid.
 std::set<int> numbers_in(const std::string& list) {
   std::set<int> out;
   std::istringstream rest(list.substr(std::min(list.size(), list.find_first_not_of(" \t"))));

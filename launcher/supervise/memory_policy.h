@@ -1,4 +1,4 @@
-// Where the memory of a member comes from: --mem-bind.
+// NUMA memory policy of a member: --mem-bind.
 #pragma once
 
 #include <string>
@@ -15,10 +15,9 @@ struct MemoryOrder {
   std::vector<unsigned long> nodes;  // a mask; empty: none
 };
 
-// Of a member that is bound to `cores` (operating system numbers; empty: to none). Only nodes that this
-// process may use (cpuset.mems) are named. kInvalidArgument: none is left, or it must be bound for that.
-// `root` replaces
-// "/" in tests.
+// The policy for a member that is bound to `cores` (operating system numbers; empty: not bound). Uses only
+// nodes that this process may use (cpuset.mems). kInvalidArgument: no node is left, or the policy needs a
+// bound member. `root` replaces "/" in tests.
 [[nodiscard]] core::Result<MemoryOrder> memory_order(MemoryPolicy policy, const std::vector<int>& cores,
                                                      const std::string& root = "");
 

@@ -1,4 +1,5 @@
-// Not up to any hard limit: where that is a billion, libraries that close all descriptors would take minutes.
+// The soft limit is capped: with a hard limit of a billion, libraries that close all descriptors would take
+// minutes.
 #include "launcher/supervise/open_files.h"
 
 #include <sys/resource.h>
@@ -8,7 +9,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr rlim_t kEnough = 1 << 18;  // for the 65,536 members that are possible
+constexpr rlim_t kEnough = 1 << 18;  // enough for 65,536 members
 
 }  // namespace
 

@@ -1,15 +1,15 @@
-// How many descriptors a process of the launcher may have: each member costs its agent up to four.
+// Limit of open files of launcher processes: each member needs up to four descriptors in its agent.
 #pragma once
 
 #include <cstdint>
 
 namespace regroup::launcher {
 
-// Raises the soft limit (RLIMIT_NOFILE) of this process and its future children towards the hard one. The
-// limit as it was, for members; 0 if nothing was changed.
+// Raises the soft limit (RLIMIT_NOFILE) of this process and its future children towards the hard one. Returns
+// the former limit, for members; 0: unchanged.
 std::uint64_t raise_open_files();
 
-// Back to that, for the calling process; 0: no change. Async-signal-safe. False: errno says why.
+// Restores that limit for the calling process; 0: no change. Async-signal-safe. False: errno is set.
 [[nodiscard]] bool restore_open_files(std::uint64_t soft);
 
 }  // namespace regroup::launcher

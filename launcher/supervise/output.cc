@@ -1,8 +1,7 @@
-// Pipe to lines to sinks, with back-pressure; one chunk at a time, so that every member gets its turn.
-//
-// Where much is in a pipe and it goes to one place as it is, all but the last kLineInMemory bytes are moved
-// without a copy, unless a longer line has been seen. The line that is under way then ends in those as a
-// rule; if it does not, the others wait for its end, a second at most.
+// Copies from pipe to sinks with back-pressure, one chunk at a time, so that all members get their turn. When
+// a pipe is full and its bytes go to one sink unchanged, all but the last kLineInMemory bytes are moved by
+// splice(), unless a longer line has been seen. As a rule the current line ends in those last bytes; if not,
+// other members' lines wait for its end, a second at most.
 #include "launcher/supervise/output.h"
 
 #include <fcntl.h>
@@ -17,7 +16,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::size_t kFullPipe = 64 << 10;  // what a pipe holds at first
+constexpr std::size_t kFullPipe = 64 << 10;  // default capacity of a pipe
 constexpr std::chrono::seconds kLongestHold{1};
 
 }  // namespace
@@ -59,7 +58,7 @@ void Output::step() {
   copy();
 }
 
-// True if a sink is congested; it will call.
+// True if a sink is congested; it then resumes this output.
 bool Output::held_back() {
   const auto full = std::find_if(path_.sinks.begin(), path_.sinks.end(),
                                  [](const Sink* sink) { return sink->congested(); });
@@ -72,7 +71,7 @@ bool Output::held_back() {
   return true;
 }
 
-// All sinks are broken, and not only for want of space.
+// All sinks are broken, at least one because its reader is gone.
 bool Output::unheard() const {
   bool gone = false;
   for (const Sink* sink : path_.sinks) {
@@ -118,7 +117,7 @@ void Output::copy() {
   if (count > 0) {
     const auto bytes = static_cast<std::size_t>(count);
     if (bytes >= kFullPipe && !std::exchange(much_, true)) {
-      ::fcntl(pipe_.native_handle(), F_SETPIPE_SZ, path_.large_pipe);  // refused: as it was
+      ::fcntl(pipe_.native_handle(), F_SETPIPE_SZ, path_.large_pipe);  // if refused, the size stays
     }
     const std::string_view all(space, rest.size() + bytes);
     if (path_.raw && path_.tag.empty()) return give(all);
@@ -133,7 +132,7 @@ void Output::copy() {
   }
 }
 
-// `bytes`: what the cutter kept, and what follows it.
+// `bytes`: what the cutter kept, and the new bytes.
 void Output::take(std::string_view bytes) {
   if (!long_.empty()) {
     const std::size_t end = bytes.find('\n');
@@ -147,7 +146,7 @@ void Output::take(std::string_view bytes) {
   const std::string_view ready = cutter_.cut(bytes);
   const bool is_long = cutter_.rest().size() >= kLineInMemory;
   if ((is_long || moving_) && ready.empty() && path_.alone && path_.alone()) return give(cutter_.take_rest());
-  if (moving_ && ready.empty()) {  // a part of this line has been written
+  if (moving_ && ready.empty()) {  // a part of this line was moved
     const std::string rest = cutter_.take_rest();
     if (!keep(rest)) return give(rest);
     hold_.expires_after(kLongestHold);
@@ -163,8 +162,7 @@ void Output::take(std::string_view bytes) {
   if (!keep(std::string(tag) + rest)) give(rest);
 }
 
-// Behind what is kept of a long line. False: there is no room for it; then it is written in pieces, as are
-// all that follow.
+// Appends to the long line. False: it cannot be stored; it is then written in pieces, as are all later ones.
 bool Output::keep(std::string_view bytes) {
   long_lines_ = true;
   if (cuts_) return false;
@@ -175,7 +173,7 @@ bool Output::keep(std::string_view bytes) {
   return false;
 }
 
-// `whole`: its end is there. One with a tag gets an end all the same.
+// `whole`: the line is complete. An incomplete one with a tag gets a newline.
 void Output::begin_long_line(bool whole) {
   hold_.cancel();
   if (!whole && !path_.tag.empty()) (void)long_.append("\n");
@@ -184,7 +182,7 @@ void Output::begin_long_line(bool whole) {
   write_long_line();
 }
 
-// To one sink after the other; meanwhile the others' lines wait.
+// Writes to one sink after the other; other outputs wait meanwhile.
 void Output::write_long_line() {
   const auto resume = [self = shared_from_this()] {
     self->paused_ = false;
@@ -227,11 +225,12 @@ void Output::give(std::string_view bytes) {
   for (Sink* sink : path_.sinks) sink->write(bytes);
 }
 
-// Counted from the first bytes of a line on: one that grows all the time, a progress bar, is seen growing.
+// The time counts from the first bytes of a line, so that a growing line (a progress bar) is shown while it
+// grows.
 void Output::watch_for_prompt(bool new_line) {
   if ((cutter_.rest().empty() && long_.empty()) || (prompting_ && !new_line)) return;
   prompting_ = true;
-  prompt_.expires_after(path_.prompt_after);  // a wait that goes on is cancelled
+  prompt_.expires_after(path_.prompt_after);  // cancels a pending wait
   prompt_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
     if (error) return;
     self->prompting_ = false;
@@ -239,7 +238,7 @@ void Output::watch_for_prompt(bool new_line) {
   });
 }
 
-// What is on its way already may end the line, and must not be overtaken by lines of others.
+// Bytes in the pipe may end the line, and lines of other members must not overtake them.
 void Output::prompt() {
   int more = 0;
   if (!open() || writing_ || (cutter_.rest().empty() && long_.empty())) return;

@@ -1,4 +1,4 @@
-// Paths, folders, open files.
+// Builds the paths and opens each file once.
 #include "launcher/supervise/output_files.h"
 
 #include <fcntl.h>
@@ -63,7 +63,7 @@ core::Result<std::vector<Sink*>> OutputFiles::sinks(const Place& place, const st
   return out;
 }
 
-// Zeros before the number, so that names sort as ranks do.
+// Zero-padded, so that names sort as ranks do.
 std::string OutputFiles::in_folder(const Place& place, const std::string& stream) {
   if (digits_ == 0) digits_ = std::to_string(place.world_size).size();
   const std::string job = request_.job_folder ? fmt::format("/{}", place.space + 1) : "";

@@ -1,4 +1,4 @@
-// The files that members' output goes to, besides our own output or instead of it.
+// Files for members' output, in addition to the launcher's output or instead of it.
 #pragma once
 
 #include <utility>
@@ -23,17 +23,17 @@ namespace regroup::launcher {
 // goes on. Used by the loop's thread.
 class OutputFiles {
  public:
-  // `broken` is called once for each file that refuses to be written.
+  // `broken` is called once for each file that cannot be written.
   OutputFiles(boost::asio::io_context& loop, OutputRequest request,
               std::function<void(const core::Status&)> broken)
       : loop_(loop), request_(std::move(request)), broken_(std::move(broken)) {}
 
-  // Where the lines of `stream` (stdout or stderr) of the member at `place` go: `own` and files. Makes the
-  // folders and files; blocks for that. The sinks live as long as this.
+  // The sinks for `stream` (stdout or stderr) of the member at `place`: `own` and files. Creates folders and
+  // files, which may block. The sinks live as long as this object.
   [[nodiscard]] core::Result<std::vector<Sink*>> sinks(const Place& place, const std::string& stream,
                                                        Sink& own);
   [[nodiscard]] bool congested() const;
-  // Calls `resume` once after the file that is congested now has taken all.
+  // Calls `resume` once when the file that is congested now has drained.
   void when_free(std::function<void()> resume);
 
  private:
@@ -43,7 +43,7 @@ class OutputFiles {
   boost::asio::io_context& loop_;
   const OutputRequest request_;
   const std::function<void(const core::Status&)> broken_;
-  std::size_t digits_ = 0;  // of the rank in a folder's name; 0: not known yet
+  std::size_t digits_ = 0;  // digits of the rank in a folder's name; 0: not known yet
   std::map<std::string, std::unique_ptr<Sink>> files_;
 };
 

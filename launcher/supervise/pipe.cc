@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kTerminal = "a member's terminal";
 
-// Only OPOST stays of what changes bytes on their way, and without its relatives it changes none.
+// Of the output modes only OPOST stays, which changes nothing by itself.
 core::Status set_modes(int fd, int like) {
   termios modes{};
   if (::tcgetattr(fd, &modes) != 0) return core::system_error("tcgetattr", kTerminal, errno);

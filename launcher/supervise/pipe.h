@@ -1,4 +1,4 @@
-// What lies between the launcher and a standard stream of a member.
+// The pipe or pseudo-terminal between the launcher and a standard stream of a member.
 #pragma once
 
 #include "core/fd.h"
@@ -10,15 +10,15 @@ struct Pipe {
   core::Fd read, write;
 };
 
-// Our end is non-blocking, the member's is not.
+// The launcher's end is non-blocking, the member's is not.
 [[nodiscard]] core::Result<Pipe> make_pipe(bool ours_is_read);
 
-// A pseudo-terminal to write to, so that the member's C library writes each line when it ends. As Open MPI
-// makes it: bytes pass unchanged, nothing is echoed, and it is as large as the terminal `like` is now.
-// The reading end gives EIO, where a pipe gives its end, once nobody has the writing end any more.
+// A pseudo-terminal for output, so that the member's C library is line-buffered. As in Open MPI, bytes pass
+// unchanged, nothing is echoed, and its window size is that of the terminal `like`. At the end the reading
+// end gives EIO instead of EOF.
 [[nodiscard]] core::Result<Pipe> make_terminal(int like);
 
-// Nothing to read, and no writing end.
+// An empty input (/dev/null); no writing end.
 [[nodiscard]] core::Result<Pipe> empty_input();
 
 }  // namespace regroup::launcher

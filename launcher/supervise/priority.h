@@ -1,21 +1,21 @@
-// How promptly a process of the launcher gets a core when members keep all of them busy.
+// Scheduling priority of launcher processes, which must run promptly while members keep all cores busy.
 #pragma once
 
 namespace regroup::launcher {
 
-// What members must get back.
+// The priority to restore in members.
 struct Priority {
   int nice = 0;
 };
 
-// The calling process's own, to be read before prefer_promptness().
+// The priority of the calling process. Call before prefer_promptness().
 [[nodiscard]] Priority current_priority();
 
 // Asks for a short EEVDF time slice, which brings an earlier deadline at the same share of the processor and
 // needs no privilege, and for nice -10, which may be refused. Best effort: failure only costs latency.
 void prefer_promptness();
 
-// Back to normal, for the calling process. Async-signal-safe.
+// Restores the priority of the calling process. Async-signal-safe.
 void restore_priority(Priority priority);
 
 }  // namespace regroup::launcher

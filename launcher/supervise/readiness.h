@@ -1,5 +1,5 @@
-// Waits until a borrowed descriptor can be read or written, without changing its flags: descriptors 0, 1 and
-// 2 are shared with the shell and with other programs, which O_NONBLOCK would break.
+// Waits until a borrowed descriptor is readable or writable without setting O_NONBLOCK: descriptors 0, 1 and
+// 2 are shared with the shell and other programs, which O_NONBLOCK would break.
 #pragma once
 
 #include <utility>
@@ -11,7 +11,7 @@
 
 namespace regroup::launcher {
 
-// Holds an epoll of its own, which is what the loop waits on.
+// Owns an epoll instance, which the loop waits on.
 class Readiness {
  public:
   explicit Readiness(boost::asio::io_context& loop) : poll_(loop) {}

@@ -1,6 +1,6 @@
-// The rules of Open MPI 5: the first rank that ends abnormally decides the exit status, and ends all that its
-// world has not disconnected from. Those of MPICH's hydra where asked for: statuses are or'ed, a signal's is
-// its number, and only a rank that dies inside MPI, or of a signal, ends the others.
+// By the rules of Open MPI 5 the first rank that ends abnormally decides the exit status and ends all worlds
+// connected to its own. With MPICH's rules (hydra) statuses are or'ed, a signal's status is its number, and
+// only a rank that dies inside MPI or of a signal ends the others.
 #include "launcher/supervise/rigid_job.h"
 
 #include <fmt/format.h>
@@ -150,7 +150,7 @@ void RigidJob::on_started(std::uint32_t space, const core::Status& status) {
     return agent_.kill(kNoProgram);
   }
   if (!status.ok()) return agent_.fail_start(status.message());
-  if (all && world.ending) end_alone(space);  // its parent failed meanwhile
+  if (all && world.ending) end_alone(space);  // its parent has failed meanwhile
 }
 
 std::string writer_lost(const std::string& host, const core::Status& why) {
@@ -166,7 +166,7 @@ void RigidJob::on_host_lost(std::size_t index, const core::Status& why) {
   on_lost(why);
 }
 
-// Its members are gone, or beyond reach.
+// The members of the host have ended or cannot be reached.
 void RigidJob::on_lost(const core::Status& why) {
   if (agent_.ending()) return agent_.look_whether_over();
   agent_.say(why.message() + ": ending the job");
@@ -186,7 +186,7 @@ core::Duration RigidJob::still_needs() const {
   return world_ ? world_->still_needs() : core::Duration::zero();
 }
 
-// What ranks do after finish() says nothing of their training, but a status of one that ended counts.
+// The training is complete, but the status of a rank that ended before still counts.
 std::optional<int> RigidJob::completed() const {
   const auto done = world_ ? world_->completed() : std::nullopt;
   return done ? std::optional(status_ != 0 ? status_ : *done) : std::nullopt;
@@ -197,7 +197,7 @@ std::string RigidJob::unsaved() const {
   return world_ ? world_->unsaved() : std::string();
 }
 
-// Free slots first, host by host; then one more on each host in turn.
+// Uses free slots first, host by host, then adds one member per host in turn.
 std::vector<std::uint32_t> RigidJob::hosts_for(std::uint32_t members) const {
   std::vector<std::uint32_t> out;
   if (!several()) return out;
@@ -215,7 +215,7 @@ std::vector<std::uint32_t> RigidJob::hosts_for(std::uint32_t members) const {
   return out;
 }
 
-// The rank that failed is told of before the World that it has left.
+// The failed rank is reported before the World reports its loss.
 void RigidJob::on_exit(const MemberExit& exit) {
   settle_exit(exit);
   if (world_) world_->on_exit(exit);
@@ -228,7 +228,7 @@ void RigidJob::settle_exit(const MemberExit& exit) {
   const Rank rank = found->second;
   if (exit.normal() && rank.seat.space == 0) tell_exit(exit);
   const bool decided = decides(exit, rank);
-  // As Open MPI 5 with --with-ft: a signal never decides the status, an exit code always does.
+  // As Open MPI 5 with --with-ft: a signal never decides the exit status, an exit code always does.
   const bool survived = decided && options_.fault_tolerant && exit.signal != 0;
   const pmi::MemberGone gone{rank.seat, exit.code, exit.signal, survived};
   node(rank.host).tell(gone);
@@ -247,14 +247,14 @@ void RigidJob::settle_exit(const MemberExit& exit) {
   if (ranks_.empty()) agent_.end(status_);
 }
 
-// Ranks that serve their World themselves read it while they wait for others. Best effort: without it they
-// wait as long as for any rank.
+// Ranks that serve their World themselves read the file while they wait for other ranks. Best effort: without
+// it they wait as long as for any rank.
 void RigidJob::tell_exit(const MemberExit& exit) const {
   const std::string& path = agent_.processes().options().exits_file;
   if (!path.empty()) std::ofstream(path, std::ios::app) << fmt::format("{} {}\n", exit.rank, exit.pid);
 }
 
-// Its end is the end of its world.
+// True: the end of this member ends its world.
 bool RigidJob::decides(const MemberExit& exit, const Rank& rank) {
   if (worlds_[rank.seat.space].ending) return false;
   if (exit.signal != 0 || rank.inside) return true;
@@ -265,7 +265,7 @@ void RigidJob::end(const MemberExit& exit, const Rank& rank) {
   const bool early = exit.signal == 0 && rank.inside;
   const std::string said = fmt::format("{} {} {}{}", pmi::name_of(rank.seat), exit.process(), exit.what(),
                                        early ? " before it called MPI_Finalize" : "");
-  const bool by_itself = exit.signal == 0 && !early;  // why, its program knows: name that
+  const bool by_itself = exit.signal == 0 && !early;  // the program knows why, so the message names it
   const std::string what = by_itself ? "; it ran " + shown(apps_.at(rank.app)) : std::string();
   const bool hydra = options_.compat == Compat::kMpich;
   const int status = hydra                     ? (exit.signal != 0 ? exit.signal : exit.code)
@@ -294,7 +294,7 @@ void RigidJob::end_alone(std::uint32_t space) {
   World& world = found->second;
   world.ending = true;
   signal_world(space, SIGTERM);
-  signal_world(space, SIGCONT);  // a stopped member sees SIGTERM only then
+  signal_world(space, SIGCONT);  // a stopped member handles SIGTERM only after SIGCONT
   world.grace = std::make_unique<boost::asio::steady_timer>(
       agent_.loop(), std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.term_grace));
   world.grace->async_wait([this, space](const boost::system::error_code& error) {

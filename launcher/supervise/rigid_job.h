@@ -1,4 +1,4 @@
-// A job of N members as under mpirun: all start together, and one that fails ends them all.
+// A fixed-size job, as under mpirun: all members start together, and a failing one ends all.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -26,25 +26,24 @@ struct RigidOptions {
   std::vector<std::uint32_t> host_of;  // by rank; empty: all run here
   Compat compat = Compat::kOpenMpi;
   bool fault_tolerant = false;               // a death does not end the other members
-  bool quiet = false;                        // nothing is said of what MPI programs lack
+  bool quiet = false;                        // no messages about missing MPI services
   std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
-  // By rank, that members are bound to, then those that are left for MPI_Comm_spawn; empty: they are not
-  // bound.
+  // The cores of each rank, then those left for MPI_Comm_spawn; empty: not bound.
   std::vector<std::vector<int>> cores;
-  std::vector<pmi::Binding> bindings;          // the same for MPI
+  std::vector<pmi::Binding> bindings;          // the same as MPI reports it
   std::vector<std::uint32_t> threads;          // by rank, OMP_NUM_THREADS; empty: 1
   std::vector<Environment> environments = {};  // by rank, of their devices; empty: they have none
-  std::uint32_t most = 0;                      // that may live at once, with MPI_Comm_spawn; 0: any number
-  core::Duration term_grace = std::chrono::seconds(5);  // of a spawned world that ends alone
-  // Serves the World of the ranks that join; none: they meet without an agent.
+  std::uint32_t most = 0;                      // limit of running members, with MPI_Comm_spawn; 0: none
+  core::Duration term_grace = std::chrono::seconds(5);  // for a spawned world that is ended alone
+  // Serves the World of the ranks that join; empty: they join without an agent.
   std::function<std::unique_ptr<MembershipJob>(Agent& agent, OtherHosts* others)> world = {};
 };
 
 class RigidJob final : public AgentJob {
  public:
-  // `others`: none if all run on this host.
+  // `others`: nullptr if all run on this host.
   RigidJob(Agent& agent, RigidOptions options, std::unique_ptr<OtherHosts> others = nullptr);
-  // Members start a little later, when regroup-pmi is ready for them.
+  // Members start later, when regroup-pmi is ready for them.
   [[nodiscard]] core::Status start() override;
   void on_exit(const MemberExit& exit) override;
   void on_notice(core::TimePoint deadline) override;
@@ -61,15 +60,15 @@ class RigidJob final : public AgentJob {
     std::uint32_t host = 0;
     bool inside = false;  // between MPI_Init and MPI_Finalize
   };
-  // Of members with one MPI_COMM_WORLD.
+  // The members of one MPI_COMM_WORLD.
   struct World {
-    std::uint32_t living = 0;                               // or yet to be started
-    std::map<std::uint32_t, std::uint32_t> living_on = {};  // of them, by host
+    std::uint32_t living = 0;                               // running or not started yet
+    std::map<std::uint32_t, std::uint32_t> living_on = {};  // the same by host
     std::uint32_t first_app = 0;
     std::uint32_t apps = 0;
-    std::uint32_t starting = 0;        // hosts that have not started theirs yet
-    std::optional<pmi::Spawn> parent;  // who waits for it to be started
-    bool ending = false;               // alone, for a failure in it; the job goes on
+    std::uint32_t starting = 0;        // hosts that have not started their members yet
+    std::optional<pmi::Spawn> parent;  // the MPI_Comm_spawn call that waits for the start
+    bool ending = false;               // it is ended alone after a failure; the job continues
     std::unique_ptr<boost::asio::steady_timer> grace;
   };
 
@@ -81,10 +80,10 @@ class RigidJob final : public AgentJob {
   [[nodiscard]] bool several() const { return options_.hosts.size() > 1; }
   void open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
                   const std::vector<std::uint32_t>& host_of, std::optional<pmi::Spawn> parent);
-  // By rank; none if nobody is bound, or if a spawned world would have to share.
+  // Core slots by rank; empty if members are not bound, or if a spawned world would have to share cores.
   [[nodiscard]] std::vector<std::size_t> take_slots(const std::vector<Place>& layout);
   [[nodiscard]] MemberOrder order_of(const Place& place, const std::vector<std::size_t>& slots) const;
-  [[nodiscard]] bool crowded(std::uint32_t host) const;  // more members than cores
+  [[nodiscard]] bool crowded(std::uint32_t host) const;  // more members run there than it has cores
   [[nodiscard]] std::uint32_t living_on(std::uint32_t host) const;
   [[nodiscard]] std::vector<std::uint32_t> hosts_for(std::uint32_t members) const;
   void on_started(std::uint32_t space, const core::Status& status);
@@ -98,12 +97,12 @@ class RigidJob final : public AgentJob {
   [[nodiscard]] core::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn,
                                                             const Rank& parent) const;
   [[nodiscard]] std::uint32_t living() const;
-  // Ends the job, or only the worlds that the failed one has not disconnected from. Says `said`, what follows
-  // from it, and `more`.
+  // Ends the job, or only the worlds connected to the failed one (MPI_Comm_disconnect separates them). Prints
+  // `said`, the consequence, and `more`.
   void end_family(std::uint32_t space, const std::string& said, const std::string& more, int status);
   void end_alone(std::uint32_t space);
   void signal_world(std::uint32_t space, int signal);
-  // The member has ended; with its last one a spawned world is forgotten.
+  // Removes an ended member, and with its last member a spawned world.
   void forget(core::MemberId member);
   [[nodiscard]] bool decides(const MemberExit& exit, const Rank& rank);
   void end(const MemberExit& exit, const Rank& rank);
@@ -112,19 +111,19 @@ class RigidJob final : public AgentJob {
 
   Agent& agent_;
   RigidOptions options_;
-  std::map<core::MemberId, Rank> ranks_;   // ordered, and not ended
+  std::map<core::MemberId, Rank> ranks_;   // ordered and not ended
   std::map<std::uint32_t, World> worlds_;  // by space
   pmi::Families families_;
   CoreSlots core_slots_;
   core::MemberId next_member_ = 0;
-  std::vector<App> apps_;     // by number; those that nobody runs any more are empty
-  std::uint32_t spaces_ = 0;  // opened
-  int status_ = 0;            // of those that ended without ending the job
+  std::vector<App> apps_;     // by number; unused ones are empty
+  std::uint32_t spaces_ = 0;  // number of spaces opened
+  int status_ = 0;            // combined status of members that ended without ending the job
   LocalNode local_;
   std::unique_ptr<OtherHosts> others_;
   HostExchange exchange_;
   std::unique_ptr<MembershipJob> world_;
-  std::string unsaved_;  // of another host
+  std::string unsaved_;  // reported by another host
 };
 
 }  // namespace regroup::launcher

@@ -1,5 +1,5 @@
-// What is told of MPI: by libpmix of this host, and by agents of others, of which a HostExchange says what
-// they may.
+// Handles MPI events: from libpmix of this host, and from agents of other hosts after HostExchange has
+// checked them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::size_t kMostPrograms = 1024;  // of one MPI_Comm_spawn_multiple
+constexpr std::size_t kMostPrograms = 1024;  // in one MPI_Comm_spawn_multiple
 
 }  // namespace
 
@@ -64,7 +64,7 @@ std::set<std::uint32_t> RigidJob::known(const std::vector<std::uint32_t>& spaces
   return out;
 }
 
-// One of them may have failed before all of their hosts had told of it.
+// A world may have failed before all hosts of the connected worlds reported the connection.
 void RigidJob::on_met(std::uint32_t host, const std::set<std::uint32_t>& spaces) {
   std::set<std::uint32_t> own;
   for (const std::uint32_t space : spaces) {
@@ -117,7 +117,8 @@ core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, c
   for (const pmi::SpawnApp& wanted : spawn.apps) {
     auto app = pmi::spawned_app(apps_.at(parent.app), wanted);
     if (!app.ok()) return app.status();
-    app->environment = without_outer_place(std::move(app->environment));  // its parent may have sent its own
+    // The parent may have passed its own variables on.
+    app->environment = without_outer_place(std::move(app->environment));
     apps.push_back(std::move(*app));
   }
   if (options_.most == 0 || living() + size <= options_.most) return apps;

@@ -1,4 +1,4 @@
-// Non-blocking writes to a descriptor that we must not make non-blocking: files never block long, sockets
+// Writes to a descriptor without blocking and without O_NONBLOCK on it: files block only shortly, sockets
 // take MSG_DONTWAIT, pipes and terminals are opened a second time. Where that is refused, a pipe that polls
 // writable takes PIPE_BUF bytes without blocking.
 #include "launcher/supervise/sink.h"
@@ -25,7 +25,7 @@ Sink::Sink(boost::asio::io_context& loop, int fd, std::string name)
     kind_ = Kind::kSocket;
   } else if (S_ISREG(info.st_mode)) {
     kind_ = Kind::kFile;
-    moves_ = (::fcntl(fd, F_GETFL) & O_APPEND) == 0;  // splice refuses those
+    moves_ = (::fcntl(fd, F_GETFL) & O_APPEND) == 0;  // splice() refuses files with O_APPEND
   } else {
     moves_ = S_ISFIFO(info.st_mode);
     terminal_ = ::isatty(fd) == 1;
@@ -71,7 +71,7 @@ void Sink::push() {
   }
 }
 
-// As much as goes without blocking.
+// Writes as much as possible without blocking.
 std::size_t Sink::write_some(std::string_view bytes) {
   std::size_t done = 0;
   while (done < bytes.size() && error_.ok()) {
@@ -98,7 +98,7 @@ std::size_t Sink::write_some(std::string_view bytes) {
 }
 
 std::size_t Sink::move(int pipe, std::size_t bytes) {
-  if (!std::exchange(grown_, true)) ::fcntl(fd_, F_SETPIPE_SZ, kLargePipe);  // no pipe: nothing happens
+  if (!std::exchange(grown_, true)) ::fcntl(fd_, F_SETPIPE_SZ, kLargePipe);  // no effect unless it is a pipe
   moving_ = true;
   for (;;) {
     const ssize_t count = ::splice(pipe, nullptr, fd_, nullptr, bytes, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);

@@ -1,5 +1,5 @@
-// One destination of members' lines: an output of the launcher, or a file. Never blocks: what its reader does
-// not take is kept, and who writes is asked to pause.
+// One destination of members' lines: an output of the launcher, or a file. Never blocks: it buffers what its
+// reader does not take and asks the writers to pause.
 #pragma once
 
 #include <utility>
@@ -20,37 +20,38 @@ namespace regroup::launcher {
 class Sink {
  public:
   using Resume = std::function<void()>;
-  // `fd` is borrowed and its flags stay as they are; a pipe may be made larger. `name` is for messages.
+  // `fd` is borrowed and its flags are not changed; a pipe may be enlarged. `name` is for messages.
   Sink(boost::asio::io_context& loop, int fd, std::string name = "output of the job");
   Sink(boost::asio::io_context& loop, core::Fd file, std::string name);
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
 
-  // It is a terminal.
+  // The sink is a terminal.
   [[nodiscard]] bool terminal() const { return terminal_; }
-  // Whole lines. Keeps what cannot be written now; dropped once the sink is broken.
+  // Writes whole lines. Buffers what cannot be written now; drops them once the sink is broken.
   void write(std::string_view lines);
-  // True while something is kept or moved: then write no more, and ask when_free() for a call.
+  // True while bytes are buffered or moved: write no more, and call when_free().
   [[nodiscard]] bool congested() const { return sent_ < pending_.size() || moving_; }
-  // Bytes that are held in memory; while it is congested they do not become fewer.
+  // Buffered bytes.
   [[nodiscard]] std::size_t kept() const { return congested() ? pending_.size() + held_.size() : 0; }
-  // Calls `resume` once the sink is not congested any more, or broke.
+  // Calls `resume` once, when the sink is not congested any more, or broken.
   void when_free(Resume resume) { waiting_.push_back(std::move(resume)); }
 
-  // Bytes of a pipe can be moved here without a copy, as far as is known.
+  // Bytes can be spliced from a pipe without a copy, as far as is known.
   [[nodiscard]] bool moves() const { return moves_ && error_.ok(); }
-  // Moves up to `bytes` from a pipe that holds them; how many it did. From here on nobody else's lines are
-  // written, until end_move(). 0: ask when_writable(), unless moves() has become false.
+  // Splices up to `bytes` from a pipe that holds them; returns how many. Reserves the sink until end_move().
+  // 0: call when_writable(), unless moves() has become false.
   [[nodiscard]] std::size_t move(int pipe, std::size_t bytes);
   void when_writable(Resume resume);
-  // From here on nobody else's lines are written, until end_move(). Not while it is congested.
+  // Reserves the sink until end_move(). Not while it is congested.
   void hold() { moving_ = true; }
-  // How many of `bytes` it takes at once, while it is held. Fewer: ask when_writable(), unless it is broken.
+  // Writes to a reserved sink without blocking; returns how many bytes. Fewer than given: call
+  // when_writable(), unless it is broken.
   [[nodiscard]] std::size_t put(std::string_view bytes) { return write_some(bytes); }
-  // `lines` go next, before what others wrote in the meantime.
+  // Ends the reservation: writes `lines`, then what others wrote meanwhile.
   void end_move(std::string_view lines);
 
-  // The reader is gone (kPeerLost) or the device refused.
+  // Why the sink is broken: the reader is gone (kPeerLost) or the device refused; ok otherwise.
   [[nodiscard]] const core::Status& error() const { return error_; }
   // `broken` is called once, when error() is set.
   void on_error(std::function<void(const core::Status&)> broken) { broken_ = std::move(broken); }
@@ -66,7 +67,7 @@ class Sink {
   void release_waiting();
 
   Readiness readiness_;
-  core::Fd own_;  // the file, or a description of our own of the borrowed one, non-blocking
+  core::Fd own_;  // the file, or a second open description of the borrowed one, non-blocking
   int fd_;
   Kind kind_ = Kind::kPolled;
   std::string name_;
@@ -82,10 +83,10 @@ class Sink {
   core::Status error_;
 };
 
-// True if both descriptors lead to the same file: then one Sink serves both, and no line is torn.
+// True if both descriptors refer to the same file: one Sink then serves both, so that no line is torn.
 [[nodiscard]] bool same_file(int a, int b);
 
-// Bytes that a pipe is made to hold when it turns out to carry much; the most that everybody may ask for.
+// Size to which a busy pipe is enlarged; the default limit for unprivileged users.
 inline constexpr int kLargePipe = 1 << 20;
 
 }  // namespace regroup::launcher

@@ -1,5 +1,6 @@
-// vfork, because the launcher's pages need no copy: eight members start in a millisecond. The child shares
-// our memory until execve, hence only async-signal-safe calls in it and an error reported through a variable.
+// Uses vfork(), since the launcher's pages need no copy: eight members start in a millisecond. The child
+// shares the parent's memory until execve(), so it makes only async-signal-safe calls and reports an error
+// through a variable.
 #include "launcher/supervise/spawn.h"
 
 #include <fcntl.h>
@@ -62,12 +63,13 @@ void reset_signals() {
 bool place_descriptors(const ChildArgs& args) {
   if (::dup2(args.in, 0) < 0 || ::dup2(args.out, 1) < 0 || ::dup2(args.err, 2) < 0) return false;
   if (args.inherited < 0) return true;
-  // dup2 onto itself would leave close-on-exec.
+  // dup2() onto itself would leave close-on-exec set.
   if (args.inherited == kInheritedFd) return ::fcntl(kInheritedFd, F_SETFD, 0) == 0;
   return ::dup2(args.inherited, kInheritedFd) >= 0;
 }
 
-// Before the program has any memory that would be charged to our own group.
+// Enters the control groups before the program allocates memory, which would else be charged to the
+// launcher's group.
 bool enter_groups(const ChildArgs& args) {
   for (const int group : args.groups) {
     if (::write(group, "0", 1) != 1) return false;
@@ -80,10 +82,10 @@ bool limit_data(const ChildArgs& args) {
   return args.data_bytes == 0 || ::setrlimit(RLIMIT_DATA, &limit) == 0;
 }
 
-// The program inherits it.
+// The program inherits the policy.
 bool set_memory_policy(const MemoryOrder& order) {
   if (order.mode == 0) return true;
-  const unsigned long bits = order.nodes.size() * 8 * sizeof(unsigned long) + 1;  // the kernel takes one off
+  const unsigned long bits = order.nodes.size() * 8 * sizeof(unsigned long) + 1;  // the kernel subtracts one
   return ::syscall(SYS_set_mempolicy, order.mode, order.nodes.empty() ? nullptr : order.nodes.data(),
                    order.nodes.empty() ? 0 : bits) == 0;
 }
@@ -91,7 +93,7 @@ bool set_memory_policy(const MemoryOrder& order) {
 [[noreturn]] void run_child(const ChildArgs& args, Failure& failure) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-  if (::getppid() != args.parent) ::_exit(127);  // it died before the call above
+  if (::getppid() != args.parent) ::_exit(127);  // the parent died before prctl()
   restore_priority(args.priority);
   if (!enter_groups(args)) {
     failure.call = "write to cgroup.procs";
@@ -117,14 +119,14 @@ bool set_memory_policy(const MemoryOrder& order) {
   ::_exit(127);
 }
 
-// Nothing here may change between vfork's two returns.
+// vfork() returns twice in this frame, so nothing here may change in between.
 pid_t start(const ChildArgs& args, Failure& failure) {
   const pid_t pid = ::vfork();
   if (pid == 0) run_child(args, failure);
   return pid;
 }
 
-// As long a mask as the highest number needs.
+// The mask is as long as the highest core number needs.
 std::vector<cpu_set_t> mask_of(const std::vector<int>& cores) {
   if (cores.empty()) return {};
   const int highest = *std::max_element(cores.begin(), cores.end());

@@ -1,4 +1,4 @@
-// Starts the process of a member. The only door to vfork and execve.
+// Starts the process of a member. The only user of vfork() and execve().
 #pragma once
 
 #include <sys/types.h>
@@ -21,16 +21,16 @@ struct SpawnSpec {
   int in = -1, out = -1, err = -1;       // become 0, 1, 2; owned by the caller
   Priority priority;
   int inherited = -1;            // becomes kInheritedFd (app.h); -1: none
-  std::vector<int> cores;        // to run on; empty: as the caller
+  std::vector<int> cores;        // affinity; empty: as the caller
   MemoryOrder memory;            // its memory policy
   std::vector<int> groups;       // cgroup.procs of control groups to enter
   std::uint64_t data_bytes = 0;  // RLIMIT_DATA; 0: as the caller
   std::uint64_t open_files = 0;  // soft RLIMIT_NOFILE; 0: as the caller
 };
 
-// Starts a process in a process group of its own, with default signal dispositions, no blocked signals, no
-// other descriptors, and which the kernel kills when the calling thread ends. Blocks until execve happened:
-// failure names it and the program. The caller reaps it.
+// Starts a process in a process group of its own, with default signal dispositions, no blocked signals and no
+// other descriptors; the kernel kills it when the calling thread ends. Blocks until execve() has happened. An
+// error names the failed call and the program. The caller reaps the process.
 [[nodiscard]] core::Result<pid_t> spawn(const SpawnSpec& spec);
 
 }  // namespace regroup::launcher

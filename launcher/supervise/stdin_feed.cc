@@ -1,4 +1,4 @@
-// Borrowed input to pipes, one block at a time.
+// Copies the input to the pipes, one block at a time.
 #include "launcher/supervise/stdin_feed.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 namespace regroup::launcher {
 namespace {
 
-// Nothing tells a process group that was running in the background that it came to the foreground.
+// No signal tells a background process group that it came to the foreground, so this is polled.
 constexpr std::chrono::milliseconds kLookAgain{250};
 
 }  // namespace
@@ -33,7 +33,7 @@ void StdinFeed::stop() {
   }
 }
 
-// A terminal that is not that of our session has no foreground for us.
+// A terminal of another session has no foreground group of ours.
 bool StdinFeed::in_background() const {
   const pid_t group = terminal_ ? ::tcgetpgrp(input_) : -1;
   return group > 0 && group != ::getpgrp();
@@ -51,7 +51,7 @@ void StdinFeed::wait_foreground() {
   });
 }
 
-// In the background a read would not stop us, since SIGTTIN is blocked, but fail with EIO.
+// In the background a read would fail with EIO instead of stopping this process, since SIGTTIN is blocked.
 void StdinFeed::read() {
   const bool taken = std::any_of(members_.begin(), members_.end(),
                                  [](const auto& member) { return member->pipe.is_open(); });
@@ -60,7 +60,7 @@ void StdinFeed::read() {
   const ssize_t count = ::read(input_, bytes_.data(), bytes_.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_input();
   if (count < 0 && errno == EIO && in_background()) return wait_foreground();
-  if (count <= 0) return stop();  // the end, or a terminal that is gone
+  if (count <= 0) return stop();  // EOF, or the terminal is gone
   for (const auto& member : members_) {
     if (member->pipe.is_open()) member->rest = {bytes_.data(), static_cast<std::size_t>(count)};
   }
@@ -89,7 +89,7 @@ void StdinFeed::write(Member& member) {
       return;
     } else if (errno != EINTR) {
       boost::system::error_code ignored;
-      member.pipe.close(ignored);  // EPIPE: it reads no more
+      member.pipe.close(ignored);  // EPIPE: the member closed its end
       member.rest = {};
     }
   }

@@ -1,4 +1,4 @@
-// The launcher's standard input on its way to one member, or to all.
+// Feeds the launcher's standard input to one member, or to all.
 #pragma once
 
 #include <utility>
@@ -16,15 +16,15 @@
 
 namespace regroup::launcher {
 
-// Every member gets every byte. Reads no more than the slowest takes; one that closed its end is left out,
-// and without any the reading ends. The end of the input closes the pipes. A terminal is read only while this
-// process group is in its foreground. Kept alive by its own pending operations until stop().
+// Every member gets every byte. Reads no more than the slowest member takes; a member that closed its end is
+// left out, and without members reading ends. EOF of the input closes the pipes. A terminal is read only
+// while this process group is in the foreground. Kept alive by its pending operations until stop().
 class StdinFeed : public std::enable_shared_from_this<StdinFeed> {
  public:
-  // `input` is borrowed; or, if it is our `own`, becomes /dev/null when nobody takes any more, so that who
-  // writes to it learns that.
+  // `input` is borrowed. If it is `own`, it becomes /dev/null when no member reads any more, so that its
+  // writer gets SIGPIPE.
   StdinFeed(boost::asio::io_context& loop, int input, bool own = false);
-  // `pipe` is a writing end, non-blocking. Before start() only.
+  // `pipe` is a non-blocking writing end. Before start() only.
   void add(core::Fd pipe);
   [[nodiscard]] std::size_t members() const { return members_.size(); }
   void start() { wait_input(); }

@@ -1,5 +1,5 @@
-// Members write to pipes of their own, because only so can their lines be kept whole; to terminals of their
-// own where ours is one.
+// Each member has pipes of its own, since only then can its lines be kept whole; pseudo-terminals if the
+// launcher's output is one.
 #include "launcher/supervise/streams.h"
 #include "core/printable.h"
 
@@ -12,9 +12,10 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr int kPipesTotal = 32 << 20;  // bytes that the pipes of all members may hold, if they are large
-constexpr int kSmallPipe = 64 << 10;   // as the system makes them
-constexpr std::chrono::milliseconds kPromptAfter{200};  // a line without end is shown at a terminal
+constexpr int kPipesTotal = 32 << 20;  // total bytes of enlarged pipes of all members
+constexpr int kSmallPipe = 64 << 10;   // the default of the system
+// An incomplete line is shown at a terminal after this time.
+constexpr std::chrono::milliseconds kPromptAfter{200};
 
 int large_pipe(const Place& place) {
   return std::clamp(kPipesTotal / static_cast<int>(std::max(place.world_size, 1U)), kSmallPipe, kLargePipe);
@@ -56,7 +57,7 @@ core::Result<MemberPipes> Streams::open(const Place& place) {
   return pipes;
 }
 
-// Without any terminal left a pipe does.
+// Falls back to a pipe if no pseudo-terminal is left.
 core::Result<Pipe> Streams::make_output() const {
   if (output_.terminals && out_.terminal()) {
     if (auto terminal = make_terminal(STDOUT_FILENO); terminal.ok()) return terminal;
@@ -125,7 +126,7 @@ void Streams::on_closed() {
 }
 
 void Streams::on_broken(const core::Status& error) {
-  if (error.code() == core::Code::kPeerLost) return;  // who read it knows
+  if (error.code() == core::Code::kPeerLost) return;  // the reader closed it
   lost_ = true;
   err_.write("regroup: " + core::escaped_lines(error.message()) + ": what comes is lost\n");
 }

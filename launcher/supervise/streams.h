@@ -1,4 +1,4 @@
-// The standard streams of all members: pipes made, input fed, output listened to.
+// The standard streams of all members: makes the pipes, feeds input and forwards output.
 #pragma once
 
 #include <utility>
@@ -21,9 +21,9 @@
 
 namespace regroup::launcher {
 
-// Of one member that is about to start. The member gets in(), out() and err().
+// The pipes of one member that is about to start. The member gets in(), out() and err().
 struct MemberPipes {
-  Pipe feed;  // without a writing end: its input is empty
+  Pipe feed;  // no writing end: empty input
   Pipe output, error;
   std::vector<Sink*> output_sinks, error_sinks;
 
@@ -32,22 +32,22 @@ struct MemberPipes {
   [[nodiscard]] int err() const { return error.write.valid() ? error.write.get() : out(); }
 };
 
-// Used by the loop's thread. Says on `err`, once, what cannot be written and why.
+// Used by the loop's thread. Prints on `err`, once, what cannot be written and why.
 class Streams {
  public:
-  // `changed` is called when an output was closed, or when a file that was behind has taken all.
+  // `changed` is called when an output was closed, or when a congested file has drained.
   Streams(boost::asio::io_context& loop, OutputRequest output, StdinRequest input, Sink& out, Sink& err,
           std::function<void()> changed);
 
-  // Makes pipes, and the files that output goes to. Our input is for those who start first: of the rank that
-  // was asked for, or, if all get it, of all ranks of the first job.
+  // Makes the pipes and output files of a member. Standard input goes to the members that start first: the
+  // requested rank or, if all read it, all ranks of the first job.
   [[nodiscard]] core::Result<MemberPipes> open(const Place& place);
-  // The member has started. Closes its ends of the pipes, so that ours see its end.
+  // The member has started. Closes its ends of the pipes, so that EOF is seen at its end.
   void start(MemberPipes pipes, const Place& place);
-  // All writers are dead: forward what is in the pipes, feed nobody any more.
+  // All members are dead: forwards what is in the pipes and ends the input.
   void finish();
   [[nodiscard]] bool busy() const;
-  // Output was lost to a full disk or its like.
+  // Output was lost, on a full disk for example.
   [[nodiscard]] bool lost() const { return lost_; }
 
  private:
@@ -68,7 +68,7 @@ class Streams {
   std::shared_ptr<OutputSpace> space_ = std::make_shared<OutputSpace>();
   std::vector<std::shared_ptr<Output>> outputs_;
   std::shared_ptr<StdinFeed> feed_;
-  bool feeding_ = false;  // whoever starts now comes too late for input
+  bool feeding_ = false;  // members that start from now on get no input
   bool lost_ = false;
 };
 

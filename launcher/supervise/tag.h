@@ -1,4 +1,4 @@
-// What is put before each line of a member.
+// The prefix of each output line of a member.
 #pragma once
 
 #include <ctime>
@@ -12,11 +12,11 @@ namespace regroup::launcher {
 
 class Tag {
  public:
-  // `stream` is stdout or stderr. The spelling is Open MPI 4's: [1,3]<stdout>: with the time as ctime gives
-  // it before; kRank is hydra's.
+  // `stream` is stdout or stderr. The format is that of Open MPI 4: "[1,3]<stdout>:", with the time of
+  // ctime() before it; kRank is hydra's.
   Tag(const OutputRequest& request, const Place& place, std::string_view stream);
   [[nodiscard]] bool empty() const { return !timestamp_ && text_.empty(); }
-  // What a line that came at `now` begins with; valid until the next call.
+  // The prefix of a line that arrived at `now`; valid until the next call.
   [[nodiscard]] std::string_view at(std::time_t now);
 
  private:

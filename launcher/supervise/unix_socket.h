@@ -1,5 +1,4 @@
-// Named Unix sockets of a job: a private folder for them, listening, connecting. Everybody who connects has
-// our uid.
+// Named Unix sockets of a job: private folder, listening, connecting. All peers must have this process's uid.
 #pragma once
 
 #include <utility>
@@ -16,19 +15,19 @@
 
 namespace regroup::launcher {
 
-// Makes `path` with mode 0700 unless it is there; kInvalidArgument if it is no folder, another user's, or
-// open to others.
+// Creates the folder `path` with mode 0700 unless it exists; kInvalidArgument: it is no folder, belongs to
+// another user, or is open to others.
 [[nodiscard]] core::Status make_private_folder(const std::string& path);
 
-// Connects; does not block longer than the listener's queue is full.
+// Connects. Blocks only while the listener's queue is full.
 [[nodiscard]] core::Result<core::Fd> connect_unix(const std::string& path);
 
 class Listener {
  public:
-  // `peer` is the process that connected. On the loop's thread.
+  // Called on the loop's thread for each connection; `peer`: pid of the process that connected.
   using Handler = std::function<void(core::Fd socket, pid_t peer)>;
   Listener(boost::asio::io_context& loop, Handler accepted) : socket_(loop), accepted_(std::move(accepted)) {}
-  // Replaces a socket of that name that a predecessor left.
+  // Listens at `path`; replaces a stale socket of that name.
   [[nodiscard]] core::Status start(const std::string& path);
 
  private:
