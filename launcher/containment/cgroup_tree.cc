@@ -1,5 +1,6 @@
-// Joins /proc/self/cgroup (hierarchy -> path of our group) with /proc/self/mountinfo (hierarchy -> folder).
-// A mount may show only a part of its hierarchy: the path of its root goes off the path of our group.
+// Joins /proc/self/cgroup (hierarchy -> path of this process's group) with /proc/self/mountinfo (hierarchy ->
+// folder). A mount may show only a part of its hierarchy: the path of its root is then stripped from the
+// group's path.
 #include "launcher/containment/cgroup_tree.h"
 
 #include <fmt/format.h>
@@ -30,7 +31,7 @@ bool is_octal(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '7'; });
 }
 
-// Blanks stand as \040 there.
+// Spaces are escaped as \040.
 std::string unescaped(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -45,7 +46,7 @@ std::string unescaped(const std::string& text) {
   return out;
 }
 
-// Controller -> path of our group; that of version 2 under "".
+// Controller -> path of this process's group; v2 under "".
 std::map<std::string, std::string> own_paths(const std::string& root) {
   std::map<std::string, std::string> paths;
   std::ifstream file(root + "/proc/self/cgroup");
@@ -61,7 +62,7 @@ std::map<std::string, std::string> own_paths(const std::string& root) {
   return paths;
 }
 
-// `path` seen from `top`; none: it lies elsewhere.
+// `path` relative to `top`; nullopt: it is outside.
 std::optional<std::string> below(const std::string& path, const std::string& top) {
   if (path.starts_with("/..")) return std::nullopt;
   if (top == "/") return path == "/" ? "" : path;
@@ -72,7 +73,7 @@ std::optional<std::string> below(const std::string& path, const std::string& top
 
 struct Mount {
   std::string top, folder, type;
-  std::vector<std::string> options;  // of the file system: controllers among them
+  std::vector<std::string> options;  // mount options; controllers among them
 };
 
 std::optional<Mount> parse_mount(const std::string& line) {

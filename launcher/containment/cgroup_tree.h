@@ -1,4 +1,4 @@
-// Which control groups this process is in, for both versions of the kernel's interface.
+// Finds the control groups of this process, for cgroup v1 and v2.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace regroup::launcher {
 // One hierarchy of control groups.
 struct CgroupBranch {
   int version = 1;
-  std::string own;                                    // folder of the group that this process is in
-  std::string mount;                                  // folder of the topmost group that can be seen
-  bool cpu = false, memory = false, freezer = false;  // controllers; of version 2: those `own` may use
+  std::string own;                                    // folder of this process's group
+  std::string mount;                                  // folder of the topmost visible group
+  bool cpu = false, memory = false, freezer = false;  // controllers; for v2 those that `own` may use
 };
 
-// Of the calling process. `root` stands before every path, /proc/self/cgroup included, for recorded machines;
-// "" is this machine. Empty: there are none.
+// The hierarchies of the calling process. `root` is prepended to every path, /proc/self/cgroup included, for
+// recorded machines; "" is this machine. Empty: there are none.
 [[nodiscard]] std::vector<CgroupBranch> own_cgroups(const std::string& root = "");
 
 }  // namespace regroup::launcher

@@ -1,5 +1,5 @@
-// One look at all processes can miss one that is being forked, or has no environment yet since execve has
-// just begun it, hence looks until two find none.
+// One scan of all processes can miss a process that is being forked, or that has no environment yet during
+// execve(), so scans repeat until two find none.
 #include "launcher/containment/dead_jobs.h"
 
 #include <dirent.h>
@@ -36,7 +36,7 @@ std::string read_all(int file) {
   return text;
 }
 
-// `entry` is the whole of one of the strings.
+// `entry` equals one of the strings.
 bool holds(const std::string& environment, const std::string& entry) {
   for (std::size_t at = 0; (at = environment.find(entry, at)) != std::string::npos; ++at) {
     const std::size_t end = at + entry.size();
@@ -46,8 +46,8 @@ bool holds(const std::string& environment, const std::string& entry) {
   return false;
 }
 
-// Of this user and of that job. It is held by a descriptor while its environment is read, so it is this
-// process that is killed, and no later one of the same number.
+// The process is of this user and job. A pidfd is held while its environment is read, so that this process is
+// killed and not a later one with the same pid.
 bool kill_if_of(pid_t pid, const std::string& entry) {
   const core::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   struct stat info {};

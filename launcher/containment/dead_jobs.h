@@ -1,4 +1,4 @@
-// Ends what is left of jobs all of whose launcher processes were killed at once.
+// Kills what is left of jobs whose launcher processes were all killed at once.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@ namespace regroup::launcher {
 struct DeadJob {
   std::string job;
   std::size_t killed = 0;  // processes
-  bool ended = true;       // nothing is left of it
+  bool ended = true;       // all of it has ended
 };
 
-// Looks through the records in `folder`. Of each job that is provably dead (JobRecord::take_over) it kills
-// this user's processes that carry REGROUP_JOB=job in their environment, then cleans its record. Blocks,
-// mostly for some microseconds, and until `limit` has passed at most. Tells of jobs of which something lived.
+// Reads the records in `folder`. For each job that is provably dead (JobRecord::take_over) it kills this
+// user's processes with REGROUP_JOB=job in their environment, then cleans its record. Blocks, usually for
+// some microseconds, for `limit` at most. Returns the jobs of which a process was running.
 [[nodiscard]] std::vector<DeadJob> end_dead_jobs(const std::string& folder, core::Duration limit);
 
-// Whether end_dead_jobs() has anything to do. Blocks for some microseconds.
+// Whether end_dead_jobs() has work to do. Blocks for some microseconds.
 [[nodiscard]] bool are_dead_jobs(const std::string& folder);
 
 }  // namespace regroup::launcher

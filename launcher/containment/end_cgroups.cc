@@ -1,5 +1,5 @@
-// Kills and removes whole groups: at once where the kernel offers it (cgroup.kill), else frozen first, so
-// that nothing can fork away, and again until they are empty.
+// Kills and removes whole control groups: with cgroup.kill where the kernel has it, else frozen first, so
+// that no process forks meanwhile, and repeatedly until they are empty.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr int kCgroupRecheckMs = 2;
 
-// False: there is no such file, or it refuses.
+// False: the file is missing or refuses the write.
 bool put(const std::string& path, const char* text) {
   const core::Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file.valid()) return false;
@@ -28,7 +28,7 @@ bool put(const std::string& path, const char* text) {
   return ::write(file.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 
-// The group and all below it, the deepest last.
+// The group and its descendants, deepest last.
 std::vector<std::string> with_children(const std::string& folder) {
   std::vector<std::string> found{folder};
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -47,8 +47,7 @@ std::vector<pid_t> processes_in(const std::string& folder) {
   return found;
 }
 
-// Held by descriptors and then looked for again: a number that meanwhile became another process's is not
-// killed.
+// Processes are held by pidfds and then looked up again: a pid that was reused meanwhile is not killed.
 void kill_in(const std::string& folder) {
   std::vector<std::pair<pid_t, core::Fd>> held;
   for (const pid_t pid : processes_in(folder)) {

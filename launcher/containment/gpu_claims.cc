@@ -1,7 +1,7 @@
-// A claim is the name "regroup-gpu-SCOPE/GPU", which one socket can have;
-// "regroup-gpu-SCOPE/GPU=JOB.PID.NAMESPACE" beside it tells who that is: containers that share a network see
-// each other's claims, and each counts its processes from 1. Both are read from /proc/net/unix: nobody has to
-// answer. A job inside of job J claims "GPU~J".
+// A claim is the name "regroup-gpu-SCOPE/GPU", which only one socket can have;
+// "regroup-gpu-SCOPE/GPU=JOB.PID.NAMESPACE" tells its owner, since containers that share a network see each
+// other's claims, and each counts pids from 1. Both are read from /proc/net/unix, so no process has to
+// answer. A job inside job J claims "GPU~J".
 #include "launcher/containment/gpu_claims.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::size_t kLongestGpu = 56;  // of the 107 characters that a name may have
+constexpr std::size_t kLongestGpu = 56;  // the limit of a socket name is 107
 
 std::uint32_t checksum(const std::string& text) {
   return core::crc32c(std::as_bytes(std::span(text.data(), text.size())));
@@ -35,7 +35,7 @@ std::string prefix_of(const ClaimScope& scope) {
   return fmt::format("regroup-gpu-{:08x}/", checksum(scope.name));
 }
 
-// As it may stand in a name: /proc/net/unix is read word by word.
+// Escapes text for a name: /proc/net/unix is parsed word by word.
 std::string plain(const std::string& gpu) {
   std::string out = gpu;
   for (char& c : out) c = std::isgraph(static_cast<unsigned char>(c)) != 0 && c != '=' && c != '~' ? c : '_';
@@ -58,7 +58,7 @@ pid_t parent_of(pid_t pid, const std::string& root) {
   return rest >> state >> parent ? parent : 0;
 }
 
-// Of processes, that of this one. 0: not known.
+// This process's pid namespace; 0: unknown.
 std::uint64_t own_namespace(const std::string& root) {
   struct stat found {};
   return ::stat((root + "/proc/self/ns/pid").c_str(), &found) == 0 ? found.st_ino : 0;
@@ -77,7 +77,7 @@ bool is_above_us(pid_t pid, const std::string& root) {
 GpuOwner owner_in(const std::string& text) {
   const std::size_t dot = text.find('.');
   GpuOwner out{text.substr(0, dot)};
-  // Anybody may have written it, and it comes to a terminal.
+  // Untrusted: any process can make such a name, and it is printed to a terminal.
   if (!std::ranges::all_of(out.job, [](unsigned char c) { return std::isalnum(c) != 0; })) out.job.clear();
   if (dot == std::string::npos) return out;
   const char* const end = text.data() + text.size();
@@ -133,7 +133,7 @@ bool ClaimedGpus::encloses(const GpuOwner& owner) const {
 }
 
 std::string ClaimedGpus::own_name(const std::string& gpu) const {
-  constexpr int kDeepest = 64;  // jobs within jobs
+  constexpr int kDeepest = 64;  // nesting of jobs
   std::string name = shortened(plain(gpu));
   auto at = owners_.find(name);
   for (int i = 0; i < kDeepest && at != owners_.end() && encloses(at->second); ++i, at = owners_.find(name))
@@ -155,7 +155,8 @@ core::Status GpuClaims::claim(const ClaimScope& scope, const std::string& gpu) {
   if (taken.code() == core::Code::kUnavailable) {
     const ClaimedGpus now(scope);
     const GpuOwner* const owner = now.owner(gpu);
-    if (owner == nullptr && now.owners_.contains(now.own_name(gpu))) return {};  // this job's, elsewhere
+    // Claimed by another process of this job.
+    if (owner == nullptr && now.owners_.contains(now.own_name(gpu))) return {};
     return {core::Code::kUnavailable,
             fmt::format("GPU {} has been taken by {}", gpu, (owner != nullptr ? *owner : GpuOwner()).text())};
   }

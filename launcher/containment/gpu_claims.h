@@ -1,6 +1,6 @@
-// Which GPUs of this host jobs have been given, so that two of them do not take the same one without a word:
-// names of sockets that the kernel keeps for a process (unix(7), abstract), and forgets with it, however it
-// ends. They are seen by all users of one network namespace.
+// Claims of GPUs on this host, so that two jobs do not share one unknowingly. A claim is the name of an
+// abstract Unix socket (unix(7)), which the kernel releases with the process however it ends. Claims are
+// visible to all users of a network namespace.
 #pragma once
 
 #include <sys/types.h>
@@ -16,31 +16,31 @@
 
 namespace regroup::launcher {
 
-// Whose claims count, and for whom.
+// Which claims count, and for which job.
 struct ClaimScope {
-  std::string name;   // only claims of the same name are seen; "none": none are seen or made
-  std::string job;    // claims of this job are none of others
-  std::string outer;  // nor are those of the job that this process is a member of
+  std::string name;   // only claims with this scope name count; "none": none are seen or made
+  std::string job;    // claims of this job are not conflicts
+  std::string outer;  // nor are claims of the job that this process is a member of
 };
-// REGROUP_GPU_CLAIMS and REGROUP_JOB of `environment`; what the controller of the job has `told` of its own
-// counts before them.
+// Reads REGROUP_GPU_CLAIMS and REGROUP_JOB of `environment`; what the controller of the job has `told` takes
+// precedence.
 [[nodiscard]] ClaimScope claim_scope(const Environment& environment, const std::string& job,
                                      const ClaimScope& told = {});
 
 struct GpuOwner {
-  std::string job;              // "": not known
-  pid_t pid = 0;                // in the namespace of processes that ...
-  std::uint64_t processes = 0;  // ... has this number (pid_namespaces(7)); 0: not known
-  // "job 0a1b2c3d (process 4711)".
+  std::string job;              // "": unknown
+  pid_t pid = 0;                // in the pid namespace that ...
+  std::uint64_t processes = 0;  // ... has this number (pid_namespaces(7)); 0: unknown
+  // As text: "job 0a1b2c3d (process 4711)".
   [[nodiscard]] std::string text() const;
 };
 
-// By the GPU's name (uuid, or what else tells it from others): those that other jobs have. What an enclosing
-// job has is free for those that it runs, once.
+// The claims of other jobs, by GPU name (UUID or another unique name). A GPU of an enclosing job is free for
+// the jobs within it, once.
 class ClaimedGpus {
  public:
   explicit ClaimedGpus(const ClaimScope& scope, const std::string& root = "");
-  // nullptr: nobody.
+  // nullptr: the GPU is not claimed.
   [[nodiscard]] const GpuOwner* owner(const std::string& gpu) const;
 
  private:
@@ -53,17 +53,18 @@ class ClaimedGpus {
   std::map<std::string, GpuOwner> owners_;
 };
 
-// Of one job on this host; released with this object, or its process.
+// The claims of one job on this host; released with this object or its process.
 class GpuClaims {
  public:
-  // kUnavailable: another job has it, which the message names. A GPU that is claimed already stays so.
+  // Claims one GPU. kUnavailable: another job has it, which the message names. Claiming a GPU again has no
+  // effect.
   [[nodiscard]] core::Status claim(const ClaimScope& scope, const std::string& gpu);
-  // Of these, all or none more than before.
+  // Claims all of these GPUs, or none of them.
   [[nodiscard]] core::Status claim_all(const ClaimScope& scope, const std::vector<std::string>& gpus);
 
  private:
   struct Held {
-    core::Fd name, owner;  // the claim itself, and a second one that tells whose it is
+    core::Fd name, owner;  // the claim, and a second socket name that tells its owner
   };
   std::map<std::string, Held> held_;
 };

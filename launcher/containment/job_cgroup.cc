@@ -1,4 +1,4 @@
-// Which version a group is of shows in its files; a limit is written to those there are.
+// The version of a group shows in its files; a limit is written to those that exist.
 #include "launcher/containment/job_cgroup.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ namespace regroup::launcher {
 namespace {
 
 constexpr int kPeriodUs = 100'000;
-constexpr int kLeastQuotaUs = 1'000;  // of the kernel
+constexpr int kLeastQuotaUs = 1'000;  // minimum of the kernel
 
 bool there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
@@ -41,7 +41,7 @@ std::string member_folder(const std::string& folder, core::MemberId member) {
   return fmt::format("{}/member-{}", folder, member);
 }
 
-// What a group of version 2 hands on to groups in it.
+// The controllers that a v2 group delegates to its children.
 bool hands_on(const std::string& folder, CgroupNeeds needs) {
   std::ifstream file(folder + "/cgroup.subtree_control");
   bool cpu = false;
@@ -58,7 +58,7 @@ std::string enabling(CgroupNeeds needs) {
                      needs.memory ? "+memory" : "");
 }
 
-// A group with processes in it, such as mostly our own, cannot hand on controllers; one above it may.
+// A v2 group with processes, usually this process's own, cannot delegate controllers; an ancestor may.
 core::Result<std::string> make_v2(const CgroupBranch& branch, const std::string& name, CgroupNeeds needs) {
   core::Status why(core::Code::kUnavailable,
                    fmt::format("no control group above {} hands on {}", branch.own, enabling(needs)));
@@ -68,7 +68,7 @@ core::Result<std::string> make_v2(const CgroupBranch& branch, const std::string&
       continue;
     }
     const std::string folder = fmt::format("{}/{}", at, name);
-    // Whoever moves a process must be allowed to change the group above both.
+    // Moving a process needs write permission on the common ancestor of both groups.
     if (::access((at + "/cgroup.procs").c_str(), W_OK) != 0) {
       why = core::system_error("open", at + "/cgroup.procs", errno);
     } else if (why = make_group(folder); why.ok()) {
@@ -90,7 +90,7 @@ core::Status limit_cpus(const std::string& folder, double cpus) {
   return write_to(folder + "/cpu.cfs_quota_us", std::to_string(quota));
 }
 
-// Without swap: a member that needs more is to end, not to slow down the machine.
+// Without swap: a member over its limit must end and not slow down the machine.
 core::Status limit_memory(const std::string& folder, std::uint64_t bytes) {
   const std::string text = std::to_string(bytes);
   if (there(folder + "/memory.max")) {
@@ -108,7 +108,7 @@ core::Status limit_memory(const std::string& folder, std::uint64_t bytes) {
   return there(with_swap) ? write_to(with_swap, text) : core::Status();
 }
 
-// The number behind `name` in a file of "name number" lines.
+// The number after `name` in a file of "name number" lines.
 std::uint64_t value_in(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   std::string message;

@@ -1,4 +1,4 @@
-// The control groups of a job: one for the job in each hierarchy it needs, and in them one per member.
+// The control groups of a job: one for the job in each hierarchy that it needs, and below it one per member.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@
 
 namespace regroup::launcher {
 
-// What a group must be able to hold its members to.
+// The limits that the groups must enforce.
 struct CgroupNeeds {
   bool cpu = false, memory = false;
 };
 
 class JobCgroup {
  public:
-  // Makes the groups regroup-JOB, in this process's own groups or, under version 2, in the nearest group
-  // above that hands on the controllers. Failure names what could not be made, and nothing is left of it.
-  // `root`: as own_cgroups().
+  // Creates the groups regroup-JOB in this process's own groups or, with cgroup v2, in the nearest ancestor
+  // that delegates the controllers. An error names what could not be created; nothing is left behind. `root`:
+  // as for own_cgroups().
   [[nodiscard]] static core::Result<JobCgroup> make(const std::string& job, CgroupNeeds needs,
                                                     const std::string& root = "");
-  // Makes the member's groups with its limits. A process enters one by writing "0" to its door.
+  // Creates the member's groups with its limits. A process enters a group by writing "0" to its cgroup.procs.
   [[nodiscard]] core::Result<std::vector<core::Fd>> add(core::MemberId member, const Limits& limits) const;
-  // How many processes of the member's groups the kernel has killed for want of memory.
+  // The number of the member's processes that the OOM killer has killed.
   [[nodiscard]] std::uint64_t memory_kills(core::MemberId member) const;
-  // Those of the member, one per hierarchy.
+  // The member's groups, one per hierarchy.
   [[nodiscard]] std::vector<std::string> folders_of(core::MemberId member) const;
-  // Takes the member's groups away, unless something still runs in them.
+  // Removes the member's groups, unless a process still runs in them.
   void remove(core::MemberId member) const;
-  // Of the job, one per hierarchy.
+  // The job's groups, one per hierarchy.
   [[nodiscard]] const std::vector<std::string>& folders() const { return folders_; }
 
  private:
@@ -42,8 +42,8 @@ class JobCgroup {
   std::vector<std::string> folders_;
 };
 
-// SIGKILLs all processes of a job's groups and those below, and removes the groups. Blocks until `limit` has
-// passed at most; false: some is still there. Groups that do not exist count as removed.
+// SIGKILLs all processes in the job's groups and below, and removes the groups. Blocks for `limit` at most;
+// false: some are left. Missing groups count as removed.
 bool end_cgroups(const std::vector<std::string>& folders, core::Duration limit);
 
 }  // namespace regroup::launcher

@@ -1,4 +1,5 @@
-// flock belongs to the open file, which forked processes share: it is free when the last of them has died.
+// flock() belongs to the open file description, which forked processes share: it is free when the last of
+// them has died.
 #include "launcher/containment/job_record.h"
 
 #include <fcntl.h>
@@ -27,9 +28,9 @@ namespace fs = std::filesystem;
 constexpr const char* kSuffix = ".job";
 constexpr std::size_t kIdLength = 8;
 constexpr off_t kMostBytes = 1 << 20;
-constexpr int kAttempts = 20;  // while others look whether it is a dead job's
+constexpr int kAttempts = 20;  // while other processes test whether the job is dead
 
-// Of a job, or of its part on host N of others: "ID" or "ID-N".
+// Name of a job, or of its part on host N: "ID" or "ID-N".
 bool is_id(const std::string& name) {
   const std::string id = launch_of(name);
   const std::string host = name.size() > id.size() ? name.substr(id.size() + 1) : "0";
@@ -54,8 +55,7 @@ std::string contents(int file) {
   return text;
 }
 
-// Of this machine since it was switched on: on another one, or before, the job's processes are not ours to
-// look for.
+// The boot id: after a reboot, or on another machine, the job's processes cannot be here.
 std::string boot_id() {
   const core::Fd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
   std::array<char, 64> bytes{};
@@ -64,7 +64,7 @@ std::string boot_id() {
   return id.substr(0, id.find('\n'));
 }
 
-// What was locked may meanwhile have lost its name.
+// The locked file may have been unlinked meanwhile.
 bool has_name(int file, const std::string& path) {
   struct stat opened {};
   struct stat named {};

@@ -1,5 +1,6 @@
-// The file that proves whether a job lives: guardian, reaper and agent hold its lock, so once it is free all
-// three are dead, and whoever finds it may end what they left. docs/formats/job-record.md says what is in it.
+// The record file that proves whether a job lives: guardian, reaper and agent hold its lock. If the lock is
+// free all three are dead, and the process that gets it may kill what they left. Format:
+// docs/formats/job-record.md.
 #pragma once
 
 #include <sys/types.h>
@@ -17,21 +18,22 @@ namespace regroup::launcher {
 
 class JobRecord {
  public:
-  // Makes FOLDER/JOB.job and locks it for this process and those that it forks (not those that it executes).
+  // Creates FOLDER/JOB.job and locks it for this process and those that it forks (not those that it
+  // executes).
   [[nodiscard]] static core::Result<std::shared_ptr<JobRecord>> create(const std::string& folder,
                                                                        const std::string& job);
-  // The record of a job of this user and this boot of the machine of which no launcher process lives; from
-  // now on it is ours. nullptr: the job may live, or somebody else ends it. The part of an agent for another
-  // host is left alone while the job's launcher lives on this one (--launcher fork), which sees to it.
+  // Takes the record of a job of this user and this boot without a living launcher process; it is then this
+  // process's. nullptr: the job may live, or another process cleans it up. The part of an agent for another
+  // host is left alone while the job's launcher runs on this one (--launcher fork), which cleans it up.
   [[nodiscard]] static std::shared_ptr<JobRecord> take_over(const std::string& path);
 
-  // Control groups of the job, to be removed with it. Written down before they are made.
+  // Records control groups of the job, to be removed with it. Called before they are created.
   [[nodiscard]] core::Status add_cgroups(const std::vector<std::string>& folders);
-  // A process of the job that is no descendant of its agent, to be ended with it.
+  // Records a process of the job that is no descendant of its agent, to be killed with it.
   [[nodiscard]] core::Status add_process(pid_t pid);
-  // Kills what is in the job's control groups and, unless they end by themselves, the processes that were
-  // added; removes the groups, the job's folders and agent's socket and, if nothing is left, the record.
-  // Blocks until `limit` has passed at most. Any of the job's processes may call it, more than once.
+  // Kills the processes in the job's control groups and, unless they end by themselves, the recorded
+  // processes; removes the groups, the job's folders and agent's socket and, if nothing is left, the record.
+  // Blocks for `limit` at most. Any process of the job may call it, repeatedly.
   bool clean(core::Duration limit);
 
   [[nodiscard]] const std::string& job() const { return job_; }
@@ -48,10 +50,11 @@ class JobRecord {
   std::string job_;
 };
 
-// What REGROUP_JOB says in members of `job`, which may be the part of one host: "0123abcd-2" -> "0123abcd".
+// The value of REGROUP_JOB in members of `job`, which may be the part of one host: "0123abcd-2" ->
+// "0123abcd".
 [[nodiscard]] std::string launch_of(const std::string& job);
 
-// The records in `folder`, of dead jobs and of living ones.
+// The records in `folder`, of dead and living jobs.
 [[nodiscard]] std::vector<std::string> job_records(const std::string& folder);
 
 }  // namespace regroup::launcher

@@ -1,4 +1,4 @@
-// RLIMIT_DATA and not RLIMIT_AS: it counts what a process may write, not what it merely maps.
+// Uses RLIMIT_DATA, not RLIMIT_AS: it counts the memory that a process may write, not all that it maps.
 #include "launcher/containment/limiter.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// Holds members to their Limits: by control groups or, where there are none to be had, by what a process can
-// be told itself.
+// Enforces the Limits of members: by control groups or, where none can be made, by rlimits and affinity.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +16,26 @@
 
 namespace regroup::launcher {
 
-// What the start of a member's process needs for that.
+// Settings for the start of a member's process.
 struct Restraint {
-  std::vector<core::Fd> doors;   // of control groups: write "0" to each in the new process
+  std::vector<core::Fd> doors;   // cgroup.procs files: write "0" to each in the new process
   std::uint64_t data_bytes = 0;  // RLIMIT_DATA; 0: none
-  std::vector<int> cores;        // to run on; empty: any
-  std::string said;              // once per job: why control groups do not do it; "" else
+  std::vector<int> cores;        // affinity; empty: any
+  std::string said;              // once per job: why control groups are not used; else ""
 };
 
 class Limiter {
  public:
-  // `record`, which may be none, gets to know of groups before they are used. `root`: as own_cgroups().
+  // `record`, which may be nullptr, records groups before they are used. `root`: as for own_cgroups().
   Limiter(std::string job, std::shared_ptr<JobRecord> record, std::string root = "")
       : job_(std::move(job)), record_(std::move(record)), root_(std::move(root)) {}
 
-  // Groups are made for a job of which some member has limits; then every member gets one.
+  // Groups are created if a member of the job has limits; then every member gets one.
   [[nodiscard]] Restraint restrain(core::MemberId member, const Limits& limits);
-  // To be called when a member is dead: the limit in bytes, if the kernel killed one of its processes for it,
-  // else 0.
+  // Call when a member has ended: its limit in bytes if the kernel killed one of its processes for it, else
+  // 0.
   std::uint64_t exceeded_memory(core::MemberId member);
-  // Of its control groups; empty: it has none of its own.
+  // The member's control groups; empty: it has none of its own.
   [[nodiscard]] std::vector<std::string> folders_of(core::MemberId member) const {
     return groups_ ? groups_->folders_of(member) : std::vector<std::string>();
   }
@@ -49,7 +48,7 @@ class Limiter {
   std::shared_ptr<JobRecord> record_;
   std::string root_;
   std::optional<JobCgroup> groups_;
-  bool refused_ = false;  // there are no control groups to be had
+  bool refused_ = false;  // control groups cannot be made
   std::map<core::MemberId, std::uint64_t> memory_;
   std::size_t next_core_ = 0;
 };

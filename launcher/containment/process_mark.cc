@@ -1,4 +1,4 @@
-// Processes are held by descriptors while they are looked at, so it is these that are killed.
+// Processes are held by pidfds while they are examined, so that no other process is killed.
 #include "launcher/containment/process_mark.h"
 
 #include <fmt/format.h>
@@ -20,11 +20,11 @@
 namespace regroup::launcher {
 namespace {
 
-// Fields of /proc/PID/stat behind the name, which may have blanks and parentheses in it.
+// Fields of /proc/PID/stat after the name, which may contain spaces and parentheses.
 constexpr std::size_t kState = 0;
 constexpr std::size_t kStart = 19;
-constexpr std::chrono::milliseconds kMarkedKillLimit{1000};  // of the kernel, to end what was killed
-constexpr std::chrono::milliseconds kLookAgain{20};          // whether it was stopped meanwhile
+constexpr std::chrono::milliseconds kMarkedKillLimit{1000};  // for the kernel to end killed processes
+constexpr std::chrono::milliseconds kLookAgain{20};          // poll interval for stopped processes
 
 std::vector<std::string> stat_fields(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));

@@ -1,4 +1,4 @@
-// A process by its number and the time of its start: no later process of the same number has both.
+// Identifies a process by pid and start time: no later process has both.
 #pragma once
 
 #include <sys/types.h>
@@ -10,11 +10,11 @@
 
 namespace regroup::launcher {
 
-// "PID START", as a record of a job has it; "" if there is no such process.
+// "PID START", as in a job's record; "" if there is no such process.
 [[nodiscard]] std::string process_mark(pid_t pid);
 
-// Waits until the processes of this user with these marks have ended, and SIGKILLs those that are stopped, or
-// still there when `limit` has passed. Blocks. What is no mark is left out.
+// Waits until the marked processes of this user have ended, and SIGKILLs those that are stopped, or that
+// still run after `limit`. Blocks. Invalid marks are skipped.
 void end_marked(const std::vector<std::string>& marks, core::Duration limit);
 
 }  // namespace regroup::launcher

@@ -1,4 +1,4 @@
-// Kept out of the heap: allocators copy, and heaps are dumped.
+// The secret is never on the heap: allocators copy memory, and heaps appear in dumps.
 #include "launcher/net/job_secret.h"
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ core::Status fill(int fd, std::span<std::byte> bytes, core::Duration limit) {
 
 }  // namespace
 
-struct JobSecret::Page {  // the message, so that it is read and written in place
+struct JobSecret::Page {  // the whole message, so that it is read and written in place
   std::array<char, 8> mark;
   std::array<std::byte, kBytes> secret;
 };
@@ -61,14 +61,15 @@ core::Result<std::shared_ptr<JobSecret>> JobSecret::make() {
   if (::madvise(page, size, MADV_DONTDUMP) != 0) {
     return core::system_error("madvise(MADV_DONTDUMP)", "the job's secret", errno);
   }
-  static_cast<void>(::mlock(page, size));  // a limit of 0 is no reason to refuse the job
+  // Fails where RLIMIT_MEMLOCK is 0, which is no reason to refuse the job.
+  static_cast<void>(::mlock(page, size));
   return secret;
 }
 
 core::Result<std::shared_ptr<const JobSecret>> JobSecret::generate() {
   auto secret = make();
   if (!secret.ok()) return secret.status();
-  // Blocks only until the machine has gathered enough, once after boot; up to 256 bytes come whole.
+  // Blocks only until the kernel's generator is seeded after boot; up to 256 bytes come whole.
   if (::getrandom((*secret)->page_->secret.data(), kBytes, 0) != static_cast<ssize_t>(kBytes)) {
     return core::system_error("getrandom", "the job's secret", errno);
   }

@@ -1,4 +1,4 @@
-// Both libraries by the names of OpenSSL 3, whose functions keep their meaning in all of 3.x.
+// Uses the library names of OpenSSL 3, whose functions are stable in all 3.x versions.
 #include "launcher/net/openssl.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr const char* kTls = "libssl.so.3";  // brings libcrypto.so.3, in which dlsym() looks too
+constexpr const char* kTls = "libssl.so.3";  // depends on libcrypto.so.3, which dlsym() searches, too
 
 std::pair<core::Status, OpenSsl> load() {
   OpenSsl out;

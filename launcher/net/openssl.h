@@ -1,5 +1,5 @@
-// OpenSSL, opened when the first secret of a job is made: linked, libcrypto's 16,000 relocations would cost
-// every start of regroup 1.5 ms and every fork the pages they touch, for jobs on one host too.
+// Loads OpenSSL at run time, when the first secret of a job is made. Linked, libcrypto's 16,000 relocations
+// would cost every start of regroup 1.5 ms, and every fork the pages they touch, even for jobs on one host.
 #pragma once
 
 #include <openssl/bio.h>
@@ -61,7 +61,7 @@ namespace regroup::launcher {
   X(SSL_write_ex)                          \
   X(TLS_method)
 
-// OpenSSL's names, so that its manual's pages and its macros hold.
+// OpenSSL's own names, so that its manual and its macros apply.
 struct OpenSsl {
 #define REGROUP_OPENSSL_DECLARE(name) \
   decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a declared name
@@ -69,9 +69,10 @@ struct OpenSsl {
 #undef REGROUP_OPENSSL_DECLARE
 };
 
-// kUnavailable: there is none, or one that lacks something. Any thread; the first call opens it for good.
+// kUnavailable: OpenSSL is missing or lacks a function. Any thread; the first call loads it for the life of
+// the process.
 [[nodiscard]] core::Status load_openssl();
-// Only after load_openssl() went well.
+// Call only after load_openssl() succeeded.
 [[nodiscard]] const OpenSsl& openssl();
 
 }  // namespace regroup::launcher

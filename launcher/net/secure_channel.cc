@@ -13,9 +13,9 @@
 namespace regroup::launcher {
 namespace {
 
-// As much as is read before others of the loop get their turn.
+// Bytes read per turn, so that other handlers of the loop run.
 constexpr std::size_t kOneTurn = 256 << 10;
-constexpr int kLooks = 5;  // within `silence`
+constexpr int kLooks = 5;  // checks per `silence`
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void SecureChannel::start(Handlers handlers) {
   later(&SecureChannel::shake_hands);
 }
 
-// Who is calling one of the old ones keeps them alive.
+// A handler that is running keeps itself alive through its caller's copy.
 void SecureChannel::set_handlers(Handlers handlers) {
   handlers_ = std::make_shared<Handlers>(std::move(handlers));
 }
@@ -92,7 +92,7 @@ void SecureChannel::shake_hands() {
 }
 
 void SecureChannel::give_up_handshake() {
-  if (authenticated_) return;  // the timer had expired when it was set anew
+  if (authenticated_) return;  // the timer expired before it was set again
   fail(core::deadline_exceeded(fmt::format("TLS handshake: not over within {:.1f} s",
                                            std::chrono::duration<double>(limits_.handshake).count())));
 }
@@ -137,7 +137,7 @@ void SecureChannel::deliver() {
   }
 }
 
-// False: no whole frame is there.
+// False: no complete frame has arrived.
 core::Result<bool> SecureChannel::deliver_one() {
   const auto handlers = handlers_;
   if (handlers->payload) {
@@ -193,7 +193,7 @@ void SecureChannel::on_writable() {
 void SecureChannel::write() {
   while (open() && queued() > 0) {
     auto done = tls_->write(std::span(out_).subspan(sent_));
-    // The reading side finds out that the other is gone, after what it had sent before.
+    // The reading side reports the loss, after what was received before.
     if (!done.ok()) {
       out_.clear();
       sent_ = 0;
@@ -232,7 +232,7 @@ void SecureChannel::close_when_sent() {
   set_handlers({});
   ready_ = nullptr;
   if (!authenticated_ && queued() == 0) return close();
-  resume();  // what still comes is thrown away: bytes that nobody takes would make our close a reset
+  resume();  // reads and discards: unread bytes would turn the close into a reset
   if (authenticated_ && queued() == 0) finish_sending();
 }
 
@@ -248,7 +248,7 @@ void SecureChannel::finish_sending() {
 
 void SecureChannel::set_silence(core::Duration silence) {
   limits_.silence = silence;
-  if (open()) static_cast<void>(prepare(socket_.native_handle(), silence));  // else it has been lost
+  if (open()) static_cast<void>(prepare(socket_.native_handle(), silence));  // else the connection was lost
 }
 
 void SecureChannel::look_after() {

@@ -1,6 +1,5 @@
-// Control messages between hosts: launcher::Channel's frames inside TLS 1.3, of a peer that has proved that
-// it belongs to the job. Handshake with a deadline, bounded queues, and reading that can be stopped and
-// resumed.
+// Control messages between hosts: the frames of launcher::Channel inside TLS 1.3, with a peer that has proved
+// that it belongs to the job. The handshake has a deadline, queues are bounded, and reading can be paused.
 #pragma once
 
 #include <utility>
@@ -26,8 +25,8 @@ namespace regroup::launcher {
 struct SecureChannelLimits {
   core::Duration handshake = std::chrono::seconds(5);
   core::Duration silence =
-      std::chrono::seconds(5);        // what is sent finds no acknowledgement: the peer is lost
-  std::size_t most_queued = 8 << 20;  // bytes that wait to be sent
+      std::chrono::seconds(5);  // sent bytes without a TCP acknowledgement for so long: the peer is lost
+  std::size_t most_queued = 8 << 20;  // limit of bytes in the send queue
 };
 
 // Used by the loop's thread; kept alive by its own pending operations until it is closed. Handlers are called
@@ -35,18 +34,18 @@ struct SecureChannelLimits {
 class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
  public:
   using Handler = std::function<void(const core::Message&)>;
-  // What this returns, if it is not ok, ends the connection.
+  // An error that this returns ends the connection.
   using PayloadHandler = std::function<core::Status(std::span<const std::byte> payload)>;
   struct Handlers {
     Handler message;
-    // Once, when the other side went away, did not prove itself, or sent bytes that are no message; not after
-    // close(). What had been received before was delivered, unless reading was stopped.
+    // Called once when the peer has closed, failed to authenticate, or sent an invalid message; not after
+    // close(). Messages received before were delivered, unless reading was paused.
     std::function<void(const core::Status&)> closed;
-    std::function<void()> opened = {};  // once: both sides have proved themselves. May be empty
-    PayloadHandler payload = {};        // in place of `message`, on links that carry messages of their own
+    std::function<void()> opened = {};  // called once, when both sides are authenticated. May be empty
+    PayloadHandler payload = {};        // replaces `message` on connections with messages of another format
   };
 
-  // `socket` is connected; `server` is the node that is expected there.
+  // `socket` is connected; `server` is the node id expected there.
   [[nodiscard]] static core::Result<std::shared_ptr<SecureChannel>> client(
       boost::asio::io_context& loop, std::shared_ptr<const TlsContext> context, core::Fd socket,
       core::NodeId server, SecureChannelLimits limits = {});
@@ -55,39 +54,38 @@ class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
       SecureChannelLimits limits = {});
   ~SecureChannel();
 
-  // Begins the handshake.
+  // Starts the handshake.
   void start(Handlers handlers);
-  // From now on these are called instead. Any time, also from within a handler.
+  // Replaces the handlers. Any time, also from within a handler.
   void set_handlers(Handlers handlers);
 
-  // Queues a message; before the handshake is over too. Never blocks. A receiver that lets more than
-  // most_queued bytes pile up is taken for gone: who sends much asks queued() first.
+  // Queues a message, also during the handshake. Never blocks. A receiver with more than most_queued bytes
+  // pending counts as lost: callers that send much check queued() first.
   void send(const core::Message& message);
-  // The same for a frame with this inside, of at most core::kMaxFrameBytes.
+  // Sends a frame with this payload, of at most core::kMaxFrameBytes.
   void send_payload(std::span<const std::byte> payload);
-  // Bytes that wait here, beside those that the kernel has taken.
+  // Bytes in the send queue, without those in the kernel.
   [[nodiscard]] std::size_t queued() const { return out_.size() - sent_; }
-  // Calls `ready` once, when no more than `bytes` wait. Replaces what was asked before.
+  // Calls `ready` once, when at most `bytes` are queued. Replaces an earlier request.
   void when_queued_at_most(std::size_t bytes, std::function<void()> ready);
 
-  // Delivers no message until resume(), even those that have come; at most a frame and what the kernel
-  // buffers pile up, then the sender's queue grows. Once this returns, the handler is not called.
+  // Delivers no message until resume(), not even received ones. At most a frame and the kernel's buffer fill
+  // up here, then the sender's queue grows. The handler is not called after this returns.
   void pause() { paused_ = true; }
   void resume();
 
-  // From now on what is sent may find no acknowledgement for so long: the peer's host is about to stand
-  // still.
+  // Sets the silence limit: the peer's host is about to pause.
   void set_silence(core::Duration silence);
 
-  // No handler is called any more, from now on. The first sends what is queued, waits for the other side to
-  // take it all, and gives up when nothing moves for `silence`.
+  // No handler is called after these calls. close_when_sent() sends what is queued, waits until the peer has
+  // received it, and gives up when there is no progress for `silence`.
   void close_when_sent();
   void close();
   [[nodiscard]] bool open() const { return socket_.is_open(); }
   [[nodiscard]] bool authenticated() const { return authenticated_; }
-  // The server's side, while the handshake goes on: see TlsSession::proved().
+  // For the server during the handshake: see TlsSession::proved().
   [[nodiscard]] bool proved() const { return tls_->proved(); }
-  // The other's node id, proved; meaningful once authenticated().
+  // The peer's authenticated node id; meaningful once authenticated().
   [[nodiscard]] core::NodeId peer() const { return tls_->peer(); }
   [[nodiscard]] const std::string& address() const { return address_; }
 
@@ -133,7 +131,7 @@ class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
   std::function<void()> ready_;
   core::Status failure_;  // to be reported from the loop
   bool authenticated_ = false, paused_ = false, closing_ = false, ended_ = false;
-  bool reading_ = false, writing_ = false;  // an operation waits that will read, write
+  bool reading_ = false, writing_ = false;  // a wait for reading, for writing, is pending
 };
 
 }  // namespace regroup::launcher

@@ -1,5 +1,5 @@
-// Under a flood the earliest stranger that has shown no proof goes first: one that knows the secret needs a
-// few milliseconds, a half-open connection has nothing to show.
+// Under a flood the oldest unauthenticated connection without any proof is closed first: a peer with the
+// secret needs a few milliseconds, a half-open connection shows nothing.
 #include "launcher/net/secure_listener.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr int kAcceptsPerTurn = 16;  // then those that were accepted get theirs
+constexpr int kAcceptsPerTurn = 16;  // then the accepted ones are served
 constexpr std::chrono::milliseconds kRetry{20};
 
 }  // namespace
@@ -58,12 +58,12 @@ void SecureListener::accept() {
       return wait();
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       return on_no_room();
-    }  // else that one connection had ended already
+    }  // else that connection had been closed already
   }
   wait();
 }
 
-// The kernel keeps the connection until there is room; asking at once again would be a busy loop.
+// The kernel keeps the connection until there is room; retrying at once would be a busy loop.
 void SecureListener::on_no_room() {
   make_room();
   retry_.expires_after(kRetry);

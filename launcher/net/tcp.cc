@@ -64,10 +64,11 @@ core::Result<core::Fd> listen_on(const Endpoint& endpoint) {
   return socket;
 }
 
-constexpr std::chrono::milliseconds kHeadStart{250};  // of an address before the next one, if there are few
+// Head start of an address before the next one, if there are few.
+constexpr std::chrono::milliseconds kHeadStart{250};
 
-// Tries the addresses beside each other, so that one that does not answer leaves the others all the time, and
-// a packet that is lost is sent again. Kept alive by its pending operations.
+// Tries addresses concurrently, so that an address that does not answer costs the others no time, and a lost
+// packet is retransmitted. Kept alive by its pending operations.
 class Dialer : public std::enable_shared_from_this<Dialer> {
  public:
   Dialer(asio::io_context& loop, std::vector<Endpoint> endpoints,
@@ -81,17 +82,17 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   void start(core::Duration limit) {
     if (endpoints_.empty()) return finish();
     const auto half =
-        std::chrono::duration_cast<std::chrono::milliseconds>(limit) / 2;  // left to the last one
+        std::chrono::duration_cast<std::chrono::milliseconds>(limit) / 2;  // left for the last address
     head_start_ = std::min(kHeadStart, half / static_cast<int>(endpoints_.size()));
     end_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
     end_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-      if (!error) self->stop();  // which ends each async_connect
+      if (!error) self->stop();  // cancels each async_connect
     });
     next();
   }
 
  private:
-  // On another host those of loopback lead to somebody else: only if all before have failed.
+  // On another host a loopback address leads to another process, so it is tried last.
   void next() {
     if (at_ == endpoints_.size() || (others_ > 0 && endpoints_[at_].address().is_loopback())) return;
     const std::size_t at = at_++;
@@ -108,7 +109,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   }
 
   void ended(std::size_t at, const boost::system::error_code& error) {
-    if (!done_) return;  // another one was earlier
+    if (!done_) return;  // another address was faster
     if (!error) {
       const auto done = std::exchange(done_, nullptr);
       core::Fd socket(sockets_[at].release());
@@ -134,7 +135,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
 
   void finish() {
     stop();
-    std::erase(failures_, "");  // of those that were not tried
+    std::erase(failures_, "");  // addresses that were not tried
     std::exchange(done_, nullptr)(
         core::Status(refused_ && !failures_.empty() ? core::Code::kPeerLost : core::Code::kUnavailable,
                      failures_.empty() ? "connect: no address was given"
@@ -143,12 +144,12 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
 
   const std::vector<Endpoint> endpoints_;
   std::vector<std::string> failures_;
-  std::function<void(core::Result<core::Fd>)> done_;  // none: it has been called
+  std::function<void(core::Result<core::Fd>)> done_;  // empty: it has been called
   std::deque<asio::ip::tcp::socket> sockets_;
   asio::steady_timer turn_, end_;
   std::chrono::milliseconds head_start_{};
-  std::size_t at_ = 0;                    // the next one
-  std::size_t pending_ = 0, others_ = 0;  // others: than those of loopback
+  std::size_t at_ = 0;                    // index of the next address
+  std::size_t pending_ = 0, others_ = 0;  // others_: non-loopback attempts
   bool refused_ = true;
 };
 
@@ -186,7 +187,7 @@ core::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port) {
                 reinterpret_cast<std::byte*>(endpoint.data()));
     endpoint.resize(size);
     endpoint.port(port);
-    // A link-local address means nothing without an interface of the other host.
+    // A link-local address is useless without an interface of the other host.
     const bool local = endpoint.address().is_v6() && endpoint.address().to_v6().is_link_local();
     if (!local) out.push_back(endpoint);
   }
@@ -246,7 +247,7 @@ core::Status check_alive(int socket, core::Duration silence) {
     return core::system_error("getsockopt(TCP_INFO)", peer_of(socket), errno);
   }
   if (info.tcpi_state == TCP_CLOSE) return {core::Code::kPeerLost, "the connection is broken"};
-  // Data that a full receiver has no room for is not sent, hence not unacknowledged.
+  // Bytes for which a full receiver has no room are not sent, so they are not unacknowledged.
   const std::chrono::milliseconds since(info.tcpi_last_ack_recv);
   if (info.tcpi_unacked == 0 || since < silence) return {};
   return {core::Code::kPeerLost, fmt::format("{}: no acknowledgement for {:.1f} s", peer_of(socket),

@@ -1,4 +1,4 @@
-// TCP sockets between hosts: addresses as text, connecting, listening, and whether a connection still lives.
+// TCP sockets between hosts: addresses as text, connecting, listening, and liveness of a connection.
 #pragma once
 
 #include <utility>
@@ -18,34 +18,33 @@ namespace regroup::launcher {
 
 using Endpoint = boost::asio::ip::tcp::endpoint;
 
-// "10.0.0.1:4711,[fe80::1]:4711": addresses under which one listener can be reached. No names: resolving
-// blocks. kInvalidArgument names the part that is none.
+// Parses "10.0.0.1:4711,[fe80::1]:4711": the addresses of one listener. No names, since resolving blocks.
+// kInvalidArgument names the invalid part.
 [[nodiscard]] core::Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);
 [[nodiscard]] std::string to_string(const std::vector<Endpoint>& endpoints);
-// With `port`, the addresses of this host's interfaces that are up: others first, loopback last.
+// The addresses of this host's active interfaces, with `port`; loopback last.
 [[nodiscard]] core::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port);
 
-// Connects to the first of `endpoints` that accepts within `limit`. They are tried in their order, the next
-// one as soon as one has failed, or beside it after a quarter of a second (sooner if they are many: all are
-// tried in half of `limit`); those of loopback only if all others have failed. `done` is called once, from
-// the loop; its error says of each address why not: kPeerLost if all refuse, so that nobody listens, else
-// kUnavailable. The socket does not block.
+// Connects to the first of `endpoints` that accepts within `limit`, as Happy Eyeballs (RFC 8305): in order,
+// the next one as soon as one has failed or a quarter of a second has passed (sooner if there are many: all
+// are tried in half of `limit`); loopback only if all others have failed. `done` is called once, from the
+// loop; its error names each address: kPeerLost if all refuse, so no process listens, else kUnavailable. The
+// socket is non-blocking.
 void dial(boost::asio::io_context& loop, std::vector<Endpoint> endpoints, core::Duration limit,
           std::function<void(core::Result<core::Fd>)> done);
 
-// A listening socket that does not block, on all addresses of IPv4 and, where the host has it, IPv6. `port`
-// 0: any that is free.
+// A non-blocking listening socket on all IPv4 and, if the host has it, IPv6 addresses. `port` 0: any free
+// port.
 [[nodiscard]] core::Result<core::Fd> listen_tcp(std::uint16_t port);
 [[nodiscard]] core::Result<std::uint16_t> port_of(const core::Fd& socket);
-// "10.0.0.2:4711", or "an unknown address".
+// The peer's address, "10.0.0.2:4711", or "an unknown address".
 [[nodiscard]] std::string peer_of(int socket);
 
-// Sends at once instead of gathering, and probes a silent peer, so that one whose host has gone is noticed
-// within `silence` though nothing is sent. Does not use TCP_USER_TIMEOUT: it ends connections to peers that
-// live but have stopped reading.
+// Sets TCP_NODELAY and keep-alive, so that the death of a silent peer's host is detected within `silence`.
+// Does not set TCP_USER_TIMEOUT, which would close connections to peers that live and have stopped reading.
 [[nodiscard]] core::Status prepare(int socket, core::Duration silence);
-// kPeerLost: what was sent has found no acknowledgement for `silence`, or the connection is broken. A peer
-// that acknowledges but does not read is well.
+// kPeerLost: sent bytes were not acknowledged for `silence`, or the connection is broken. A peer that
+// acknowledges and does not read is alive.
 [[nodiscard]] core::Status check_alive(int socket, core::Duration silence);
 
 }  // namespace regroup::launcher

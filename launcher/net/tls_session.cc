@@ -1,4 +1,5 @@
-// OpenSSL's own socket BIO calls write(), which raises SIGPIPE, and reads without a bound; ours does neither.
+// OpenSSL's socket BIO calls write(), which raises SIGPIPE, and reads without a limit; the BIO here does
+// neither.
 #include "launcher/net/tls_session.h"
 
 #include <fmt/format.h>
@@ -27,7 +28,7 @@ bool is_name(std::string_view text) {
          text.find_first_not_of(kNameLetters) == std::string_view::npos;
 }
 
-// A word up to the next space, taken off the front.
+// Takes a word up to the next space off the front.
 std::string_view take_word(std::string_view& text) {
   const std::string_view word = text.substr(0, text.find(' '));
   text.remove_prefix(std::min(word.size() + 1, text.size()));
@@ -52,12 +53,12 @@ std::optional<LinkName> LinkName::parse(std::string_view text) {
     const std::string_view word = take_word(rest);
     if (std::from_chars(word.data(), word.data() + word.size(), *node).ec != std::errc()) return std::nullopt;
   }
-  // One spelling only: what reads back as the same text.
+  // Only the canonical spelling is accepted.
   if (!is_name(name.job) || name.to_string() != text) return std::nullopt;
   return name;
 }
 
-// What OpenSSL calls back.
+// Callbacks of OpenSSL.
 struct TlsSession::Callbacks {
   static int read(BIO* bio, char* bytes, int size) {
     auto* self = static_cast<TlsSession*>(openssl().BIO_get_data(bio));
@@ -97,7 +98,7 @@ struct TlsSession::Callbacks {
     return *key != nullptr ? 1 : 0;
   }
 
-  // Without a key the handshake goes on as if none had been offered, and ends since there is no certificate.
+  // Without a key the handshake continues as if none was offered, and fails since there is no certificate.
   static int find_key(SSL* ssl, const unsigned char* identity, std::size_t size, SSL_SESSION** key) {
     auto* self = static_cast<TlsSession*>(openssl().SSL_get_ex_data(ssl, 0));
     *key = nullptr;
@@ -125,8 +126,7 @@ core::Result<std::shared_ptr<const TlsContext>> TlsContext::make(std::string job
 core::Status TlsContext::set_up() {
   openssl().ERR_clear_error();
   context_ = openssl().SSL_CTX_new(openssl().TLS_method());
-  // A type of its own is only for BIO_find_type, which nobody asks; BIO_get_new_index() would use up a
-  // number.
+  // A BIO type of its own would serve BIO_find_type() only; BIO_get_new_index() would use up a number.
   socket_method_ = openssl().BIO_meth_new(BIO_TYPE_SOURCE_SINK | 126, "regroup socket");
   if (context_ == nullptr || socket_method_ == nullptr ||
       openssl().BIO_meth_set_read(socket_method_, TlsSession::Callbacks::read) != 1 ||
@@ -141,7 +141,7 @@ core::Status TlsContext::set_up() {
     return core::internal_error(fmt::format("OpenSSL refuses TLS 1.3 with a PSK: {}", reason_of_openssl()));
   }
   openssl().SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_OFF);
-  // A server that answers with a certificate instead of the key is refused: nothing is trusted here.
+  // A server that presents a certificate instead of the PSK is refused: no certificate is trusted.
   openssl().SSL_CTX_set_verify(context_, SSL_VERIFY_PEER, nullptr);
   openssl().SSL_CTX_set_mode(context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                            SSL_MODE_RELEASE_BUFFERS);
@@ -191,14 +191,14 @@ core::Result<std::unique_ptr<TlsSession>> TlsSession::server(std::shared_ptr<con
   auto session = make(std::move(context), fd);
   if (!session.ok()) return session;
   openssl().SSL_set_verify((*session)->ssl_, SSL_VERIFY_NONE,
-                           nullptr);  // it has no certificate to ask for one with
+                           nullptr);  // there is no certificate to request one with
   openssl().SSL_set_accept_state((*session)->ssl_);
   return session;
 }
 
 TlsSession::~TlsSession() { openssl().SSL_free(ssl_); }
 
-// The job's secret itself never enters OpenSSL's memory: what is kept there opens this one link only.
+// The secret itself never enters OpenSSL's memory: the derived key opens this connection only.
 SSL_SESSION* TlsSession::make_key(const std::string& identity) const {
   std::array<std::byte, JobSecret::kBytes> key{};
   SSL_SESSION* out = openssl().SSL_SESSION_new();

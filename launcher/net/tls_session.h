@@ -1,7 +1,7 @@
-// TLS 1.3 with an external PSK over a connected socket, one step at a time: whoever has the job's secret gets
-// in, and nobody else. No certificates, no tickets, no early data; (EC)DHE always, so recorded traffic stays
-// closed even to who learns the secret later. docs/design/hosts.md. No event loop here: launcher/net/
-// secure_channel.h brings it.
+// TLS 1.3 with an external PSK over a connected socket, one step at a time, without an event loop
+// (secure_channel.h adds it). Only processes with the job's secret can connect. No certificates, no tickets,
+// no early data; always (EC)DHE, so recorded traffic stays secret even if the secret leaks later.
+// docs/design/hosts.md.
 #pragma once
 
 #include <openssl/types.h>
@@ -22,8 +22,8 @@ struct ssl_session_st;  // OpenSSL's SSL_SESSION
 
 namespace regroup::launcher {
 
-// The PSK identity: which job, who speaks, whom it wants. A server refuses what is not meant for it, so that
-// a node's connection cannot be led back to itself or to another node.
+// The PSK identity: job, client and intended server. A server refuses a connection that is not meant for it,
+// so an attacker cannot redirect a node's connection to itself or to another node.
 struct LinkName {
   std::string job;  // 1 to 64 of [A-Za-z0-9._-]
   core::NodeId from = 0;
@@ -34,10 +34,10 @@ struct LinkName {
   bool operator==(const LinkName&) const = default;
 };
 
-// What all connections of one process share. Any thread may read it.
+// What all connections of a process share. Immutable; any thread may read it.
 class TlsContext {
  public:
-  // kInvalidArgument for a job id that is no name.
+  // kInvalidArgument: the job id is invalid.
   [[nodiscard]] static core::Result<std::shared_ptr<const TlsContext>> make(
       std::string job, core::NodeId self, std::shared_ptr<const JobSecret> secret);
   TlsContext(const TlsContext&) = delete;
@@ -57,18 +57,18 @@ class TlsContext {
   bio_method_st* socket_method_ = nullptr;
 };
 
-// One connection. Never blocks, never raises SIGPIPE. A failure is final.
+// One connection. Never blocks, never raises SIGPIPE. An error is final. One thread at a time.
 class TlsSession {
  public:
-  enum class Want { kNothing, kRead, kWrite };  // what the socket must become before it goes on
+  enum class Want { kNothing, kRead, kWrite };  // the readiness that the socket needs first
   struct Progress {
     std::size_t bytes = 0;  // 0: wait for `want`
     Want want = Want::kNothing;
   };
-  // Bytes that an unknown peer may send before it has proved itself.
+  // Limit of bytes from a peer before it is authenticated.
   static constexpr std::size_t kMostHandshakeBytes = 16 << 10;
 
-  // `fd` is a connected stream socket, which the caller keeps open as long as this lives.
+  // `fd` is a connected stream socket, which the caller keeps open while this object lives.
   [[nodiscard]] static core::Result<std::unique_ptr<TlsSession>> client(
       std::shared_ptr<const TlsContext> context, int fd, core::NodeId server);
   [[nodiscard]] static core::Result<std::unique_ptr<TlsSession>> server(
@@ -77,20 +77,20 @@ class TlsSession {
   TlsSession& operator=(const TlsSession&) = delete;
   ~TlsSession();
 
-  // kNothing: both sides have proved themselves. kInvalidArgument: the peer did not, and why; kPeerLost: it
-  // went away.
+  // kNothing: both sides are authenticated. kInvalidArgument: the peer failed to authenticate, and why;
+  // kPeerLost: the connection is lost.
   [[nodiscard]] core::Result<Want> handshake();
-  // Up to bytes.size() of what the peer sent, at most one record of 16 KiB. kPeerLost: it has closed.
+  // Reads up to bytes.size() bytes, at most one record of 16 KiB. kPeerLost: the peer has closed.
   [[nodiscard]] core::Result<Progress> read(std::span<std::byte> bytes);
-  // Takes a front of `bytes`. When it took nothing, the next call begins with the same bytes.
+  // Writes a prefix of `bytes`. If it wrote nothing, the next call must begin with the same bytes.
   [[nodiscard]] core::Result<Progress> write(std::span<const std::byte> bytes);
-  // Tells the peer that no more will come; gets lost if the socket takes nothing now.
+  // Sends close_notify; lost if the socket takes nothing now.
   void say_end();
 
-  // The server's side: the peer has shown that it knows the secret, or replays somebody who did. The
-  // handshake still goes on.
+  // For the server: the client has shown that it knows the secret, or replays a client that did. The
+  // handshake is not complete yet.
   [[nodiscard]] bool proved() const;
-  // The other's node id; meaningful after the handshake.
+  // The peer's node id; meaningful after the handshake.
   [[nodiscard]] core::NodeId peer() const { return peer_; }
 
  private:
@@ -109,7 +109,7 @@ class TlsSession {
   const int fd_;
   SSL* ssl_ = nullptr;
   core::NodeId peer_ = 0;
-  std::string identity_;  // the client's
+  std::string identity_;  // of the client
   std::size_t received_ = 0;
   bool done_ = false;
   Failure failure_ = Failure::kNone;

@@ -1,5 +1,5 @@
-// Starts nothing: for tests of what waits for agents. Each order is up as soon as its turn has come, unless
-// its host was told otherwise.
+// A Spawner for tests that starts nothing. Each order is up at its turn, unless the test has set another
+// outcome for its host.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,8 +19,8 @@
 namespace regroup::launcher {
 
 struct FakeSpawnerOptions {
-  std::size_t parallel = 32;                       // on their way at a time
-  core::Duration limit = std::chrono::seconds(5);  // until `up`
+  std::size_t parallel = 32;                       // started at a time
+  core::Duration limit = std::chrono::seconds(5);  // limit until `up`
   core::Duration grace = std::chrono::seconds(2);  // from end() until an agent is given up
 };
 
@@ -31,14 +31,14 @@ class FakeSpawner final : public Spawner {
       : loop_(loop), events_(std::move(events)), options_(options) {}
   ~FakeSpawner() override { *alive_ = false; }
 
-  // Orders for `host` end with `why` and are never up, or are up so much later, or leave with `why` once they
-  // are up, or do not leave when they are asked to. One that is later than the limit is never up.
+  // Outcomes of orders for `host`: they end with `why` before they are up, are up later, leave with `why`
+  // once they are up, or do not leave when asked to. An order that is later than the limit is never up.
   void fail(const std::string& host, core::Status why) { hosts_[host].fails = std::move(why); }
   void delay(const std::string& host, core::Duration by) { hosts_[host].delay = by; }
   void leave(const std::string& host, core::Status why) { hosts_[host].leaves = std::move(why); }
   void stay(const std::string& host) { hosts_[host].stays = true; }
 
-  // An agent that is up says a line, or ends.
+  // An agent that is up prints a line, or ends.
   void say(core::NodeId node, std::string line) {
     later([this, node, line = std::move(line)] {
       if (is_up(node)) events_.line(node, line);
@@ -65,13 +65,13 @@ class FakeSpawner final : public Spawner {
     after(node, options_.grace, {core::Code::kPeerLost, agent.host + ": the agent did not leave"});
   }
 
-  // All that came, in that order.
+  // All orders, in the order of arrival.
   [[nodiscard]] const std::vector<AgentOrder>& orders() const { return orders_; }
   [[nodiscard]] bool is_up(core::NodeId node) const { return agents_.contains(node) && agents_.at(node).up; }
 
  private:
   struct Host {
-    core::Status fails, leaves;  // ok: it does not
+    core::Status fails, leaves;  // ok: not set
     core::Duration delay{};
     bool stays = false;
   };
@@ -83,7 +83,7 @@ class FakeSpawner final : public Spawner {
   };
 
   void fill() {
-    const auto alive = alive_;  // a handler may end us
+    const auto alive = alive_;  // a handler may destroy this object
     while (*alive && on_their_way_ < options_.parallel && !waiting_.empty()) {
       const core::NodeId node = waiting_.front();
       waiting_.pop_front();
@@ -101,7 +101,7 @@ class FakeSpawner final : public Spawner {
       if (host.fails.ok() && events_.begun) events_.begun(node);
     }
   }
-  // It is up, or has ended.
+  // The agent is up or has ended.
   void after(core::NodeId node, core::Duration wait, core::Status why) {
     auto& timer = agents_.at(node).timer;
     timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(wait));
@@ -140,7 +140,7 @@ class FakeSpawner final : public Spawner {
   const FakeSpawnerOptions options_;
   std::vector<AgentOrder> orders_;
   std::map<std::string, Host> hosts_;
-  std::map<core::NodeId, Agent> agents_;  // that have not ended
+  std::map<core::NodeId, Agent> agents_;  // agents that have not ended
   std::deque<core::NodeId> waiting_;
   std::size_t on_their_way_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

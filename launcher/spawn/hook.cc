@@ -1,4 +1,4 @@
-// The handlers of its process keep it alive.
+// The handlers of the process keep the Hook alive.
 #include "launcher/spawn/hook.h"
 
 #include <fmt/format.h>

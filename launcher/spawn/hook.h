@@ -1,4 +1,4 @@
-// A command that is run for what it prints: a user's script, an allocator's tool.
+// Runs a command for its output: a user's script or an allocator's tool.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -18,13 +18,13 @@ namespace regroup::launcher {
 // Used by the loop's thread.
 class Hook : public std::enable_shared_from_this<Hook> {
  public:
-  // Lines of its standard output, 64 MiB at most. kUnavailable: how it ended, and its last complaint;
-  // kDeadlineExceeded: it ran longer than `limit` and was killed, with its process group.
+  // The lines of its standard output, 64 MiB at most. kUnavailable: how it ended, with its last line on
+  // standard error; kDeadlineExceeded: it exceeded `limit` and was killed with its process group.
   using Done = std::function<void(core::Result<std::string>)>;
-  // Runs `argv` in `environment`, its standard input empty. `done` is called once, from the loop.
+  // Runs `argv` in `environment` with empty standard input. `done` is called once, from the loop.
   static std::shared_ptr<Hook> start(boost::asio::io_context& loop, const std::vector<std::string>& argv,
                                      const Environment& environment, core::Duration limit, Done done);
-  // `done` is not called any more, and what runs is killed.
+  // Kills the command; `done` is not called any more.
   void abandon();
 
  private:

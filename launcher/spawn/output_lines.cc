@@ -1,4 +1,4 @@
-// Only new bytes are looked at: a line may come byte by byte.
+// Scans only new bytes: a line may arrive byte by byte.
 #include "launcher/spawn/output_lines.h"
 
 namespace regroup::launcher {

@@ -1,4 +1,4 @@
-// Cuts what a process writes into lines. It may be anything: a program of another host wrote it.
+// Splits the output of a process into lines. The output is untrusted: a program on another host wrote it.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@ namespace regroup::launcher {
 
 class OutputLines {
  public:
-  // A line of this size comes in pieces, since one without an end must not be kept whole.
+  // A line longer than this is split, since a line without an end must not use unbounded memory.
   static constexpr std::size_t kLongestPiece = 64 << 10;
 
-  // Lines that end in `bytes`, without their ends.
+  // The lines that end in `bytes`, without their newlines.
   [[nodiscard]] std::vector<std::string> add(std::string_view bytes);
-  // What is left of a line that has not ended: "" if there is none.
+  // The incomplete line; "" if there is none.
   [[nodiscard]] std::string take_rest() { return std::exchange(rest_, {}); }
 
  private:

@@ -1,4 +1,4 @@
-// The end is the process's, not that of its pipes: a daemon of ssh may hold them open for hours.
+// The process's exit counts as its end, not EOF of its pipes: a daemon of ssh may hold them open for hours.
 #include "launcher/spawn/piped_process.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ struct Ends {
   core::Fd ours, theirs;
 };
 
-// Socket pairs instead of pipes: a write to a reader that has gone must not raise SIGPIPE.
+// Socket pairs instead of pipes: MSG_NOSIGNAL avoids SIGPIPE when the reader is gone.
 core::Result<Ends> make_ends() {
   std::array<int, 2> fds{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
@@ -82,7 +82,8 @@ void PipedProcess::abandon() {
 
 void PipedProcess::kill() {
   if (!pidfd_.is_open()) return;
-  if (!child_.status()) ::kill(-pid_, SIGKILL);  // not reaped yet, so the group of spawn() is its own
+  // Not reaped yet, so the process group is still that of spawn().
+  if (!child_.status()) ::kill(-pid_, SIGKILL);
   ::syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), SIGKILL, nullptr, 0);
 }
 
@@ -104,7 +105,7 @@ ssize_t PipedProcess::read(Stream& stream) {
 }
 
 void PipedProcess::tell(const Stream& stream, const std::vector<std::string>& lines) {
-  const auto line = events_.line;  // which may end itself
+  const auto line = events_.line;  // a copy: the call may destroy the handler
   for (const std::string& each : lines) {
     if (line && events_.line) line(each, stream.error);
   }
@@ -159,7 +160,7 @@ void PipedProcess::on_end() {
                                                   : info.si_status;
   boost::system::error_code ignored;
   for (Stream* stream : {&out_, &err_}) {
-    // What is there, but not what somebody else goes on to write.
+    // Reads what is in the pipe now, but not what other processes go on writing.
     for (std::size_t got = 0; got < kMostAtEnd && stream->pipe.is_open();) {
       const ssize_t count = read(*stream);
       if (count <= 0) break;

@@ -1,4 +1,4 @@
-// A child process with its three standard streams in our hands: lines come out, bytes go in, its end is told.
+// A child process with pipes for its standard streams: delivers its lines, feeds its input, reports its end.
 #pragma once
 
 #include <utility>
@@ -24,25 +24,26 @@ namespace regroup::launcher {
 class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
  public:
   struct Events {
-    // As OutputLines cuts them. `error`: of the error output.
+    // A line, as OutputLines splits them. `error`: of standard error.
     std::function<void(std::string_view line, bool error)> line;
-    // Last: as of waitpid. Whatever it wrote itself has been told.
+    // Called last: the wait status. All output of the process itself was delivered before.
     std::function<void(int wait_status)> ended;
   };
 
-  // Starts what `spec` says, with pipes for in, out and err. The kernel kills it when this thread ends.
+  // Starts the process of `spec` with pipes for the standard streams. The kernel kills it when this thread
+  // ends.
   [[nodiscard]] static core::Result<std::shared_ptr<PipedProcess>> start(boost::asio::io_context& loop,
                                                                          SpawnSpec spec, Events events);
-  // No event comes any more, and a process that runs is killed. It is reaped when the loop sees its end.
+  // Kills a running process; no event is delivered any more. It is reaped when the loop sees its end.
   void abandon();
 
-  // Queues bytes for its standard input. Never blocks; one that has closed its input gets nothing.
+  // Queues bytes for its standard input. Never blocks; dropped once the process has closed its input.
   void feed(std::string_view bytes);
-  // Its standard input; -1 once closed. All that was fed is in the pipe only once the process has answered
-  // it.
+  // Descriptor of its standard input; -1 once closed. Queued bytes are surely in the pipe only when the
+  // process has answered them.
   [[nodiscard]] int input() { return in_.is_open() ? in_.native_handle() : -1; }
   void close_input();
-  // With all of its process group.
+  // Kills the process with its process group.
   void kill();
 
  private:
@@ -55,7 +56,7 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
   PipedProcess(boost::asio::io_context& loop, pid_t pid, Events events);
 
   void wait_output(Stream& stream);
-  // Bytes that came; 0 at the end, -1 if there is nothing now.
+  // Bytes read; 0 at the end, -1 if there is nothing now.
   ssize_t read(Stream& stream);
   void tell(const Stream& stream, const std::vector<std::string>& lines);
   void tell_rest(Stream& stream);

@@ -1,4 +1,4 @@
-// The secret goes last: only once the far shell has said that it is about to run the agent.
+// The secret is sent last, when the remote shell has reported that it is about to run the agent.
 #include "launcher/spawn/process_spawner.h"
 
 #include <fmt/format.h>
@@ -13,11 +13,11 @@ namespace regroup::launcher {
 namespace {
 
 constexpr std::chrono::seconds kGrace{2};
-constexpr std::size_t kMostHeld = 1000;  // lines of a login shell that never stops talking
+constexpr std::size_t kMostHeld = 1000;  // limit of lines from a login shell
 
 std::string name_of(const std::string& path) { return std::filesystem::path(path).filename(); }
 
-// No question is asked that nobody can answer; connecting gives up while there is time left to say why.
+// ssh must not prompt, since nobody would answer; it gives up connecting early enough to report why.
 std::vector<std::string> quiet_options(core::Duration limit) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
   return {"-T", "-x",
@@ -71,7 +71,7 @@ ProcessSpawner::~ProcessSpawner() {
 void ProcessSpawner::start(AgentOrder order) {
   const core::NodeId node = order.node;
   const auto [at, fresh] = agents_.try_emplace(node, loop_, std::move(order));
-  if (!fresh) return;  // one order for each
+  if (!fresh) return;  // one order per node
   waiting_.push_back(node);
   boost::asio::post(loop_, [this, alive = alive_] {
     if (*alive) fill();
@@ -132,7 +132,7 @@ void ProcessSpawner::on_line(core::NodeId node, std::string_view line, bool erro
   if (const Answer answer = answer_in(line); !agent.up && !error && answer != Answer::kNone) {
     agent.answer = answer;
     if (answer == Answer::kHere) return on_up(agent);
-    return agent.process->kill();  // all is said
+    return agent.process->kill();  // its end has been decided
   }
   if (line.ends_with('\r')) line.remove_suffix(1);
   std::string text = printable(line);
@@ -146,9 +146,9 @@ void ProcessSpawner::on_line(core::NodeId node, std::string_view line, bool erro
 
 void ProcessSpawner::on_up(Agent& agent) {
   const core::NodeId node = agent.order.node;
-  const auto alive = alive_;  // a handler may end us
+  const auto alive = alive_;  // a handler may destroy this object
   if (!secret_->write(agent.process->input()).ok()) {
-    return agent.process->close_input();  // it has gone: its end, of which `answer` is a part, will say why
+    return agent.process->close_input();  // the process has exited: its end, with `answer`, tells why
   }
   call_off(agent.timer);
   agent.up = true;
@@ -180,7 +180,7 @@ core::Status ProcessSpawner::reason(const Agent& agent, int wait_status) const {
                                                std::chrono::duration<double>(options_.limit).count(),
                                                agent.last_line.empty() ? "" : ": " + agent.last_line));
   }
-  // The program was begun once that was said, also where it had ended before it could be given the secret.
+  // The remote shell reported the start of the program, even if it ended before it got the secret.
   const bool begun = agent.answer == Answer::kHere;
   return explain(Ending{tool_, wait_status, begun, agent.last_line}, agent.order);
 }
@@ -205,8 +205,8 @@ void ProcessSpawner::end(core::NodeId node) {
   if (at == agents_.end()) return;
   Agent& agent = at->second;
   if (!agent.process) {
-    if (std::erase(waiting_, node) == 0) return;  // its failure is on the way to be reported
-    ++on_their_way_;                              // which report() takes back
+    if (std::erase(waiting_, node) == 0) return;  // its failure is being reported
+    ++on_their_way_;                              // report() decrements it
     return report_later(node, {core::Code::kUnavailable,
                                fmt::format("{}: not started, since the job ends", agent.order.host)});
   }

@@ -1,5 +1,5 @@
-// Agents through a local process that reaches a shell: `ssh HOST /bin/sh` for other hosts, `/bin/sh` for
-// this.
+// Starts agents through a local process that reaches a shell: `ssh HOST /bin/sh` for other hosts, `/bin/sh`
+// for this one.
 #pragma once
 
 #include <utility>
@@ -23,34 +23,34 @@
 
 namespace regroup::launcher {
 
-// Until `up`, of an allocator's command: they have queues.
+// Limit until `up` for an allocator's command, which may queue.
 inline constexpr std::chrono::seconds kAllocatorLimit{20};
 
 struct SpawnOptions {
-  Environment environment;    // of the local processes; programs are looked for in its PATH
-  std::size_t parallel = 32;  // on their way at a time
+  Environment environment;                         // of the local processes; its PATH is searched
+  std::size_t parallel = 32;                       // started at a time
   core::Duration limit = std::chrono::seconds(5);  // from the start of the local process until `up`
 };
 
-// `command` reaches a host when its address, `after` and "/bin/sh" are appended: ssh, or an allocator's own
-// command. One named ssh also gets the options that keep it from asking (host keys are the user's matter).
+// `command` reaches a host when the address, `after` and "/bin/sh" are appended: ssh, or an allocator's own
+// command. ssh also gets the options that keep it from prompting (host keys are the user's business).
 // kNotFound names the program.
 [[nodiscard]] core::Result<std::unique_ptr<Spawner>> make_ssh_spawner(
     boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
     SpawnOptions options, std::vector<std::string> command = {"ssh"}, std::vector<std::string> after = {});
-// All on this host, whatever orders say.
+// Starts all agents on this host, whatever host an order names.
 [[nodiscard]] core::Result<std::unique_ptr<Spawner>> make_fork_spawner(
     boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
     SpawnOptions options);
 
 class ProcessSpawner final : public Spawner {
  public:
-  // `command` without a host, if `append_host` then one is appended; `path`: the program that it starts.
+  // `command` without the host, which is appended if `append_host`; `path`: its program.
   struct Way {
     std::string path;
     std::vector<std::string> command;
     bool append_host = false;
-    std::vector<std::string> after = {};  // the host
+    std::vector<std::string> after = {};  // arguments after the host
   };
   ProcessSpawner(boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
                  SpawnOptions options, Way way);
@@ -66,7 +66,7 @@ class ProcessSpawner final : public Spawner {
     std::shared_ptr<PipedProcess> process;
     bool up = false, late = false;
     Answer answer = Answer::kNone;
-    std::vector<std::string> held;  // lines that came before it was up
+    std::vector<std::string> held;  // lines before `up`
     std::string last_line;
   };
 
@@ -85,11 +85,11 @@ class ProcessSpawner final : public Spawner {
   const SpawnEvents events_;
   const SpawnOptions options_;
   const Way way_;
-  const std::string tool_;  // as messages name it
+  const std::string tool_;  // name in messages
   std::map<core::NodeId, Agent> agents_;
   std::deque<core::NodeId> waiting_;
   std::size_t on_their_way_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for posted calls
 };
 
 }  // namespace regroup::launcher

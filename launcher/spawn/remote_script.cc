@@ -1,4 +1,5 @@
-// One compound command: a shell that reads its input in blocks would else run a part of it too early.
+// The script is one compound command: a shell that reads its input in blocks would else start to run a part
+// of it.
 #include "launcher/spawn/remote_script.h"
 
 #include <fmt/format.h>
@@ -32,7 +33,7 @@ std::string say(Answer answer) {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-// ": it said", where there is something.
+// ": it printed ...", if it printed something.
 std::string after(std::string_view line) { return line.empty() ? "" : fmt::format(": {}", line); }
 
 }  // namespace
