@@ -134,7 +134,7 @@ void Children::on_late(core::NodeId node, Child& child) {
   const bool moving = paused_ || (many && (now - moved_ < kMoving || listener_->strangers() > 0));
   if (moving && waited < 2 * options_.limit) return expect(node, child, kMoving);
   const std::string what = child.link
-                               ? "connected, but has said nothing"
+                               ? "connected, but sent no message"
                                : fmt::format("was started, but could not connect back to {}", endpoints_);
   lose(node, core::deadline_exceeded(fmt::format("host {}: its agent {} within {:.0f} s{}", child.name, what,
                                                  std::chrono::duration<double>(waited).count(),
@@ -204,7 +204,7 @@ void Children::on_left(core::NodeId node, const core::Status& why) {
   child->runs = false;
   if (!child->over && !child->heard) {
     const auto code = why.ok() ? core::Code::kPeerLost : why.code();
-    lose(node, {code, why.ok() ? fmt::format("host {}: its agent left at once", child->name)
+    lose(node, {code, why.ok() ? fmt::format("host {}: its agent exited at once", child->name)
                                : "host " + why.message()});
   } else if (child->over) {
     children_.erase(node);
@@ -234,8 +234,8 @@ void Children::look() {
     const HeartbeatMonitor::Change change = child->monitor.on_interval();
     if (change == HeartbeatMonitor::Change::kSilent) events_.silent(node, true);
     if (change != HeartbeatMonitor::Change::kLost) continue;
-    lose(node, {core::Code::kPeerLost, fmt::format("host {}: its agent has not been heard for {} s",
-                                                   child->name, kSilence.count())});
+    lose(node, {core::Code::kPeerLost,
+                fmt::format("host {}: no message from its agent for {} s", child->name, kSilence.count())});
   }
 }
 

@@ -186,7 +186,8 @@ void Hosts::on_ended(core::NodeId node, const core::Status& how) {
   // An agent that exits before the job has begun was not told to.
   const core::Status why =
       how.ok() && failed_ && !finished_ && index
-          ? core::Status(core::Code::kPeerLost, fmt::format("host {}: its agent left", name(*index)))
+          ? core::Status(core::Code::kPeerLost,
+                         fmt::format("host {}: its agent exited before the job began", name(*index)))
           : how;
   end_agent(node);
   std::vector<std::pair<core::NodeId, core::Status>> below;

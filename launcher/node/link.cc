@@ -49,7 +49,7 @@ void Link::send_encoded(std::span<const std::byte> bytes) {
 core::Status Link::take(State& state, std::span<const std::byte> part) {
   if (part.empty() || (part[0] != kLast && part[0] != kMore) ||
       state.partial.size() + part.size() > kMostBytes) {
-    return {core::Code::kDataLoss, "what came is no part of a message between controller and agent"};
+    return {core::Code::kDataLoss, "malformed part of a message between controller and agent"};
   }
   state.partial.insert(state.partial.end(), part.begin() + 1, part.end());
   if (part[0] == kMore) return {};

@@ -54,7 +54,7 @@ class SetupHandshake {
     }
     stop_query();
     if (!status_.ok()) return status_;
-    if (!setup_) return core::deadline_exceeded("the controller of the job did not say what to do");
+    if (!setup_) return core::deadline_exceeded("no Setup received from the controller of the job");
     return *setup_;
   }
   [[nodiscard]] AgentLinks take_links() { return std::move(links_); }
@@ -82,7 +82,7 @@ class SetupHandshake {
   void take(const Message& message) {
     if (links_.down->take(message)) return;
     if (const auto* request = std::get_if<InventoryRequest>(&message)) {
-      InventoryReply answer{{core::Code::kUnavailable, "nobody looks at this host"}, {}};
+      InventoryReply answer{{core::Code::kUnavailable, "this agent takes no inventory"}, {}};
       if (options_.inventory) options_.inventory(*request, answer);
       return links_.up->send(answer);
     }
@@ -90,7 +90,7 @@ class SetupHandshake {
       return query_local_checkpoint(*order);
     const auto* setup = std::get_if<Setup>(&message);
     if (setup == nullptr) {
-      status_ = core::invalid_argument("before Setup the controller may only ask what there is");
+      status_ = core::invalid_argument("unexpected message before Setup");
     } else {
       setup_ = *setup;
     }

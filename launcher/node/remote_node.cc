@@ -41,10 +41,10 @@ void RemoteNode::end(const core::Status& why) {
   members_.clear();
   if (inventory_reply_)
     std::exchange(inventory_reply_,
-                  nullptr)(why.ok() ? core::Status(core::Code::kPeerLost, "it has left") : why);
+                  nullptr)(why.ok() ? core::Status(core::Code::kPeerLost, "its agent has exited") : why);
   if (checkpoint_reply_)
-    std::exchange(checkpoint_reply_,
-                  nullptr)({.status = why.ok() ? core::Status(core::Code::kPeerLost, "it has left") : why});
+    std::exchange(checkpoint_reply_, nullptr)(
+        {.status = why.ok() ? core::Status(core::Code::kPeerLost, "its agent has exited") : why});
   if (input_) input_->stop();
   for (auto& target : targets_) {
     if (target) target->write({}, true);
@@ -78,7 +78,8 @@ void RemoteNode::on(const Hello& hello) {
 
 void RemoteNode::query_inventory(const InventoryRequest& order, Answer then) {
   if (state_ != State::kUp)
-    return then(core::Status(core::Code::kUnavailable, fmt::format("host {}: it is not up", name_)));
+    return then(
+        core::Status(core::Code::kUnavailable, fmt::format("host {}: its agent is not running", name_)));
   inventory_reply_ = std::move(then);
   send(order);
 }
@@ -94,7 +95,8 @@ void RemoteNode::on(const InventoryReply& reply) {
 
 void RemoteNode::query_local_checkpoint(const QueryLocalCheckpoint& order, LocalCheckpointHandler then) {
   if (state_ != State::kUp)
-    return then({.status = {core::Code::kUnavailable, fmt::format("host {}: it is not up", name_)}});
+    return then(
+        {.status = {core::Code::kUnavailable, fmt::format("host {}: its agent is not running", name_)}});
   checkpoint_reply_ = std::move(then);
   send(order);
 }
@@ -159,7 +161,7 @@ void RemoteNode::start(launcher::SpaceOrder order) {
     boost::asio::post(loop_, [this, space = order.space.space, none = order.members.empty()] {
       job_.started(space, none ? core::Status()
                                : core::Status(core::Code::kUnavailable,
-                                              fmt::format("host {}: its agent has left", name_)));
+                                              fmt::format("host {}: its agent has exited", name_)));
     });
     return;
   }
@@ -226,8 +228,7 @@ void RemoteNode::on(const StreamData& data) {
   if (data.stream == 0 || !targets_.at(data.stream)) return;
   StreamTarget& target = *targets_[data.stream];
   if (target.pending() + data.bytes.size() > kWindow)
-    return end(core::invalid_argument(
-        fmt::format("host {}: its agent sends more output than was asked for", name_)));
+    return end(core::invalid_argument(fmt::format("host {}: its agent exceeds the output window", name_)));
   target.write(data.bytes, data.end);
 }
 
@@ -261,7 +262,7 @@ void RemoteNode::finish() {
 
 void RemoteNode::on(const Done& done) {
   if (!finishing_ && running() > 0)
-    return end({core::Code::kPeerLost, fmt::format("host {}: its agent left before its members", name_)});
+    return end({core::Code::kPeerLost, fmt::format("host {}: its agent exited before its members", name_)});
   if (done.output_lost && job_.said) job_.said(fmt::format("host {}: output of members was lost", name_));
   if (!done.unsaved.empty() && job_.unsaved)
     job_.unsaved(fmt::format("host {}: {}", name_, launcher::printable(done.unsaved)));

@@ -65,7 +65,7 @@ Result<Setup> plain(const fb::SetupT& t) {
   constexpr auto kMostMemory = static_cast<std::uint8_t>(launcher::MemoryPolicy::kInterleave);
   constexpr auto kMostStdin = static_cast<std::uint8_t>(launcher::StdinRequest::To::kNone);
   if (!t.output || t.output->tag > kMostTag || t.stdin_to > kMostStdin || t.memory > kMostMemory)
-    return Status(Code::kDataLoss, "Setup: no such kind of output, input or memory");
+    return Status(Code::kDataLoss, "Setup: unknown kind of output tag, input or memory policy");
   Setup m;
   m.host = t.host, m.name = t.name;
   m.output = {static_cast<launcher::OutputRequest::Tag>(t.output->tag),
@@ -96,7 +96,7 @@ Result<Setup> plain(const fb::SetupT& t) {
   const bool possible = m.elastic->lines >= 1 && m.elastic->lines < core::kMaxSlots &&
                         m.elastic->shards >= 1 && m.elastic->shards <= core::kMaxShards &&
                         m.elastic->kept_results <= core::kMaxKeptResults;
-  if (!possible) return Status(Code::kDataLoss, "Setup: no such arena exists");
+  if (!possible) return Status(Code::kDataLoss, "Setup: arena parameters out of range");
   return m;
 }
 fb::AddAppT table(const AddApp& m) {
@@ -108,7 +108,8 @@ fb::AddAppT table(const AddApp& m) {
 }
 Result<AddApp> plain(const fb::AddAppT& t) {
   constexpr std::uint32_t kMostApps = 1 << 20;
-  if (t.argv.empty() || t.number > kMostApps) return Status(Code::kDataLoss, "AddApp: no program");
+  if (t.argv.empty() || t.number > kMostApps)
+    return Status(Code::kDataLoss, "AddApp: expected a program and a number below the limit");
   AddApp m{t.number, {t.path, t.argv, {}, t.wdir, t.role, {t.cpus, t.memory_bytes}}};
   m.app.environment = plain_environment(t.environment);
   return m;
@@ -138,8 +139,9 @@ Result<StartSpace> plain(const fb::StartSpaceT& t) {
   auto space = pmi::decode(from_bytes(t.space));
   if (!space.ok()) return space.status();
   auto* open = std::get_if<pmi::OpenSpace>(&*space);
-  if (open == nullptr) return Status(Code::kDataLoss, "StartSpace: no space");
-  if (t.again && t.members.size() != 1) return Status(Code::kDataLoss, "StartSpace: again, but not one");
+  if (open == nullptr) return Status(Code::kDataLoss, "StartSpace: expected OpenSpace");
+  if (t.again && t.members.size() != 1)
+    return Status(Code::kDataLoss, "StartSpace: expected one member to start again");
   StartSpace m{{std::move(*open), {}, t.again}};
   for (const auto& in : t.members) {
     launcher::MemberOrder order{{in->member, in->rank, in->world_size, in->app, in->index, in->space},
@@ -166,7 +168,8 @@ fb::HelloT table(const Hello& m) {
   return t;
 }
 Result<Hello> plain(const fb::HelloT& t) {
-  if (t.slots > core::kMaxMembers) return Status(Code::kDataLoss, "Hello: more slots than a job has members");
+  if (t.slots > core::kMaxMembers)
+    return Status(Code::kDataLoss, "Hello: more slots than the limit of members");
   return Hello{t.version, t.host_name, t.slots, t.port};
 }
 fb::SpaceStartedT table(const SpaceStarted& m) {
@@ -196,7 +199,7 @@ fb::InventoryReplyT table(const InventoryReply& m) {
   return t;
 }
 Result<InventoryReply> plain(const fb::InventoryReplyT& t) {
-  if (!bounded_json(t.host)) return Status(Code::kDataLoss, "InventoryReply: more than any host has");
+  if (!bounded_json(t.host)) return Status(Code::kDataLoss, "InventoryReply: JSON too long or too deep");
   InventoryReply m{{}, t.host};
   REGROUP_RETURN_IF_ERROR(plain_status(t, "InventoryReply: code", &m.status));
   return m;
@@ -209,7 +212,7 @@ fb::ExitedT table(const Exited& m) {
 }
 Result<Exited> plain(const fb::ExitedT& t) {
   if (t.code < 0 || t.code > 255 || t.signal < 0 || t.signal > 127)
-    return Status(Code::kDataLoss, "Exited: no such exit status");
+    return Status(Code::kDataLoss, "Exited: exit code or signal out of range");
   return Exited{{t.member, t.rank, t.pid, t.code, t.signal, t.exceeded_memory, {}}};
 }
 fb::UserMessageT table(const UserMessage& m) {
@@ -224,7 +227,7 @@ fb::UsageReportT table(const UsageReport& m) {
   return t;
 }
 Result<UsageReport> plain(const fb::UsageReportT& t) {
-  if (!bounded_json(t.json)) return Status(Code::kDataLoss, "UsageReport: more than members of any host use");
+  if (!bounded_json(t.json)) return Status(Code::kDataLoss, "UsageReport: JSON too long or too deep");
   return UsageReport{t.json};
 }
 fb::HeartbeatT table(const Heartbeat&) { return {}; }
@@ -241,8 +244,7 @@ fb::ServicesT table(const Services& m) {
   return t;
 }
 Result<Services> plain(const fb::ServicesT& t) {
-  if (t.message.size() > pmi::kMaxMessageBytes)
-    return Status(Code::kDataLoss, "Services: more than regroup-pmi says at once");
+  if (t.message.size() > pmi::kMaxMessageBytes) return Status(Code::kDataLoss, "Services: message too long");
   auto message = pmi::decode(from_bytes(t.message));
   if (!message.ok()) return message.status();
   return Services{std::move(*message)};
@@ -254,7 +256,7 @@ fb::StreamDataT table(const StreamData& m) {
 }
 Result<StreamData> plain(const fb::StreamDataT& t) {
   if (t.stream > 2 || t.bytes.size() > kWindow)
-    return Status(Code::kDataLoss, "StreamData: more than was asked for");
+    return Status(Code::kDataLoss, "StreamData: unknown stream or more bytes than the window");
   return StreamData{t.stream, t.end, from_bytes(t.bytes)};
 }
 fb::WindowUpdateT table(const WindowUpdate& m) {
@@ -263,7 +265,8 @@ fb::WindowUpdateT table(const WindowUpdate& m) {
   return t;
 }
 Result<WindowUpdate> plain(const fb::WindowUpdateT& t) {
-  if (t.stream > 2 || t.bytes > kWindow) return Status(Code::kDataLoss, "WindowUpdate: more than was sent");
+  if (t.stream > 2 || t.bytes > kWindow)
+    return Status(Code::kDataLoss, "WindowUpdate: unknown stream or more bytes than the window");
   return WindowUpdate{t.stream, t.bytes, t.broken};
 }
 
@@ -292,7 +295,7 @@ fb::StartAgentsT table(const StartAgents& m) {
 }
 Result<StartAgents> plain(const fb::StartAgentsT& t) {
   if (t.children.empty() || t.program.empty() || t.limit_ms == 0)
-    return Status(Code::kDataLoss, "StartAgents: nothing to start");
+    return Status(Code::kDataLoss, "StartAgents: expected children, a program and a limit");
   StartAgents m{t.from, t.ssh, t.program, t.wdir, t.limit_ms, {}, t.preferred};
   for (const auto& child : t.children) m.children.push_back({child->node, child->name, child->user});
   return m;
@@ -350,8 +353,8 @@ Result<Message> decode(std::span<const std::byte> payload) {
   fb::MessageT wire;
   fb::GetMessage(bytes)->UnPackTo(&wire);
   if (wire.version != kWireVersion) {
-    return core::invalid_argument(
-        fmt::format("the other side speaks version {}, this is version {}", wire.version, kWireVersion));
+    return core::invalid_argument(fmt::format(
+        "the peer uses message version {}, this regroup uses version {}", wire.version, kWireVersion));
   }
   return body_from_wire(wire.body);
 }

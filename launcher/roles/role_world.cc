@@ -29,7 +29,7 @@ HostExchange::Job RoleWorld::exchange_job() {
           },
           [](std::uint32_t, std::uint32_t) { return false; },  // no others are met
           [this, named](std::uint32_t host, const std::string& why) {
-            events_.said(named(host, why) + HostExchange::kUnheard);
+            events_.said(named(host, why) + HostExchange::kCutOff);
           },
           [this, named](std::uint32_t host, const std::string& why) {
             events_.failed({core::Code::kPeerLost, named(host, why)});

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int32_t kPmixNotFound = -46;
 constexpr std::int32_t kPmixOutOfResource = -29;
-constexpr const char* kAwaited = "others wait for it, and it is not heard any more";
+constexpr const char* kAwaited = "other hosts wait for it in a PMI operation, but it was cut off";
 
 }  // namespace
 
@@ -66,9 +66,9 @@ void HostExchange::pass(std::uint32_t host, const pmi::Message& message) {
 }
 
 void HostExchange::bring(const pmi::Contribute& part) {
-  if (unheard_.contains(part.host)) return;
+  if (cut_off_.contains(part.host)) return;
   for (const std::uint32_t host : part.hosts) {
-    if (unheard_.contains(host)) return job_.stuck(host, kAwaited);
+    if (cut_off_.contains(host)) return job_.stuck(host, kAwaited);
   }
   const auto size = parts_.size_with(part);
   if (size.bytes > limits_.gathered) return refuse(part, size);
@@ -76,17 +76,15 @@ void HostExchange::bring(const pmi::Contribute& part) {
     for (const std::uint32_t each : part.hosts) tell(each, *gathered);
   }
   if (parts_.held(part.host) > limits_.held)
-    cut_off(part.host, fmt::format("its agent has brought {} bytes to what other hosts have not come to, and "
-                                   "may bring {}",
+    cut_off(part.host, fmt::format("it has contributed {} bytes to incomplete PMI fences (limit {})",
                                    parts_.held(part.host), limits_.held));
 }
 
 // Hosts that have contributed before wait for a result that does not fit into a message to regroup-pmi.
 void HostExchange::refuse(const pmi::Contribute& part, const pmi::Exchange::Size& size) {
-  const std::string why = fmt::format(
-      "it has brought {} of {} bytes to what processes of {} hosts do together, and {} may come "
-      "together",
-      size.largest, size.bytes, part.hosts.size(), limits_.gathered);
+  const std::string why =
+      fmt::format("it has contributed {} of {} bytes to a PMI operation of {} hosts (limit {})", size.largest,
+                  size.bytes, part.hosts.size(), limits_.gathered);
   size.bytes == part.data.size() ? cut_off(part.host, why) : job_.stuck(size.host, why);
 }
 
@@ -94,14 +92,13 @@ void HostExchange::fetch(const pmi::Fetch& fetch) {
   const auto deny = [&](std::int32_t status) {
     tell(fetch.host, pmi::Fetched{fetch.request, fetch.host, status, {}});
   };
-  if (unheard_.contains(fetch.host)) return deny(kPmixOutOfResource);
+  if (cut_off_.contains(fetch.host)) return deny(kPmixOutOfResource);
   const auto host = job_.host_of(fetch.of);
   if (!host) return deny(kPmixNotFound);
   Questions& questions = asked_[fetch.host];
   if (!questions.emplace(fetch.request, Question{*host, fetch.of}).second) return;  // duplicate request
   if (questions.size() <= limits_.asked) return tell(*host, fetch);
-  cut_off(fetch.host, fmt::format("its agent has asked {} questions about ranks of other hosts that are not "
-                                  "answered yet, and may ask {}",
+  cut_off(fetch.host, fmt::format("it has {} unanswered PMI requests about ranks of other hosts (limit {})",
                                   questions.size(), limits_.asked));
 }
 
@@ -112,11 +109,11 @@ void HostExchange::answer(const pmi::Fetched& fetched) {
 }
 
 void HostExchange::cut_off(std::uint32_t host, const std::string& why) {
-  unheard_.insert(host);
+  cut_off_.insert(host);
   for (const auto& [request, question] : std::exchange(asked_[host], {}))
     tell(host, pmi::Fetched{request, host, kPmixOutOfResource, {}});
   parts_.forget(host);
-  job_.unheard(host, why);
+  job_.cut_off(host, why);
   if (parts_.awaited(host)) job_.stuck(host, kAwaited);
 }
 

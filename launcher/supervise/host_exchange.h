@@ -27,7 +27,7 @@ class HostExchange {
     std::function<bool(std::uint32_t host, std::uint32_t space)>
         lives_in;  // a process of the space runs on the host
     // Called once per host that exceeds a limit: it takes part in no further PMI operation with other hosts.
-    std::function<void(std::uint32_t host, const std::string& why)> unheard;
+    std::function<void(std::uint32_t host, const std::string& why)> cut_off;
     // An operation of other hosts cannot complete: it includes a host that was cut off, or is too large for a
     // message.
     std::function<void(std::uint32_t host, const std::string& why)> stuck;
@@ -38,8 +38,7 @@ class HostExchange {
     std::size_t gathered = 15 << 20;        // bytes; a message to regroup-pmi holds 16 MiB
   };
   // Follows the cause in the message for the user.
-  static constexpr const char* kUnheard =
-      ": what its ranks do with those of other hosts is not heard any more";
+  static constexpr const char* kCutOff = ": it takes no further part in PMI operations with other hosts";
 
   explicit HostExchange(Job job);
   HostExchange(Job job, Limits limits);
@@ -72,7 +71,7 @@ class HostExchange {
   const Limits limits_;
   pmi::Exchange parts_;
   std::map<std::uint32_t, Questions> asked_;  // by the requesting host
-  std::set<std::uint32_t> unheard_;
+  std::set<std::uint32_t> cut_off_;
 };
 
 }  // namespace regroup::launcher

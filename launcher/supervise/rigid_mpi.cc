@@ -30,7 +30,7 @@ HostExchange::Job RigidJob::exchange_job() {
           },
           [this](std::uint32_t host, std::uint32_t space) { return lives_in(host, space); },
           [this, named](std::uint32_t host, const std::string& why) {
-            agent_.say(named(host, why) + HostExchange::kUnheard);
+            agent_.say(named(host, why) + HostExchange::kCutOff);
           },
           [this, named](std::uint32_t host, const std::string& why) {
             on_lost({core::Code::kPeerLost, named(host, why)});

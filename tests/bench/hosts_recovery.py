@@ -211,7 +211,7 @@ def unnoticed_once(hosts: Hosts) -> float:
 def check_unnoticed(said: str, timelines: Timelines, at: int, away: str) -> None:
     """Raises BenchError unless the agent's link alone told: it has said nothing, or taken nothing, for 5 s,
     whichever comes first."""
-    silent = "its agent has not been heard|the connection to its agent is lost: .*no acknowledgement"
+    silent = "no message from its agent|the connection to its agent is lost: .*no acknowledgement"
     if not re.search(f"host {away}: ({silent})", said):
         raise BenchError(f"recovery: {away} was given up for another reason than its silence: {said}")
     for moments in timelines.values():

@@ -73,7 +73,7 @@ def computing(*joined: float) -> list[Moment]:
 
 
 AT = 10_000_000
-SILENT = "host node3: its agent has not been heard for 5 s"
+SILENT = "host node3: no message from its agent for 5 s"
 
 
 def test_who_regroups_last_counts_and_nobody_of_the_host_that_is_gone():

@@ -14,7 +14,7 @@ from test_mpi import COMPILERS
 from training import BIN, left_on
 
 HOSTILE = BIN.parent / "tests/bin/hostile_agent"
-LIMITED = {"guesses": "may bring", "questions": "may ask"}  # said once, and not heard any more
+LIMITED = {"guesses": "incomplete PMI fences", "questions": "unanswered PMI requests"}  # reported once
 UNHEARD = ("orders", "again", "ranks", "spaces", "spawn", "none", "ready", *LIMITED)
 ATTACKS = (
     *(("linked", what) for what in ("frame", "again", "leave", "slots")),

@@ -191,7 +191,7 @@ def test_an_agent_that_dies_ends_the_job_and_is_named(five_hosts: Hosts, victim:
 def test_an_inner_agent_that_stops_is_named_and_those_below_it_leave(five_hosts: Hosts):
     job = sleeping(five_hosts, "-H", ALL, "--tree-radix", "2")
     five_hosts[1].run(["pkill", "-STOP", "-x", "regroup-agent"])
-    one_line_names(Done(job), "node2", "its agent has not been heard for 5 s")
+    one_line_names(Done(job), "node2", "no message from its agent for 5 s")
     others = [five_hosts[0], *list(five_hosts)[2:]]
     until(lambda: not left_on(others), "an end of all but the one that is stopped")
     five_hosts[1].run(["pkill", "-CONT", "-x", "regroup-agent"])

@@ -33,7 +33,7 @@ class HostExchangeTest : public ::testing::Test {
   }
 
   std::array<Heard, 3> nodes_;
-  Words unheard_, stuck_;
+  Words cut_off_, stuck_;
   HostExchange exchange_{
       {[this](std::uint32_t host) { return host < 3 ? &nodes_[host] : nullptr; },
        [](pmi::Seat seat) {
@@ -41,7 +41,7 @@ class HostExchangeTest : public ::testing::Test {
          return there ? std::optional(seat.rank) : seat == pmi::Seat{1, 0} ? std::optional(2U) : std::nullopt;
        },
        [](std::uint32_t host, std::uint32_t space) { return space == 0 || (space == 1 && host == 2); },
-       [this](std::uint32_t host, const std::string& why) { unheard_.emplace_back(host, why); },
+       [this](std::uint32_t host, const std::string& why) { cut_off_.emplace_back(host, why); },
        [this](std::uint32_t host, const std::string& why) { stuck_.emplace_back(host, why); }},
       {.held = 10'000, .asked = 3, .gathered = 5'000}};
 };
@@ -100,9 +100,9 @@ TEST_F(HostExchangeTest, WhoGuessesAKeyChangesNothingOfTheFence) {
 TEST_F(HostExchangeTest, AHostOfManyGuessesIsNamedAndTheOthersGoOn) {
   exchange_.pass(0, part(0, {0, 1}, "theirs"));
   for (int i = 0; i < 100; ++i) exchange_.pass(2, part(2, {1, 2}, "guess " + std::to_string(i)));
-  ASSERT_EQ(unheard_.size(), 1U);
-  EXPECT_EQ(unheard_[0].first, 2U);
-  EXPECT_NE(unheard_[0].second.find("may bring 10000"), std::string::npos) << unheard_[0].second;
+  ASSERT_EQ(cut_off_.size(), 1U);
+  EXPECT_EQ(cut_off_[0].first, 2U);
+  EXPECT_NE(cut_off_[0].second.find("(limit 10000)"), std::string::npos) << cut_off_[0].second;
   exchange_.pass(1, part(1, {0, 1}, "theirs"));
   EXPECT_EQ(nodes_[0].told.size(), 1U);
   EXPECT_TRUE(stuck_.empty());
@@ -127,10 +127,10 @@ TEST_F(HostExchangeTest, WhatIsMoreThanAMessageHoldsNamesWhoBroughtIt) {
   ASSERT_EQ(stuck_.size(), 1U);
   EXPECT_EQ(stuck_[0].first, 2U);
   EXPECT_NE(stuck_[0].second.find("4900 of 5100 bytes"), std::string::npos) << stuck_[0].second;
-  EXPECT_TRUE(unheard_.empty());
+  EXPECT_TRUE(cut_off_.empty());
   exchange_.pass(2, pmi::Contribute{"another", {1, 2}, 2, std::vector<std::byte>(5'001)});
-  ASSERT_EQ(unheard_.size(), 1U);  // nobody else has come
-  EXPECT_EQ(unheard_[0].first, 2U);
+  ASSERT_EQ(cut_off_.size(), 1U);  // nobody else has come
+  EXPECT_EQ(cut_off_[0].first, 2U);
   EXPECT_TRUE(nodes_[1].told.empty() && nodes_[2].told.empty());
 }
 
@@ -156,9 +156,9 @@ TEST_F(HostExchangeTest, AHostOfTooManyQuestionsIsNamedAndAnsweredItself) {
   for (std::uint64_t request = 0; request < 100; ++request) exchange_.pass(1, pmi::Fetch{request, 1, {0, 2}});
   EXPECT_EQ(nodes_[2].told.size(), 3U);
   EXPECT_EQ(nodes_[1].told.size(), 100U);  // refused, all of them
-  ASSERT_EQ(unheard_.size(), 1U);
-  EXPECT_EQ(unheard_[0].first, 1U);
-  EXPECT_NE(unheard_[0].second.find("may ask 3"), std::string::npos) << unheard_[0].second;
+  ASSERT_EQ(cut_off_.size(), 1U);
+  EXPECT_EQ(cut_off_[0].first, 1U);
+  EXPECT_NE(cut_off_[0].second.find("(limit 3)"), std::string::npos) << cut_off_[0].second;
   exchange_.pass(0, pmi::Fetch{1, 0, {0, 1}});  // it still answers others
   exchange_.pass(1, pmi::Fetched{1, 0, 0, {}});
   EXPECT_EQ(nodes_[0].told.size(), 1U);

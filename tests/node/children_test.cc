@@ -120,7 +120,7 @@ TEST_F(NodeChildren, OneThatConnectsAndSaysNothingHasNoMoreThanThat) {
   const auto after = lost_after(1);
   EXPECT_GE(after, seconds(2) - kEarly);
   EXPECT_LT(after, milliseconds(2700));
-  EXPECT_EQ(lost_.at(1).why.message(), "host node1: its agent connected, but has said nothing within 2 s");
+  EXPECT_EQ(lost_.at(1).why.message(), "host node1: its agent connected, but sent no message within 2 s");
 }
 
 TEST_F(NodeChildren, ALateOneDoesNotWaitForTheOthers) {
@@ -162,7 +162,7 @@ TEST_F(NodeChildren, OneThatFallsSilentIsSaidToBeSoAndLostAfterFiveSeconds) {
   ASSERT_TRUE(run_until(loop_, [this] { return !silent_.at(1); }));
   const auto heard = Clock::now();
   ASSERT_TRUE(run_until(loop_, [this] { return lost_.contains(1); }));
-  EXPECT_EQ(lost_.at(1).why.message(), "host node1: its agent has not been heard for 5 s");
+  EXPECT_EQ(lost_.at(1).why.message(), "host node1: no message from its agent for 5 s");
   EXPECT_GE(lost_.at(1).at - heard, kSilence - kHeartbeatInterval);
   EXPECT_LT(lost_.at(1).at - heard, kSilence + seconds(4));
 }

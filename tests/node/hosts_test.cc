@@ -121,7 +121,7 @@ TEST_F(NodeHosts, OneWhoLeavesBeforeTheJobHasBegunIsSaid) {
       hosts_->bring_up({.failed = [&](const core::Status& why) { said.push_back(why.message()); }}));
   child_->send(Relayed{{kBelow}, encode(Done{}), false, {2}});
   EXPECT_TRUE(run_until(loop_, [this] { return !hosts_->is_up(1); }));
-  EXPECT_THAT(said, testing::ElementsAre("host node2: its agent left"));
+  EXPECT_THAT(said, testing::ElementsAre("host node2: its agent exited before the job began"));
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ TEST_F(NodeRelay, OneThatIsStartedAndIsNotHeardIsToldOfWithWhatItDid) {
   EXPECT_TRUE(silent.starts_with("host node2: its agent was started, but could not connect back to "));
   EXPECT_TRUE(silent.ends_with(" s (a firewall?) (from node1)")) << silent;
   EXPECT_EQ(news(ChildEvent::Kind::kLost, kOther)
-                ->text.find("host node3: its agent connected, but has said nothing within "),
+                ->text.find("host node3: its agent connected, but sent no message within "),
             0U);
 }
 

@@ -85,8 +85,9 @@ TEST(NodeWire, AnotherVersionIsNamedAndNotRead) {
            fb::MessageIdentifier());
   const auto message = decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize())));
   EXPECT_EQ(message.code(), core::Code::kInvalidArgument);
-  EXPECT_EQ(message.status().message(), fmt::format("the other side speaks version {}, this is version {}",
-                                                    kWireVersion + 1, kWireVersion));
+  EXPECT_EQ(message.status().message(),
+            fmt::format("the peer uses message version {}, this regroup uses version {}", kWireVersion + 1,
+                        kWireVersion));
 }
 
 TEST(NodeWire, WhatAHostHasInItsOwnDirectoryIsKept) {
