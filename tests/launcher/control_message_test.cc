@@ -1,4 +1,4 @@
-// What an agent that is not yet one can tell from the words that wait for it.
+// What a process that will become an agent can tell from the messages that wait for it.
 #include "launcher/supervise/control_message.h"
 
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@
 namespace regroup::launcher {
 namespace {
 
-class WordsTest : public testing::Test {
+class ControlMessageTest : public testing::Test {
  protected:
-  WordsTest() {
+  ControlMessageTest() {
     auto pair = control_sockets();
     EXPECT_TRUE(pair.ok());
     agent_ = std::move(pair->second);
@@ -28,10 +28,10 @@ class WordsTest : public testing::Test {
   std::optional<ControlSocket> guardian_;
 };
 
-TEST_F(WordsTest, NothingIsAskedByWhoSaysNothing) { EXPECT_FALSE(end_requested()); }
+TEST_F(ControlMessageTest, WithoutMessagesNoEndIsRequested) { EXPECT_FALSE(end_requested()); }
 
 // One that died while agents came up was restarted, perhaps more than once.
-TEST_F(WordsTest, CoordinatorsAndSignalsWaitForTheAgent) {
+TEST_F(ControlMessageTest, CoordinatorsAndSignalsStayForTheAgent) {
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);
   const core::Fd theirs(pipe[0]), ours(pipe[1]);
@@ -61,7 +61,7 @@ TEST_F(WordsTest, CoordinatorsAndSignalsWaitForTheAgent) {
   EXPECT_EQ(::read(theirs.get(), bytes.data(), bytes.size()), 3);
 }
 
-TEST_F(WordsTest, AnEndIsSeenBehindOthers) {
+TEST_F(ControlMessageTest, AnEndIsSeenAfterOtherMessages) {
   for (const ControlMessage message : {ControlMessage::kStop, ControlMessage::kKill}) {
     ASSERT_TRUE(guardian_->send(ControlMessage::kCoordinator, 1));
     EXPECT_FALSE(end_requested());
@@ -73,7 +73,7 @@ TEST_F(WordsTest, AnEndIsSeenBehindOthers) {
   }
 }
 
-TEST_F(WordsTest, AGuardianThatIsGoneAsksForAnEnd) {
+TEST_F(ControlMessageTest, TheDeathOfTheGuardianRequestsTheEnd) {
   ASSERT_TRUE(guardian_->send(ControlMessage::kCoordinator, 1));
   guardian_.reset();
   EXPECT_TRUE(end_requested());

@@ -6,7 +6,7 @@
 namespace regroup::launcher {
 namespace {
 
-TEST(CoreSlots, ANewcomerTakesTheSeatThatWasLeft) {
+TEST(CoreSlots, ANewMemberTakesTheFreedSlot) {
   CoreSlots seats(3);
   EXPECT_EQ(seats.take(10), 0U);
   EXPECT_EQ(seats.take(11), 1U);
@@ -22,14 +22,14 @@ TEST(CoreSlots, ANewcomerTakesTheSeatThatWasLeft) {
   EXPECT_EQ(seats.take(15), 2U);
 }
 
-TEST(CoreSlots, WhereThereAreTooFewTheyAreSharedEvenly) {
+TEST(CoreSlots, TooFewSlotsAreSharedEvenly) {
   CoreSlots seats(2);
   core::MemberId member = 0;
   for (const std::size_t seat : {0, 1, 0, 1}) EXPECT_EQ(seats.take(member++), seat);
   EXPECT_EQ(seats.free(), 0U);
 }
 
-TEST(CoreSlots, SeatsThatAreOfNoUseArePassedOverButNeverForOnesThatAreHeld) {
+TEST(CoreSlots, UnusableSlotsAreSkippedUnlessOnlyTakenOnesAreLeft) {
   CoreSlots seats(3);
   const auto but_first = [](std::size_t seat) { return seat != 0; };
   EXPECT_EQ(seats.take(10, but_first), 1U);
@@ -37,7 +37,7 @@ TEST(CoreSlots, SeatsThatAreOfNoUseArePassedOverButNeverForOnesThatAreHeld) {
   EXPECT_EQ(seats.take(12, but_first), 0U);  // whoever starts it there is told why not
 }
 
-TEST(CoreSlots, WithoutSeatsNobodyHasOne) {
+TEST(CoreSlots, WithoutSlotsNoMemberGetsOne) {
   CoreSlots seats(0);
   EXPECT_EQ(seats.take(0), std::nullopt);
   EXPECT_EQ(seats.free(), 0U);

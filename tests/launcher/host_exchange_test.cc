@@ -46,7 +46,7 @@ class HostExchangeTest : public ::testing::Test {
       {.held = 10'000, .asked = 3, .gathered = 5'000}};
 };
 
-TEST_F(HostExchangeTest, AHostSpeaksForItsOwnRanks) {
+TEST_F(HostExchangeTest, AHostSendsForItsOwnRanksOnly) {
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     const pmi::Seat seat{0, rank};
     const std::vector<pmi::Message> all{pmi::Connected{seat}, pmi::Finalized{seat}, pmi::Aborted{seat, 1, ""},
@@ -60,7 +60,7 @@ TEST_F(HostExchangeTest, AHostSpeaksForItsOwnRanks) {
   EXPECT_FALSE(exchange_.may_say(1, pmi::Connected{{9, 1}}));
 }
 
-TEST_F(HostExchangeTest, OnlyWhoHasARankInOneOfThemTellsOfSpaces) {
+TEST_F(HostExchangeTest, OnlyHostsWithARankInASpaceReportIt) {
   EXPECT_TRUE(exchange_.may_say(1, pmi::Met{{0, 1}}));
   EXPECT_TRUE(exchange_.may_say(2, pmi::Parted{{1, 7}}));
   EXPECT_FALSE(exchange_.may_say(1, pmi::Met{{1, 7}}));
@@ -69,7 +69,7 @@ TEST_F(HostExchangeTest, OnlyWhoHasARankInOneOfThemTellsOfSpaces) {
   EXPECT_TRUE(exchange_.may_say(0, pmi::Met{{1, 7}}));  // the head's own
 }
 
-TEST_F(HostExchangeTest, PartsAreBroughtInOnesOwnName) {
+TEST_F(HostExchangeTest, ContributionsNameTheirSender) {
   exchange_.pass(1, part(1));
   exchange_.pass(1, part(2));
   EXPECT_TRUE(nodes_[1].told.empty());
@@ -83,7 +83,7 @@ TEST_F(HostExchangeTest, PartsAreBroughtInOnesOwnName) {
   EXPECT_TRUE(nodes_[0].told.empty());
 }
 
-TEST_F(HostExchangeTest, WhoGuessesAKeyChangesNothingOfTheFence) {
+TEST_F(HostExchangeTest, AGuessedKeyDoesNotChangeTheFence) {
   exchange_.pass(2, part(2, {0, 2}));
   exchange_.pass(2, part(2, {2}));  // its own alone: answered, and to it alone
   exchange_.pass(0, part(0, {0, 1}));
@@ -97,7 +97,7 @@ TEST_F(HostExchangeTest, WhoGuessesAKeyChangesNothingOfTheFence) {
   }
 }
 
-TEST_F(HostExchangeTest, AHostOfManyGuessesIsNamedAndTheOthersGoOn) {
+TEST_F(HostExchangeTest, AHostOverItsLimitIsCutOffAndTheOthersContinue) {
   exchange_.pass(0, part(0, {0, 1}, "theirs"));
   for (int i = 0; i < 100; ++i) exchange_.pass(2, part(2, {1, 2}, "guess " + std::to_string(i)));
   ASSERT_EQ(cut_off_.size(), 1U);
@@ -111,14 +111,14 @@ TEST_F(HostExchangeTest, AHostOfManyGuessesIsNamedAndTheOthersGoOn) {
   EXPECT_EQ(stuck_[0].first, 2U);
 }
 
-TEST_F(HostExchangeTest, WhoWaitsForAHostThatIsNotHeardAnyMoreIsTold) {
+TEST_F(HostExchangeTest, WaitingForACutOffHostIsReported) {
   exchange_.pass(1, part(1));
   for (int i = 0; i < 100; ++i) exchange_.pass(2, part(2, {1, 2}, "guess " + std::to_string(i)));
   ASSERT_EQ(stuck_.size(), 1U);
   EXPECT_EQ(stuck_[0].first, 2U);
 }
 
-TEST_F(HostExchangeTest, WhatIsMoreThanAMessageHoldsNamesWhoBroughtIt) {
+TEST_F(HostExchangeTest, AnOversizedOperationNamesTheLargestContribution) {
   const auto large = [](std::uint32_t host, std::size_t bytes) {
     return pmi::Contribute{"fence", {1, 2}, host, std::vector<std::byte>(bytes)};
   };
@@ -134,7 +134,7 @@ TEST_F(HostExchangeTest, WhatIsMoreThanAMessageHoldsNamesWhoBroughtIt) {
   EXPECT_TRUE(nodes_[1].told.empty() && nodes_[2].told.empty());
 }
 
-TEST_F(HostExchangeTest, OnlyWhoWasAskedAnswersAndOnce) {
+TEST_F(HostExchangeTest, OnlyTheAskedHostAnswersAndOnce) {
   exchange_.pass(1, pmi::Fetch{5, 2, {0, 2}});  // in the name of another
   EXPECT_TRUE(nodes_[2].told.empty());
   exchange_.pass(1, pmi::Fetch{5, 1, {0, 2}});
@@ -152,7 +152,7 @@ TEST_F(HostExchangeTest, OnlyWhoWasAskedAnswersAndOnce) {
   EXPECT_NE(std::get<pmi::Fetched>(nodes_[1].told[1]).status, 0);
 }
 
-TEST_F(HostExchangeTest, AHostOfTooManyQuestionsIsNamedAndAnsweredItself) {
+TEST_F(HostExchangeTest, AHostWithTooManyRequestsIsCutOffAndAnswered) {
   for (std::uint64_t request = 0; request < 100; ++request) exchange_.pass(1, pmi::Fetch{request, 1, {0, 2}});
   EXPECT_EQ(nodes_[2].told.size(), 3U);
   EXPECT_EQ(nodes_[1].told.size(), 100U);  // refused, all of them
@@ -164,7 +164,7 @@ TEST_F(HostExchangeTest, AHostOfTooManyQuestionsIsNamedAndAnsweredItself) {
   EXPECT_EQ(nodes_[0].told.size(), 1U);
 }
 
-TEST_F(HostExchangeTest, QuestionsAboutASpaceThatIsNoMoreAreAnswered) {
+TEST_F(HostExchangeTest, RequestsAboutAClosedSpaceAreAnswered) {
   exchange_.pass(1, pmi::Fetch{1, 1, {1, 0}});
   exchange_.pass(1, pmi::Fetch{2, 1, {0, 2}});
   exchange_.closed(1);
@@ -177,7 +177,7 @@ TEST_F(HostExchangeTest, QuestionsAboutASpaceThatIsNoMoreAreAnswered) {
   EXPECT_EQ(nodes_[1].told.size(), 2U);
 }
 
-TEST_F(HostExchangeTest, NothingIsLeftOfProcessesThatEnded) {
+TEST_F(HostExchangeTest, ARestartForgetsAllOperations) {
   exchange_.pass(1, part(1));
   exchange_.pass(1, pmi::Fetch{1, 1, {0, 2}});
   exchange_.restart();

@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 
 core::TimePoint at(int ms) { return core::TimePoint() + milliseconds(10'000 + ms); }
 
-TEST(StopRequests, ASignalThatComesAgainWithinASecondIsOne) {
+TEST(StopRequests, ASignalRepeatedWithinASecondIsOneRequest) {
   StopRequests wishes;
   EXPECT_FALSE(wishes.repeats(SIGTERM, false, at(0)));
   EXPECT_TRUE(wishes.repeats(SIGTERM, false, at(1)));
@@ -23,7 +23,7 @@ TEST(StopRequests, ASignalThatComesAgainWithinASecondIsOne) {
   EXPECT_FALSE(wishes.repeats(SIGTERM, false, at(2100)));
 }
 
-TEST(StopRequests, AnotherSignalIsAWishOfItsOwnUnlessASessionEnds) {
+TEST(StopRequests, AnotherSignalIsAnotherRequestUnlessASessionEnds) {
   StopRequests wishes;
   EXPECT_FALSE(wishes.repeats(SIGTERM, false, at(0)));
   EXPECT_FALSE(wishes.repeats(SIGINT, false, at(1)));
@@ -34,7 +34,7 @@ TEST(StopRequests, AnotherSignalIsAWishOfItsOwnUnlessASessionEnds) {
   EXPECT_TRUE(session.repeats(SIGTERM, false, at(1)));
 }
 
-TEST(StopRequests, AKeyThatIsPressedTwiceIsTwoAndWhatAWrapperPassesOnIsNone) {
+TEST(StopRequests, AKeyPressedTwiceIsTwoRequestsAndAForwardedSignalIsNone) {
   StopRequests wishes;
   EXPECT_FALSE(wishes.repeats(SIGINT, true, at(0)));
   EXPECT_TRUE(wishes.repeats(SIGINT, false, at(2)));  // passed on
@@ -47,7 +47,7 @@ TEST(StopRequests, AKeyThatIsPressedTwiceIsTwoAndWhatAWrapperPassesOnIsNone) {
   EXPECT_FALSE(passed_on_first.repeats(SIGINT, true, at(200)));
 }
 
-TEST(SignalReader, ASignalOfAProcessIsNoKey) {
+TEST(SignalReader, ASignalOfAProcessIsNotByKey) {
   sigset_t set, before;
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGUSR1);

@@ -1,5 +1,5 @@
-// Which processes are on their way out. One that hangs in the kernel needs a file system whose server is
-// gone: tests/cli/test_stuck.py.
+// Which processes are exiting or stuck. A process that is stuck in the kernel needs a file system whose
+// server is stopped: tests/cli/test_stuck.py.
 #include "launcher/supervise/stuck_process.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace regroup::launcher {
 namespace {
 
-TEST(Dying, WhoRunsSleepsOrIsStoppedIsNot) {
+TEST(StuckProcess, ARunningSleepingOrStoppedProcessIsNotStuck) {
   EXPECT_FALSE(is_exiting(::getpid()));
   EXPECT_EQ(stuck_in(::getpid()), std::nullopt);
   const pid_t child = ::fork();
@@ -40,12 +40,12 @@ TEST(Dying, WhoRunsSleepsOrIsStoppedIsNot) {
   EXPECT_EQ(stuck_in(child), std::nullopt);
 }
 
-TEST(Dying, IsToldWithTheFunctionOfTheKernelWhereThatIsKnown) {
+TEST(StuckProcess, TheMessageNamesTheKernelFunctionIfKnown) {
   EXPECT_EQ(hangs_in("request_wait_answer"), "hangs in the kernel (request_wait_answer)");
   EXPECT_EQ(hangs_in(""), "hangs in the kernel");
 }
 
-TEST(Threads, ThatAreLeftOfAProcessAreNamedAndTheFirstIsNot) {
+TEST(StuckProcess, AllButTheMainThreadAreNamed) {
   std::promise<void> begun, end;
   std::thread thread([&] {
     ::pthread_setname_np(::pthread_self(), "left over");

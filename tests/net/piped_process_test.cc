@@ -38,7 +38,7 @@ class PipedProcessTest : public testing::Test {
   std::optional<int> status_;
 };
 
-TEST_F(PipedProcessTest, TellsHowItEnded) {
+TEST_F(PipedProcessTest, ReportsItsEnd) {
   const auto process = start("echo hello; exit 3");
   const int status = wait_end();
   EXPECT_TRUE(WIFEXITED(status));
@@ -47,7 +47,7 @@ TEST_F(PipedProcessTest, TellsHowItEnded) {
 }
 
 // As ProcessTable does, which has members of its own to wait for.
-TEST_F(PipedProcessTest, TellsHowItEndedWhoeverReapedIt) {
+TEST_F(PipedProcessTest, ReportsItsEndAlsoIfAnotherReapedIt) {
   for (const auto& [script, wanted] : {std::pair{"echo hello; exit 3", 3 << 8}, {"kill -TERM $$", SIGTERM}}) {
     status_.reset();
     const auto process = start(script);
@@ -61,7 +61,7 @@ TEST_F(PipedProcessTest, TellsHowItEndedWhoeverReapedIt) {
   EXPECT_EQ(line_, "hello");
 }
 
-TEST(KeptChildTest, IsForgottenOnceItWasReapedAndItsNumberIsFree) {
+TEST(ReapedChildTest, IsForgottenOnceReapedSinceThePidIsFree) {
   const pid_t pid = 1'000'000'000;  // above any
   ReapedChild before(pid);
   ReapedChild::record(pid, 7);

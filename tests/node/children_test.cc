@@ -1,5 +1,5 @@
-// An agent has one limit from its start until its first word, whichever step takes it. The test is the
-// agents; a fake spawner tells of them.
+// One limit covers the start of an agent up to its first message, whichever step takes long. The test plays
+// the agents; a fake spawner reports them.
 #include "launcher/node/children.h"
 
 #include <fmt/format.h>
@@ -63,7 +63,7 @@ class NodeChildren : public testing::Test {
   void start(core::NodeId node) {
     ASSERT_TRUE(children_->start({node, fmt::format("node{}", node), "", false, way_}).ok());
   }
-  // As the agent there; says `first`, if anything.
+  // Connects as the agent of that host and sends `first`, if any.
   void link(core::NodeId node, const std::optional<Message>& first) {
     const std::string& endpoints = children_->endpoints();
     const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
@@ -77,7 +77,7 @@ class NodeChildren : public testing::Test {
     if (first) agents_.back()->send(*first);
     ASSERT_TRUE(run_until(loop_, [&] { return linked_.contains(node); }));
   }
-  // How long it had been, from its start.
+  // The time since its start.
   Clock::duration lost_after(core::NodeId node) {
     EXPECT_TRUE(run_until(loop_, [&] { return lost_.contains(node); }));
     return lost_.contains(node) ? lost_.at(node).at - begun_.at(node) : Clock::duration::max();

@@ -1,4 +1,4 @@
-// When an agent counts as silent and when as lost, by time that only the test lets pass.
+// When a peer is reported silent and when lost; only the test lets time pass.
 #include "launcher/node/heartbeat_monitor.h"
 
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@ namespace {
 using std::chrono::milliseconds;
 using Change = HeartbeatMonitor::Change;
 
-class NodeHearing : public testing::Test {
+class HeartbeatMonitorTest : public testing::Test {
  protected:
-  // Nothing is heard from now on. How long until this; nothing: not within ten seconds.
+  // No message arrives from now on. Returns the time until `wanted`; nothing: not within ten seconds.
   std::optional<milliseconds> quiet_until(Change wanted) {
     for (milliseconds passed = kHeartbeatInterval; passed < std::chrono::seconds(10);
          passed += kHeartbeatInterval) {
@@ -26,28 +26,28 @@ class NodeHearing : public testing::Test {
   HeartbeatMonitor monitor_;
 };
 
-TEST_F(NodeHearing, OneIsSilentASecondAfterItsLastWord) {
+TEST_F(HeartbeatMonitorTest, APeerIsSilentASecondAfterItsLastMessage) {
   EXPECT_EQ(quiet_until(Change::kSilent), milliseconds(1000));
   EXPECT_TRUE(monitor_.on_message());
   EXPECT_FALSE(monitor_.on_message());
   EXPECT_EQ(quiet_until(Change::kSilent), milliseconds(1000));
 }
 
-TEST_F(NodeHearing, OneIsSilentOnceAndThenLost) {
+TEST_F(HeartbeatMonitorTest, ASilentPeerIsReportedOnceAndThenLost) {
   ASSERT_TRUE(quiet_until(Change::kSilent));
-  EXPECT_EQ(quiet_until(Change::kLost), milliseconds(4500));  // the first beat behind five seconds
+  EXPECT_EQ(quiet_until(Change::kLost), milliseconds(4500));  // the first interval after five
   EXPECT_EQ(quiet_until(Change::kSilent), std::nullopt);
 }
 
-TEST_F(NodeHearing, ABeatThatIsLateIsNotMissed) {
+TEST_F(HeartbeatMonitorTest, ALateHeartbeatIsNotASilence) {
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(monitor_.on_interval(), Change::kNone);
     EXPECT_FALSE(monitor_.on_message());
   }
 }
 
-// A virtual machine that is frozen: its agent has said so before.
-TEST_F(NodeHearing, AHostThatStandsStillMayBeSilentForLonger) {
+// A virtual machine that is frozen: its agent has announced the pause.
+TEST_F(HeartbeatMonitorTest, AnAnnouncedPauseExtendsTheLimit) {
   monitor_.extend(std::chrono::seconds(3));
   EXPECT_EQ(quiet_until(Change::kLost), milliseconds(8500));
   static_cast<void>(monitor_.on_message());
@@ -55,8 +55,8 @@ TEST_F(NodeHearing, AHostThatStandsStillMayBeSilentForLonger) {
   EXPECT_EQ(quiet_until(Change::kLost), milliseconds(5500));
 }
 
-// Else it would be silent for ever: what is heard of it afterwards would change nothing.
-TEST_F(NodeHearing, WhoWasSilentBeforeWeDidNotListenIsHeardAfterwards) {
+// Else the peer would stay silent for ever: its messages would change nothing.
+TEST_F(HeartbeatMonitorTest, ASilentPeerRecoversAfterAReset) {
   ASSERT_TRUE(quiet_until(Change::kSilent));
   monitor_.reset();
   EXPECT_TRUE(monitor_.on_message());

@@ -1,4 +1,4 @@
-// What an agent that means harm says to the controller.
+// The messages of a malicious agent to the controller.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@ namespace regroup::node {
 
 // What an attack waits for.
 enum class Until {
-  kTaken,     // the controller's Taken
+  kTaken,     // the controller's WindowUpdate
   kGathered,  // and the first fence
   kClosed,    // the end of the link, on which others than the controller decide
 };

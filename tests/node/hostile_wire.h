@@ -1,4 +1,4 @@
-// The link of an agent that means harm: what is written and read is the caller's business.
+// The connection of a malicious agent: the caller decides what is written and read.
 #pragma once
 
 #include <poll.h>

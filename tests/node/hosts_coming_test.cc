@@ -1,4 +1,4 @@
-// How the controller waits for its hosts: what it says when, and for how long. A fake spawner brings no
+// How the controller waits for its hosts: what it reports, when, and for how long. The fake spawner starts no
 // agent.
 #include <gmock/gmock.h>
 
@@ -19,7 +19,7 @@ constexpr milliseconds kEarly{5};  // clocks are read one after the other
 class NodeHostsComing : public testing::Test {
  protected:
   using Clock = std::chrono::steady_clock;
-  // "refused" is told at once, "hung" at the limit, "queued" is on its way for long.
+  // "refused" fails at once, "hung" at the limit, "queued" takes long.
   void make(const std::vector<std::string>& names) {
     HostsOptions options;
     options.job = "job-1";

@@ -1,4 +1,4 @@
-// The controller of a job, over real connections: the test is its agents, which its spawner believes to have
+// The controller of a job over real connections. The test plays the agents, which a fake spawner reports as
 // started.
 #include "launcher/node/hosts.h"
 
@@ -23,7 +23,7 @@ using launcher::SecureChannel;
 constexpr core::NodeId kController = 0, kChild = 1, kBelow = 2;
 constexpr std::size_t kPiece = 4 << 20;
 
-// Two hosts, of which the second is reached through the first.
+// Two hosts; the second is reached through the first.
 class NodeHosts : public testing::Test {
  protected:
   NodeHosts() {
@@ -83,12 +83,12 @@ class NodeHosts : public testing::Test {
     heard_ = relayed->numbers.back();
   }
 
-  // Says more to all than is kept for one who does not say what it hears; stops when the second is lost.
+  // Sends more to all agents than is kept without an acknowledgement; stops when the second agent is lost.
   void tell_all(bool answers) {
     for (std::uint64_t i = 1; i <= ReliableSession::kMaxUnackedBytes / kPiece + 2 && hosts_->is_up(1); ++i) {
       hosts_->tell_membership({0, core::JobDone{0, std::string(kPiece, 'x')}, core::kEveryNode});
       ASSERT_TRUE(run_until(loop_, [&] { return heard_ == i || !hosts_->is_up(1); }));
-      child_->send(Heartbeat{});  // 256 MiB take their time
+      child_->send(Heartbeat{});  // sending 256 MiB takes longer than the silence limit
       if (answers) child_->send(Relayed{{kBelow}, encode(Ack{heard_}), false, {0}});
     }
   }
@@ -97,10 +97,10 @@ class NodeHosts : public testing::Test {
   boost::asio::io_context loop_;
   std::unique_ptr<Hosts> hosts_;
   std::unique_ptr<Link> child_;
-  std::uint64_t heard_ = 0;  // of what was said to the second
+  std::uint64_t heard_ = 0;  // last number sent to the second agent
 };
 
-TEST_F(NodeHosts, OneWhoNeverSaysThatItHearsWhatAllAreToldIsGivenUp) {
+TEST_F(NodeHosts, AnAgentThatNeverAcknowledgesIsGivenUp) {
   tell_all(false);
   EXPECT_FALSE(hosts_->is_up(1));
   EXPECT_TRUE(hosts_->is_up(0));
@@ -109,13 +109,13 @@ TEST_F(NodeHosts, OneWhoNeverSaysThatItHearsWhatAllAreToldIsGivenUp) {
   EXPECT_EQ(failures[0].message(), "host node2: its agent does not acknowledge messages");
 }
 
-TEST_F(NodeHosts, OneWhoSaysSoMayBeToldWithoutEnd) {
+TEST_F(NodeHosts, AnAgentThatAcknowledgesGetsAnyNumberOfMessages) {
   tell_all(true);
   EXPECT_TRUE(hosts_->is_up(1));
   EXPECT_THAT(hosts_->bring_up(), testing::IsEmpty());
 }
 
-TEST_F(NodeHosts, OneWhoLeavesBeforeTheJobHasBegunIsSaid) {
+TEST_F(NodeHosts, AnAgentThatExitsBeforeTheJobIsReported) {
   std::vector<std::string> said;
   static_cast<void>(
       hosts_->bring_up({.failed = [&](const core::Status& why) { said.push_back(why.message()); }}));

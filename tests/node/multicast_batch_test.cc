@@ -1,4 +1,4 @@
-// One message for many goes over a link once, and nobody's messages change their order.
+// A message to many nodes crosses a link once, and no node's messages are reordered.
 #include "launcher/node/multicast_batch.h"
 
 #include <gtest/gtest.h>
@@ -10,11 +10,11 @@
 namespace regroup::node {
 namespace {
 
-class NodeBundle : public testing::Test {
+class MulticastBatchTest : public testing::Test {
  protected:
   using Sent = std::vector<std::pair<core::NodeId, Relayed>>;
 
-  // What has been said to `node`, in order.
+  // The messages to `node`, in order.
   [[nodiscard]] std::vector<std::string> said_to(core::NodeId node) const {
     std::vector<std::string> out;
     for (const auto& [via, relayed] : sent_) {
@@ -31,7 +31,7 @@ class NodeBundle : public testing::Test {
       loop_, [this](core::NodeId via, const Relayed& relayed) { sent_.emplace_back(via, relayed); }};
 };
 
-TEST_F(NodeBundle, EqualMessagesToManyAreOneForEachChild) {
+TEST_F(MulticastBatchTest, EqualMessagesBecomeOnePerChild) {
   for (const core::NodeId node : {10U, 11U, 12U}) batch_.add(1, node, encode(UserMessage{"all"}));
   batch_.add(2, 20, encode(UserMessage{"all"}));
   EXPECT_TRUE(sent_.empty());
@@ -43,7 +43,7 @@ TEST_F(NodeBundle, EqualMessagesToManyAreOneForEachChild) {
   EXPECT_EQ(sent_[1].second.nodes, (std::vector<core::NodeId>{20}));
 }
 
-TEST_F(NodeBundle, EachNodeHearsItsMessagesInTheirOrder) {
+TEST_F(MulticastBatchTest, EachNodeGetsItsMessagesInOrder) {
   for (const char* text : {"a", "b", "a", "a"}) {
     for (const core::NodeId node : {10U, 11U}) batch_.add(1, node, encode(UserMessage{text}));
   }
@@ -54,7 +54,7 @@ TEST_F(NodeBundle, EachNodeHearsItsMessagesInTheirOrder) {
   EXPECT_EQ(sent_.size(), 5U);
 }
 
-TEST_F(NodeBundle, NothingIsSentOnceItIsGone) {
+TEST_F(MulticastBatchTest, NothingIsSentAfterDestruction) {
   {
     MulticastBatch other(loop_, [](core::NodeId, const Relayed&) { FAIL(); });
     other.add(1, 10, encode(UserMessage{"late"}));

@@ -1,5 +1,5 @@
-// An agent with others below it, over real connections: the test is the controller above it, and the agents
-// below, which its spawner believes to have started.
+// An agent with children, over real connections. The test plays the controller above and the agents below,
+// which a fake program stands for.
 #include "launcher/node/relay.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class NodeRelay : public testing::Test {
         }) {
     std::string folder = std::filesystem::temp_directory_path() / "relay_test.XXXXXX";
     folder_ = ::mkdtemp(folder.data());
-    // Says how it was called, and stays as long as its input: the test connects in its place.
+    // Prints its arguments and runs until EOF of its input; the test connects in its place.
     std::ofstream(folder_ / "agent") << "#!/bin/sh\necho \"$4 $5\" > " << folder_.string() << "/$3.new\nmv "
                                      << folder_.string() << "/$3.new " << folder_.string() << "/$3\ncat > "
                                      << folder_.string() << "/secret.$3\n";
@@ -75,7 +75,7 @@ class NodeRelay : public testing::Test {
     controller_->send(start);
   }
 
-  // As the agent that was started, once it was.
+  // Connects as the agent that was started, once it was.
   void link(core::NodeId node) {
     const auto file = folder_ / std::to_string(node);
     ASSERT_TRUE(run_until(loop_, [&] { return std::filesystem::exists(file); }));
@@ -88,7 +88,7 @@ class NodeRelay : public testing::Test {
     ASSERT_TRUE(run_until(loop_, [&] { return news(ChildEvent::Kind::kConnected, node) != nullptr; }));
   }
 
-  // What the controller has heard of a child, if it has.
+  // The event of this kind that the controller got for a child, or nullptr.
   [[nodiscard]] const ChildEvent* news(ChildEvent::Kind kind, core::NodeId node) const {
     for (const Message& message : from_relay_) {
       const auto* found = std::get_if<ChildEvent>(&message);
@@ -97,7 +97,7 @@ class NodeRelay : public testing::Test {
     return nullptr;
   }
 
-  // What the controller has heard from a node below, but for what is in an envelope of its own.
+  // The messages that the controller got from a node below, without their envelopes.
   [[nodiscard]] std::vector<std::string> heard(core::NodeId node) const {
     std::vector<std::string> out;
     for (const Message& message : from_relay_) {
@@ -123,7 +123,7 @@ class NodeRelay : public testing::Test {
   std::map<core::NodeId, std::vector<Message>> from_above_;
 };
 
-TEST_F(NodeRelay, WhatIsSaidGoesDownAndUpThroughIt) {
+TEST_F(NodeRelay, MessagesPassInBothDirections) {
   start({kRelayChild, kOther});
   link(kRelayChild);
   link(kOther);
@@ -144,7 +144,7 @@ TEST_F(NodeRelay, WhatIsSaidGoesDownAndUpThroughIt) {
   EXPECT_EQ(heard(kRelayBelow), (std::vector<std::string>{"from below"}));
 }
 
-TEST_F(NodeRelay, AChildThatIsGoneIsToldOfWithItsHost) {
+TEST_F(NodeRelay, ALostChildIsReportedWithItsHost) {
   start({kRelayChild});
   link(kRelayChild);
   below_[kRelayChild]->send(UserMessage{"first"});
@@ -156,14 +156,14 @@ TEST_F(NodeRelay, AChildThatIsGoneIsToldOfWithItsHost) {
             std::string::npos);
 }
 
-TEST_F(NodeRelay, OneThatDoesNotComeUpIsToldOfWithWhoTried) {
+TEST_F(NodeRelay, AChildThatDoesNotStartIsReportedWithItsParent) {
   controller_->send(StartAgents{"node1", {}, folder_ / "nothing", "", 20'000, {{kRelayChild, "node2"}}});
   ASSERT_TRUE(run_until(loop_, [this] { return news(ChildEvent::Kind::kLost, kRelayChild) != nullptr; }));
   EXPECT_EQ(news(ChildEvent::Kind::kLost, kRelayChild)->text,
             "host node2: there is no program " + (folder_ / "nothing").string() + " (from node1)");
 }
 
-TEST_F(NodeRelay, OneThatIsStartedAndIsNotHeardIsToldOfWithWhatItDid) {
+TEST_F(NodeRelay, AChildThatSendsNothingIsReportedWithWhatItDid) {
   start({kRelayChild, kOther}, 2'000);
   link(kOther);
   for (const core::NodeId node : {kRelayChild, kOther})
@@ -176,7 +176,7 @@ TEST_F(NodeRelay, OneThatIsStartedAndIsNotHeardIsToldOfWithWhatItDid) {
             0U);
 }
 
-TEST_F(NodeRelay, AChildSpeaksForNoneButThoseBelowIt) {
+TEST_F(NodeRelay, AChildThatSpeaksForOthersIsEnded) {
   start({kRelayChild, kOther});
   link(kRelayChild);
   link(kOther);
@@ -186,7 +186,7 @@ TEST_F(NodeRelay, AChildSpeaksForNoneButThoseBelowIt) {
   EXPECT_EQ(news(ChildEvent::Kind::kLost, kOther), nullptr);
 }
 
-TEST_F(NodeRelay, OfAChildThatIsQuietTheHeadHearsBeforeItIsLostAndAgainOnceItSpeaks) {
+TEST_F(NodeRelay, ASilentChildAndItsRecoveryAreReported) {
   start({kRelayChild});
   link(kRelayChild);
   below_[kRelayChild]->send(UserMessage{"first"});
@@ -198,8 +198,9 @@ TEST_F(NodeRelay, OfAChildThatIsQuietTheHeadHearsBeforeItIsLostAndAgainOnceItSpe
   EXPECT_EQ(news(ChildEvent::Kind::kLost, kRelayChild), nullptr);
 }
 
-// A controller that reads nothing makes the children wait, not the relay grow; nothing is lost by that.
-TEST_F(NodeRelay, ChildrenWaitWhileTheWayUpIsFull) {
+// A controller that does not read makes the children wait instead of growing the relay's queue; nothing is
+// lost.
+TEST_F(NodeRelay, ChildrenWaitWhileTheUplinkIsFull) {
   start({kRelayChild});
   link(kRelayChild);
   controller_->pause();

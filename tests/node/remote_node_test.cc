@@ -1,4 +1,4 @@
-// What an agent of another host is believed: of members that were ordered there, and of nobody else.
+// An agent of another host is believed about members that were started there, and no others.
 #include "launcher/node/remote_node.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ TEST_F(RemoteNodeTest, WhatRanksSayIsOneLine) {
   EXPECT_EQ(std::get<pmi::Aborted>(mpi_[0]).message, "?[2J?regroup: forged");
 }
 
-// A line that is not its own, an escape sequence of C0 and one of C1, and what is no UTF-8.
+// A line of another host, an escape sequence of C0 and one of C1, and invalid UTF-8.
 TEST_F(RemoteNodeTest, SentencesOfAnAgentAreOneLineThatNoTerminalObeys) {
   const std::string forged =
                         "a\nregroup: forged\x1b[2J\xc2\x9b"

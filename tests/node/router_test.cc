@@ -1,4 +1,5 @@
-// What an agent passes on, down and up: 1 is the agent, 2 and 3 its children, 4 and 5 below 2, 6 below 5.
+// Routing in an agent, down and up: 1 is the agent, 2 and 3 are its children, 4 and 5 are below 2, 6 is below
+// 5.
 #include "launcher/node/router.h"
 
 #include <gtest/gtest.h>
@@ -12,9 +13,9 @@ namespace {
 
 using Nodes = std::vector<core::NodeId>;
 
-class CourierTest : public testing::Test {
+class RouterTest : public testing::Test {
  protected:
-  CourierTest() {
+  RouterTest() {
     Tree& tree = router_.tree();
     for (const auto& [node, parent] :
          std::vector<std::pair<core::NodeId, core::NodeId>>{{2, 1}, {3, 1}, {4, 2}, {5, 2}, {6, 5}})
@@ -50,28 +51,28 @@ class CourierTest : public testing::Test {
   Router router_{1};
 };
 
-TEST_F(CourierTest, EachChildGetsItOnceWithTheNamesOfThoseBelow) {
+TEST_F(RouterTest, EachChildGetsOneFrameThatListsTheNodesBelow) {
   const std::vector<std::byte> message = encode(Membership{{1, core::Revoke{1}}});
   const Nodes all{2, 3, 4, 6, 7};
-  const auto parcels = router_.down(all, message, true);
-  ASSERT_EQ(parcels.size(), 3U);  // to 2 for itself and for those below, to 3
-  EXPECT_EQ(parcels[0].child, 2U);
-  EXPECT_EQ(*parcels[0].bytes, message);
-  const auto wrapped = decode(*parcels[1].bytes);
+  const auto frames = router_.down(all, message, true);
+  ASSERT_EQ(frames.size(), 3U);  // to 2 for itself and for those below, to 3
+  EXPECT_EQ(frames[0].child, 2U);
+  EXPECT_EQ(*frames[0].bytes, message);
+  const auto wrapped = decode(*frames[1].bytes);
   ASSERT_TRUE(wrapped.ok());
   EXPECT_EQ(std::get<Relayed>(*wrapped).nodes, (Nodes{4, 6}));
   EXPECT_TRUE(std::get<Relayed>(*wrapped).answered);
   EXPECT_EQ(std::get<Relayed>(*wrapped).message, message);
-  EXPECT_EQ(parcels[2].child, 3U);
-  EXPECT_EQ(parcels[2].bytes, parcels[0].bytes) << "one copy for all";
+  EXPECT_EQ(frames[2].child, 3U);
+  EXPECT_EQ(frames[2].bytes, frames[0].bytes) << "one copy for all";
 }
 
-TEST_F(CourierTest, NumbersGoAlongToEach) {
+TEST_F(RouterTest, SessionNumbersTravelWithEachNode) {
   const std::vector<std::byte> message = encode(Membership{{1, core::Revoke{1}}});
-  const auto parcels = router_.down(Nodes{2, 4, 3, 6}, message, true, std::vector<std::uint64_t>{0, 9, 8, 7});
-  ASSERT_EQ(parcels.size(), 3U);
-  EXPECT_EQ(*parcels[0].bytes, message) << "2 has no number";
-  const auto through_2 = decode(*parcels[1].bytes), to_3 = decode(*parcels[2].bytes);
+  const auto frames = router_.down(Nodes{2, 4, 3, 6}, message, true, std::vector<std::uint64_t>{0, 9, 8, 7});
+  ASSERT_EQ(frames.size(), 3U);
+  EXPECT_EQ(*frames[0].bytes, message) << "2 has no number";
+  const auto through_2 = decode(*frames[1].bytes), to_3 = decode(*frames[2].bytes);
   ASSERT_TRUE(through_2.ok() && to_3.ok());
   EXPECT_EQ(std::get<Relayed>(*through_2).nodes, (Nodes{4, 6}));
   EXPECT_EQ(std::get<Relayed>(*through_2).numbers, (std::vector<std::uint64_t>{9, 7}));
@@ -81,7 +82,7 @@ TEST_F(CourierTest, NumbersGoAlongToEach) {
   EXPECT_TRUE(router_.up(2, Relayed{{2}, message, false, {1}}));
 }
 
-TEST_F(CourierTest, AnswersGoUpTogetherOnceTheLastIsThere) {
+TEST_F(RouterTest, RepliesGoUpTogetherAfterTheLast) {
   ask({2, 3, 4, 5, 6});
   EXPECT_EQ(up(3, report(1)), std::vector<Nodes>{});
   EXPECT_EQ(up(2, report(1)), std::vector<Nodes>{});
@@ -91,7 +92,7 @@ TEST_F(CourierTest, AnswersGoUpTogetherOnceTheLastIsThere) {
   EXPECT_EQ(up(3, report(1)), (std::vector<Nodes>{{3}})) << "nobody had asked";
 }
 
-TEST_F(CourierTest, FactsWaitForNobodyAndOvertakeNothing) {
+TEST_F(RouterTest, OtherMessagesDoNotWaitAndDoNotOvertakeAReply) {
   ask({2, 3});
   EXPECT_EQ(up(2, lost()), (std::vector<Nodes>{{2}})) << "it has not answered yet";
   EXPECT_EQ(up(2, report(1)), std::vector<Nodes>{});
@@ -99,21 +100,21 @@ TEST_F(CourierTest, FactsWaitForNobodyAndOvertakeNothing) {
   EXPECT_EQ(up(3, report(1)), (std::vector<Nodes>{{3}}));
 }
 
-TEST_F(CourierTest, NobodyWaitsForTheLost) {
+TEST_F(RouterTest, RepliesOfLostNodesAreNotAwaited) {
   ask({2, 3, 4, 5, 6});
   (void)up(3, report(1));
   EXPECT_EQ(nodes_of(router_.lose(2)), (std::vector<Nodes>{{3}}));
   EXPECT_FALSE(router_.tree().has(6));
 }
 
-// A question that names the agent itself is for nobody below it.
-TEST_F(CourierTest, NobodyWaitsForTheAgentItself) {
+// A question to the agent itself is for no node below it.
+TEST_F(RouterTest, TheReplyOfTheAgentItselfIsNotAwaited) {
   ask({1, 2, 3});
   (void)up(2, report(1));
   EXPECT_EQ(up(3, report(1)), (std::vector<Nodes>{{2, 3}}));
 }
 
-TEST_F(CourierTest, ASecondQuestionIsAnsweredOnceMore) {
+TEST_F(RouterTest, ASecondQuestionIsAnsweredToo) {
   ask({2, 3});
   (void)up(2, report(1));
   ask({2, 3});
@@ -121,7 +122,7 @@ TEST_F(CourierTest, ASecondQuestionIsAnsweredOnceMore) {
   EXPECT_EQ(up(2, report(2)), (std::vector<Nodes>{{2, 3, 2}}));
 }
 
-TEST_F(CourierTest, NobodySpeaksForOthers) {
+TEST_F(RouterTest, AChildThatSpeaksForOthersIsRefused) {
   EXPECT_FALSE(router_.up(3, from(4, report(1))));
   EXPECT_FALSE(router_.up(3, from(3, report(1))));
   EXPECT_FALSE(router_.up(

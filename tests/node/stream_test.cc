@@ -1,5 +1,5 @@
-// A stream from pipe to pipe: nothing lost or reordered, a slow reader holds up the writer, a gone one ends
-// it.
+// A stream from pipe to pipe: nothing is lost or reordered, a slow reader blocks the writer, a closed one
+// ends it.
 #include "launcher/node/stream.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// An agent below another one, over real connections: the test is its parent, which is lost, and the
+// An agent below another one, over real connections. The test plays its parent, which is lost, and the
 // controller.
 #include "launcher/node/uplink.h"
 
@@ -30,7 +30,7 @@ class NodeUplink : public testing::Test {
           }) {
       EXPECT_TRUE(listener.start(0).ok());
     }
-    // What the agent has said, and its numbers.
+    // The messages of the agent, with their numbers.
     [[nodiscard]] std::vector<std::string> said() const {
       std::vector<std::string> out;
       for (const Message& message : came) {
@@ -68,7 +68,7 @@ class NodeUplink : public testing::Test {
                                 [this](const core::Status&) { ++closed_; }}};
 };
 
-TEST_F(NodeUplink, WhatIsSaidThroughAnotherHasNumbersBothWays) {
+TEST_F(NodeUplink, MessagesThroughAParentAgentAreNumberedBothWays) {
   uplink_.send(UserMessage{"a"});
   uplink_.send(UserMessage{"b"});
   ASSERT_TRUE(run_until(loop_, [this] { return parent_.came.size() == 2; }));
@@ -81,7 +81,7 @@ TEST_F(NodeUplink, WhatIsSaidThroughAnotherHasNumbersBothWays) {
   EXPECT_EQ(text(1), "to both");
 }
 
-TEST_F(NodeUplink, GoesOnWithTheHeadWhereItsParentIsGone) {
+TEST_F(NodeUplink, ContinuesWithTheControllerAfterTheLossOfItsParent) {
   uplink_.send(UserMessage{"a"});
   uplink_.send(UserMessage{"b"});
   ASSERT_TRUE(run_until(loop_, [this] { return parent_.came.size() == 2; }));
@@ -110,7 +110,7 @@ TEST_F(NodeUplink, GoesOnWithTheHeadWhereItsParentIsGone) {
   EXPECT_FALSE(uplink_.below());
 }
 
-TEST_F(NodeUplink, BytesThatAreNoMessageEndTheLink) {
+TEST_F(NodeUplink, InvalidBytesEndTheLink) {
   ASSERT_TRUE(run_until(loop_, [this] { return parent_.link != nullptr; }));
   parent_.link->send(Relayed{{kSelf}, std::vector<std::byte>(8), false, {1}});
   ASSERT_TRUE(run_until(loop_, [this] { return closed_ == 1; }));

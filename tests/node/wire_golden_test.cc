@@ -1,5 +1,4 @@
-// The files from which fuzz_node begins: one that is not taken any more would leave what is behind its parser
-// untried.
+// The seed files of fuzz_node: a file that the decoder refuses would leave the code after it untested.
 #include <gtest/gtest.h>
 
 #include <set>

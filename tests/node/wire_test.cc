@@ -1,4 +1,4 @@
-// What controller and agents say to each other survives the wire, and nothing else is taken.
+// Messages between controller and agents survive the wire, and invalid ones are refused.
 #include "launcher/node/wire.h"
 
 #include <fmt/format.h>
