@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "core/arena_layout.h"
-#include "core/gate.h"
+#include "core/generation_fence.h"
 #include "core/wire.h"
 
 namespace regroup::core {
@@ -26,7 +26,8 @@ namespace {
 constexpr std::uint64_t kMagic = 0x414e455241475252ULL;  // "RRGARENA"
 constexpr std::uint32_t kVersion = 8;
 // Two builds whose lines differ must not share an arena, even where nobody remembered to raise kVersion.
-constexpr std::uint32_t kLineShape = sizeof(Line) ^ offsetof(Line, seals) << 8 ^ offsetof(Line, alive) << 16;
+constexpr std::uint32_t kSlotShape =
+    sizeof(MemberSlot) ^ offsetof(MemberSlot, seals) << 8 ^ offsetof(MemberSlot, alive) << 16;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(Header) <= kPage && sizeof(Seat) * kMaxShards < kMaxFrameBytes);
@@ -76,7 +77,7 @@ Result<Arena> Arena::create(const ArenaSpec& spec) {
   auto* header = reinterpret_cast<Header*>(base);
   header->magic = kMagic;
   header->version = kVersion;
-  header->line_shape = kLineShape;
+  header->slot_shape = kSlotShape;
   header->spec = spec;
   return arena;
 }
@@ -93,7 +94,7 @@ Result<Arena> Arena::open(Fd memfd) {
   arena.base_ = static_cast<std::byte*>(base);
   arena.bytes_ = bytes;
   const auto* header = reinterpret_cast<const Header*>(base);
-  if (header->magic != kMagic || header->version != kVersion || header->line_shape != kLineShape) {
+  if (header->magic != kMagic || header->version != kVersion || header->slot_shape != kSlotShape) {
     return Status(Code::kDataLoss, fmt::format("arena: version {} of another build, this one speaks {}",
                                                header->version, kVersion));
   }
@@ -125,13 +126,13 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 Arena::~Arena() {
   if (base_ == nullptr) return;
   // A robust lock that is held is linked into a list of its thread: unmapped, it would break that list.
-  if (claimed_ != kMaxSlots && ::pthread_mutex_unlock(&line(claimed_).alive) != 0) return;
+  if (claimed_ != kMaxSlots && ::pthread_mutex_unlock(&member_slot(claimed_).alive) != 0) return;
   ::munmap(base_, bytes_);
 }
 
-Line& Arena::line(SlotIndex slot) const {
+MemberSlot& Arena::member_slot(SlotIndex slot) const {
   assert(slot < spec_.slots);
-  return reinterpret_cast<Line*>(at(Layout(spec_).lines))[slot];
+  return reinterpret_cast<MemberSlot*>(at(Layout(spec_).lines))[slot];
 }
 
 std::span<std::byte> Arena::result(Step step) const {
@@ -153,9 +154,10 @@ std::span<std::byte> Arena::buffer(SlotIndex slot, std::uint32_t index) const {
   return {at(Layout(spec_).buffers + n * buffer_stride(spec_) + n % 16 * kSkew), spec_.result_bytes()};
 }
 
-std::span<std::byte> Arena::stage(SlotIndex slot) const {
+std::span<std::byte> Arena::bounce_buffer(SlotIndex slot) const {
   assert(slot < spec_.slots);
-  return {at(Layout(spec_).stages + slot * stage_bytes(spec_.slots)), stage_bytes(spec_.slots)};
+  return {at(Layout(spec_).stages + slot * bounce_buffer_bytes(spec_.slots)),
+          bounce_buffer_bytes(spec_.slots)};
 }
 
 std::optional<std::uint64_t> Arena::offset_of(std::span<const std::byte> data) const {
@@ -254,38 +256,39 @@ Result<World> Arena::read_world(Generation generation) const {
   return world;
 }
 
-void Arena::assign_line(SlotIndex slot, MemberId id) {
-  Line& line = this->line(slot);
-  line.occupied.store(0, std::memory_order_seq_cst);
-  line.state.store(0, std::memory_order_release);
-  for (auto& seal : line.seals) seal.store(0, std::memory_order_release);
-  for (Channel& channel : line.channels) {
+void Arena::assign_slot(SlotIndex slot, MemberId id) {
+  MemberSlot& member = this->member_slot(slot);
+  member.occupied.store(0, std::memory_order_seq_cst);
+  member.state.store(0, std::memory_order_release);
+  for (auto& seal : member.seals) seal.store(0, std::memory_order_release);
+  for (Channel& channel : member.channels) {
     for (Channel::Arrival& arrival : channel.arrivals) arrival.word.store(0, std::memory_order_release);
     channel.instance.store(0, std::memory_order_release);
   }
   const Generation newest = newest_world();
-  leave_for_good<RealPolicy>(line.left);  // it is in no generation
-  line.revoked_up_to.store(newest, std::memory_order_release);
-  for (auto* word : {&line.dead, &line.finished, &line.leave, &line.donated, &line.adopting, &line.proved}) {
+  leave_all_generations<RealPolicy>(member.left);  // it is in no generation
+  member.revoked_up_to.store(newest, std::memory_order_release);
+  for (auto* word : {&member.dead, &member.finished, &member.leave_request, &member.donated, &member.adopting,
+                     &member.proved}) {
     word->store(0, std::memory_order_release);
   }
-  for (auto* word : {&line.donated_step, &line.lesson, &line.learned})
+  for (auto* word : {&member.donated_step, &member.lesson, &member.learned})
     word->store(0, std::memory_order_release);
-  line.step.store(0, std::memory_order_relaxed);
-  line.applied_at.store(0, std::memory_order_relaxed);
-  line.loss.store(std::numeric_limits<double>::quiet_NaN(), std::memory_order_relaxed);
+  member.step.store(0, std::memory_order_relaxed);
+  member.applied_at.store(0, std::memory_order_relaxed);
+  member.loss.store(std::numeric_limits<double>::quiet_NaN(), std::memory_order_relaxed);
   pthread_mutexattr_t attributes;
   ::pthread_mutexattr_init(&attributes);
   ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
   ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  ::pthread_mutex_init(&line.alive, &attributes);
+  ::pthread_mutex_init(&member.alive, &attributes);
   ::pthread_mutexattr_destroy(&attributes);
-  line.occupied.store(id + 1, std::memory_order_seq_cst);
+  member.occupied.store(id + 1, std::memory_order_seq_cst);
 }
 
-Status Arena::claim_line(SlotIndex slot) {
-  if (const int error = ::pthread_mutex_lock(&line(slot).alive); error != 0) {
-    return system_error("pthread_mutex_lock", fmt::format("arena line {}", slot), error);
+Status Arena::claim_slot(SlotIndex slot) {
+  if (const int error = ::pthread_mutex_lock(&member_slot(slot).alive); error != 0) {
+    return system_error("pthread_mutex_lock", fmt::format("arena slot {}", slot), error);
   }
   claimed_ = slot;
   return {};
@@ -293,15 +296,15 @@ Status Arena::claim_line(SlotIndex slot) {
 
 void ring_all(const Arena& arena, SlotIndex except) {
   for (SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    if (slot != except && arena.line(slot).occupied.load(std::memory_order_acquire) != 0)
-      ring(arena.line(slot).bell);
+    if (slot != except && arena.member_slot(slot).occupied.load(std::memory_order_acquire) != 0)
+      ring(arena.member_slot(slot).bell);
   }
 }
 
 bool all_left_before(const Arena& arena, Generation g) {
   for (SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    const Line& line = arena.line(slot);
-    if (line.has_living_member() && !has_left_before<RealPolicy>(line.left, g)) return false;
+    const MemberSlot& member = arena.member_slot(slot);
+    if (member.has_living_member() && !has_left_before<RealPolicy>(member.left, g)) return false;
   }
   return true;
 }

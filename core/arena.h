@@ -14,7 +14,7 @@
 #include <span>
 
 #include "core/fd.h"
-#include "core/line.h"
+#include "core/member_slot.h"
 #include "core/status.h"
 #include "core/world.h"
 
@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kResultBlocks = 1023;
 // Of the stage that each member's Communicators have (collective/shm/bounce_buffer.h): more than the cache of
 // one core where all of them together, `slots` at most, take no more than a part of the cache that cores
 // share.
-[[nodiscard]] constexpr std::size_t stage_bytes(std::uint32_t slots) {
+[[nodiscard]] constexpr std::size_t bounce_buffer_bytes(std::uint32_t slots) {
   constexpr std::size_t kLeast = 768 << 10;
   constexpr std::size_t kMost = 2304 << 10;
   constexpr std::size_t kOfAll = 18 << 20;
@@ -58,7 +58,7 @@ class Arena {
  public:
   // Makes a memfd of the right size and fills in the header; every line is free. Fails with
   // kResourceExhausted, naming the bytes wanted (those of one line too), the bytes there and the limit,
-  // instead of meeting the OOM killer later. Does not take long: most memory is reserved by reserve_line().
+  // instead of meeting the OOM killer later. Does not take long: most memory is reserved by reserve_slot().
   [[nodiscard]] static Result<Arena> create(const ArenaSpec& spec);
   // Maps the arena behind `memfd` (from the agent) after checking magic, version and size.
   [[nodiscard]] static Result<Arena> open(Fd memfd);
@@ -74,14 +74,14 @@ class Arena {
   [[nodiscard]] int memfd() const { return fd_.get(); }
   [[nodiscard]] bool mapped() const { return base_ != nullptr; }
 
-  [[nodiscard]] Line& line(SlotIndex slot) const;
+  [[nodiscard]] MemberSlot& member_slot(SlotIndex slot) const;
   [[nodiscard]] std::span<std::byte> result(Step step) const;  // of step % 2; elements * element_bytes
   // Which of kResultBlocks parts of that result are there, by the number of its step, and the last generation
   // in which members began to write it: collective/sum_blocks.h.
   [[nodiscard]] std::span<std::atomic<std::uint32_t>> result_blocks(Step step) const;
   [[nodiscard]] std::atomic<std::uint32_t>& result_generation(Step step) const;
   [[nodiscard]] std::span<std::byte> buffer(SlotIndex slot, std::uint32_t index) const;
-  [[nodiscard]] std::span<std::byte> stage(SlotIndex slot) const;  // stage_bytes()
+  [[nodiscard]] std::span<std::byte> bounce_buffer(SlotIndex slot) const;  // bounce_buffer_bytes()
   [[nodiscard]] std::span<std::byte> snapshot() const;
   // Where `data` lies in the arena, the same for all who map it; nothing if it does not lie in it.
   [[nodiscard]] std::optional<std::uint64_t> offset_of(std::span<const std::byte> data) const;
@@ -113,13 +113,13 @@ class Arena {
 
   // Agent: hands `slot`, whose former owner is dead, to member `id`: every word back to its start, seals
   // withdrawn.
-  void assign_line(SlotIndex slot, MemberId id);
+  void assign_slot(SlotIndex slot, MemberId id);
   // Member: takes the robust lock with the calling thread, which from now on stands for the member until it
   // ends or destroys this arena. Destroyed by another thread, the arena stays mapped.
-  [[nodiscard]] Status claim_line(SlotIndex slot);
+  [[nodiscard]] Status claim_slot(SlotIndex slot);
   // Member: reserves the buffers and the stage of its line, unless an owner before it did, and before the
   // first of all lines what these share. Fails as create() does.
-  [[nodiscard]] Status reserve_line(SlotIndex slot) const;
+  [[nodiscard]] Status reserve_slot(SlotIndex slot) const;
   // Member: maps every page that it will need, and of other lines those that are there, so that a recovery
   // does not pay for page faults. An old kernel cannot; no harm done.
   void populate(SlotIndex own) const;

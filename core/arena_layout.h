@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kSkew = 17 * 64;  // equal page offsets of 16 str
 struct Header {
   std::uint64_t magic;
   std::uint32_t version;
-  std::uint32_t line_shape;
+  std::uint32_t slot_shape;
   ArenaSpec spec;
   std::atomic<std::uint32_t> newest_world;
   std::atomic<std::uint64_t> snapshot_used, snapshot_at, save;
@@ -63,11 +63,11 @@ inline std::uint64_t kept_stride(const ArenaSpec& s) {
 struct Layout {
   explicit Layout(const ArenaSpec& s)
       : lines(kPage),
-        worlds(lines + pages(s.slots * sizeof(Line))),
+        worlds(lines + pages(s.slots * sizeof(MemberSlot))),
         results(worlds + kWorldSlots * world_bytes(s)),
         buffers(results + 2 * buffer_stride(s)),
         stages(buffers + s.slots * s.buffers_per_slot * buffer_stride(s)),
-        crcs(stages + s.slots * stage_bytes(s.slots)),
+        crcs(stages + s.slots * bounce_buffer_bytes(s.slots)),
         snapshot(crcs + pages(snapshot_chunks(s) * sizeof(std::uint32_t))),
         kept(snapshot + pages(s.snapshot_bytes)),
         save(kept + s.kept_results * kept_stride(s)),
@@ -85,9 +85,9 @@ struct Reservation {
   const ArenaSpec& spec;
   std::function<bool(SlotIndex)> is_dead;  // its owner cannot go on with it
   std::function<Result<MemoryLimit>()> limit = [] { return memory_limit(); };
-  Duration patience = std::chrono::seconds(5);  // with another line whose memory does not grow
+  Duration timeout = std::chrono::seconds(5);  // with another line whose memory does not grow
 
-  [[nodiscard]] Status line(SlotIndex slot);
+  [[nodiscard]] Status reserve_slot(SlotIndex slot);
 
  private:
   [[nodiscard]] Status take_turn(SlotIndex slot);

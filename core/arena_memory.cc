@@ -26,11 +26,12 @@ struct Range {
   [[nodiscard]] std::uint64_t size() const { return end - begin; }
 };
 
-std::array<Range, 2> ranges_of_line(const ArenaSpec& s, SlotIndex slot) {
+std::array<Range, 2> ranges_of_slot(const ArenaSpec& s, SlotIndex slot) {
   const Layout layout(s);
-  const std::uint64_t buffers = s.buffers_per_slot * buffer_stride(s), stage = stage_bytes(s.slots);
+  const std::uint64_t buffers = s.buffers_per_slot * buffer_stride(s),
+                      buffer_bytes = bounce_buffer_bytes(s.slots);
   return {{{layout.buffers + slot * buffers, layout.buffers + (slot + 1) * buffers},
-           {layout.stages + slot * stage, layout.stages + (slot + 1) * stage}}};
+           {layout.stages + slot * buffer_bytes, layout.stages + (slot + 1) * buffer_bytes}}};
 }
 
 // What the agent writes before there are members: header, lines, Worlds.
@@ -82,30 +83,31 @@ Status arena_layout::Reservation::take_turn(SlotIndex slot) {
   constexpr std::chrono::milliseconds kLook(1);
   const SystemClock clock;
   std::uint64_t seen = header.pieces.load(std::memory_order_acquire);
-  for (TimePoint end = clock.now() + patience;;) {
+  for (TimePoint end = clock.now() + timeout;;) {
     std::uint32_t owner = header.reserving.load(std::memory_order_acquire);
     const bool takes = owner == 0 || owner > spec.slots || owner - 1 == slot || is_dead(owner - 1);
     if (takes && header.reserving.compare_exchange_strong(owner, slot + 1)) return {};
     if (takes) continue;
     if (const std::uint64_t now = header.pieces.load(std::memory_order_acquire); now != seen) {
       seen = now;
-      end = clock.now() + patience;
+      end = clock.now() + timeout;
     }
     if (clock.now() >= end) {
       return deadline_exceeded(fmt::format(
-          "arena line {}: the owner of line {} is to reserve its memory before, and does not go on", slot,
+          "arena slot {}: timed out while the owner of slot {} reserves its memory, without progress", slot,
           owner - 1));
     }
     std::this_thread::sleep_for(kLook);
   }
 }
 
-Status arena_layout::Reservation::line(SlotIndex slot) {
+Status arena_layout::Reservation::reserve_slot(SlotIndex slot) {
   if (header.has(slot)) return {};
   REGROUP_RETURN_IF_ERROR(take_turn(slot));
-  const auto ranges = ranges_of_line(spec, slot), shared = shared_ranges(spec);
+  const auto ranges = ranges_of_slot(spec, slot), shared = shared_ranges(spec);
   const bool first = header.shared.load(std::memory_order_acquire) == 0;
-  const std::string what = fmt::format("arena line {}{}", slot, first ? " and what all lines share" : "");
+  const std::string what =
+      fmt::format("arena slot {}{}", slot, first ? " and the parts that all slots share" : "");
   const auto piece = [this] { header.pieces.fetch_add(1); };
   Status status = check_memory(what, sum(ranges) + (first ? sum(shared) : 0), limit());
   if (first && status.ok()) status = reserve(fd, shared, what, piece);
@@ -118,18 +120,19 @@ Status arena_layout::Reservation::line(SlotIndex slot) {
 
 Status Arena::reserve_head() const {
   const Range head = head_range(spec_);
-  const std::uint64_t bytes = head.size() + sum(shared_ranges(spec_)) + sum(ranges_of_line(spec_, 0));
+  const std::uint64_t bytes = head.size() + sum(shared_ranges(spec_)) + sum(ranges_of_slot(spec_, 0));
   REGROUP_RETURN_IF_ERROR(check_memory("arena", bytes, memory_limit()));
   if (::ftruncate(memfd(), static_cast<off_t>(arena_bytes(spec_))) != 0)
     return system_error("ftruncate", "arena", errno);
   return reserve(memfd(), std::span(&head, 1), "arena", [] {});
 }
 
-Status Arena::reserve_line(SlotIndex slot) const {
+Status Arena::reserve_slot(SlotIndex slot) const {
   const auto is_dead = [this](SlotIndex other) {
-    return line(other).dead.load(std::memory_order_acquire) != 0;
+    return member_slot(other).dead.load(std::memory_order_acquire) != 0;
   };
-  return arena_layout::Reservation{*reinterpret_cast<Header*>(base_), memfd(), spec_, is_dead}.line(slot);
+  return arena_layout::Reservation{*reinterpret_cast<Header*>(base_), memfd(), spec_, is_dead}.reserve_slot(
+      slot);
 }
 
 void Arena::populate(SlotIndex own) const {
@@ -141,7 +144,7 @@ void Arena::populate(SlotIndex own) const {
   map({layout.crcs, layout.kept});
   map({layout.save, layout.end});
   for (SlotIndex slot = 0; slot < spec_.slots; ++slot) {
-    for (const Range& range : ranges_of_line(spec_, slot)) {
+    for (const Range& range : ranges_of_slot(spec_, slot)) {
       if (slot == own || reinterpret_cast<const Header*>(base_)->has(slot)) map(range);
     }
   }

@@ -83,11 +83,11 @@ REGROUP_CPU void prefetch_to_write(const void* line) {
 
 REGROUP_CPU void stream_line(void* to, const void* from) {
   const auto* source = static_cast<const unsigned char*>(from);
-  struct Line {
+  struct CacheLine {
     unsigned char bytes[64];
   };
   asm volatile("stnp %q2, %q3, [%1]\n\tstnp %q4, %q5, [%1, #32]"
-               : "=m"(*static_cast<Line*>(to))
+               : "=m"(*static_cast<CacheLine*>(to))
                : "r"(to), "w"(vld1q_u8(source)), "w"(vld1q_u8(source + 16)), "w"(vld1q_u8(source + 32)),
                  "w"(vld1q_u8(source + 48)));
 }

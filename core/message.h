@@ -11,8 +11,8 @@
 
 #include "core/control_message.h"
 #include "core/failure.h"
-#include "core/line_report.h"
 #include "core/node_message.h"
+#include "core/slot_report.h"
 #include "core/variant.h"
 #include "core/world.h"
 
@@ -75,13 +75,13 @@ struct MemberLost {
 };
 struct Report {  // after Revoke: generation; in answer to Query: 0
   Generation generation = 0;
-  std::vector<LineReport> lines;
+  std::vector<SlotReport> lines;
   bool operator==(const Report&) const = default;
 };
 struct HelloReply {
   Generation world = 0;
   Generation revoked_up_to = 0;
-  std::vector<LineReport> lines;
+  std::vector<SlotReport> lines;
   std::optional<Join> declared;  // by the first member here, and so by all
   bool operator==(const HelloReply&) const = default;
 };

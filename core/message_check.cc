@@ -56,7 +56,7 @@ std::string wrong(const World& w) {
   return wrong_members(w);
 }
 
-std::string wrong(const LineReport& line) {
+std::string wrong(const SlotReport& line) {
   if (line.slot >= kMaxSlots && line.slot != kNoSlot) return fmt::format("there is no line {}", line.slot);
   if (line.seals.size() > kMaxBuffers)
     return fmt::format("line {} has {} seals", line.slot, line.seals.size());
@@ -68,8 +68,8 @@ std::string wrong(const LineReport& line) {
   return "";
 }
 
-Status check_lines(const std::string& what, const std::vector<LineReport>& lines) {
-  for (const LineReport& line : lines) {
+Status check_lines(const std::string& what, const std::vector<SlotReport>& lines) {
+  for (const SlotReport& line : lines) {
     if (const std::string why = wrong(line); !why.empty()) return senseless(what, why);
   }
   return {};
@@ -104,7 +104,7 @@ Status check_one(const MemberLost& m) {
 }
 Status check_one(const Report& m) {
   REGROUP_RETURN_IF_ERROR(check_generation("Report", m.generation));
-  if (std::ranges::any_of(m.lines, [](const LineReport& line) { return line.slot == kNoSlot; }))
+  if (std::ranges::any_of(m.lines, [](const SlotReport& line) { return line.slot == kNoSlot; }))
     return senseless("Report", "a member that has not joined has a line");
   return check_lines("Report", m.lines);
 }

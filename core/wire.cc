@@ -48,8 +48,8 @@ World from_wire(const fb::WorldT& in) {
   return out;
 }
 
-std::unique_ptr<fb::LineReportT> to_wire(const LineReport& in) {
-  auto out = std::make_unique<fb::LineReportT>();
+std::unique_ptr<fb::SlotReportT> to_wire(const SlotReport& in) {
+  auto out = std::make_unique<fb::SlotReportT>();
   out->member = in.member;
   out->slot = in.slot;
   out->alive = in.alive;
@@ -63,8 +63,8 @@ std::unique_ptr<fb::LineReportT> to_wire(const LineReport& in) {
   return out;
 }
 
-LineReport from_wire(const fb::LineReportT& in) {
-  LineReport out{in.member, in.slot, in.alive, in.finished, StateWord::unpack(in.state),
+SlotReport from_wire(const fb::SlotReportT& in) {
+  SlotReport out{in.member, in.slot, in.alive, in.finished, StateWord::unpack(in.state),
                  in.step,   in.loss, {}};
   for (const fb::Seal& s : in.seals) out.seals.push_back({s.step(), {s.begin(), s.end()}});
   out.proved = in.proved;
@@ -72,14 +72,14 @@ LineReport from_wire(const fb::LineReportT& in) {
   return out;
 }
 
-std::vector<std::unique_ptr<fb::LineReportT>> to_wire(const std::vector<LineReport>& in) {
-  std::vector<std::unique_ptr<fb::LineReportT>> out;
-  for (const LineReport& line : in) out.push_back(to_wire(line));
+std::vector<std::unique_ptr<fb::SlotReportT>> to_wire(const std::vector<SlotReport>& in) {
+  std::vector<std::unique_ptr<fb::SlotReportT>> out;
+  for (const SlotReport& line : in) out.push_back(to_wire(line));
   return out;
 }
 
-std::vector<LineReport> from_wire(const std::vector<std::unique_ptr<fb::LineReportT>>& in) {
-  std::vector<LineReport> out;
+std::vector<SlotReport> from_wire(const std::vector<std::unique_ptr<fb::SlotReportT>>& in) {
+  std::vector<SlotReport> out;
   for (const auto& line : in) out.push_back(from_wire(*line));
   return out;
 }
@@ -272,8 +272,8 @@ bool aligned(const fb::World* world) {
   return world == nullptr || (core::aligned(world->members()) && core::aligned(world->plan()));
 }
 
-bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::LineReport>>* lines, FlatBudget budget) {
-  return budget.tables(lines, [&](const fb::LineReport& line) { return budget.values(line.seals()); });
+bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::SlotReport>>* lines, FlatBudget budget) {
+  return budget.tables(lines, [&](const fb::SlotReport& line) { return budget.values(line.seals()); });
 }
 
 // What it says is not said many times over by offsets that name the same, and lies as its types have to.

@@ -18,7 +18,7 @@
 #include "checkpoint/directory.h"
 #include "checkpoint/file_io.h"
 #include "core/arena.h"
-#include "core/aside.h"
+#include "core/detached_call.h"
 #include "core/save_mark.h"
 #include "elastic/checkpointing.h"
 #include "elastic/handed_bytes.h"
@@ -212,7 +212,7 @@ Status read_aside(const std::string& path, Aside& aside) {
 Status load_aside(const std::string& path, State& state, core::Step step, const Checkpointing& options) {
   const auto aside = std::make_shared<Aside>();
   std::future<core::Result<Contents>> told = aside->contents.get_future();
-  (void)core::begin_aside([path, aside, taker = std::this_thread::get_id()] {
+  (void)core::call_detached([path, aside, taker = std::this_thread::get_id()] {
     if (std::this_thread::get_id() == taker) {
       Status none(Code::kResourceExhausted, path + ": no thread can be made that reads it");
       aside->contents.set_value(none);
@@ -270,7 +270,7 @@ Status look_at_copy(const std::string& path, const std::string& of) {
 
 // What `ask` says of `path`, which may not answer.
 Status answer_of(const std::string& path, const std::function<Status()>& ask) {
-  std::future<Status> told = core::begin_aside(ask);
+  std::future<Status> told = core::call_detached(ask);
   if (told.wait_for(kAnswerLimit) == std::future_status::ready) return told.get();
   return core::deadline_exceeded(fmt::format("{}: it has not answered for {} s", path, kAnswerLimit.count()));
 }

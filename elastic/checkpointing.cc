@@ -119,7 +119,7 @@ std::vector<core::Seat> sharers(Participant& self) {
 }
 
 bool is_alive(const core::Arena& arena, core::SlotIndex slot) {
-  return slot < arena.spec().slots && arena.line(slot).dead.load(std::memory_order_acquire) == 0;
+  return slot < arena.spec().slots && arena.member_slot(slot).dead.load(std::memory_order_acquire) == 0;
 }
 
 void hand_over(core::Arena& arena, core::Step step) {

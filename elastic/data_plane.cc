@@ -57,8 +57,8 @@ core::Result<std::unique_ptr<collective::Communicator>> DataPlane::region_alone(
     auto arena = core::Arena::create({.elements = 1});
     if (!arena.ok()) return arena.status();
     alone_ = std::move(*arena);
-    alone_.assign_line(0, 0);
-    REGROUP_RETURN_IF_ERROR(alone_.reserve_line(0));
+    alone_.assign_slot(0, 0);
+    REGROUP_RETURN_IF_ERROR(alone_.reserve_slot(0));
   }
   core::World world{.generation = 1, .shards = alone_.spec().shards};
   world.members.push_back({});

@@ -45,7 +45,7 @@ bool shares_come(Participant& self, const SaveMark& mark, core::Step applied) {
 bool is_alone(Participant& self) {
   const core::Arena& arena = self.arena();
   for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    if (slot != self.seat().slot && arena.line(slot).has_living_member()) return false;
+    if (slot != self.seat().slot && arena.member_slot(slot).has_living_member()) return false;
   }
   return true;
 }

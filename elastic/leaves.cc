@@ -22,7 +22,7 @@ Leaves::Leaves(core::Arena* arena, core::SlotIndex slot, collective::Dtype dtype
     : arena_(arena), slot_(slot), dtype_(dtype) {}
 
 std::atomic<std::uint64_t>& Leaves::seal_word(std::uint32_t buffer) const {
-  return arena_->line(slot_).seals[buffer];
+  return arena_->member_slot(slot_).seals[buffer];
 }
 
 void Leaves::begin(core::Step step) {
@@ -129,7 +129,7 @@ std::optional<std::vector<collective::Partial>> sealed_partials(const core::Aren
     std::uint32_t buffer = 0;
     Chosen seal_of_best{};
     for (std::uint32_t b = 0; b < arena.spec().buffers_per_slot; ++b) {
-      const auto& word = arena.line(slot).seals[b];
+      const auto& word = arena.member_slot(slot).seals[b];
       const std::uint64_t bits = word.load(std::memory_order_acquire);
       const auto seal = core::Seal::unpack(bits);
       if (seal.step != (step & core::kMaxStep) || seal.leaves.begin != leaf || seal.leaves.end <= best.end)

@@ -107,7 +107,7 @@ core::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
     auto next = pending.end();
     const auto one_donated = [&] {
       next = std::find_if(pending.begin(), pending.end(), [&](std::size_t donor) {
-        return arena.line(donors[donor].slot).donated.load(std::memory_order_acquire) ==
+        return arena.member_slot(donors[donor].slot).donated.load(std::memory_order_acquire) ==
                self.world().generation;
       });
       return next != pending.end();
@@ -182,7 +182,7 @@ Status no_old_readers(Participant& self) {
   const core::Generation g = self.world().generation;
   const auto none = [&] {
     for (core::SlotIndex slot = 0; slot < self.arena().spec().slots; ++slot) {
-      const core::Line& line = self.arena().line(slot);
+      const core::MemberSlot& line = self.arena().member_slot(slot);
       const core::Generation adopting = line.adopting.load(std::memory_order_acquire);
       if (line.has_living_member() && adopting != 0 && adopting < g) return false;
     }
@@ -213,7 +213,7 @@ Status donate_state(Participant& self, State& state) {
 }
 
 Status adopt_state(Participant& self, State& state) {
-  core::Line& line = self.line();
+  core::MemberSlot& line = self.line();
   const core::Generation g = self.world().generation;
   line.adopting.store(g, std::memory_order_seq_cst);
   Status status = load_and_prove(self, state);
@@ -229,7 +229,7 @@ Status adopt_state(Participant& self, State& state) {
 
 Status donate_to_lesson(Participant& self, State& state, core::Step applied) {
   core::Arena& arena = self.arena();
-  core::Line& line = self.line();
+  core::MemberSlot& line = self.line();
   std::atomic_thread_fence(
       std::memory_order_seq_cst);  // LessonGiver::begin() looks at our word behind its store
   const auto mark = core::LessonMark::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
@@ -254,7 +254,7 @@ Status donate_to_lesson(Participant& self, State& state, core::Step applied) {
 
 core::Result<core::Step> load_lesson(Participant& self, State& state) {
   core::Arena& arena = self.arena();
-  core::Line& line = self.line();
+  core::MemberSlot& line = self.line();
   line.adopting.store(std::max(arena.newest_world(), 1U), std::memory_order_seq_cst);
   const std::uint64_t lesson = line.lesson.load(std::memory_order_seq_cst);
   const auto mark = core::LessonMark::unpack(lesson);

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/canonical.h"
-#include "core/gate.h"
+#include "core/generation_fence.h"
 
 namespace regroup::elastic {
 namespace {
@@ -95,9 +95,9 @@ core::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link, 
   if (!arena.ok()) return arena.status();
   if (welcome->slot >= arena->spec().slots)
     return core::internal_error("join: the agent gave a line that is not there");
-  REGROUP_RETURN_IF_ERROR(arena->reserve_line(welcome->slot));
+  REGROUP_RETURN_IF_ERROR(arena->reserve_slot(welcome->slot));
   arena->populate(welcome->slot);
-  REGROUP_RETURN_IF_ERROR(arena->claim_line(welcome->slot));
+  REGROUP_RETURN_IF_ERROR(arena->claim_slot(welcome->slot));
   REGROUP_RETURN_IF_ERROR(link.send(core::Ready{}));
   return std::unique_ptr<Participant>(new Participant(std::move(*arena), welcome->slot, welcome->seed,
                                                       std::move(link), patience, takes_notice));
@@ -114,9 +114,9 @@ core::Result<std::unique_ptr<Participant>> Participant::alone(const Environment&
   spec.element_bytes = join.element_bytes;
   auto arena = core::Arena::create(spec);
   if (!arena.ok()) return arena.status();
-  arena->assign_line(0, 0);
-  REGROUP_RETURN_IF_ERROR(arena->reserve_line(0));
-  REGROUP_RETURN_IF_ERROR(arena->claim_line(0));
+  arena->assign_slot(0, 0);
+  REGROUP_RETURN_IF_ERROR(arena->reserve_slot(0));
+  REGROUP_RETURN_IF_ERROR(arena->claim_slot(0));
   core::World world;
   world.incarnation = world.generation = 1;
   world.shards = shards;
@@ -129,18 +129,19 @@ core::Result<std::unique_ptr<Participant>> Participant::alone(const Environment&
 }
 
 bool Participant::revoked() const {
-  return arena_.line(slot_).revoked_up_to.load(std::memory_order_acquire) >= world_.generation;
+  return arena_.member_slot(slot_).revoked_up_to.load(std::memory_order_acquire) >= world_.generation;
 }
 
 Status Participant::wait(const std::function<bool()>& ready, const std::string& what) {
   const core::TimePoint deadline = now() + patience_;
   for (;;) {
     const auto done = [&] {
-      return ready() || revoked() || line().leave.load(std::memory_order_acquire) == core::kNow || asked_();
+      return ready() || revoked() || line().leave_request.load(std::memory_order_acquire) == core::kNow ||
+             asked_();
     };
     const bool woken = core::wait_until(line().bell, done, std::min(deadline, now() + kAgentCheck));
     if (woken && ready()) return {};
-    if (line().leave.load(std::memory_order_acquire) == core::kNow) return excluded();
+    if (line().leave_request.load(std::memory_order_acquire) == core::kNow) return excluded();
     if (woken && asked_()) {
       answer_();
       continue;
@@ -206,7 +207,7 @@ core::Result<std::optional<Participant::Joined>> Participant::join(core::World w
         fmt::format("World {} resumes after step {}, this member stands after step {}", world.generation,
                     world.resume.step(), at));
   }
-  core::stand_before<RealPolicy>(line().left, world.generation);
+  core::hold_fence<RealPolicy>(line().left, world.generation);
   if (!core::join_generation<RealPolicy>(line().state, line().revoked_up_to, from, world.generation)) {
     return std::optional<Joined>();
   }
@@ -225,11 +226,11 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
   const core::TimePoint start = now();
   for (;;) {
     const auto done = [&] {
-      return newer_world() || other() || line().leave.load(std::memory_order_acquire) == core::kNow ||
+      return newer_world() || other() || line().leave_request.load(std::memory_order_acquire) == core::kNow ||
              asked_();
     };
     const bool woken = core::wait_until(line().bell, done, now() + kAgentCheck);
-    if (line().leave.load(std::memory_order_acquire) == core::kNow) return excluded();
+    if (line().leave_request.load(std::memory_order_acquire) == core::kNow) return excluded();
     if (woken && !newer_world() && !other()) {
       if (asked_()) answer_();
       continue;
@@ -247,7 +248,7 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
 bool Participant::enter_as_newcomer(const core::World& world) {
   const core::StateWord from = state();
   if (from.phase == core::Phase::kNone) {
-    core::stand_before<RealPolicy>(line().left, world.generation);
+    core::hold_fence<RealPolicy>(line().left, world.generation);
     // A full barrier: the look at `revoked_up_to` that follows must not overtake it (tests/model).
     return core::swap_state<RealPolicy>(line().state, from,
                                         {core::Phase::kCommitted, true, world.generation - 1, world.resume});
@@ -297,7 +298,7 @@ void Participant::suspect(core::MemberId member, const std::string& why) {
 }
 
 void Participant::end_diverged(const std::string& why) {
-  const auto let_go = [&] { return line().leave.load(std::memory_order_acquire) == core::kNow; };
+  const auto let_go = [&] { return line().leave_request.load(std::memory_order_acquire) == core::kNow; };
   const auto ended_within = [&](core::Duration pause) {
     for (const core::TimePoint until = now() + pause; now() < until;) {
       if (core::wait_until(line().bell, let_go, std::min(until, now() + kAgentCheck)) || !hear_agent().ok())
@@ -327,14 +328,14 @@ Status Participant::hear_agent() {
   return let_go_;
 }
 
-void Participant::leave_for_good() {
+void Participant::leave_all_generations() {
   if (rank_seat_) rank_seat_->finished();
-  core::leave_for_good<RealPolicy>(line().left);
+  core::leave_all_generations<RealPolicy>(line().left);
   core::ring_all(arena_, slot_);
 }
 
 Status Participant::excluded() {
-  leave_for_good();
+  leave_all_generations();
   if (Status status = hear_agent(); !status.ok()) return status;
   return {Code::kLeft, "this member is in no World any more"};
 }

@@ -32,7 +32,7 @@ class Participant {
                                                                           core::Duration patience);
 
   [[nodiscard]] core::Arena& arena() { return arena_; }
-  [[nodiscard]] core::Line& line() { return arena_.line(slot_); }
+  [[nodiscard]] core::MemberSlot& line() { return arena_.member_slot(slot_); }
   [[nodiscard]] core::Seat seat() const { return {arena_.spec().node, slot_}; }
   [[nodiscard]] const core::World& world() const { return world_; }  // generation 0 before the first
   [[nodiscard]] int rank() const { return world_.rank_of(seat()); }
@@ -66,9 +66,11 @@ class Participant {
   // open -> committed, once all voted. kRevoked: regroup, which tells whether it happened.
   [[nodiscard]] core::Status commit();
 
-  [[nodiscard]] bool asked_to_leave() { return line().leave.load(std::memory_order_acquire) != core::kStay; }
+  [[nodiscard]] bool asked_to_leave() {
+    return line().leave_request.load(std::memory_order_acquire) != core::kStay;
+  }
   // This thread will touch no buffer of any generation again: nobody need wait for it.
-  void leave_for_good();
+  void leave_all_generations();
   // How others reach this member in the generation it is in, and it them: opaque. None blocks; when contacts
   // come the agent rings.
   [[nodiscard]] core::Status tell_contact(std::span<const std::byte> address);

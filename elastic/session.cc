@@ -86,7 +86,7 @@ StepInfo Session::Impl::describe(Step step) const {
 }
 
 Status Session::Impl::finish_apply() {
-  core::Line& line = self_->line();
+  core::MemberSlot& line = self_->line();
   applied_ += 1;
   if (learning_) {
     const auto mark = core::LessonMark::unpack(lesson_);

@@ -59,7 +59,7 @@ Status Session::Impl::finish() {
       },
       true));
   self_->line().finished.store(1, std::memory_order_release);
-  self_->leave_for_good();
+  self_->leave_all_generations();
   return {};
 }
 

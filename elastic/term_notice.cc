@@ -14,7 +14,7 @@ namespace {
 
 // All that a signal handler can reach.
 std::atomic<pid_t> noticed_process{0};
-std::atomic<core::Line*> noticed_line{nullptr};
+std::atomic<core::MemberSlot*> noticed_line{nullptr};
 std::atomic<std::int64_t> first_ns{0};  // when the first came; 0: none has
 std::atomic<bool> is_heeded{false};
 
@@ -42,9 +42,9 @@ void on_term(int /*signal*/) {
     errno = saved;
     return;
   }
-  if (core::Line* line = noticed_line.load(); line != nullptr) {
+  if (core::MemberSlot* line = noticed_line.load(); line != nullptr) {
     std::uint32_t stay = core::kStay;
-    line->leave.compare_exchange_strong(stay, core::kAtBoundary);
+    line->leave_request.compare_exchange_strong(stay, core::kAtBoundary);
     core::ring(line->bell);
   }
   errno = saved;
@@ -52,9 +52,9 @@ void on_term(int /*signal*/) {
 
 }  // namespace
 
-TermNotice::TermNotice(core::Line* line) {
+TermNotice::TermNotice(core::MemberSlot* line) {
   struct sigaction now {};
-  core::Line* none = nullptr;
+  core::MemberSlot* none = nullptr;
   if (line == nullptr || ::sigaction(SIGTERM, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
   if (!noticed_line.compare_exchange_strong(none, line)) return;
   noticed_process.store(::getpid());

@@ -6,11 +6,11 @@
 
 namespace regroup::elastic {
 
-// While it lives a SIGTERM sets `line.leave`. Does nothing if the program has a handler of its own. At most
-// one at a time in a process (a signal handler is process-wide); a second one does nothing.
+// While it lives a SIGTERM sets `line.leave_request`. Does nothing if the program has a handler of its own.
+// At most one at a time in a process (a signal handler is process-wide); a second one does nothing.
 class TermNotice {
  public:
-  explicit TermNotice(core::Line* line);  // null: does nothing
+  explicit TermNotice(core::MemberSlot* line);  // null: does nothing
   ~TermNotice();
   TermNotice(const TermNotice&) = delete;
   TermNotice& operator=(const TermNotice&) = delete;

@@ -208,7 +208,7 @@ WorldServer::Link* WorldServer::link_of(core::MemberId member) {
 bool WorldServer::is_done(core::MemberId member) const {
   const auto slot = slots_.find(member);
   return slot != slots_.end() &&
-         agent_.arena().line(slot->second).finished.load(std::memory_order_acquire) != 0;
+         agent_.arena().member_slot(slot->second).finished.load(std::memory_order_acquire) != 0;
 }
 
 bool WorldServer::has_ended(const Link& link) {

@@ -77,8 +77,8 @@ class SlotRing {
   // wraps.
   static constexpr std::size_t kMinBytes = kSmallSlots + kMinChunks * kChunk;
 
-  explicit SlotRing(std::size_t stage_bytes) {
-    const std::size_t end = stage_bytes - sizeof(BounceBuffer) - BounceBuffer::kSkews;
+  explicit SlotRing(std::size_t bounce_buffer_bytes) {
+    const std::size_t end = bounce_buffer_bytes - sizeof(BounceBuffer) - BounceBuffer::kSkews;
     const std::size_t large =
         std::min(kLargeRing, std::max(end - kSmallSlots - kMiddleRing, kMinChunks * kChunk));
     large_ = {end - large, end, end - large};
@@ -114,10 +114,10 @@ class SlotRing {
   std::array<std::size_t, kEpochsInFlight> at_{};
 };
 static_assert(sizeof(BounceBuffer) + BounceBuffer::kSkews + SlotRing::kMinBytes <=
-              core::stage_bytes(core::kMaxSlots));
+              core::bounce_buffer_bytes(core::kMaxSlots));
 
 [[nodiscard]] inline BounceBuffer& bounce_buffer_of(const core::Arena& arena, core::SlotIndex slot) {
-  return *reinterpret_cast<BounceBuffer*>(arena.stage(slot).data());
+  return *reinterpret_cast<BounceBuffer*>(arena.bounce_buffer(slot).data());
 }
 
 }  // namespace regroup::collective

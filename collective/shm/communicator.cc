@@ -35,7 +35,7 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group g
       rank_(group.rank),
       channel_(group.peers[static_cast<std::size_t>(group.rank)].channel),
       ranks_fold_(std::move(ranks_fold)),
-      ring_(core::stage_bytes(engine_->arena().spec().slots)),
+      ring_(core::bounce_buffer_bytes(engine_->arena().spec().slots)),
       tuners_(engine_->store_policy()),
       sync_(engine_->generation(), group.instance, std::move(group.peers), group.rank),
       synchronised_(group.synchronised),

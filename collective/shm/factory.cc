@@ -95,7 +95,7 @@ Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, c
   }
   const auto index = static_cast<std::size_t>(std::countr_zero(free));
   for (const core::SlotIndex slot : group.slots) {
-    group.peers.push_back({&arena.line(slot), &bounce_buffer_of(arena, slot).groups[index]});
+    group.peers.push_back({&arena.member_slot(slot), &bounce_buffer_of(arena, slot).groups[index]});
   }
   bounce_buffer_of(arena, engine_->self())
       .groups[index]
@@ -128,7 +128,7 @@ Result<std::unique_ptr<ShmCommunicator>> open_shm(const core::Arena& arena, cons
                       r, seat.node, seat.slot, self.node, arena.spec().slots));
     }
     if (seat == self) group.rank = static_cast<int>(group.slots.size());
-    core::Line& line = arena.line(seat.slot);
+    core::MemberSlot& line = arena.member_slot(seat.slot);
     group.slots.push_back(seat.slot);
     group.peers.push_back({&line, &line.channels[static_cast<std::size_t>(options.channel)]});
   }

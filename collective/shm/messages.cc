@@ -109,7 +109,7 @@ core::Result<bool> Messages::send(Message& message) {
     const std::uint64_t wanted = other.wanted.load(std::memory_order_relaxed);
     if (wanted != message.operation.in.size()) {
       publish(counters.sent, message.first + 1);  // so that the receiver sees `offered`
-      core::ring(arena_.line(message.peer).bell);
+      core::ring(arena_.member_slot(message.peer).bell);
       return mismatch(message, wanted);
     }
   }
@@ -121,7 +121,7 @@ core::Result<bool> Messages::send(Message& message) {
     if (!chunk.empty()) std::memcpy(to, chunk.data(), chunk.size());
     publish(counters.sent, message.first + message.chunks + 1);
     progress_ += 1;
-    core::ring(arena_.line(message.peer).bell);
+    core::ring(arena_.member_slot(message.peer).bell);
   }
   return taken >= message.first + chunks;
 }
@@ -134,7 +134,7 @@ core::Result<bool> Messages::receive(Message& message) {
     message.first = counters.taken.load(std::memory_order_relaxed);
     counters.wanted.store(message.operation.out.size(), std::memory_order_relaxed);
     publish(counters.posted, counters.posted.load(std::memory_order_relaxed) + 1);
-    core::ring(arena_.line(message.peer).bell);
+    core::ring(arena_.member_slot(message.peer).bell);
   }
   if (other.instance.load(std::memory_order_seq_cst) != instance_) return false;
   const std::size_t chunks = chunks_of(message.operation.out.size());
@@ -149,13 +149,13 @@ core::Result<bool> Messages::receive(Message& message) {
     message.chunks += 1;
     publish(counters.taken, number + 1);
     progress_ += 1;
-    core::ring(arena_.line(message.peer).bell);
+    core::ring(arena_.member_slot(message.peer).bell);
   }
   return true;
 }
 
 std::string Messages::describe_wait(const Message& message) const {
-  const bool dead = arena_.line(message.peer).dead.load(std::memory_order_acquire) != 0;
+  const bool dead = arena_.member_slot(message.peer).dead.load(std::memory_order_acquire) != 0;
   return fmt::format("{}: rank {}{} did not {}", name_of(message.operation.kind), message.operation.root,
                      dead ? " (dead)" : "", message.operation.kind == Kind::kSend ? "receive" : "send");
 }

@@ -41,7 +41,7 @@ double seconds_since(TimePoint begin) {
 ProgressEngine::ProgressEngine(const core::Arena& arena, core::Generation generation, core::Position instance,
                                core::SlotIndex self, std::size_t ranks, const ShmOptions& options)
     : arena_(arena),
-      line_(arena.line(self)),
+      line_(arena.member_slot(self)),
       generation_(generation),
       self_(self),
       ranks_(ranks),
@@ -154,7 +154,7 @@ std::string ProgressEngine::describe_wait(std::uint64_t ticket) {
   if (message != nullptr && fence_is_open()) return messages_.describe_wait(*message);
   std::string list;
   for (core::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
-    const core::Line& line = arena_.line(slot);
+    const core::MemberSlot& line = arena_.member_slot(slot);
     const core::Generation left = line.left.load(std::memory_order_acquire);
     if (line.has_living_member() && left + 1 < generation_)
       list += fmt::format("{}{} (left {})", list.empty() ? "" : ", ", slot, left);

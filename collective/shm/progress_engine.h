@@ -122,7 +122,7 @@ class ProgressEngine {
   void fail_timed_out(std::uint64_t ticket);
 
   const core::Arena& arena_;
-  core::Line& line_;  // of this member
+  core::MemberSlot& line_;  // of this member
   const core::Generation generation_;
   const core::SlotIndex self_;
   const std::size_t ranks_;

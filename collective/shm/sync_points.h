@@ -24,7 +24,7 @@
 namespace regroup::collective {
 
 struct Peer {
-  core::Line* line;
+  core::MemberSlot* line;
   core::Channel* channel;
 };
 

@@ -35,7 +35,7 @@ class PeerMesh {
 
   [[nodiscard]] const core::World& world() const { return world_; }
   [[nodiscard]] const core::Arena& arena() const { return arena_; }
-  [[nodiscard]] core::Line& line() const { return arena_.line(world_.members[self_].seat.slot); }
+  [[nodiscard]] core::MemberSlot& line() const { return arena_.member_slot(world_.members[self_].seat.slot); }
   [[nodiscard]] int rank() const { return static_cast<int>(self_); }
   // The generation is revoked.
   [[nodiscard]] bool is_over() const {

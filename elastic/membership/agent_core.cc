@@ -140,7 +140,7 @@ void AgentCore::on_hello() {
 void AgentCore::on_revoke(core::Generation g) {
   revoked_ = std::max(revoked_, g);
   for (core::SlotIndex slot = 0; arena_.mapped() && slot < arena_.spec().slots; ++slot) {
-    core::Line& line = arena_.line(slot);
+    core::MemberSlot& line = arena_.member_slot(slot);
     if (line.occupied.load(std::memory_order_acquire) == 0) continue;
     core::revoke<core::RealPolicy>(line.state, line.revoked_up_to, revoked_);
     core::ring(line.bell);
@@ -210,8 +210,8 @@ void AgentCore::on_notice(core::MemberId id) {
   const auto found = members_.find(id);
   if (found == members_.end() || found->second.reaped) return;
   if (!found->second.slot) return emit(KillMember{id});
-  core::Line& line = arena_.line(*found->second.slot);
-  line.leave.store(core::kAtBoundary, std::memory_order_release);
+  core::MemberSlot& line = arena_.member_slot(*found->second.slot);
+  line.leave_request.store(core::kAtBoundary, std::memory_order_release);
   core::ring(line.bell);
 }
 
@@ -224,13 +224,13 @@ void AgentCore::on_kill(const core::Kill& kill) {
 }
 
 void AgentCore::let_go(core::SlotIndex slot) {
-  arena_.line(slot).leave.store(core::kNow, std::memory_order_release);
-  core::ring(arena_.line(slot).bell);
+  arena_.member_slot(slot).leave_request.store(core::kNow, std::memory_order_release);
+  core::ring(arena_.member_slot(slot).bell);
 }
 
 AgentEffects AgentCore::on_line_dead(core::SlotIndex slot) {
   const std::uint32_t owner = arena_.mapped() && slot < arena_.spec().slots
-                                  ? arena_.line(slot).occupied.load(std::memory_order_acquire)
+                                  ? arena_.member_slot(slot).occupied.load(std::memory_order_acquire)
                                   : 0;
   if (owner == 0) return {};
   const auto found = members_.find(owner - 1);
@@ -253,9 +253,9 @@ AgentEffects AgentCore::on_stuck(core::MemberId id, const std::string& why) {
 AgentEffects AgentCore::on_link_closed(core::MemberId id) {
   const auto found = members_.find(id);
   if (found == members_.end() || !found->second.slot || found->second.dead) return {};
-  const core::Line& line = arena_.line(*found->second.slot);
+  const core::MemberSlot& line = arena_.member_slot(*found->second.slot);
   const bool done = line.finished.load(std::memory_order_acquire) != 0 ||
-                    line.leave.load(std::memory_order_acquire) == core::kNow;
+                    line.leave_request.load(std::memory_order_acquire) == core::kNow;
   if (!done) emit(KillMember{id});
   return effects();
 }
@@ -285,7 +285,7 @@ void AgentCore::mark_dead(core::MemberId id, Local* member) {
   member->loss.member = id;
   member->loss.joined = member->ready;
   if (!member->slot) return;
-  core::Line& line = arena_.line(*member->slot);
+  core::MemberSlot& line = arena_.member_slot(*member->slot);
   member->loss.finished = line.finished.load(std::memory_order_acquire) != 0;
   member->loss.step = line.step.load(std::memory_order_relaxed);
   line.dead.store(1, std::memory_order_release);

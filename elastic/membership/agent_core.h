@@ -54,7 +54,7 @@ class AgentCore {
   [[nodiscard]] AgentEffects on_reaped(core::MemberId member, std::int32_t pid, std::int32_t exit_code,
                                        std::int32_t signal);
   void let_go(core::SlotIndex slot);
-  void ring(core::SlotIndex slot) { core::ring(arena_.line(slot).bell); }
+  void ring(core::SlotIndex slot) { core::ring(arena_.member_slot(slot).bell); }
   // A member's connection is closed. One that neither finished nor was let go would be waited for.
   [[nodiscard]] AgentEffects on_link_closed(core::MemberId member);
 
@@ -120,8 +120,8 @@ class AgentCore {
   [[nodiscard]] bool round_open() const { return revoked_ > 0 && revoked_ >= world_->generation; }
   [[nodiscard]] core::Step committed_step() const;
   [[nodiscard]] bool plan_holds(const core::World& world) const;
-  [[nodiscard]] core::LineReport report_of(core::SlotIndex slot) const;
-  [[nodiscard]] std::vector<core::LineReport> report() const;
+  [[nodiscard]] core::SlotReport report_of(core::SlotIndex slot) const;
+  [[nodiscard]] std::vector<core::SlotReport> report() const;
   template <class T>
   void emit(T effect) {
     effects_.emplace_back(std::move(effect));

@@ -31,7 +31,7 @@ struct KillMember {  // SIGKILL
 struct CloseMember {  // its connection, once what was sent is out
   core::MemberId member = 0;
 };
-struct WatchLine {  // call on_line_dead(slot) when the owner of arena().line(slot).alive is dead
+struct WatchLine {  // call on_line_dead(slot) when the owner of arena().member_slot(slot).alive is dead
   core::MemberId member = 0;
   core::SlotIndex slot = 0;
 };

@@ -33,9 +33,9 @@ bool may_speak(const Known& known, core::NodeId node, core::MemberId member) {
   return known.one_agent || member < known.members.reserved_below();
 }
 
-std::vector<core::LineReport> own_lines(const Known& known, core::NodeId node,
-                                        std::vector<core::LineReport> lines) {
-  std::erase_if(lines, [&](const core::LineReport& line) { return !may_speak(known, node, line.member); });
+std::vector<core::SlotReport> own_lines(const Known& known, core::NodeId node,
+                                        std::vector<core::SlotReport> lines) {
+  std::erase_if(lines, [&](const core::SlotReport& line) { return !may_speak(known, node, line.member); });
   return lines;
 }
 

@@ -24,8 +24,8 @@ struct Known {
 // Of a member that runs there, or of one that nobody has told of and an earlier incarnation may have started:
 // its journal has promised the id.
 [[nodiscard]] bool may_speak(const Known& known, core::NodeId node, core::MemberId member);
-[[nodiscard]] std::vector<core::LineReport> own_lines(const Known& known, core::NodeId node,
-                                                      std::vector<core::LineReport> lines);
+[[nodiscard]] std::vector<core::SlotReport> own_lines(const Known& known, core::NodeId node,
+                                                      std::vector<core::SlotReport> lines);
 // Contacts of the members that the World has there.
 [[nodiscard]] core::Contacts own_contacts(const Known& known, core::NodeId node, core::Contacts contacts);
 // A member there is, or was, in the World.

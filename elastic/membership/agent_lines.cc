@@ -98,9 +98,10 @@ void AgentCore::give_line(core::MemberId id) {
   }
   const core::SlotIndex slot = free ? *free : *voidable;
   if (giver_.active()) giver_.look(arena_);
-  arena_.assign_line(slot, id);
-  // assign_line() knows the newest World only; a generation can be over that never reached this node.
-  arena_.line(slot).revoked_up_to.store(std::max(revoked_, world_->generation), std::memory_order_seq_cst);
+  arena_.assign_slot(slot, id);
+  // assign_slot() knows the newest World only; a generation can be over that never reached this node.
+  arena_.member_slot(slot).revoked_up_to.store(std::max(revoked_, world_->generation),
+                                               std::memory_order_seq_cst);
   members_.at(id).slot = slot;
   emit(ToMember{id, core::Welcome{slot, options_.shards, options_.seed}, true});
   if (!free) emit(ToCoordinator{core::Report{revoked_, report()}});
@@ -120,7 +121,7 @@ void AgentCore::retry_joins() {
 }
 
 AgentCore::Use AgentCore::use_of(core::SlotIndex slot) const {
-  const core::Line& line = arena_.line(slot);
+  const core::MemberSlot& line = arena_.member_slot(slot);
   const std::uint32_t occupied = line.occupied.load(std::memory_order_acquire);
   if (occupied == 0) return Use::kFree;
   const core::MemberId owner = occupied - 1;
@@ -148,7 +149,7 @@ bool AgentCore::plan_holds(const core::World& world) const {
     const core::Seat seat = world.plan[leaf];
     if (seat.node != options_.node || world.rank_of(seat) >= 0) continue;
     if (seat.slot >= arena_.spec().slots) return false;
-    const auto& seals = arena_.line(seat.slot).seals;
+    const auto& seals = arena_.member_slot(seat.slot).seals;
     const bool sealed = std::any_of(std::begin(seals), std::end(seals), [&](const auto& word) {
       const core::Seal seal = core::Seal::unpack(word.load(std::memory_order_acquire));
       return seal.step == world.resume.step() + 1 && seal.leaves.contains(leaf);
@@ -158,9 +159,9 @@ bool AgentCore::plan_holds(const core::World& world) const {
   return true;
 }
 
-core::LineReport AgentCore::report_of(core::SlotIndex slot) const {
-  const core::Line& line = arena_.line(slot);
-  core::LineReport out{.member = line.occupied.load(std::memory_order_acquire) - 1,
+core::SlotReport AgentCore::report_of(core::SlotIndex slot) const {
+  const core::MemberSlot& line = arena_.member_slot(slot);
+  core::SlotReport out{.member = line.occupied.load(std::memory_order_acquire) - 1,
                        .slot = slot,
                        .alive = line.dead.load(std::memory_order_acquire) == 0,
                        .finished = line.finished.load(std::memory_order_acquire) != 0,
@@ -176,10 +177,11 @@ core::LineReport AgentCore::report_of(core::SlotIndex slot) const {
   return out;
 }
 
-std::vector<core::LineReport> AgentCore::report() const {
-  std::vector<core::LineReport> lines;
+std::vector<core::SlotReport> AgentCore::report() const {
+  std::vector<core::SlotReport> lines;
   for (core::SlotIndex slot = 0; arena_.mapped() && slot < arena_.spec().slots; ++slot) {
-    if (arena_.line(slot).occupied.load(std::memory_order_acquire) != 0) lines.push_back(report_of(slot));
+    if (arena_.member_slot(slot).occupied.load(std::memory_order_acquire) != 0)
+      lines.push_back(report_of(slot));
   }
   return lines;
 }

@@ -222,7 +222,7 @@ void Coordinator::settle_drained(Record* r) {
 void Coordinator::on_report(core::NodeId node, const core::Report& report) {
   take_lines(node, report.lines);
   if (report.generation == 0) {
-    for (const core::LineReport& line : report.lines) {
+    for (const core::SlotReport& line : report.lines) {
       const Record* r = members_.look(line.member);
       if (r != nullptr && r->seat.node == node && r->rank >= 0) watch_.see(awake_, line);
     }
@@ -240,12 +240,12 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
   highest_ = std::max({highest_, reply.world, reply.revoked_up_to});
   agreed_ = agreed_ && reply.world == world_.generation && reply.revoked_up_to < world_.generation;
   if (!declared_) declared_ = reply.declared;
-  for (const core::LineReport& line : reply.lines) {
+  for (const core::SlotReport& line : reply.lines) {
     if (members_.look(line.member) == nullptr && may_speak(known(), node, line.member))
       (void)recover(line.member, node, line.alive);
   }
   for (const core::MemberId id : members_.on_node(node)) {
-    const auto has = [&](const core::LineReport& line) { return line.member == id; };
+    const auto has = [&](const core::SlotReport& line) { return line.member == id; };
     if (members_.look(id)->rank < 0 || std::any_of(reply.lines.begin(), reply.lines.end(), has)) continue;
     Record* r = members_.find(id);
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
@@ -257,8 +257,8 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
   lines_[node] = own_lines(known(), node, reply.lines);
 }
 
-void Coordinator::take_lines(core::NodeId node, const std::vector<core::LineReport>& lines) {
-  for (const core::LineReport& line : lines) {
+void Coordinator::take_lines(core::NodeId node, const std::vector<core::SlotReport>& lines) {
+  for (const core::SlotReport& line : lines) {
     Record* r = members_.find(line.member);
     if (r == nullptr || r->seat.node != node) continue;
     r->word = line.state;

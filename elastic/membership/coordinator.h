@@ -53,7 +53,7 @@ class Coordinator {
   void not_replaced(const Record& lost);  // unless it is
   void on_report(core::NodeId node, const core::Report& report);
   void on_hello_reply(core::NodeId node, const core::HelloReply& reply);
-  void take_lines(core::NodeId node, const std::vector<core::LineReport>& lines);
+  void take_lines(core::NodeId node, const std::vector<core::SlotReport>& lines);
   [[nodiscard]] core::Body answer(const core::Body& request);
   [[nodiscard]] core::Reply resize(std::uint32_t members);
   [[nodiscard]] core::Reply notice(core::MemberId id);
@@ -137,7 +137,7 @@ class Coordinator {
   Lessons lessons_;
   ProgressWatch watch_;
   std::optional<core::Join> declared_;                           // by the first member
-  std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of this round, by node that answered
+  std::map<core::NodeId, std::vector<core::SlotReport>> lines_;  // of this round, by node that answered
   std::string held_;                                             // why no World is formed, for status
   std::optional<core::TimePoint> below_min_since_, straggling_since_, first_ready_;  // nobody has joined yet
   core::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = core::TimePoint::max();

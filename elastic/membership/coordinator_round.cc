@@ -107,7 +107,7 @@ void Coordinator::end_hello() {
 }
 
 void Coordinator::end_hello_before_world_1() {
-  const auto joined = [](const core::LineReport& line) { return line.slot != core::kNoSlot; };
+  const auto joined = [](const core::SlotReport& line) { return line.slot != core::kNoSlot; };
   const bool any_joined = std::any_of(lines_.begin(), lines_.end(), [&](const auto& reply) {
     return std::any_of(reply.second.begin(), reply.second.end(), joined);
   });

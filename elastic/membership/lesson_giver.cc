@@ -19,7 +19,7 @@ constexpr core::Step kAhead = 2;
 template <class Take>
 void for_each_member(const core::Arena& arena, Take take) {
   for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    const core::Line& line = arena.line(slot);
+    const core::MemberSlot& line = arena.member_slot(slot);
     if (line.occupied.load(std::memory_order_acquire) != 0) take(line);
   }
 }
@@ -28,7 +28,7 @@ void for_each_member(const core::Arena& arena, Take take) {
 
 bool snapshot_in_use(const core::Arena& arena) {
   bool used = false;
-  for_each_member(arena, [&](const core::Line& line) {
+  for_each_member(arena, [&](const core::MemberSlot& line) {
     used |=
         line.dead.load(std::memory_order_acquire) == 0 && line.adopting.load(std::memory_order_acquire) != 0;
   });
@@ -66,7 +66,7 @@ core::Result<core::Step> LessonGiver::begin(const core::Arena& arena, core::Less
 }
 
 void LessonGiver::look(const core::Arena& arena) {
-  for_each_member(arena, [this](const core::Line& line) {
+  for_each_member(arena, [this](const core::MemberSlot& line) {
     const core::StateWord word = core::load_state<core::RealPolicy>(line.state);
     if (word.phase == core::Phase::kNone) return;
     furthest_ = std::max(furthest_, word.position.step());
@@ -76,10 +76,10 @@ void LessonGiver::look(const core::Arena& arena) {
 
 void LessonGiver::watch_writers(const core::Arena& arena) {
   const auto wrote = [&](const core::Seat& seat) {
-    return arena.line(seat.slot).donated_step.load(std::memory_order_acquire) == mark_.pack();
+    return arena.member_slot(seat.slot).donated_step.load(std::memory_order_acquire) == mark_.pack();
   };
   const auto dead = [&](const core::Seat& seat) {
-    return arena.line(seat.slot).dead.load(std::memory_order_acquire) != 0;
+    return arena.member_slot(seat.slot).dead.load(std::memory_order_acquire) != 0;
   };
   complete_ = std::ranges::all_of(writers_, wrote);
   if (!complete_ && std::ranges::any_of(writers_, dead))

@@ -17,7 +17,8 @@ void LessonTaker::begin(core::LessonMark mark, const std::vector<Seated>& learne
 
 // Reads how far it is; why it cannot go on, or nothing.
 std::string LessonTaker::look(const core::Arena& arena, Learner* learner) const {
-  const auto at = core::LessonMark::unpack(arena.line(learner->slot).learned.load(std::memory_order_acquire));
+  const auto at =
+      core::LessonMark::unpack(arena.member_slot(learner->slot).learned.load(std::memory_order_acquire));
   if (at.lesson != mark_.lesson) return "";
   if (at.step == 0) return "what it got has another CRC32C than the donors gave it";
   learner->learned = at.step;
@@ -30,7 +31,7 @@ std::vector<core::Learned> LessonTaker::poll(const core::Arena& arena, const The
   const bool announce = there.snapshot && !std::exchange(announced_, announced_ || there.snapshot);
   for (auto it = learners_.begin(); it != learners_.end();) {
     Learner& learner = it->second;
-    core::Line& line = arena.line(learner.slot);
+    core::MemberSlot& line = arena.member_slot(learner.slot);
     if (announce) line.lesson.store(mark_.pack(), std::memory_order_seq_cst);
     if (announce || there.kept != kept_) core::ring(line.bell);
     if (const std::string why = look(arena, &learner); !why.empty()) {
@@ -67,7 +68,7 @@ std::vector<core::Learned> LessonTaker::break_off(const core::Arena& arena, cons
 
 void LessonTaker::end(const core::Arena& arena) {
   for (const auto& [member, learner] : learners_) {
-    core::Line& line = arena.line(learner.slot);
+    core::MemberSlot& line = arena.member_slot(learner.slot);
     if (line.occupied.load(std::memory_order_acquire) != member + 1) continue;
     line.lesson.store(0, std::memory_order_seq_cst);
     core::ring(line.bell);

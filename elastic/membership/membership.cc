@@ -174,12 +174,12 @@ std::vector<core::MemberId> learners(const Roster& roster, const Policy& policy)
 }
 
 core::Position resume_of(const core::World& before,
-                         const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
+                         const std::map<core::NodeId, std::vector<core::SlotReport>>& lines) {
   core::Position resume = before.resume;
   std::unordered_map<core::MemberId, core::Step> from_steps;
   for (const core::WorldMember& m : before.members) from_steps.emplace(m.id, m.from_step);
   for (const auto& [node, of_node] : lines) {
-    for (const core::LineReport& line : of_node) {
+    for (const core::SlotReport& line : of_node) {
       const auto from = from_steps.find(line.member);
       if (from == from_steps.end()) continue;
       resume = std::max(resume, core::committed_up_to(line.state, from->second));

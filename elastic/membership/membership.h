@@ -103,7 +103,7 @@ struct Census {
 // Everything up to here is committed: the maximum over the lines of the members of `before` (dead ones
 // included, without their help) and of its own resume.
 [[nodiscard]] core::Position resume_of(const core::World& before,
-                                       const std::map<core::NodeId, std::vector<core::LineReport>>& lines);
+                                       const std::map<core::NodeId, std::vector<core::SlotReport>>& lines);
 
 // The plan for step `step`: what is sealed on a node of the next World stays where it is, also with the dead;
 // a leaf that a survivor was to compute stays with it; the leaves of the lost go, in contiguous runs, to the
@@ -113,6 +113,6 @@ struct Census {
 [[nodiscard]] std::vector<core::Seat> plan_leaves(
     core::Step step, std::uint32_t shards, const std::vector<core::Seat>& before,
     const std::vector<core::WorldMember>& next,
-    const std::map<core::NodeId, std::vector<core::LineReport>>& lines);
+    const std::map<core::NodeId, std::vector<core::SlotReport>>& lines);
 
 }  // namespace regroup::membership

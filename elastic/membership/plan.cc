@@ -26,11 +26,11 @@ struct Sealed {
 // On a node without a member of the next World nobody can read them.
 std::vector<Sealed> seals_of_step(core::Step step, std::uint32_t shards,
                                   const std::vector<core::Seat>& before, const std::set<core::NodeId>& nodes,
-                                  const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
+                                  const std::map<core::NodeId, std::vector<core::SlotReport>>& lines) {
   std::vector<Sealed> found;
   for (const auto& [node, of_node] : lines) {
     if (!nodes.contains(node)) continue;
-    for (const core::LineReport& line : of_node) {
+    for (const core::SlotReport& line : of_node) {
       for (const core::Seal& seal : line.seals) {
         const core::Interval& at = seal.leaves;
         if (seal.step != step || at.begin >= at.end || at.end > shards) continue;
@@ -136,7 +136,7 @@ bool all_fit(std::uint32_t shards, const Plan& sealed, const std::vector<core::S
 std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
                                     const std::vector<core::Seat>& before,
                                     const std::vector<core::WorldMember>& next,
-                                    const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
+                                    const std::map<core::NodeId, std::vector<core::SlotReport>>& lines) {
   std::vector<core::Seat> takers;
   std::map<core::Seat, std::uint32_t> load;
   std::set<core::NodeId> nodes;

@@ -39,7 +39,7 @@ Shares shares_in(const core::World& world, core::Step step) {
   return out;
 }
 
-bool has_sealed(const core::LineReport& line, core::Step step, const std::vector<std::uint32_t>& leaves) {
+bool has_sealed(const core::SlotReport& line, core::Step step, const std::vector<std::uint32_t>& leaves) {
   return std::ranges::all_of(leaves, [&](std::uint32_t leaf) {
     return std::ranges::any_of(
         line.seals, [&](const core::Seal& s) { return s.step == step && s.leaves.contains(leaf); });
@@ -47,7 +47,7 @@ bool has_sealed(const core::LineReport& line, core::Step step, const std::vector
 }
 
 // Of a line that is in no region. `shares`: of the steps that were looked at.
-Standing standing_of(const core::LineReport& line, const core::World& world, core::Seat seat,
+Standing standing_of(const core::SlotReport& line, const core::World& world, core::Seat seat,
                      std::map<core::Step, Shares>* shares) {
   const core::StateWord& word = line.state;
   const core::Step step = word.position.step();
@@ -60,7 +60,7 @@ Standing standing_of(const core::LineReport& line, const core::World& world, cor
   return out;
 }
 
-bool in_region(const core::LineReport& line) {
+bool in_region(const core::SlotReport& line) {
   return line.state.phase != core::Phase::kCommitted && line.state.position.region() != 0;
 }
 
@@ -87,11 +87,11 @@ void ProgressWatch::begin(core::Duration at) {
   furthest_at_ = {};  // what the regroup took is no step
 }
 
-void ProgressWatch::see(core::Duration at, const core::LineReport& line) {
+void ProgressWatch::see(core::Duration at, const core::SlotReport& line) {
   const auto [entry, is_new] = seen_.try_emplace(line.member);
   Seen& seen = entry->second;
   seen.at = at;
-  const core::LineReport& before = seen.line;
+  const core::SlotReport& before = seen.line;
   if (!is_new && before.state == line.state && before.step == line.step && before.seals == line.seals &&
       before.finished == line.finished && before.proved == line.proved && before.learned == line.learned)
     return;
@@ -144,7 +144,7 @@ std::optional<ProgressWatch::Standstill> ProgressWatch::look(
     if (!takes_part(member.id)) continue;
     const auto seen = seen_.find(member.id);
     if (seen == seen_.end() || at - seen->second.at > kHeard) return std::nullopt;
-    const core::LineReport& line = seen->second.line;
+    const core::SlotReport& line = seen->second.line;
     if (line.finished) continue;
     if (in_region(line)) return std::nullopt;
     all.emplace_back(standing_of(line, world, member.seat, &shares), member.id);

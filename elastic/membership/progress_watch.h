@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/clock.h"
-#include "core/line_report.h"
+#include "core/slot_report.h"
 #include "core/world.h"
 
 namespace regroup::membership {
@@ -28,7 +28,7 @@ class ProgressWatch {
   // A new World begins. Times are of a clock that does not run while this process is stopped.
   void begin(core::Duration at);
   // What a member of it says of itself now.
-  void see(core::Duration at, const core::LineReport& line);
+  void see(core::Duration at, const core::SlotReport& line);
   // Nobody has done anything for as long as `least`, and as ten median steps, and look() has not said so.
   [[nodiscard]] bool may_speak(core::Duration at, core::Duration least) const;
   // look() has said so, and nobody has done anything for five times as long: says it once more. A member that
@@ -42,7 +42,7 @@ class ProgressWatch {
 
  private:
   struct Seen {
-    core::LineReport line;
+    core::SlotReport line;
     core::Duration at{};
   };
   void measure(core::Duration at, core::Step step);

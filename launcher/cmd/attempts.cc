@@ -13,7 +13,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/aside.h"
+#include "core/detached_call.h"
 #include "core/fd.h"
 #include "launcher/cmd/patience.h"
 #include "launcher/cmd/start.h"
@@ -126,7 +126,7 @@ core::Result<Attempt> count_attempt(const std::string& directory, const launcher
 
 void EndKeeper::keep(std::function<void(Attempt&)> count) {
   if (directory_.empty()) return;
-  kept_ = core::begin_aside([count = std::move(count), path = path_in(directory_)] {
+  kept_ = core::call_detached([count = std::move(count), path = path_in(directory_)] {
     auto kept = read_kept(path);
     core::Status status = kept.status();
     if (status.ok()) {

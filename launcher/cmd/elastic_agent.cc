@@ -257,7 +257,8 @@ void ElasticAgent::reaped(const launcher::MemberExit& exit) {
   killed_.erase(exit.member);
   if (const auto found = watched_.find(exit.member); found != watched_.end()) {
     watcher_.unwatch(found->second);
-    const bool finished = core_.arena().line(found->second).finished.load(std::memory_order_acquire) != 0;
+    const bool finished =
+        core_.arena().member_slot(found->second).finished.load(std::memory_order_acquire) != 0;
     if (finished && !agent_.ending()) finished_.ended(exit.status());
     watched_.erase(found);
   }
@@ -372,7 +373,7 @@ void ElasticAgent::perform_one(const membership::CloseMember& effect) {
 void ElasticAgent::perform_one(const membership::WatchLine& effect) {
   watched_[effect.member] = effect.slot;
   const core::Status status =
-      watcher_.watch(effect.slot, launcher::futex_word(core_.arena().line(effect.slot).alive));
+      watcher_.watch(effect.slot, launcher::futex_word(core_.arena().member_slot(effect.slot).alive));
   if (!status.ok()) agent_.say(status.message());
 }
 

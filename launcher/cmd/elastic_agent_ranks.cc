@@ -35,7 +35,7 @@ void ElasticAgent::fail(const std::string& why) {
 // One that is on its way into the World is released when it says Ready.
 void ElasticAgent::release(Link& link) {
   const auto line = link.member ? watched_.find(*link.member) : watched_.end();
-  if (line == watched_.end() || core_.arena().line(line->second).finished.load() != 0) return;
+  if (line == watched_.end() || core_.arena().member_slot(line->second).finished.load() != 0) return;
   link.channel->send({core_.incarnation(), core::Refused{failed_}});
   core_.let_go(line->second);
 }
@@ -50,7 +50,7 @@ void ElasticAgent::look_at_finished() {
   std::vector<FinishedWatch::Finished> living;
   for (const auto& [member, slot] : watched_) {
     const pid_t pid = process_of(member);
-    if (pid != 0 && core_.arena().line(slot).finished.load(std::memory_order_acquire) != 0)
+    if (pid != 0 && core_.arena().member_slot(slot).finished.load(std::memory_order_acquire) != 0)
       living.push_back({member, pid});
   }
   if (agent_.ending()) return;

@@ -21,7 +21,7 @@ bool all_finished(const core::Arena& arena) {
     if (m.seat.node != arena.spec().node) return true;
     if (m.seat.slot >= arena.spec().slots) return false;
     any = true;
-    const core::Line& line = arena.line(m.seat.slot);
+    const core::MemberSlot& line = arena.member_slot(m.seat.slot);
     return line.occupied.load(std::memory_order_acquire) == m.id + 1 &&
            line.finished.load(std::memory_order_acquire) != 0;
   });
@@ -30,7 +30,7 @@ bool all_finished(const core::Arena& arena) {
 
 void TrainingEnd::hear(const core::Body& said, bool ending) {
   if (const auto* report = std::get_if<core::Report>(&said)) {
-    if (std::ranges::any_of(report->lines, &core::LineReport::finished)) status_ = status_.value_or(0);
+    if (std::ranges::any_of(report->lines, &core::SlotReport::finished)) status_ = status_.value_or(0);
     return;
   }
   const auto* next = std::get_if<core::Announce>(&said);
@@ -49,7 +49,7 @@ void TrainingEnd::lose(core::NodeId node, const std::string& host, const core::S
 }
 
 core::Status check_first_world(const core::Arena& arena, core::SlotIndex line, core::MemberId rank) {
-  if (arena.line(line).finished.load(std::memory_order_acquire) == 0) return {};
+  if (arena.member_slot(line).finished.load(std::memory_order_acquire) == 0) return {};
   return core::invalid_argument(fmt::format(
       "join: rank {} has finished the World of this job. A job on several hosts, or with options such as "
       "--checkpoint, forms one World: start another job for the next training",

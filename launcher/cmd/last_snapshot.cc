@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "core/gate.h"
+#include "core/generation_fence.h"
 #include "launcher/supervise/due.h"
 
 namespace regroup::cmd {
@@ -14,7 +14,7 @@ namespace {
 using core::SaveMark;
 using core::SaveRequest;
 
-bool has_finished(const core::Line& line) { return line.finished.load(std::memory_order_acquire) != 0; }
+bool has_finished(const core::MemberSlot& line) { return line.finished.load(std::memory_order_acquire) != 0; }
 
 }  // namespace
 
@@ -25,7 +25,7 @@ bool LastSnapshot::can_ask() const {
   const core::Arena& arena = arena_();
   if (!arena.mapped() || arena.save_area().empty() || newest() == 0) return false;
   for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    if (arena.line(slot).has_living_member() && !has_finished(arena.line(slot))) return true;
+    if (arena.member_slot(slot).has_living_member() && !has_finished(arena.member_slot(slot))) return true;
   }
   return false;
 }
@@ -33,7 +33,7 @@ bool LastSnapshot::can_ask() const {
 core::Step LastSnapshot::newest() const {
   core::Step newest = 0;
   for (core::SlotIndex slot = 0; arena_().mapped() && slot < arena_().spec().slots; ++slot)
-    newest = std::max(newest, arena_().line(slot).step.load(std::memory_order_relaxed));
+    newest = std::max(newest, arena_().member_slot(slot).step.load(std::memory_order_relaxed));
   return newest;
 }
 
@@ -41,7 +41,7 @@ core::Step LastSnapshot::newest() const {
 bool LastSnapshot::all_have_left() const {
   const core::Arena& arena = arena_();
   for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    const core::Line& line = arena.line(slot);
+    const core::MemberSlot& line = arena.member_slot(slot);
     const bool in = line.left.load(std::memory_order_acquire) != core::kMaxGeneration;
     if (in && line.has_living_member() && !has_finished(line)) return false;
   }
@@ -55,7 +55,7 @@ LastSeen LastSnapshot::seen() const {
   out.request =
       SaveRequest::unpack(core::save_header(arena.save_area()).asked.load(std::memory_order_acquire));
   if (out.request.by < arena.spec().slots) {
-    const core::Line& claimant = arena.line(out.request.by);
+    const core::MemberSlot& claimant = arena.member_slot(out.request.by);
     out.claimant_lives = claimant.has_living_member();
     out.claimant = std::max(1U, claimant.occupied.load(std::memory_order_acquire)) - 1;
   }

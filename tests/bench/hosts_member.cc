@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
   const core::World world = make_world(std::stoi(argv[3]), members);
   core::Arena arena = must(core::Arena::create({.slots = static_cast<std::uint32_t>(members)}));
   for (int slot = 0; slot < members; ++slot) {
-    arena.assign_line(static_cast<core::SlotIndex>(slot), static_cast<core::MemberId>(node * members + slot));
+    arena.assign_slot(static_cast<core::SlotIndex>(slot), static_cast<core::MemberId>(node * members + slot));
   }
   for (int slot = 0; slot < members; ++slot) {
     if (::fork() != 0) continue;

@@ -60,7 +60,7 @@ core::Arena make_arena(const ArenaShape& shape) {
                                     .elements = shape.elements});
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
   for (std::uint32_t slot = 0; slot < shape.slots; ++slot) {
-    arena->assign_line(static_cast<core::SlotIndex>(slot), slot);
+    arena->assign_slot(static_cast<core::SlotIndex>(slot), slot);
   }
   return std::move(arena).value();
 }
@@ -76,7 +76,7 @@ core::World make_world(core::Generation g, std::uint32_t size) {
 
 void revoke_all(const core::Arena& arena, core::Generation g) {
   for (std::uint32_t slot = 0; slot < arena.spec().slots; ++slot) {
-    core::Line& line = arena.line(static_cast<core::SlotIndex>(slot));
+    core::MemberSlot& line = arena.member_slot(static_cast<core::SlotIndex>(slot));
     core::revoke<core::RealPolicy>(line.state, line.revoked_up_to, g);
   }
   core::ring_all(arena);
@@ -84,7 +84,7 @@ void revoke_all(const core::Arena& arena, core::Generation g) {
 
 void leave_all(const core::Arena& arena, core::Generation g) {
   for (std::uint32_t slot = 0; slot < arena.spec().slots; ++slot) {
-    arena.line(static_cast<core::SlotIndex>(slot)).left.store(g, std::memory_order_release);
+    arena.member_slot(static_cast<core::SlotIndex>(slot)).left.store(g, std::memory_order_release);
   }
   core::ring_all(arena);
 }

@@ -33,7 +33,7 @@ int main() {
   core::World world;
   world.generation = 1;
   for (core::SlotIndex slot = 0; slot < kSize; ++slot) {
-    arena->assign_line(slot, slot);
+    arena->assign_slot(slot, slot);
     world.members.push_back({.id = slot, .seat = {0, slot}});
   }
   std::atomic<int> good{0};

@@ -73,7 +73,7 @@ const std::vector<Operation>& operations() {
 // True once each slot but `late` has arrived `times` times in generation g.
 bool have_arrived(const core::Arena& arena, core::Generation g, int late, std::uint64_t times) {
   for (int slot = 0; slot < kSize; ++slot) {
-    const core::Channel& channel = arena.line(static_cast<core::SlotIndex>(slot)).channels[0];
+    const core::Channel& channel = arena.member_slot(static_cast<core::SlotIndex>(slot)).channels[0];
     if (slot == late) continue;
     if (channel.instance.load() != static_cast<std::uint64_t>(g) << 40) return false;
     if (arrivals_in(channel) < times) return false;
@@ -98,7 +98,7 @@ TEST_P(ShmFailure, RevokeEndsEachOperationAtOnceAndTheNextGenerationWorks) {
       const auto bytes = std::as_writable_bytes(std::span(&sum, 1));
       ASSERT_TRUE(comm->allreduce(bytes, bytes, Dtype::kInt64, soon()).ok());
       ASSERT_EQ(sum, kSize);
-      core::Line& mine = arena.line(static_cast<core::SlotIndex>(rank));
+      core::MemberSlot& mine = arena.member_slot(static_cast<core::SlotIndex>(rank));
       mine.step.store(g);  // tells the agent that the first operation is complete
       ASSERT_TRUE(rank != 2 || eventually([&] { return mine.revoked_up_to.load() == g; }));
       for (int again = 0; again < 2; ++again) {
@@ -109,7 +109,7 @@ TEST_P(ShmFailure, RevokeEndsEachOperationAtOnceAndTheNextGenerationWorks) {
     };
     core::TimePoint revoked_at;
     auto agent = [&] {
-      auto ready = [&] { return arena_.line(2).step.load() == g && have_arrived(arena_, g, 2, 3); };
+      auto ready = [&] { return arena_.member_slot(2).step.load() == g && have_arrived(arena_, g, 2, 3); };
       EXPECT_TRUE(eventually(ready)) << operation.name;
       revoke_all(arena_, g);
       revoked_at = core::SystemClock().now();
@@ -157,7 +157,7 @@ TEST_P(ShmFailure, RevokeBeforeTheFirstOperation) {
 // ends that wait.
 TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
   leave_all(arena_, 1);
-  arena_.line(3).left.store(0);
+  arena_.member_slot(3).left.store(0);
   std::ranges::fill(arena_.result(1), std::byte{7});
   auto body = [&](const core::Arena& arena, int rank) {
     auto comm = open_comm(arena, 2, rank);
@@ -167,14 +167,14 @@ TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
                                                         "generations before after 0.*s in generation 2"));
     ASSERT_EQ(open_comm(arena, 2, rank)->allreduce({}, {}, Dtype::kInt32, soon()).code(), Code::kOk);
     std::vector<std::byte> data(8);
-    arena.line(static_cast<core::SlotIndex>(rank))
+    arena.member_slot(static_cast<core::SlotIndex>(rank))
         .step.store(1);  // tells the agent that the last operation begins
     const Status over = open_comm(arena, 2, rank)->allreduce(data, data, Dtype::kInt64, soon());
     ASSERT_EQ(over.code(), Code::kRevoked) << over.to_string();
   };
   auto agent = [&] {
     auto asleep = [&](core::SlotIndex slot) {
-      return arena_.line(slot).step.load() == 1 && arena_.line(slot).bell.sleeping.load() != 0;
+      return arena_.member_slot(slot).step.load() == 1 && arena_.member_slot(slot).bell.sleeping.load() != 0;
     };
     EXPECT_TRUE(eventually([&] { return asleep(0) && asleep(1) && asleep(2) && asleep(3); }));
     revoke_all(arena_, 2);
@@ -187,7 +187,7 @@ TEST_P(ShmFailure, TheFenceOpensWhenTheLastOneLeavesOrDies) {
   for (const bool dies : {false, true}) {
     const core::Generation g = dies ? 5 : 3;
     leave_all(arena_, g - 1);
-    arena_.line(3).left.store(g - 2);
+    arena_.member_slot(3).left.store(g - 2);
     auto body = [&](const core::Arena& arena, int rank) {
       if (rank == 3) return;
       ShmOptions options;
@@ -197,9 +197,9 @@ TEST_P(ShmFailure, TheFenceOpensWhenTheLastOneLeavesOrDies) {
       ASSERT_TRUE(status.ok()) << status.to_string();
     };
     auto agent = [&] {
-      EXPECT_TRUE(eventually([&] { return arena_.line(0).bell.sleeping.load() != 0; }));
-      if (dies) arena_.line(3).dead.store(1);
-      if (!dies) arena_.line(3).left.store(g - 1);
+      EXPECT_TRUE(eventually([&] { return arena_.member_slot(0).bell.sleeping.load() != 0; }));
+      if (dies) arena_.member_slot(3).dead.store(1);
+      if (!dies) arena_.member_slot(3).left.store(g - 1);
       core::ring_all(arena_);
     };
     run_ranks(arena_, GetParam(), kSize, body, agent);
@@ -210,7 +210,7 @@ TEST_P(ShmFailure, TheFenceOpensWhenTheLastOneLeavesOrDies) {
 TEST_P(ShmFailure, DeadlineNamesTheOperationAndTheMissingRanks) {
   for (const Operation& operation : operations()) {
     const core::Arena arena = make_arena({.slots = kSize, .shards = kSize, .elements = kElements});
-    arena.line(3).dead.store(1);
+    arena.member_slot(3).dead.store(1);
     auto body = [&](const core::Arena& mine, int rank) {
       if (rank % 2 == 1) return;
       auto comm = open_comm(mine, 1, rank);
@@ -218,7 +218,7 @@ TEST_P(ShmFailure, DeadlineNamesTheOperationAndTheMissingRanks) {
         ASSERT_EQ(operation.run(*comm, mine, soon()).code(), Code::kRevoked);
         return;
       }
-      ASSERT_TRUE(eventually([&] { return arrivals_in(mine.line(0).channels[0]) == 1; }));
+      ASSERT_TRUE(eventually([&] { return arrivals_in(mine.member_slot(0).channels[0]) == 1; }));
       const core::TimePoint begin = core::SystemClock().now();
       const Status status = operation.run(*comm, mine, begin + 50ms);
       ASSERT_GE(core::SystemClock().now() - begin, 50ms);

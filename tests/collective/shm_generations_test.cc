@@ -42,7 +42,7 @@ Status checked_allreduce(Communicator& comm, std::uint64_t seed, std::size_t ele
 // it is in an operation.
 constexpr std::uint64_t kInside = 1ULL << 32;
 
-Status run_until_revoked(Communicator& comm, core::Line& line) {
+Status run_until_revoked(Communicator& comm, core::MemberSlot& line) {
   const auto pid = static_cast<std::uint64_t>(::getpid());
   std::vector<std::byte> data(80'000 * 4);
   Status status;
@@ -67,7 +67,7 @@ bool kill_one(std::uint64_t seed) {
   second.members.erase(second.members.begin() + victim);
 
   auto body = [&](const core::Arena& mine, int slot) {
-    core::Line& line = mine.line(static_cast<core::SlotIndex>(slot));
+    core::MemberSlot& line = mine.member_slot(static_cast<core::SlotIndex>(slot));
     auto comm = open_comm(mine, first, slot);
     const Status status = run_until_revoked(*comm, line);
     ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
@@ -79,7 +79,7 @@ bool kill_one(std::uint64_t seed) {
       ASSERT_TRUE(again.ok()) << again.to_string();
     }
   };
-  core::Line& line = arena.line(victim);
+  core::MemberSlot& line = arena.member_slot(victim);
   auto agent = [&] {
     EXPECT_TRUE(eventually([&] { return arrivals_in(line.channels[0]) >= moment; }));
     const auto pid = static_cast<pid_t>(line.step.load() & ~kInside);

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "collective/shm/factory.h"
-#include "core/gate.h"
+#include "core/generation_fence.h"
 #include "tests/collective/harness.h"
 
 namespace regroup::collective::testing {
@@ -16,7 +16,7 @@ class ShmJob final : public Job {
       : arena_(std::move(arena)), single_copy_(single_copy) {}
 
   core::Result<std::unique_ptr<Communicator>> open(const core::World& world, int rank) override {
-    core::stand_before<core::RealPolicy>(line(rank).left, world.generation);
+    core::hold_fence<core::RealPolicy>(line(rank).left, world.generation);
     ShmOptions options;
     options.single_copy = single_copy_;
     return make_shm(arena_, world, {0, static_cast<core::SlotIndex>(rank)}, options);
@@ -31,7 +31,7 @@ class ShmJob final : public Job {
     core::ring_all(arena_);
   }
   void replace(int rank) override {
-    arena_.assign_line(static_cast<core::SlotIndex>(rank), next_id_++);
+    arena_.assign_slot(static_cast<core::SlotIndex>(rank), next_id_++);
     line(rank).revoked_up_to.store(0);  // the test announces no World in the arena
   }
   std::unique_ptr<Job> in_child() override {
@@ -40,7 +40,9 @@ class ShmJob final : public Job {
   }
 
  private:
-  [[nodiscard]] core::Line& line(int rank) const { return arena_.line(static_cast<core::SlotIndex>(rank)); }
+  [[nodiscard]] core::MemberSlot& line(int rank) const {
+    return arena_.member_slot(static_cast<core::SlotIndex>(rank));
+  }
 
   core::Arena arena_;
   const SingleCopyMode single_copy_;

@@ -155,8 +155,8 @@ INSTANTIATE_TEST_SUITE_P(Operations, ShmLarge, ::testing::ValuesIn(kRows),
 core::Result<core::Arena> arena_of(std::size_t elements) {
   auto arena = core::Arena::create({.slots = kRanks, .elements = elements});
   for (core::SlotIndex slot = 0; arena.ok() && slot < kRanks; ++slot) {
-    arena->assign_line(slot, slot);
-    REGROUP_RETURN_IF_ERROR(arena->reserve_line(slot));
+    arena->assign_slot(slot, slot);
+    REGROUP_RETURN_IF_ERROR(arena->reserve_slot(slot));
   }
   return arena;
 }

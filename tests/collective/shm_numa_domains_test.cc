@@ -101,11 +101,11 @@ TEST_P(ShmNumaDomains, HaveTheBitsOfTheTree) {
       const auto out = arena.result(k).subspan(k % 3, own.size());
       std::ranges::copy(own, in.begin());
       dawdle(random);
-      const std::uint64_t before = arrivals_in(arena.line(slot).channels[0]);
+      const std::uint64_t before = arrivals_in(arena.member_slot(slot).channels[0]);
       const auto status = comm->run(Operation::allreduce(in, out, dtype, op), soon());
       ASSERT_TRUE(status.ok()) << k << ": " << status.to_string();
       const bool rounded = width == 2 && is_floating(dtype);
-      const std::uint64_t sync_points = arrivals_in(arena.line(slot).channels[0]) - before;
+      const std::uint64_t sync_points = arrivals_in(arena.member_slot(slot).channels[0]) - before;
       EXPECT_EQ(sync_points > 2, !rounded) << sync_points << " sync_points, " << k;
       std::ranges::fill(in, std::byte{0x42});
       const Bytes want = reference_fold(dtype, op, leaves, {0, size()});

@@ -119,7 +119,7 @@ void synchronise(Communicator& comm) {
 class ShmSingleCopyDeath : public ::testing::TestWithParam<bool> {
  protected:
   void await_and_revoke() {
-    core::Line& victim = arena_.line(1);
+    core::MemberSlot& victim = arena_.member_slot(1);
     ASSERT_TRUE(eventually([&] { return victim.step.load() != 0; }));
     siginfo_t info{};
     ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(victim.step.load()), &info, WEXITED | WNOWAIT), 0);
@@ -127,7 +127,7 @@ class ShmSingleCopyDeath : public ::testing::TestWithParam<bool> {
     victim.dead.store(1);
     if (!GetParam()) return;
     const auto voted = [&](core::SlotIndex slot) {
-      return arrivals_in(arena_.line(slot).channels[0]) > announced;
+      return arrivals_in(arena_.member_slot(slot).channels[0]) > announced;
     };
     ASSERT_TRUE(eventually([&] { return voted(0) && voted(2); }));
     revoke_all(arena_, 1);
@@ -145,10 +145,10 @@ TEST_P(ShmSingleCopyDeath, AMemberThatDiedBeforeItWasReadDidNotArrive) {
     const auto broadcast = Operation::broadcast(data, 1);
     if (rank == 1) {
       ASSERT_TRUE(comm->start(broadcast, soon()).ok());
-      arena.line(1).step.store(static_cast<std::uint64_t>(::getpid()));
+      arena.member_slot(1).step.store(static_cast<std::uint64_t>(::getpid()));
       ::raise(SIGKILL);
     }
-    ASSERT_TRUE(eventually([&] { return arena.line(1).dead.load() != 0; }));
+    ASSERT_TRUE(eventually([&] { return arena.member_slot(1).dead.load() != 0; }));
     const Status status = comm->run(broadcast, revoked ? soon() : core::SystemClock().now() + 300ms);
     EXPECT_EQ(status.code(), revoked ? Code::kRevoked : Code::kDeadlineExceeded) << status.to_string();
     const char* why = revoked ? "generation 1 is over" : "1 (dead) of 3 did not arrive";

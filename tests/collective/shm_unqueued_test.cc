@@ -52,9 +52,9 @@ TEST_P(ShmLimits, CopiedDataNeedsOneSyncPoint) {
       for (std::uint64_t time = 0; time < 3; ++time) {
         const Room room{arena.buffer(slot, 0), arena.buffer(slot, 1)};
         Exchange exchange(shape, rank, ranks, make_inputs(shape, ranks, time), room);
-        const std::uint64_t before = arrivals_in(arena.line(slot).channels[0]);
+        const std::uint64_t before = arrivals_in(arena.member_slot(slot).channels[0]);
         ASSERT_EQ(comm->run(exchange.operation(), soon()).to_string(), "ok");
-        const std::uint64_t sync_points = arrivals_in(arena.line(slot).channels[0]) - before;
+        const std::uint64_t sync_points = arrivals_in(arena.member_slot(slot).channels[0]) - before;
         ASSERT_EQ(exchange.verify(), "");
         EXPECT_EQ(sync_points > 1, is_more || time == 0) << shape.to_string();  // the first one synchronises
       }

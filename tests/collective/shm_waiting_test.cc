@@ -16,7 +16,7 @@
 
 #include "collective/shm/communicator.h"
 #include "collective/shm/spin_limit.h"
-#include "core/gate.h"
+#include "core/generation_fence.h"
 #include "tests/collective/shm_comm.h"
 
 namespace regroup::collective::testing::shm_waiting {
@@ -81,7 +81,7 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
     EXPECT_TRUE(static_cast<ShmCommunicator&>(**region).engine().spins());
     both_counted.arrive_and_wait();  // a member in the next generation says that this one is over
     steps.reset();
-    core::stand_before<core::RealPolicy>(arena.line(seat.slot).left, 2);
+    core::hold_fence<core::RealPolicy>(arena.member_slot(seat.slot).left, 2);
     auto next = make_shm(arena, make_world(2, 2), seat, {});
     ASSERT_TRUE(next.ok() && (*next)->barrier(soon()).ok());
     EXPECT_TRUE(static_cast<ShmCommunicator&>(**next).engine().shares_cores());
@@ -195,7 +195,7 @@ std::chrono::nanoseconds time_of(clockid_t clock) {
 
 // Of a core, what the thread with this clock, which `waits` or is about to, uses once it has slept.
 double share_of(const core::Arena& arena, const std::atomic<bool>& waits, const clockid_t& clock) {
-  EXPECT_TRUE(eventually([&] { return waits && arena.line(0).bell.sleeping.load() != 0; }));
+  EXPECT_TRUE(eventually([&] { return waits && arena.member_slot(0).bell.sleeping.load() != 0; }));
   std::this_thread::sleep_for(50ms);
   const auto used = time_of(clock);
   const auto begin = core::SystemClock().now();
@@ -306,7 +306,7 @@ TEST_P(ShmSleeper, IsRungByTheLastToArrive) {
     int done = 0;
     for (const Operation& operation : operations) {
       const bool leaves = operation.kind == Kind::kBroadcast && operation.root == 0;
-      const core::Doorbell<core::RealPolicy>& bell = arena.line(0).bell;
+      const core::Doorbell<core::RealPolicy>& bell = arena.member_slot(0).bell;
       int rung = 0;
       for (int round = 0; round < kRounds; ++round) {
         if (rank == 0) ++begun;

@@ -26,7 +26,7 @@
 
 #include "collective/ucx/factory.h"
 #include "core/crc32c.h"
-#include "core/gate.h"
+#include "core/generation_fence.h"
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
@@ -122,7 +122,7 @@ core::Status run_generation(Communicator& comm, core::Generation g, std::chrono:
 
 void run_member(const Host& host, const core::Arena& arena, const Board& board, int rank) {
   const core::Seat seat = world_of(host, 1).members[static_cast<std::size_t>(rank)].seat;
-  core::Line& line = arena.line(seat.slot);
+  core::MemberSlot& line = arena.member_slot(seat.slot);
   const auto ucx = open_ucx({.config = {{"TLS", "tcp"}}});
   if (!ucx.ok()) return print_line("error " + ucx.status().to_string());
   std::unique_ptr<Communicator> comm;

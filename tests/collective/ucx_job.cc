@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "core/gate.h"
+#include "core/generation_fence.h"
 #include "tests/collective/harness.h"
 
 namespace regroup::collective::testing {
@@ -46,7 +46,7 @@ class UcxJob final : public Job {
         book_(std::move(book)) {}
 
   core::Result<std::unique_ptr<Communicator>> open(const core::World& world, int rank) override {
-    core::stand_before<core::RealPolicy>(line(rank).left, world.generation);
+    core::hold_fence<core::RealPolicy>(line(rank).left, world.generation);
     core::World placed = world;
     for (core::WorldMember& member : placed.members) member.seat = seat_of(static_cast<int>(member.id));
     if (context_ == nullptr) {
@@ -71,7 +71,7 @@ class UcxJob final : public Job {
     ring();
   }
   void replace(int rank) override {
-    arena_of(rank).assign_line(seat_of(rank).slot, next_id_++);
+    arena_of(rank).assign_slot(seat_of(rank).slot, next_id_++);
     line(rank).revoked_up_to.store(0);
   }
   [[nodiscard]] core::NodeId host_of(int rank) const override {
@@ -97,7 +97,7 @@ class UcxJob final : public Job {
     return {node, static_cast<core::SlotIndex>(std::count(nodes_.begin(), nodes_.begin() + rank, node))};
   }
   [[nodiscard]] core::Arena& arena_of(int rank) { return arenas_[nodes_[static_cast<std::size_t>(rank)]]; }
-  [[nodiscard]] core::Line& line(int rank) { return arena_of(rank).line(seat_of(rank).slot); }
+  [[nodiscard]] core::MemberSlot& line(int rank) { return arena_of(rank).member_slot(seat_of(rank).slot); }
   void ring() const {
     for (const core::Arena& arena : arenas_) core::ring_all(arena);
   }

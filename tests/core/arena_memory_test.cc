@@ -39,7 +39,7 @@ TEST(ArenaMemory, TooMuchMemoryNamesWantedThereAndTheLimit) {
 TEST(ArenaMemory, ALineTakesMemoryWhenItHasAnOwner) {
   ArenaSpec spec = small_spec();
   spec.elements = 1 << 20;
-  const std::uint64_t line = spec.buffers_per_slot * spec.result_bytes() + stage_bytes(spec.slots);
+  const std::uint64_t line = spec.buffers_per_slot * spec.result_bytes() + bounce_buffer_bytes(spec.slots);
   auto arena = Arena::create(spec);
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
   // The agent is heard while the memory of a large state is reserved: it does not do that itself.
@@ -47,8 +47,8 @@ TEST(ArenaMemory, ALineTakesMemoryWhenItHasAnOwner) {
   std::uint64_t before = 0;  // with what all lines share, once there is a first owner
   for (std::uint64_t owned = 1; owned <= spec.slots; ++owned) {
     const auto slot = static_cast<SlotIndex>(owned - 1);
-    arena->assign_line(slot, slot);
-    ASSERT_TRUE(arena->reserve_line(slot).ok());
+    arena->assign_slot(slot, slot);
+    ASSERT_TRUE(arena->reserve_slot(slot).ok());
     const std::uint64_t reserved = memory_of(*arena);
     arena->populate(slot);
     EXPECT_EQ(memory_of(*arena), reserved) << "of memory that is not reserved";
@@ -65,8 +65,8 @@ TEST(ArenaMemory, ALineIsReservedOnce) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
   for (MemberId owner = 0; owner < 3; ++owner) {
-    arena->assign_line(1, owner);
-    ASSERT_TRUE(arena->reserve_line(1).ok());
+    arena->assign_slot(1, owner);
+    ASSERT_TRUE(arena->reserve_slot(1).ok());
     arena->populate(1);
     if (owner == 0) std::ranges::fill(arena->buffer(1, 4), std::byte{7});
     EXPECT_EQ(arena->buffer(1, 4).back(), std::byte{7});
@@ -85,12 +85,13 @@ class Lines : public testing::Test {
   }
   ~Lines() override { ::munmap(header_, 4096); }
 
-  Status reserve(SlotIndex slot, std::uint64_t available, core::Duration patience = std::chrono::seconds(5)) {
+  Status reserve(SlotIndex slot, std::uint64_t available, core::Duration timeout = std::chrono::seconds(5)) {
     const auto limit = [available] {
       return Result<MemoryLimit>(MemoryLimit{available, "what a test says"});
     };
     const auto is_dead = [this](SlotIndex other) { return dead_ == other; };
-    return arena_layout::Reservation{*header_, arena_.memfd(), spec_, is_dead, limit, patience}.line(slot);
+    return arena_layout::Reservation{*header_, arena_.memfd(), spec_, is_dead, limit, timeout}.reserve_slot(
+        slot);
   }
 
   Arena arena_;
@@ -103,13 +104,14 @@ TEST_F(Lines, ThatDoNotFitAreRefusedAndLetTheNextTry) {
   const std::uint64_t before = memory_of(arena_);
   const Status status = reserve(1, 5000);
   ASSERT_EQ(status.code(), Code::kResourceExhausted);
-  EXPECT_THAT(status.message(), testing::ContainsRegex("^arena line 1 and what all lines share: [0-9]+ bytes "
-                                                       "wanted, 5000 available \\(what a test says\\)$"));
+  EXPECT_THAT(status.message(),
+              testing::ContainsRegex("^arena slot 1 and the parts that all slots share: [0-9]+ bytes "
+                                     "wanted, 5000 available \\(what a test says\\)$"));
   EXPECT_EQ(memory_of(arena_), before);
   EXPECT_TRUE(reserve(2, 1 << 30).ok());
   EXPECT_TRUE(reserve(2, 0).ok()) << "it has what it needs";
   EXPECT_GT(memory_of(arena_), before);
-  EXPECT_THAT(reserve(0, 5000).message(), testing::StartsWith("arena line 0: "));
+  EXPECT_THAT(reserve(0, 5000).message(), testing::StartsWith("arena slot 0: "));
 }
 
 TEST_F(Lines, TakeTheirMemoryOneAfterTheOther) {
@@ -130,7 +132,7 @@ TEST_F(Lines, WaitForNobodyWhoIsDeadOrStands) {
   header_->reserving.store(3);
   const Status status = reserve(0, 1 << 30, std::chrono::milliseconds(30));
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
-  EXPECT_THAT(status.message(), HasSubstr("arena line 0: the owner of line 2 is to reserve"));
+  EXPECT_THAT(status.message(), HasSubstr("arena slot 0: timed out while the owner of slot 2 reserves"));
   dead_.store(2);
   EXPECT_TRUE(reserve(0, 1 << 30).ok());
   header_->reserving.store(2);  // who had this line before died at it

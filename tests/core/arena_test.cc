@@ -41,11 +41,11 @@ TEST(Arena, CreateThenOpenShowsTheSameMemory) {
   auto member = Arena::open(duplicate(*agent));
   ASSERT_TRUE(member.ok()) << member.status().to_string();
   EXPECT_EQ(member->spec(), small_spec());
-  agent->line(2).step.store(77);
-  EXPECT_EQ(member->line(2).step.load(), 77U);
+  agent->member_slot(2).step.store(77);
+  EXPECT_EQ(member->member_slot(2).step.load(), 77U);
   agent->buffer(2, 4).back() = std::byte{9};
   EXPECT_EQ(member->buffer(2, 4).back(), std::byte{9});
-  for (SlotIndex slot = 0; slot < 3; ++slot) EXPECT_EQ(member->line(slot).occupied.load(), 0U);
+  for (SlotIndex slot = 0; slot < 3; ++slot) EXPECT_EQ(member->member_slot(slot).occupied.load(), 0U);
 }
 
 TEST(Arena, PartsDoNotOverlapAndAreAligned) {
@@ -59,9 +59,9 @@ TEST(Arena, PartsDoNotOverlapAndAreAligned) {
   ASSERT_TRUE(arena.ok());
   std::vector<std::span<std::byte>> parts{arena->result(0), arena->result(1), arena->snapshot()};
   for (SlotIndex slot = 0; slot < spec.slots; ++slot) {
-    parts.emplace_back(reinterpret_cast<std::byte*>(&arena->line(slot)), sizeof(Line));
+    parts.emplace_back(reinterpret_cast<std::byte*>(&arena->member_slot(slot)), sizeof(MemberSlot));
     for (std::uint32_t k = 0; k < spec.buffers_per_slot; ++k) parts.push_back(arena->buffer(slot, k));
-    parts.push_back(arena->stage(slot));
+    parts.push_back(arena->bounce_buffer(slot));
   }
   const auto crcs = arena->snapshot_crcs();
   EXPECT_EQ(crcs.size(), 3U);
@@ -240,17 +240,19 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
   ASSERT_TRUE(arena->publish_world(world_of(5)).ok());
-  Line& line = arena->line(1);
-  line.state = 1, line.revoked_up_to = 2, line.left = 3, line.dead = 1, line.finished = 1, line.leave = kNow;
+  MemberSlot& line = arena->member_slot(1);
+  line.state = 1, line.revoked_up_to = 2, line.left = 3, line.dead = 1, line.finished = 1,
+  line.leave_request = kNow;
   line.donated = 4, line.adopting = 5, line.proved = 5, line.seals[31] = 6, line.seals[0] = 7, line.step = 8,
   line.loss = 0.5;
   for (Channel& channel : line.channels) channel.instance = 9, channel.arrivals[1].word = 10;
-  arena->assign_line(1, 41);
+  arena->assign_slot(1, 41);
   EXPECT_EQ(line.occupied, 42U);
   EXPECT_EQ(load_state<RealPolicy>(line.state), StateWord());
   EXPECT_EQ(line.left, kMaxGeneration);  // no party to any generation: nobody waits for it
   EXPECT_EQ(line.revoked_up_to, 5U);
-  for (auto* word : {&line.dead, &line.finished, &line.leave, &line.donated, &line.adopting, &line.proved})
+  for (auto* word :
+       {&line.dead, &line.finished, &line.leave_request, &line.donated, &line.adopting, &line.proved})
     EXPECT_EQ(*word, 0U);
   for (const auto& seal : line.seals) EXPECT_EQ(seal, 0U);
   for (const Channel& channel : line.channels) EXPECT_EQ(channel.instance + channel.arrivals[1].word, 0U);
@@ -262,15 +264,15 @@ TEST(Arena, TheGateWaitsForTheLivingMembersOfEarlierGenerations) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
   EXPECT_TRUE(all_left_before(*arena, 9));  // nobody there
-  arena->assign_line(0, 0);
-  arena->assign_line(2, 1);
-  EXPECT_TRUE(all_left_before(*arena, 9));                         // there, but in no generation yet
-  for (const SlotIndex slot : {0, 2}) arena->line(slot).left = 0;  // both enter generation 1
+  arena->assign_slot(0, 0);
+  arena->assign_slot(2, 1);
+  EXPECT_TRUE(all_left_before(*arena, 9));                                // there, but in no generation yet
+  for (const SlotIndex slot : {0, 2}) arena->member_slot(slot).left = 0;  // both enter generation 1
   EXPECT_TRUE(all_left_before(*arena, 1));
   EXPECT_FALSE(all_left_before(*arena, 2));
-  arena->line(0).left = 1;
+  arena->member_slot(0).left = 1;
   EXPECT_FALSE(all_left_before(*arena, 2));
-  arena->line(2).dead = 1;
+  arena->member_slot(2).dead = 1;
   EXPECT_TRUE(all_left_before(*arena, 2));
   EXPECT_FALSE(all_left_before(*arena, 3));
 }
@@ -278,13 +280,13 @@ TEST(Arena, TheGateWaitsForTheLivingMembersOfEarlierGenerations) {
 TEST(Arena, RingAllRingsEveryOccupiedLineButOne) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
-  arena->assign_line(0, 0);
-  arena->assign_line(1, 1);
+  arena->assign_slot(0, 0);
+  arena->assign_slot(1, 1);
   ring_all(*arena);
   ring_all(*arena, 1);
-  EXPECT_EQ(arena->line(0).bell.count, 2U);
-  EXPECT_EQ(arena->line(1).bell.count, 1U);
-  EXPECT_EQ(arena->line(2).bell.count, 0U);
+  EXPECT_EQ(arena->member_slot(0).bell.count, 2U);
+  EXPECT_EQ(arena->member_slot(1).bell.count, 1U);
+  EXPECT_EQ(arena->member_slot(2).bell.count, 0U);
 }
 
 TEST(Arena, TheRobustLockTellsOfAKilledMember) {
@@ -293,18 +295,18 @@ TEST(Arena, TheRobustLockTellsOfAKilledMember) {
 #endif
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
-  arena->assign_line(1, 0);
-  Line& line = arena->line(1);
+  arena->assign_slot(1, 0);
+  MemberSlot& line = arena->member_slot(1);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    if (!arena->claim_line(1).ok()) ::_exit(1);
+    if (!arena->claim_slot(1).ok()) ::_exit(1);
     line.proved.store(1, std::memory_order_release);
-    ring(arena->line(0).bell);
+    ring(arena->member_slot(0).bell);
     for (;;) ::pause();
   }
   const auto claimed = [&] { return line.proved.load(std::memory_order_acquire) == 1; };
-  EXPECT_TRUE(wait_until(arena->line(0).bell, claimed, SystemClock().now() + seconds(30)));
+  EXPECT_TRUE(wait_until(arena->member_slot(0).bell, claimed, SystemClock().now() + seconds(30)));
   EXPECT_EQ(::pthread_mutex_trylock(&line.alive), EBUSY);
   ::kill(child, SIGKILL);
   timespec deadline{};
@@ -314,8 +316,8 @@ TEST(Arena, TheRobustLockTellsOfAKilledMember) {
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   ::pthread_mutex_consistent(&line.alive);
   ::pthread_mutex_unlock(&line.alive);
-  arena->assign_line(1, 5);  // the next owner can take it
-  EXPECT_TRUE(arena->claim_line(1).ok());
+  arena->assign_slot(1, 5);  // the next owner can take it
+  EXPECT_TRUE(arena->claim_slot(1).ok());
 }
 
 TEST(Seal, PacksItsLimits) {

@@ -28,15 +28,15 @@ inline World sample_world() {
   return world;
 }
 
-inline std::vector<LineReport> sample_lines() {
-  LineReport open;
+inline std::vector<SlotReport> sample_lines() {
+  SlotReport open;
   open.member = 3;
   open.slot = 1;
   open.state = {Phase::kOpen, false, 5, Position::of(1235)};
   open.step = 1234;
   open.loss = 0.25;
   open.seals = {{1235, {0, 2}}, {1235, {2, 3}}};
-  LineReport dead;
+  SlotReport dead;
   dead.member = 4;
   dead.slot = 2;
   dead.alive = false;

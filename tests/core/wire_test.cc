@@ -135,7 +135,7 @@ TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {
   };
   const auto lines = [](Builder& b) {
     const auto seals = b.CreateVectorOfStructs(std::vector<fb::Seal>(500));
-    return b.CreateVector(often(fb::CreateLineReport(b, 0, 0, false, false, 0, 0, 0, seals)));
+    return b.CreateVector(often(fb::CreateSlotReport(b, 0, 0, false, false, 0, 0, 0, seals)));
   };
   refused(fb::Body::Report, [&](Builder& b) { return fb::CreateReport(b, 1, lines(b)); });
   refused(fb::Body::HelloReply, [&](Builder& b) { return fb::CreateHelloReply(b, 1, 1, lines(b)); });
@@ -307,25 +307,25 @@ TEST(WireSense, OfAWorldIsAskedWhereverItIsDecoded) {
 }
 
 TEST(WireSense, OfALineIsAsked) {
-  const std::vector<Change<LineReport>> changes = {
-      {"there is no line 128", [](LineReport& l) { l.slot = kMaxSlots; }},
+  const std::vector<Change<SlotReport>> changes = {
+      {"there is no line 128", [](SlotReport& l) { l.slot = kMaxSlots; }},
       {"line 1 has 33 seals",
-       [](LineReport& l) {
+       [](SlotReport& l) {
          l.seals.resize(kMaxBuffers + 1, {1, {0, 1}});
        }},
       {"line 1 has a seal of leaves 2 to 2 of step 1",
-       [](LineReport& l) {
+       [](SlotReport& l) {
          l.seals = {{1, {2, 2}}};
        }},
       {"line 1 has a seal of leaves 3 to 2 of step 1",
-       [](LineReport& l) {
+       [](SlotReport& l) {
          l.seals = {{1, {3, 2}}};
        }},
       {"line 1 has a seal of leaves 0 to 16385 of step 1",
-       [](LineReport& l) {
+       [](SlotReport& l) {
          l.seals = {{1, {0, kMaxShards + 1}}};
        }},
-      {"line 1 has a seal of leaves 0 to 1 of step 4294967296", [](LineReport& l) {
+      {"line 1 has a seal of leaves 0 to 1 of step 4294967296", [](SlotReport& l) {
          l.seals = {{kMaxStep + 1, {0, 1}}};
        }}};
   for (const auto& [why, change] : changes) {

@@ -26,7 +26,7 @@ core::Arena make_arena(std::uint32_t members, std::uint64_t snapshot_bytes, std:
   auto arena = core::Arena::create(
       {.slots = members, .elements = 1, .snapshot_bytes = snapshot_bytes, .save_bytes = save_bytes});
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
-  for (std::uint32_t i = 0; i < members; ++i) arena->assign_line(static_cast<core::SlotIndex>(i), i);
+  for (std::uint32_t i = 0; i < members; ++i) arena->assign_slot(static_cast<core::SlotIndex>(i), i);
   return std::move(*arena);
 }
 

@@ -22,7 +22,7 @@ class Agent {
   ~Agent();
 
   [[nodiscard]] core::Arena& arena() { return arena_; }
-  [[nodiscard]] core::Line& line(core::SlotIndex slot) const { return arena_.line(slot); }
+  [[nodiscard]] core::MemberSlot& line(core::SlotIndex slot) const { return arena_.member_slot(slot); }
   [[nodiscard]] const std::string& path() const { return path_; }  // for REGROUP_AGENT
   [[nodiscard]] bool sleeps(core::SlotIndex slot) const { return line(slot).bell.sleeping.load() != 0; }
 

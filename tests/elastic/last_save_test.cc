@@ -147,7 +147,7 @@ TEST_F(LastSaveTest, AMemberThatWaitsForAWorldBringsItsState) {
   ask(What::kNow);
   EXPECT_TRUE(eventually([&] { return saved.load(); }));
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
-  agent_.line(0).leave.store(core::kNow);
+  agent_.line(0).leave_request.store(core::kNow);
   core::ring_all(agent_.arena());
 }
 

@@ -26,7 +26,7 @@ core::Arena make_arena(std::uint32_t shards, std::uint32_t buffers, core::SlotIn
   spec.elements = kElements;
   auto arena = core::Arena::create(spec);
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
-  for (core::SlotIndex slot = 0; slot < slots; ++slot) arena->assign_line(slot, slot);
+  for (core::SlotIndex slot = 0; slot < slots; ++slot) arena->assign_slot(slot, slot);
   return std::move(*arena);
 }
 

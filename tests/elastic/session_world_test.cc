@@ -39,7 +39,7 @@ core::Arena make_arena() {
   spec.kept_results = 2;
   auto arena = core::Arena::create(spec);
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
-  for (const SlotIndex slot : {kDonor, kLate}) arena->assign_line(slot, slot);
+  for (const SlotIndex slot : {kDonor, kLate}) arena->assign_slot(slot, slot);
   return std::move(*arena);
 }
 

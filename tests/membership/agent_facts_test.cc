@@ -70,7 +70,7 @@ class AgentFactsTest : public testing::Test {
   static core::MemberReady ready(core::MemberId id, core::SlotIndex slot = 0) {
     return {slot, {.member = id, .elements = 1, .model = "m"}};
   }
-  static core::LineReport line(core::MemberId id, core::SlotIndex slot = 0) {
+  static core::SlotReport line(core::MemberId id, core::SlotIndex slot = 0) {
     return {.member = id, .slot = slot, .state = {Phase::kOpen, false, 3, Position::of(8)}};
   }
   static std::string name(core::NodeId node) { return std::string(1, static_cast<char>('a' + node - 1)); }
@@ -286,7 +286,7 @@ TEST_F(AgentFactsTest, OnlyAMemberOfTheWorldEndsTheJobForStatesThatDiffer) {
 TEST_F(AgentFactsTest, AHostThatIsLostWhenItsMemberHasFinishedFailsNothing) {
   run(2);
   for (const core::MemberId id : {0, 1}) {
-    core::LineReport finished = line(id);
+    core::SlotReport finished = line(id);
     finished.finished = true;
     (void)from(id + 1, core::Report{0, {finished}});
   }

@@ -50,7 +50,7 @@ class AgentTest : public testing::Test {
     for (core::SlotIndex s : plan) w.plan.push_back({0, s});
     return w;
   }
-  core::Line& line(core::SlotIndex slot) { return agent_.arena().line(slot); }
+  core::MemberSlot& line(core::SlotIndex slot) { return agent_.arena().member_slot(slot); }
   void set_state(core::SlotIndex slot, core::Phase phase, core::Generation g, core::Position at) {
     line(slot).state.store(core::StateWord{phase, false, g, at}.pack());
   }
@@ -349,15 +349,15 @@ TEST_F(AgentTest, NoticeExclusionAndKill) {
   ready(0);
   (void)tell(core::Start{.member = 1});
   EXPECT_TRUE(tell(core::Notice{0}).empty());
-  EXPECT_EQ(line(0).leave.load(), static_cast<std::uint32_t>(core::kAtBoundary));
+  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(core::kAtBoundary));
   EXPECT_EQ(sent<core::MemberDrained>(from(0, core::Drained{})), core::MemberDrained{0});
   EXPECT_EQ(sent<core::Diverged>(from(0, core::Diverged{7, "w"})), (core::Diverged{0, "w"}));
   const auto gently = tell(core::Kill{0, true, "left on notice"});
   ASSERT_EQ(gently.size(), 2U);  // the reason first, then the arena
   EXPECT_EQ(sent<core::Excluded>(gently)->reason, "left on notice");
-  EXPECT_EQ(line(0).leave.load(), static_cast<std::uint32_t>(core::kAtBoundary));
+  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(core::kAtBoundary));
   agent_.let_go(std::get<LetGo>(gently[1]).slot);
-  EXPECT_EQ(line(0).leave.load(), static_cast<std::uint32_t>(core::kNow));
+  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(core::kNow));
   EXPECT_EQ(std::get<KillMember>(tell(core::Kill{0, false, ""}).at(0)).member, 0U);
   EXPECT_EQ(std::get<KillMember>(tell(core::Kill{1, true, ""}).at(0)).member, 1U);  // it has no ear yet
   (void)agent_.on_reaped(0, 1, 0, 0);

@@ -192,7 +192,7 @@ TEST(Resume, IsTheHighestCommitOfAnyMemberDeadOnesIncludedAndNeverLess) {
         {.id = id, .seat = {0, static_cast<core::SlotIndex>(id)}, .from_step = id == 2 ? 5U : 0U});
   }
   const auto line = [](core::MemberId id, core::Phase phase, core::Position at, bool alive = true) {
-    return core::LineReport{.member = id,
+    return core::SlotReport{.member = id,
                             .slot = static_cast<core::SlotIndex>(id),
                             .alive = alive,
                             .state = {phase, true, 2, at}};

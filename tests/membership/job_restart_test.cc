@@ -56,7 +56,7 @@ TEST(Coordinator, TheNextGenerationIsAboveEveryOneThatAnybodyKnows) {
   const core::TimePoint now{seconds(5)};
   const auto begin = coordinator.tick(now);
   EXPECT_TRUE(std::holds_alternative<core::Hello>(std::get<ToAgent>(begin.at(1)).body));
-  const core::LineReport line{.member = 4,
+  const core::SlotReport line{.member = 4,
                               .state = {core::Phase::kCommitted, false, 3, core::Position::of(8)}};
   const auto told = coordinator.handle(now, {}, {2, core::HelloReply{5, 6, {line}}});
   EXPECT_EQ(std::get<core::Revoke>(std::get<ToAgent>(told.at(0)).body).generation, 6U);

@@ -32,15 +32,15 @@ class LessonTest : public testing::Test {
     arena_ = std::move(*arena);
     world_ = {.incarnation = 1, .generation = 1, .shards = 4};
     for (core::SlotIndex slot = 0; slot < 2; ++slot) {
-      arena_.assign_line(slot, slot);
+      arena_.assign_slot(slot, slot);
       world_.members.push_back({.id = slot, .seat = {0, slot}});
     }
-    arena_.assign_line(2, 7);  // the learner
+    arena_.assign_slot(2, 7);  // the learner
   }
 
   void stands(Phase phase, Step step) {
     for (core::SlotIndex slot = 0; slot < 2; ++slot)
-      arena_.line(slot).state.store(core::StateWord{phase, false, 1, Position::of(step)}.pack());
+      arena_.member_slot(slot).state.store(core::StateWord{phase, false, 1, Position::of(step)}.pack());
   }
   // Members commit `step` with a result of that many in each byte.
   void commit(Step step) {
@@ -48,7 +48,7 @@ class LessonTest : public testing::Test {
     stands(Phase::kCommitted, step);
   }
   void write_snapshot(LessonMark mark) {
-    for (core::SlotIndex slot = 0; slot < 2; ++slot) arena_.line(slot).donated_step.store(mark.pack());
+    for (core::SlotIndex slot = 0; slot < 2; ++slot) arena_.member_slot(slot).donated_step.store(mark.pack());
   }
   void poll(Step consumed = kNothingConsumed) {
     while (giver_.poll(arena_, consumed)) {
@@ -82,10 +82,10 @@ TEST_F(LessonTest, AllOfTheWorldWriteAndNoStepThatItResumesFrom) {
   const auto step = giver_.begin(arena_, {2, 0}, world_);  // nobody has entered it yet
   ASSERT_TRUE(step.ok()) << step.status().to_string();
   EXPECT_EQ(*step, 7U);
-  arena_.line(0).donated_step.store(giver_.mark().pack());
+  arena_.member_slot(0).donated_step.store(giver_.mark().pack());
   poll();
   EXPECT_FALSE(giver_.snapshot_complete());
-  arena_.line(1).donated_step.store(giver_.mark().pack());
+  arena_.member_slot(1).donated_step.store(giver_.mark().pack());
   poll();
   EXPECT_TRUE(giver_.snapshot_complete());
 }
@@ -146,7 +146,7 @@ TEST_F(LessonTest, AResultThatIsOverwrittenIsNotKept) {
 
 TEST_F(LessonTest, AMemberThatDiesBeforeItWroteItsPartEndsTheLesson) {
   (void)begun();
-  arena_.line(1).dead.store(1);
+  arena_.member_slot(1).dead.store(1);
   poll();
   EXPECT_THAT(giver_.broken(), HasSubstr("died"));
   EXPECT_EQ(arena_.snapshot_at().load(), 0U);
@@ -169,7 +169,7 @@ TEST_F(LessonTest, AWorldWithDonorsTakesTheSnapshotUnlessAllHaveReadIt) {
 
 TEST_F(LessonTest, ALearnerIsToldOfTheSnapshotAndCatchesUpOnce) {
   const LessonMark mark{1, 7};
-  core::Line& line = arena_.line(2);
+  core::MemberSlot& line = arena_.member_slot(2);
   taker_.begin(mark, {{7, 2}});
   EXPECT_TRUE(taker_.poll(arena_, {false, 7, 7}, world_).empty());
   EXPECT_EQ(line.lesson.load(), 0U);
@@ -191,16 +191,16 @@ TEST_F(LessonTest, ALearnerIsToldOfTheSnapshotAndCatchesUpOnce) {
 }
 
 TEST_F(LessonTest, DamageIsToldAndTheOthersGoOn) {
-  arena_.assign_line(1, 8);
+  arena_.assign_slot(1, 8);
   taker_.begin({1, 7}, {{7, 2}, {8, 1}});
   (void)taker_.poll(arena_, {true, 7, 7}, world_);
-  arena_.line(2).learned.store(LessonMark{1, 0}.pack());
+  arena_.member_slot(2).learned.store(LessonMark{1, 0}.pack());
   const auto news = taker_.poll(arena_, {true, 7, 7}, world_);
   ASSERT_EQ(news.size(), 1U);
   EXPECT_EQ(news[0].member, 7U);
   EXPECT_THAT(news[0].why, HasSubstr("CRC32C"));
   EXPECT_TRUE(taker_.active());
-  EXPECT_EQ(arena_.line(2).lesson.load(), 0U);
+  EXPECT_EQ(arena_.member_slot(2).lesson.load(), 0U);
 }
 
 TEST_F(LessonTest, WhatIsBrokenOffIsToldOfThoseThatLackTheState) {
@@ -209,7 +209,7 @@ TEST_F(LessonTest, WhatIsBrokenOffIsToldOfThoseThatLackTheState) {
   const auto news = taker_.break_off(arena_, "why");
   ASSERT_EQ(news.size(), 1U);
   EXPECT_EQ(news[0], (core::Learned{1, 7, 0, "why"}));
-  EXPECT_EQ(arena_.line(2).lesson.load(), 0U);
+  EXPECT_EQ(arena_.member_slot(2).lesson.load(), 0U);
   EXPECT_FALSE(taker_.active());
 }
 
@@ -239,7 +239,7 @@ class LessonOfAgentTest : public testing::Test {
   void poll() {
     for (bool more = true; more;) (void)agent_.poll_lesson(&more);
   }
-  core::Line& line(core::SlotIndex slot) { return agent_.arena().line(slot); }
+  core::MemberSlot& line(core::SlotIndex slot) { return agent_.arena().member_slot(slot); }
   void stands(Phase phase, Step step) {
     line(0).state.store(core::StateWord{phase, false, 1, Position::of(step)}.pack());
   }

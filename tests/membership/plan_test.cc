@@ -13,7 +13,7 @@ namespace regroup::membership {
 namespace {
 
 using core::Seat;
-using Lines = std::map<core::NodeId, std::vector<core::LineReport>>;
+using Lines = std::map<core::NodeId, std::vector<core::SlotReport>>;
 
 constexpr core::Step kStep = 7;
 
@@ -25,9 +25,9 @@ std::vector<Seat> seats(const std::vector<core::SlotIndex>& slots) {
   for (core::SlotIndex s : slots) out.push_back({0, s});
   return out;
 }
-core::LineReport line(core::SlotIndex slot, const std::vector<core::Interval>& sealed, bool alive = true,
+core::SlotReport line(core::SlotIndex slot, const std::vector<core::Interval>& sealed, bool alive = true,
                       core::Step step = kStep) {
-  core::LineReport out{.member = slot, .slot = slot, .alive = alive};
+  core::SlotReport out{.member = slot, .slot = slot, .alive = alive};
   for (core::Interval i : sealed) out.seals.push_back({step, i});
   return out;
 }

@@ -30,7 +30,7 @@ class ProgressWatchTest : public testing::Test {
   // Has sealed `leaves` of its two (of rank id) in an open step.
   void see(core::MemberId id, Phase phase, Position position, std::uint32_t leaves = 0,
            core::Generation g = kGeneration) {
-    core::LineReport line{.member = id, .state = {phase, false, g, position}};
+    core::SlotReport line{.member = id, .state = {phase, false, g, position}};
     const bool applied = phase == Phase::kCommitted || position.region() != 0;
     line.step = position.step() - (applied ? 0 : 1);
     if (leaves > 0) line.seals.push_back({position.step(), {2 * id, 2 * id + leaves}});
@@ -58,7 +58,7 @@ class ProgressWatchTest : public testing::Test {
   }
   core::World world_;
   std::set<core::MemberId> members_;                  // that take part
-  std::map<core::MemberId, core::LineReport> lines_;  // as last reported
+  std::map<core::MemberId, core::SlotReport> lines_;  // as last reported
   ProgressWatch watch_;
   core::Duration at_ = 500s, waited_{};
 };
@@ -141,7 +141,7 @@ TEST_F(ProgressWatchTest, SaysNothingWhereNobodyWaits) {
 
 TEST_F(ProgressWatchTest, SaysNothingOfWhoHasFinishedOrTakesNoPart) {
   train(20);
-  lines_[1] = core::LineReport{.member = 1, .finished = true};
+  lines_[1] = core::SlotReport{.member = 1, .finished = true};
   for (const core::MemberId id : {0, 2}) see(id, Phase::kOpen, Position::of(21), 2);
   members_ = {0, 1, 2};  // 3 leaves
   const auto found = wait();

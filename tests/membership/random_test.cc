@@ -114,12 +114,12 @@ std::string story(SimJob& job) {
     out += fmt::format("  member {}: alive {} ready {} drained {} entered {} settled {} applied {}", id,
                        m.alive, m.ready, m.drained, m.world.generation, m.settled, m.applied);
     if (m.slot) {
-      const core::Line& line = job.agent(m.node).arena().line(*m.slot);
+      const core::MemberSlot& line = job.agent(m.node).arena().member_slot(*m.slot);
       const core::StateWord word = core::load_state<core::RealPolicy>(line.state);
       out += fmt::format(" line {} of {} phase {} g {} at {}.{} revoked up to {} left {} leave {}", *m.slot,
                          static_cast<int>(line.occupied.load()) - 1, static_cast<int>(word.phase),
                          word.generation, word.position.step(), word.position.region(),
-                         line.revoked_up_to.load(), line.left.load(), line.leave.load());
+                         line.revoked_up_to.load(), line.left.load(), line.leave_request.load());
     }
     out += "\n";
   }

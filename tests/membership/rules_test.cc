@@ -15,7 +15,7 @@ using Nodes = std::set<core::NodeId>;
 
 const core::TimePoint kNow{std::chrono::seconds(5)};
 
-core::LineReport line(core::MemberId id, Phase phase, Position at, bool alive = true) {
+core::SlotReport line(core::MemberId id, Phase phase, Position at, bool alive = true) {
   return {.member = id, .slot = 0, .alive = alive, .state = {phase, false, 3, at}};
 }
 

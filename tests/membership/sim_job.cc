@@ -162,7 +162,7 @@ void SimJob::check_world(const core::World& w) {
   }
   bool finished = false, holder = false;
   for (const auto& [id, m] : members) {
-    finished |= m.slot && agent(m.node).arena().line(*m.slot).finished.load() != 0;
+    finished |= m.slot && agent(m.node).arena().member_slot(*m.slot).finished.load() != 0;
   }
   // Where all hosts are wanted back what is left ends its step and leaves.
   const auto none = [](const auto& node) { return node.second.slots == 0; };

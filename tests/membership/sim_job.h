@@ -59,7 +59,7 @@ class SimJob {
   SimMember& member(core::MemberId id) { return members.at(id); }
   AgentCore& agent(core::NodeId node = 0) { return nodes_.at(node).agent; }
   const core::Arena& arena_of(const SimMember& m) { return agent(m.node).arena(); }
-  core::Line& line(core::MemberId id) { return arena_of(member(id)).line(*member(id).slot); }
+  core::MemberSlot& line(core::MemberId id) { return arena_of(member(id)).member_slot(*member(id).slot); }
   core::Generation generation() const { return journal ? journal->generation : 0; }
   bool heard(const std::string& words) const;  // some sentence said to the user contains them
 

@@ -50,7 +50,7 @@ void SimJob::write_result(const core::World& world, Step step) {
 
 // As it passes the step of a lesson.
 bool SimJob::donate(SimMember& m) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const auto mark = LessonMark::unpack(arena_of(m).snapshot_at().load());
   if (mark.lesson == 0 || mark.step != m.applied || line.donated_step.load() == mark.pack()) return false;
   if (m.applied <= m.world.resume.step()) return false;
@@ -66,7 +66,7 @@ bool SimJob::lesson_waits(const SimMember& m) {
 
 // In two moves: between them anything may happen to the snapshot.
 bool SimJob::load_lesson(SimMember& m) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const core::Arena& arena = arena_of(m);
   if (line.adopting.load() == 0) {
     line.adopting.store(std::max(arena.newest_world(), 1U));
@@ -91,7 +91,7 @@ bool SimJob::load_lesson(SimMember& m) {
 }
 
 bool SimJob::replay(SimMember& m) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const core::Arena& arena = arena_of(m);
   const Step next = m.applied + 1;
   if (m.torn || arena.kept_step(next).load() != next) return false;
@@ -110,10 +110,10 @@ bool SimJob::replay(SimMember& m) {
 }
 
 bool SimJob::learn(SimMember& m) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const bool in_world = m.world.generation > 0;
   if (m.drained) return in_world && line.revoked_up_to.load() >= m.world.generation && regroup(m);
-  if (line.leave.load() == core::kAtBoundary) {
+  if (line.leave_request.load() == core::kAtBoundary) {
     m.drained = true;
     from_member(m.start.member, core::Drained{});
     return true;

@@ -33,8 +33,8 @@ bool SimJob::act(SimMember& m) {
     from_member(id, core::Ready{});
     return true;
   }
-  core::Line& line = this->line(id);
-  if (line.leave.load() == core::kNow) {
+  core::MemberSlot& line = this->line(id);
+  if (line.leave_request.load() == core::kNow) {
     exit(id, 0);
     return true;
   }
@@ -52,7 +52,7 @@ bool SimJob::act(SimMember& m) {
 }
 
 bool SimJob::regroup(SimMember& m) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const core::Arena& arena = arena_of(m);
   const core::Generation known = std::max(m.world.generation, m.seen);
   // A line is given to a newcomer as if it had left every World there is: only ever raise it.
@@ -72,7 +72,7 @@ bool SimJob::regroup(SimMember& m) {
 }
 
 bool SimJob::enter(SimMember& m, const core::World& w) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const auto& self = w.members[static_cast<std::size_t>(w.rank_of(m.start.member))];
   StateWord from = core::load_state<RealPolicy>(line.state);
   if (from.phase == Phase::kNone || self.needs_state) {
@@ -98,7 +98,7 @@ bool SimJob::enter(SimMember& m, const core::World& w) {
 }
 
 bool SimJob::settle(SimMember& m) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const core::Generation g = m.world.generation;
   if (!meet(m)) return false;
   const auto& self = m.world.members[static_cast<std::size_t>(m.world.rank_of(m.start.member))];
@@ -119,7 +119,7 @@ bool SimJob::settle(SimMember& m) {
   }
   for (const core::WorldMember& other : m.world.members) {
     if (!other.needs_state && !other.replays &&
-        agent(other.seat.node).arena().line(other.seat.slot).donated.load() != g)
+        agent(other.seat.node).arena().member_slot(other.seat.slot).donated.load() != g)
       return false;
   }
   m.applied = m.world.resume.step();
@@ -152,13 +152,13 @@ bool SimJob::meet(SimMember& m) {
 }
 
 bool SimJob::work(SimMember& m) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const StateWord word = core::load_state<RealPolicy>(line.state);
   if (word.phase == Phase::kOpen) return compute_or_vote(m, word.position);
   if (word.phase != Phase::kCommitted) return false;  // closed: the next look sees the revoke
   if (m.drained) return false;
   if (donate(m)) return true;
-  if (line.leave.load() == core::kAtBoundary && m.applied < options.steps) {
+  if (line.leave_request.load() == core::kAtBoundary && m.applied < options.steps) {
     m.drained = true;
     from_member(m.start.member, core::Drained{});
     return true;
@@ -177,7 +177,7 @@ bool SimJob::work(SimMember& m) {
 
 // One leaf, or the vote, or the commit.
 bool SimJob::compute_or_vote(SimMember& m, Position at) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const core::Generation g = m.world.generation;
   auto& votes = votes_[{g, at.value}];
   // Once it has voted the seals are no more its business: a faster member may be in the next step.
@@ -201,7 +201,7 @@ bool SimJob::compute_or_vote(SimMember& m, Position at) {
 
 bool SimJob::all_sealed(const std::vector<core::Seat>& owners, core::Step step) {
   for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
-    const auto& seals = agent(owners[leaf].node).arena().line(owners[leaf].slot).seals;
+    const auto& seals = agent(owners[leaf].node).arena().member_slot(owners[leaf].slot).seals;
     if (!std::any_of(std::begin(seals), std::end(seals), [&](const auto& word) {
           const core::Seal seal = core::Seal::unpack(word.load());
           return seal.step == step && seal.leaves.contains(leaf);

@@ -10,7 +10,7 @@
 namespace regroup::model {
 namespace {
 
-enum MemberAt : std::uint32_t { kVote, kAwaitVotes, kCommit, kOpen, kAwaitWorld, kJoin, kGate, kLeave };
+enum MemberAt : std::uint32_t { kVote, kAwaitVotes, kCommit, kOpen, kAwaitWorld, kJoin, kFence, kLeave };
 enum AgentAt : std::uint32_t { kIdle, kRevoke, kRingRevoked, kDecide, kAnnounce, kLetGo };
 constexpr std::uint32_t kGone = ~0U;  // position of who was let go
 constexpr auto kAcquire = std::memory_order_acquire;
@@ -55,7 +55,7 @@ Training::Training(TrainingOptions options, const Code& code) : options_(std::mo
     named(&shared_.seats[i].state, fmt::format("state {}", i));
     named(&shared_.seats[i].revoked_up_to, fmt::format("revoked up to {}", i));
     named(&shared_.seats[i].left, fmt::format("left {}", i));
-    named(&shared_.seats[i].leave, fmt::format("leave {}", i));
+    named(&shared_.seats[i].leave_request, fmt::format("leave {}", i));
     for (Generation g = 1; g < kGenerations; ++g)
       named(&shared_.vote[g][i], fmt::format("vote {} of g{}", i, g));
   }
@@ -64,7 +64,7 @@ Training::Training(TrainingOptions options, const Code& code) : options_(std::mo
 std::vector<Local> Training::start() const {
   std::vector<Local> out(options_.members + 1);
   for (unsigned i = 0; i < options_.members; ++i) {
-    out[i] = {.pc = options_.gate ? kGate : kVote, .generation = 1};
+    out[i] = {.pc = options_.fence ? kFence : kVote, .generation = 1};
     if (is_newcomer(i)) out[i] = {.pc = kAwaitWorld, .generation = 1};
   }
   out.back() = {.pc = kIdle, .generation = 1};
@@ -85,8 +85,8 @@ bool Training::round(std::size_t fiber, Local& local) {
 bool Training::member_round(std::uint32_t i, Local& local) {
   if (is_idle(i)) return false;
   switch (local.pc) {
-    case kGate:
-      pass_gate(i, local);
+    case kFence:
+      pass_fence(i, local);
       return true;
     case kVote:
       vote(i, local);
@@ -110,7 +110,7 @@ bool Training::member_round(std::uint32_t i, Local& local) {
 }
 
 // Once in a generation, before the first store to a result.
-void Training::pass_gate(std::uint32_t i, Local& local) {
+void Training::pass_fence(std::uint32_t i, Local& local) {
   const Generation g = local.generation;
   bool all = false;
   const auto ready = [&] {
@@ -137,16 +137,16 @@ std::string Training::begin_to_write(std::uint32_t i, Generation g) {
 
 void Training::leave(std::uint32_t i, Local& local) {
   local.pc = kAwaitWorld;
-  if (!options_.gate) return;
+  if (!options_.fence) return;
   note([&] { return shared_.writes[i] = 0, std::string(); });
   code_.leave(shared_.seats[i].left, local.generation);
   ring_others(i);
 }
 
 // Let go: it may live on for long.
-void Training::leave_for_good(std::uint32_t i) {
+void Training::leave_all_generations(std::uint32_t i) {
   note([&] { return shared_.writes[i] = 0, std::string(); });
-  code_.leave_for_good(shared_.seats[i].left);
+  code_.leave_all_generations(shared_.seats[i].left);
   ring_others(i);
 }
 
@@ -209,17 +209,17 @@ void Training::open_next(std::uint32_t i, Local& local) {
   const std::uint32_t next = local.position;
   const bool opened =
       code_.open(shared_.seats[i].state, local.generation, position_before(next), position(next));
-  const bool first = options_.gate && shared_.writes[i] != local.generation;
-  local.pc = !opened ? kLeave : first ? kGate : kVote;
+  const bool first = options_.fence && shared_.writes[i] != local.generation;
+  local.pc = !opened ? kLeave : first ? kFence : kVote;
 }
 
 // False: it was let go, and nothing is left to do.
 bool Training::await_world(std::uint32_t i, Local& local) {
-  if (local.position == kGone) return leave_for_good(i), false;
+  if (local.position == kGone) return leave_all_generations(i), false;
   Generation newest = 0;
   bool gone = false;
   const auto ready = [&] {
-    gone = options_.lets_go && shared_.seats[i].leave.load(kAcquire) != 0;
+    gone = options_.lets_go && shared_.seats[i].leave_request.load(kAcquire) != 0;
     newest = shared_.newest.load(kAcquire);
     const bool newer = newest > std::max(local.generation, local.count);
     return gone || (newer && shared_.seats[i].revoked_up_to.load(kAcquire) < newest);
@@ -244,7 +244,7 @@ bool Training::join(std::uint32_t i, Local& local, Generation g) {
     apply(i, transactions);
     return !ends(transactions);  // if it goes on, with the same World again
   }
-  if (options_.gate) code_.stand_before(shared_.seats[i].left, g);
+  if (options_.fence) code_.hold_fence(shared_.seats[i].left, g);
   if (!code_.join(word, shared_.seats[i].revoked_up_to, from, g)) return true;
   note([&]() -> std::string {
     shared_.joined[i] = 1;
@@ -254,7 +254,7 @@ bool Training::join(std::uint32_t i, Local& local, Generation g) {
   });
   local.generation = g;
   local.position = resume;
-  local.pc = from.phase != core::Phase::kClosed ? kOpen : options_.gate ? kGate : kVote;
+  local.pc = from.phase != core::Phase::kClosed ? kOpen : options_.fence ? kFence : kVote;
   return resume < options_.positions.size();
 }
 
@@ -264,7 +264,7 @@ bool Training::enter_as_newcomer(std::uint32_t i, Generation g) {
   const std::uint32_t resume = shared_.resume[g];
   const Generation over = from.phase == core::Phase::kNone ? g - 1 : from.generation;
   const StateWord to{core::Phase::kCommitted, true, over, position_before(resume)};
-  if (options_.gate && from.phase == core::Phase::kNone) code_.stand_before(shared_.seats[i].left, g);
+  if (options_.fence && from.phase == core::Phase::kNone) code_.hold_fence(shared_.seats[i].left, g);
   if (from != to && !code_.enter(shared_.seats[i].state, from, to)) return false;
   note([&]() -> std::string { return shared_.applied[i] = resume, std::string(); });
   return true;
@@ -326,7 +326,7 @@ bool Training::agent_round(Local& local) {
       ++local.generation;
       break;
     case kLetGo:
-      shared_.seats[options_.members - 1].leave.store(1, kRelease);
+      shared_.seats[options_.members - 1].leave_request.store(1, kRelease);
       if (options_.bells) code_.ring(shared_.seats[options_.members - 1].bell);
       go(kIdle);
   }
@@ -383,8 +383,9 @@ std::string Training::stuck(std::size_t fiber, const Local& local) {
   const Generation newest = shared_.newest.load();
   const bool none = newest <= local.generation || shared_.seats[fiber].revoked_up_to.load() >= newest;
   if (options_.holds && local.pc == kAwaitWorld && none) return "";
-  constexpr const char* kWhere[] = {"votes",          "awaits votes", "commits",           "opens",
-                                    "awaits a World", "joins",        "waits at the gate", "leaves"};
+  constexpr const char* kWhere[] = {
+      "votes", "awaits votes", "commits", "opens", "awaits a World", "joins", "waits at the generation fence",
+      "leaves"};
   return fmt::format("it {} in g{}, newest World {}", kWhere[local.pc], local.generation, newest);
 }
 

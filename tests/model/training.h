@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/doorbell.h"
-#include "core/gate.h"
+#include "core/generation_fence.h"
 #include "core/state_word.h"
 #include "tests/model/explorer.h"
 
@@ -36,9 +36,9 @@ struct Code {
   bool (*enter)(Word&, StateWord, StateWord) = &core::swap_state<Policy>;
   bool (*out)(const Number&, Generation) = &core::has_left_before<Policy>;
   void (*leave)(Number&, Generation) = &core::leave_generation<Policy>;
-  void (*stand_before)(Number&, Generation) = &core::stand_before<Policy>;
-  void (*hand_out)(Number&) = &core::leave_for_good<Policy>;        // agent
-  void (*leave_for_good)(Number&) = &core::leave_for_good<Policy>;  // who was let go
+  void (*hold_fence)(Number&, Generation) = &core::hold_fence<Policy>;
+  void (*hand_out)(Number&) = &core::leave_all_generations<Policy>;               // agent
+  void (*leave_all_generations)(Number&) = &core::leave_all_generations<Policy>;  // who was let go
   bool leavers_ring = true;
   bool agent_rings_after_revoke = true;
   bool agent_rings_after_world = true;
@@ -57,7 +57,7 @@ struct TrainingOptions {
   unsigned revokes = 0;             // without a cause, at any time
   bool holds = false;    // after the last revoke no World follows (below --min): all must wait for it
   bool bells = true;     // false: members see what they wait for by itself; fewer states
-  bool gate = false;     // results are written, behind the gate
+  bool fence = false;    // results are written, after the generation fence
   bool lets_go = false;  // the last member is not in World 2: it is told to leave, and may live on
 };
 
@@ -82,7 +82,7 @@ class Training final : public Scenario {
     Word state;
     Number revoked_up_to;
     Number left;
-    Number leave;
+    Number leave_request;
     Number pad;  // no byte of the memory is left to chance
   };
   struct Shared {
@@ -104,10 +104,10 @@ class Training final : public Scenario {
 
   [[nodiscard]] bool member_round(std::uint32_t i, Local& local);
   void wait(std::uint32_t i, const std::function<bool()>& ready);
-  void pass_gate(std::uint32_t i, Local& local);
+  void pass_fence(std::uint32_t i, Local& local);
   [[nodiscard]] std::string begin_to_write(std::uint32_t i, Generation g);
   void leave(std::uint32_t i, Local& local);
-  void leave_for_good(std::uint32_t i);
+  void leave_all_generations(std::uint32_t i);
   void ring_others(std::uint32_t i);
   void vote(std::uint32_t i, Local& local);
   void await_votes(std::uint32_t i, Local& local);

@@ -104,33 +104,35 @@ TEST(TransactionModel, FinishIsForAllOrForNobody) {
   expect_holds({.members = 3, .positions = kFinish, .revokes = 1, .bells = false});
 }
 
-// --- (f) the gate: nobody writes a result while somebody may still write one of an earlier generation
+// --- (f) the generation fence: nobody writes a result while somebody may still write one of an earlier
+// generation
 
-const TrainingOptions kGate{.members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false, .gate = true};
+const TrainingOptions kFence{
+    .members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false, .fence = true};
 // A member waits in no World beside the two that train.
-const TrainingOptions kGateAndIdle{
-    .members = 3, .idle = 1, .positions = kOneStep, .revokes = 2, .bells = false, .gate = true};
-const TrainingOptions kGateAndNewcomer{
-    .members = 2, .newcomers = 1, .positions = kTwoSteps, .revokes = 2, .bells = false, .gate = true};
-// The last member is let go after World 1 and may live on: the gate of World 3 asks for it.
-const TrainingOptions kGateAndLetGo{
-    .members = 3, .positions = kOneStep, .revokes = 2, .bells = false, .gate = true, .lets_go = true};
-const TrainingOptions kGateWithBells{.members = 2, .positions = kOneStep, .revokes = 1, .gate = true};
+const TrainingOptions kFenceAndIdle{
+    .members = 3, .idle = 1, .positions = kOneStep, .revokes = 2, .bells = false, .fence = true};
+const TrainingOptions kFenceAndNewcomer{
+    .members = 2, .newcomers = 1, .positions = kTwoSteps, .revokes = 2, .bells = false, .fence = true};
+// The last member is let go after World 1 and may live on: the generation fence of World 3 asks for it.
+const TrainingOptions kFenceAndLetGo{
+    .members = 3, .positions = kOneStep, .revokes = 2, .bells = false, .fence = true, .lets_go = true};
+const TrainingOptions kFenceWithBells{.members = 2, .positions = kOneStep, .revokes = 1, .fence = true};
 const TrainingOptions kLetGoWithBells{
-    .members = 2, .positions = kOneStep, .revokes = 2, .gate = true, .lets_go = true};
+    .members = 2, .positions = kOneStep, .revokes = 2, .fence = true, .lets_go = true};
 
 TEST(TransactionModel, ResultsOfTwoGenerationsAreNeverWrittenAtOnce) {
   for (const bool tso : {false, true}) {
-    expect_holds(kGate, {.tso = tso});
-    expect_holds(kGateAndIdle, {.tso = tso});
+    expect_holds(kFence, {.tso = tso});
+    expect_holds(kFenceAndIdle, {.tso = tso});
   }
-  expect_holds(kGateAndNewcomer);
-  expect_holds(kGateAndLetGo);
-  expect_holds(kGateAndIdle, {.kills = 1});
+  expect_holds(kFenceAndNewcomer);
+  expect_holds(kFenceAndLetGo);
+  expect_holds(kFenceAndIdle, {.kills = 1});
 }
 
 TEST(TransactionModel, TheGateOpensThroughTheDoorbell) {
-  expect_holds(kGateWithBells);
+  expect_holds(kFenceWithBells);
   expect_holds(kLetGoWithBells);
 }
 
@@ -139,10 +141,10 @@ TEST(TransactionModel, TheGateOpensThroughTheDoorbell) {
 TEST(TransactionModelFull, LargerScenarios) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   constexpr std::size_t kStates = 20'000'000;
-  expect_holds(kGateAndNewcomer, {.tso = true});
-  expect_holds(kGateAndLetGo, {.tso = true});
-  expect_holds(kGate, {.kills = 1});
-  expect_holds(kGateAndLetGo, {.kills = 1});
+  expect_holds(kFenceAndNewcomer, {.tso = true});
+  expect_holds(kFenceAndLetGo, {.tso = true});
+  expect_holds(kFence, {.kills = 1});
+  expect_holds(kFenceAndLetGo, {.kills = 1});
   expect_holds({.members = 2, .positions = kTwoSteps, .revokes = 1}, {.states = kStates});
   expect_holds({.members = 2, .positions = kOneStep, .revokes = 2}, {.states = kStates});
   expect_holds({.members = 3, .positions = kOneStep}, {.kills = 1, .states = kStates});
@@ -268,37 +270,37 @@ TEST(TransactionModel, MutantSkipsOneRing) {
 TEST(TransactionModel, MutantGateIgnoresWhoHasLeft) {
   Code code;
   code.out = [](const Number&, Generation) { return true; };
-  expect_caught(code, kGate);
+  expect_caught(code, kFence);
 }
 
 TEST(TransactionModel, MutantGateIsOneGenerationTooEarly) {
   Code code;
   code.out = [](const Number& left, Generation g) { return left.load() + 2 >= g; };
-  expect_caught(code, kGate);
+  expect_caught(code, kFence);
 }
 
 TEST(TransactionModel, MutantMemberStandsBehindTheGenerationThatItEnters) {
   Code code;
-  code.stand_before = [](Number& left, Generation g) { left.store(g); };
-  expect_caught(code, kGate);
+  code.hold_fence = [](Number& left, Generation g) { left.store(g); };
+  expect_caught(code, kFence);
 }
 
 TEST(TransactionModel, MutantLineOfAWarmMemberStandsInTheNewestWorld) {
   Code code;
   code.hand_out = [](Number& left) { left.store(1); };
-  expect_caught(code, kGateAndIdle);
+  expect_caught(code, kFenceAndIdle);
 }
 
 TEST(TransactionModel, MutantWhoWasLetGoDoesNotLeaveForGood) {
   Code code;
-  code.leave_for_good = [](Number&) {};
-  expect_caught(code, kGateAndLetGo);
+  code.leave_all_generations = [](Number&) {};
+  expect_caught(code, kFenceAndLetGo);
 }
 
 TEST(TransactionModel, MutantNewcomerStandsInNoGenerationWhenItIsIn) {
   Code code;
-  code.stand_before = [](Number&, Generation) {};
-  expect_caught(code, kGateAndNewcomer);
+  code.hold_fence = [](Number&, Generation) {};
+  expect_caught(code, kFenceAndNewcomer);
 }
 
 TEST(TransactionModel, MutantLeaverDoesNotRing) {

@@ -40,8 +40,8 @@ Bytes swollen() {
 constexpr core::MemberId kFirstMembers = 4;  // of the job; they are on other hosts, or in `own`
 
 // Of members that run elsewhere: committed, finished, learned, and dead.
-std::vector<core::LineReport> lines_of_others(const Wire& w) {
-  std::vector<core::LineReport> lines;
+std::vector<core::SlotReport> lines_of_others(const Wire& w) {
+  std::vector<core::SlotReport> lines;
   for (core::MemberId id = 0; id < kFirstMembers; ++id) {
     if (w.own.contains(id)) continue;
     lines.push_back({.member = id, .slot = 0, .alive = false, .finished = true});
@@ -179,7 +179,7 @@ constexpr Attack kAttacks[] = {
      Until::kClosed},
     {"long",
      [](Wire& w) {
-       const core::LineReport line{.member = 1, .slot = 1, .step = 5, .loss = 1.5, .learned = 5};
+       const core::SlotReport line{.member = 1, .slot = 1, .step = 5, .loss = 1.5, .learned = 5};
        w.say(membership(core::Report{0, std::vector(40'000, line)}));
      }},
     // In the sentences that a user reads.

@@ -260,7 +260,7 @@ void Cluster::enter(core::NodeId node) {
   agent.world = newest_->generation;
   forget_pages(node);
   if (!agent.core.arena().mapped()) return;
-  core::Line& line = agent.core.arena().line(0);
+  core::MemberSlot& line = agent.core.arena().member_slot(0);
   if (line.dead.load() != 0) return;
   const core::Position open = core::Position::of(newest_->resume.step() + 1);
   line.state.store(core::StateWord{core::Phase::kOpen, false, newest_->generation, open}.pack());

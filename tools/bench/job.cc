@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "collective/shm/factory.h"
-#include "core/gate.h"
+#include "core/generation_fence.h"
 #include "tools/bench/descriptor_passing.h"
 #include "tools/bench/start_barrier.h"
 
@@ -33,7 +33,7 @@ core::Result<core::Arena> share_arena(const Place& place, const Room& room, cons
   auto arena = core::Arena::create(spec_of(place, room));
   if (!arena.ok()) return arena;
   for (int rank = 0; rank < place.size; ++rank) {
-    arena->assign_line(static_cast<core::SlotIndex>(rank), static_cast<core::MemberId>(rank));
+    arena->assign_slot(static_cast<core::SlotIndex>(rank), static_cast<core::MemberId>(rank));
   }
   REGROUP_RETURN_IF_ERROR(give_descriptor(name, arena->memfd(), place.size, agreed, deadline));
   return arena;
@@ -46,7 +46,7 @@ core::Result<std::unique_ptr<Job>> Job::form(const Place& place, const Room& roo
   auto arena = share_arena(place, room, agreed, core::SystemClock().now() + timeout);
   if (!arena.ok()) return arena.status();
   const auto slot = static_cast<core::SlotIndex>(place.rank);
-  REGROUP_RETURN_IF_ERROR(arena->reserve_line(slot));
+  REGROUP_RETURN_IF_ERROR(arena->reserve_slot(slot));
   std::unique_ptr<Job> job(new Job(place, std::move(*arena), room.words, timeout));
   REGROUP_RETURN_IF_ERROR(job->open_communicator());
   REGROUP_RETURN_IF_ERROR(job->barrier());
@@ -65,7 +65,7 @@ core::Status Job::open_communicator() {
         {.id = static_cast<core::MemberId>(rank), .seat = {0, static_cast<core::SlotIndex>(rank)}});
   }
   const auto slot = static_cast<core::SlotIndex>(place_.rank);
-  core::stand_before<core::RealPolicy>(arena_.line(slot).left, kGeneration);
+  core::hold_fence<core::RealPolicy>(arena_.member_slot(slot).left, kGeneration);
   auto opened = collective::make_shm(arena_, world, {0, slot});
   if (!opened.ok()) return opened.status();
   communicator_ = std::move(*opened);

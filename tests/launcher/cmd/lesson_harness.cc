@@ -53,7 +53,7 @@ Giver::Giver(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsC
 }
 
 void Giver::at(core::Phase phase, Step step) {
-  arena().line(0).state.store(core::StateWord{phase, false, 1, core::Position::of(step)}.pack());
+  arena().member_slot(0).state.store(core::StateWord{phase, false, 1, core::Position::of(step)}.pack());
 }
 
 void Giver::write_state(std::size_t state) {
@@ -64,7 +64,7 @@ void Giver::write_state(std::size_t state) {
     arena().snapshot_crcs()[chunk].store(core::crc32c(part, core::snapshot_salt(kMark.lesson)));
   }
   arena().snapshot_used().store(state);
-  arena().line(0).donated_step.store(kMark.pack());
+  arena().member_slot(0).donated_step.store(kMark.pack());
 }
 
 void Giver::commit(Step step) {
@@ -129,7 +129,7 @@ void LessonFixture::clean() {
     std::ranges::fill(arena.kept_crcs(step), 0U);
     arena.kept_step(step).store(0);
   }
-  core::Line& line = arena.line(0);
+  core::MemberSlot& line = arena.member_slot(0);
   for (auto* word : {&line.lesson, &line.learned}) word->store(0);
   why_.clear();
 }
@@ -140,7 +140,7 @@ bool LessonFixture::all_there() {
   exchange_.attend();
   perform(core_.poll_lesson(&more));
   const core::Arena& arena = core_.arena();
-  return arena.line(0).lesson.load() == kMark.pack() && arena.kept_step(kNewest).load() == kNewest;
+  return arena.member_slot(0).lesson.load() == kMark.pack() && arena.kept_step(kNewest).load() == kNewest;
 }
 
 End LessonFixture::learn_from(const std::vector<core::Source>& sources) {
@@ -154,7 +154,7 @@ End LessonFixture::learn_from(const std::vector<core::Source>& sources) {
     if (std::chrono::steady_clock::now() > limit) break;
   }
   if (!why_.empty())
-    end = core_.arena().line(0).lesson.load() == 0 ? End::kRefused : End::kWrong;
+    end = core_.arena().member_slot(0).lesson.load() == 0 ? End::kRefused : End::kWrong;
   else if (all_there())
     end = look();
   perform(core_.handle({}, {1, core::EndLesson{kMark.lesson}}));

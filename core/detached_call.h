@@ -14,7 +14,7 @@ namespace regroup::core {
 
 // Does `work`, which owns all that it uses, in a thread of its own; whoever has waited long enough for what
 // it returns goes on, and the thread is left behind. Where there can be no more threads: in this one.
-[[nodiscard]] inline std::future<Status> begin_aside(const std::function<Status()>& work) {
+[[nodiscard]] inline std::future<Status> call_detached(const std::function<Status()>& work) {
   auto answer = std::make_shared<std::promise<Status>>();
   std::future<Status> told = answer->get_future();
   try {

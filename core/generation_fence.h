@@ -1,4 +1,4 @@
-// The gate before a result: nobody writes one of generation g before every living member that
+// The generation fence: nobody writes one of generation g before every living member that
 // was in an earlier generation on the node has left it. docs/design/interfaces.md, Gate. Each member's `left`
 // is the highest generation whose shared buffers it will not touch again; kMaxGeneration while it is in none.
 // Templates over a policy, as core/doorbell.h; arena.h has the loop over the lines.
@@ -24,13 +24,13 @@ void leave_generation(AtomicNumber<P>& left, Generation g) {
 
 // Member: before it joins `g`, so that the gates of later generations count on it as soon as it is in.
 template <class P>
-void stand_before(AtomicNumber<P>& left, Generation g) {
+void hold_fence(AtomicNumber<P>& left, Generation g) {
   left.store(g - 1, std::memory_order_seq_cst);
 }
 
 // Agent, of a line that it hands out; member, when it has finished or was let go (then it rings all).
 template <class P>
-void leave_for_good(AtomicNumber<P>& left) {
+void leave_all_generations(AtomicNumber<P>& left) {
   left.store(kMaxGeneration, std::memory_order_release);
 }
 

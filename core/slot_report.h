@@ -9,11 +9,11 @@
 
 namespace regroup::core {
 
-// Slot of a LineReport (only in a HelloReply) of a member that runs but has not joined.
+// Slot of a SlotReport (only in a HelloReply) of a member that runs but has not joined.
 inline constexpr SlotIndex kNoSlot = 0xffff;
 
 // One line of an arena, as its agent reads it without the member's help.
-struct LineReport {
+struct SlotReport {
   MemberId member = 0;
   SlotIndex slot = 0;
   bool alive = true;
@@ -24,7 +24,7 @@ struct LineReport {
   std::vector<Seal> seals;
   bool proved = false;  // a newcomer that has the state: it need not copy it again
   Step learned = 0;     // of a learner that has caught up: what it may have applied
-  bool operator==(const LineReport&) const = default;
+  bool operator==(const SlotReport&) const = default;
 };
 
 }  // namespace regroup::core

@@ -47,14 +47,14 @@ struct alignas(64) Channel {
 };
 enum class ChannelKind : std::uint8_t { kSteps = 0, kRegions = 1 };
 
-enum Leave : std::uint32_t {
+enum LeaveRequest : std::uint32_t {
   kStay = 0,
   kAtBoundary = 1,  // a notice: leave at the next step boundary
   kNow = 2,         // part of no World any more; the reason comes as Excluded on the socket
 };
 
 // All that others see of a member. Written by the member unless said otherwise.
-struct alignas(128) Line {
+struct alignas(128) MemberSlot {
   alignas(128) Doorbell<RealPolicy> bell;
   alignas(128) std::atomic<std::uint64_t> state;  // core/state_word.h; agent: revoke()
   std::atomic<std::uint32_t> revoked_up_to;       // agent
@@ -62,8 +62,9 @@ struct alignas(128) Line {
   std::atomic<std::uint32_t> occupied;  // agent: MemberId + 1, or 0 for a free line
   std::atomic<std::uint32_t> dead;      // agent: 1 when its last store to a result is behind it
   std::atomic<std::uint32_t> finished;  // 1 once finish() committed: exit 0 is success
-  std::atomic<std::uint32_t> leave;    // enum Leave; agent, and kAtBoundary also the member's SIGTERM handler
-  std::atomic<std::uint32_t> donated;  // highest generation for which its part of the snapshot is written
+  std::atomic<std::uint32_t>
+      leave_request;  // enum LeaveRequest; agent, and kAtBoundary also the member's SIGTERM handler
+  std::atomic<std::uint32_t> donated;   // highest generation for which its part of the snapshot is written
   std::atomic<std::uint32_t> adopting;  // generation whose snapshot it is reading now, or 0
   std::atomic<std::uint32_t> proved;    // highest generation for which its copied state has the right digest
   // Of a lesson (docs/design/learners.md): {number of the lesson 24, step 40}, 0: none.
