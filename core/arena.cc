@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x414e455241475252ULL;  // "RRGARENA"
 constexpr std::uint32_t kVersion = 8;
-// Two builds whose lines differ must not share an arena, even where nobody remembered to raise kVersion.
+// Builds with different member slots must not share an arena, even if kVersion was not raised.
 constexpr std::uint32_t kSlotShape =
     sizeof(MemberSlot) ^ offsetof(MemberSlot, seals) << 8 ^ offsetof(MemberSlot, alive) << 16;
 
@@ -132,7 +132,7 @@ Arena::~Arena() {
 
 MemberSlot& Arena::member_slot(SlotIndex slot) const {
   assert(slot < spec_.slots);
-  return reinterpret_cast<MemberSlot*>(at(Layout(spec_).lines))[slot];
+  return reinterpret_cast<MemberSlot*>(at(Layout(spec_).slots))[slot];
 }
 
 std::span<std::byte> Arena::result(Step step) const {
@@ -156,7 +156,7 @@ std::span<std::byte> Arena::buffer(SlotIndex slot, std::uint32_t index) const {
 
 std::span<std::byte> Arena::bounce_buffer(SlotIndex slot) const {
   assert(slot < spec_.slots);
-  return {at(Layout(spec_).stages + slot * bounce_buffer_bytes(spec_.slots)),
+  return {at(Layout(spec_).bounce_buffers + slot * bounce_buffer_bytes(spec_.slots)),
           bounce_buffer_bytes(spec_.slots)};
 }
 

@@ -1,7 +1,7 @@
 // The arena: one memfd per node, mapped by its agent and its members. Layout, in this order, each part
 // page-aligned:
-//   header | lines[slots] | worlds[4] | results[2] | buffers[slots][buffers_per_slot] | stages[slots] |
-//   snapshot | kept[kept_results] | save area
+//   header | member slots[slots] | worlds[4] | results[2] | buffers[slots][buffers_per_slot] |
+//   bounce buffers[slots] | snapshot | kept[kept_results] | save area
 // Every word that two processes touch is a lock-free atomic; bulk data is published by a release store of a
 // word. docs/formats/arena.md has the byte offsets.
 #pragma once
@@ -26,9 +26,8 @@ inline constexpr std::size_t kSnapshotChunk = 256 << 10;
 inline constexpr std::uint32_t kMaxKeptResults = 64;
 inline constexpr std::uint32_t kResultBlocks = 1023;
 
-// Of the stage that each member's Communicators have (collective/shm/bounce_buffer.h): more than the cache of
-// one core where all of them together, `slots` at most, take no more than a part of the cache that cores
-// share.
+// Bytes of a member's bounce buffer (collective/shm/bounce_buffer.h): more than the cache of one core,
+// where all of them together, at most `slots`, take no more than a part of the shared cache.
 [[nodiscard]] constexpr std::size_t bounce_buffer_bytes(std::uint32_t slots) {
   constexpr std::size_t kLeast = 768 << 10;
   constexpr std::size_t kMost = 2304 << 10;
@@ -43,7 +42,7 @@ struct ArenaSpec {
   std::uint32_t element_bytes = 4;     // 4: float, 8: double
   std::uint64_t elements = 0;          // of a leaf and of a result
   std::uint64_t snapshot_bytes = 0;    // most that a member's state can take
-  NodeId node = 0;                     // of the seats that are lines of this arena
+  NodeId node = 0;                     // of the seats in this arena
   std::uint32_t kept_results = 0;      // of past steps, for learners
   std::uint64_t save_bytes = 0;        // for a state on its way to the disk
   bool operator==(const ArenaSpec&) const = default;
@@ -56,11 +55,11 @@ struct ArenaSpec {
 
 class Arena {
  public:
-  // Makes a memfd of the right size and fills in the header; every line is free. Fails with
-  // kResourceExhausted, naming the bytes wanted (those of one line too), the bytes there and the limit,
-  // instead of meeting the OOM killer later. Does not take long: most memory is reserved by reserve_slot().
+  // Creates a memfd of the right size and fills in the header; every member slot is free. Fails with
+  // kResourceExhausted, naming the bytes wanted (those of one slot included), the bytes available and the
+  // limit, instead of meeting the OOM killer later. Fast: most memory is reserved by reserve_slot().
   [[nodiscard]] static Result<Arena> create(const ArenaSpec& spec);
-  // Maps the arena behind `memfd` (from the agent) after checking magic, version and size.
+  // Maps the arena in `memfd` (from the agent) after checking magic, version and size.
   [[nodiscard]] static Result<Arena> open(Fd memfd);
 
   Arena() = default;
@@ -83,9 +82,9 @@ class Arena {
   [[nodiscard]] std::span<std::byte> buffer(SlotIndex slot, std::uint32_t index) const;
   [[nodiscard]] std::span<std::byte> bounce_buffer(SlotIndex slot) const;  // bounce_buffer_bytes()
   [[nodiscard]] std::span<std::byte> snapshot() const;
-  // Where `data` lies in the arena, the same for all who map it; nothing if it does not lie in it.
+  // Offset of `data` in the arena, equal in all processes that map it; empty if `data` lies elsewhere.
   [[nodiscard]] std::optional<std::uint64_t> offset_of(std::span<const std::byte> data) const;
-  // What lies there; `offset` comes from offset_of() of any process.
+  // The memory at `offset`, which comes from offset_of() in any process.
   [[nodiscard]] std::byte* at(std::uint64_t offset) const { return base_ + offset; }
   // CRC32C of each kSnapshotChunk of the snapshot, and its true length; written by the donors.
   [[nodiscard]] std::span<std::atomic<std::uint32_t>> snapshot_crcs() const;
@@ -111,17 +110,17 @@ class Arena {
   // Any thread. kUnavailable if it was overwritten (four newer ones exist), kDataLoss if it does not verify.
   [[nodiscard]] Result<World> read_world(Generation generation) const;
 
-  // Agent: hands `slot`, whose former owner is dead, to member `id`: every word back to its start, seals
-  // withdrawn.
+  // Agent: assigns `slot`, whose former owner is dead, to member `id`: resets every word and withdraws
+  // all seals.
   void assign_slot(SlotIndex slot, MemberId id);
-  // Member: takes the robust lock with the calling thread, which from now on stands for the member until it
-  // ends or destroys this arena. Destroyed by another thread, the arena stays mapped.
+  // Member: locks the robust mutex of its slot with the calling thread, which represents the member until
+  // it ends or destroys this arena. Destroyed by another thread, the arena stays mapped.
   [[nodiscard]] Status claim_slot(SlotIndex slot);
-  // Member: reserves the buffers and the stage of its line, unless an owner before it did, and before the
-  // first of all lines what these share. Fails as create() does.
+  // Member: reserves the buffers and the bounce buffer of its slot, unless an earlier owner did; the
+  // first member also reserves the parts that all slots share. Fails as create() does.
   [[nodiscard]] Status reserve_slot(SlotIndex slot) const;
-  // Member: maps every page that it will need, and of other lines those that are there, so that a recovery
-  // does not pay for page faults. An old kernel cannot; no harm done.
+  // Member: maps every page that it will need, and those of other slots that are reserved, so that a
+  // recovery does not pay for page faults. A kernel without MADV_POPULATE_WRITE ignores it.
   void populate(SlotIndex own) const;
 
  private:
@@ -135,10 +134,11 @@ class Arena {
   SlotIndex claimed_ = kMaxSlots;  // kMaxSlots: none
 };
 
-// Rings every occupied line but `except` (kMaxSlots: none).
+// Rings every occupied slot but `except` (kMaxSlots: none).
 void ring_all(const Arena& arena, SlotIndex except = kMaxSlots);
-// True when every member that was in a generation before `g` on this node has left it, by joining or by
-// dying: only then may anybody write a result, or a snapshot, of g.
+// The generation fence (core/generation_fence.h): true when every member of an earlier generation on this
+// node has left it, by joining a later one or by dying. Nobody may write a result or a snapshot of `g`
+// before.
 [[nodiscard]] bool all_left_before(const Arena& arena, Generation g);
 
 }  // namespace regroup::core

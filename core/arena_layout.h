@@ -1,4 +1,4 @@
-// Where the parts of an arena lie: docs/formats/arena.md. For core/arena*.cc only.
+// Offsets of the parts of an arena: docs/formats/arena.md. For core/arena*.cc only.
 #pragma once
 
 #include <array>
@@ -23,10 +23,10 @@ struct Header {
   ArenaSpec spec;
   std::atomic<std::uint32_t> newest_world;
   std::atomic<std::uint64_t> snapshot_used, snapshot_at, save;
-  std::atomic<std::uint32_t> reserving;                        // slot + 1 of whose owner is reserving memory
-  std::atomic<std::uint32_t> shared;                           // 1: what all lines share has been reserved
-  std::atomic<std::uint64_t> pieces;                           // that have been
-  std::array<std::atomic<std::uint64_t>, kMaxSlots / 64> all;  // bits of lines that have all of theirs
+  std::atomic<std::uint32_t> reserving;  // slot + 1 whose owner is reserving memory
+  std::atomic<std::uint32_t> shared;     // 1: the parts that all slots share are reserved
+  std::atomic<std::uint64_t> pieces;     // reserved so far
+  std::array<std::atomic<std::uint64_t>, kMaxSlots / 64> all;  // a bit for each fully reserved slot
 
   [[nodiscard]] bool has(SlotIndex slot) const {
     return (all[slot / 64].load(std::memory_order_acquire) >> slot % 64 & 1) != 0;
@@ -62,30 +62,30 @@ inline std::uint64_t kept_stride(const ArenaSpec& s) {
 // Offsets of the parts, in the order of the file.
 struct Layout {
   explicit Layout(const ArenaSpec& s)
-      : lines(kPage),
-        worlds(lines + pages(s.slots * sizeof(MemberSlot))),
+      : slots(kPage),
+        worlds(slots + pages(s.slots * sizeof(MemberSlot))),
         results(worlds + kWorldSlots * world_bytes(s)),
         buffers(results + 2 * buffer_stride(s)),
-        stages(buffers + s.slots * s.buffers_per_slot * buffer_stride(s)),
-        crcs(stages + s.slots * bounce_buffer_bytes(s.slots)),
+        bounce_buffers(buffers + s.slots * s.buffers_per_slot * buffer_stride(s)),
+        crcs(bounce_buffers + s.slots * bounce_buffer_bytes(s.slots)),
         snapshot(crcs + pages(snapshot_chunks(s) * sizeof(std::uint32_t))),
         kept(snapshot + pages(s.snapshot_bytes)),
         save(kept + s.kept_results * kept_stride(s)),
         blocks(save + pages(s.save_bytes)),
         end(blocks + 2 * kPage) {}
-  std::uint64_t lines, worlds, results, buffers, stages, crcs, snapshot, kept, save, blocks, end;
+  std::uint64_t slots, worlds, results, buffers, bounce_buffers, crcs, snapshot, kept, save, blocks, end;
 };
 
-// The memory of lines, one after the other: two that reserve at the same time would both find the same bytes
-// free. The first one reserves what all share, too: that of a large state takes seconds, and the agent must
-// be heard meanwhile. Public for tests, which know better how much there is.
+// Reserves the memory of slots, one slot at a time: two concurrent reservations would both count the same
+// free bytes. The first one also reserves the shared parts: those of a large state take seconds, in which
+// the agent must stay responsive. Public for tests, which set the limit.
 struct Reservation {
   Header& header;
   int fd;
   const ArenaSpec& spec;
-  std::function<bool(SlotIndex)> is_dead;  // its owner cannot go on with it
+  std::function<bool(SlotIndex)> is_dead;  // its owner cannot complete it
   std::function<Result<MemoryLimit>()> limit = [] { return memory_limit(); };
-  Duration timeout = std::chrono::seconds(5);  // with another line whose memory does not grow
+  Duration timeout = std::chrono::seconds(5);  // while another slot's reservation makes no progress
 
   [[nodiscard]] Status reserve_slot(SlotIndex slot);
 

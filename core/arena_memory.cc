@@ -1,4 +1,4 @@
-// The memory behind an arena: looked for, reserved, mapped.
+// Memory of an arena: limits, reservation, mapping.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -31,13 +31,13 @@ std::array<Range, 2> ranges_of_slot(const ArenaSpec& s, SlotIndex slot) {
   const std::uint64_t buffers = s.buffers_per_slot * buffer_stride(s),
                       buffer_bytes = bounce_buffer_bytes(s.slots);
   return {{{layout.buffers + slot * buffers, layout.buffers + (slot + 1) * buffers},
-           {layout.stages + slot * buffer_bytes, layout.stages + (slot + 1) * buffer_bytes}}};
+           {layout.bounce_buffers + slot * buffer_bytes, layout.bounce_buffers + (slot + 1) * buffer_bytes}}};
 }
 
-// What the agent writes before there are members: header, lines, Worlds.
+// The part that the agent reserves: header, member slots, Worlds.
 Range head_range(const ArenaSpec& s) { return {0, Layout(s).results}; }
 
-// All else that is not a line's.
+// The parts that all slots share.
 std::array<Range, 2> shared_ranges(const ArenaSpec& s) {
   const Layout layout(s);
   return {{{layout.results, layout.buffers}, {layout.crcs, layout.end}}};
@@ -55,7 +55,7 @@ Status check_memory(const std::string& what, std::uint64_t bytes, const Result<M
                                                 limit->available, limit->source)};
 }
 
-// In pieces: a signal has the kernel take back what it gave in the call.
+// In pieces: when a signal interrupts the call, the kernel undoes what the call has reserved.
 Status reserve(int fd, std::span<const Range> ranges, const std::string& what,
                const std::function<void()>& done) {
   constexpr std::uint64_t kMost = 16 << 20, kLeast = 1 << 20;
@@ -80,14 +80,14 @@ Status reserve(int fd, std::span<const Range> ranges, const std::string& what,
 }  // namespace
 
 Status arena_layout::Reservation::take_turn(SlotIndex slot) {
-  constexpr std::chrono::milliseconds kLook(1);
+  constexpr std::chrono::milliseconds kPollInterval(1);
   const SystemClock clock;
   std::uint64_t seen = header.pieces.load(std::memory_order_acquire);
   for (TimePoint end = clock.now() + timeout;;) {
     std::uint32_t owner = header.reserving.load(std::memory_order_acquire);
-    const bool takes = owner == 0 || owner > spec.slots || owner - 1 == slot || is_dead(owner - 1);
-    if (takes && header.reserving.compare_exchange_strong(owner, slot + 1)) return {};
-    if (takes) continue;
+    const bool may_take = owner == 0 || owner > spec.slots || owner - 1 == slot || is_dead(owner - 1);
+    if (may_take && header.reserving.compare_exchange_strong(owner, slot + 1)) return {};
+    if (may_take) continue;
     if (const std::uint64_t now = header.pieces.load(std::memory_order_acquire); now != seen) {
       seen = now;
       end = clock.now() + timeout;
@@ -97,7 +97,7 @@ Status arena_layout::Reservation::take_turn(SlotIndex slot) {
           "arena slot {}: timed out while the owner of slot {} reserves its memory, without progress", slot,
           owner - 1));
     }
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 

@@ -1,4 +1,5 @@
-// Work that may hang for ever, as whatever asks a file system that does not answer.
+// Runs a call that may block indefinitely (on a hung NFS mount, for example) on a detached thread, so
+// that the caller can time out.
 #pragma once
 
 #include <functional>
@@ -12,17 +13,18 @@
 
 namespace regroup::core {
 
-// Does `work`, which owns all that it uses, in a thread of its own; whoever has waited long enough for what
-// it returns goes on, and the thread is left behind. Where there can be no more threads: in this one.
+// Runs `work` on a detached thread and returns a future of its result. `work` must own everything that it
+// uses: a caller that stops waiting leaves the thread behind. If no thread can be created, runs `work` in
+// the calling thread.
 [[nodiscard]] inline std::future<Status> call_detached(const std::function<Status()>& work) {
-  auto answer = std::make_shared<std::promise<Status>>();
-  std::future<Status> told = answer->get_future();
+  auto result = std::make_shared<std::promise<Status>>();
+  std::future<Status> status = result->get_future();
   try {
-    std::thread([answer, work] { answer->set_value(work()); }).detach();
+    std::thread([result, work] { result->set_value(work()); }).detach();
   } catch (const std::system_error&) {
-    answer->set_value(work());
+    result->set_value(work());
   }
-  return told;
+  return status;
 }
 
 }  // namespace regroup::core

@@ -28,7 +28,7 @@ void ring(Doorbell<P>& bell) {
 }
 
 // ring() for after a sequentially consistent store: leaves the bell alone while nobody sleeps on it, so that
-// its cache line stays where it is. Either this sees the sleeper, or the sleeper's second look sees the
+// its cache line stays where it is. Either this sees the sleeper, or the sleeper's second check sees the
 // store.
 template <class P>
 void ring_if_asleep(Doorbell<P>& bell) {
@@ -60,7 +60,8 @@ struct RealPolicy {
   static void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, TimePoint deadline);
   static void wake(std::atomic<std::uint32_t>& word);
   [[nodiscard]] static TimePoint now() { return std::chrono::steady_clock::now(); }
-  // Before sleeping: true means "look again". A few yields; with more members than cores that beats any spin.
+  // Before sleeping: true means "check again". A few yields; with more members than cores that beats any
+  // spin.
   [[nodiscard]] static bool relax(unsigned attempt);
 };
 

@@ -1,7 +1,8 @@
-// The generation fence: nobody writes one of generation g before every living member that
-// was in an earlier generation on the node has left it. docs/design/interfaces.md, Gate. Each member's `left`
-// is the highest generation whose shared buffers it will not touch again; kMaxGeneration while it is in none.
-// Templates over a policy, as core/doorbell.h; arena.h has the loop over the lines.
+// The generation fence of results: nobody writes a result of generation g before every living member of
+// an earlier generation on the node has left that generation. docs/design/interfaces.md, Generation
+// fence. Each member's `left` is the highest generation whose shared buffers it will not touch again;
+// kMaxGeneration while it is in none. Templates over a policy, as core/doorbell.h; all_left_before() of
+// arena.h loops over the member slots.
 #pragma once
 
 #include <algorithm>
@@ -15,26 +16,27 @@ namespace regroup::core {
 template <class P>
 using AtomicNumber = typename P::template Atomic<std::uint32_t>;
 
-// Member: its last store to a result of `g` is behind it, non-temporal ones fenced
-// (collective/shm/publish.h): this release store alone does not order those. Then it rings all.
+// Member: it has executed its last store to a result of `g`, and fenced non-temporal ones
+// (collective/shm/publish.h), which this release store does not order. The caller then rings all.
 template <class P>
 void leave_generation(AtomicNumber<P>& left, Generation g) {
   left.store(std::max(left.load(std::memory_order_relaxed), g), std::memory_order_release);
 }
 
-// Member: before it joins `g`, so that the gates of later generations count on it as soon as it is in.
+// Member: before it joins `g`, so that the fences of later generations wait for it from the moment it is
+// in.
 template <class P>
 void hold_fence(AtomicNumber<P>& left, Generation g) {
   left.store(g - 1, std::memory_order_seq_cst);
 }
 
-// Agent, of a line that it hands out; member, when it has finished or was let go (then it rings all).
+// Agent: for a slot that it assigns. Member: when it has finished or was excluded; it then rings all.
 template <class P>
 void leave_all_generations(AtomicNumber<P>& left) {
   left.store(kMaxGeneration, std::memory_order_release);
 }
 
-// True if the member of this line keeps no result of `g` from being written.
+// True if the member of this slot does not keep results of `g` from being written.
 template <class P>
 [[nodiscard]] bool has_left_before(const AtomicNumber<P>& left, Generation g) {
   return left.load(std::memory_order_acquire) + 1 >= g;

@@ -1,4 +1,4 @@
-// The line of a member in the arena: its state word, doorbell, seals and arrivals. Part of
+// The slot of a member in the arena: its state word, doorbell, seals and arrivals. Part of
 // docs/formats/arena.md.
 #pragma once
 
@@ -31,36 +31,36 @@ struct Seal {
   bool operator==(const Seal&) const = default;
 };
 
-// A member's arrivals in one chain of collective operations. A peer that is in a later instance has arrived
-// in ours. Rendezvous n uses the entries n % 2: who reads those of n has not arrived at n + 1, so they are
-// not written again before.
+// A member's arrivals at the synchronisation points of one chain of collective operations. A peer in a
+// later instance has passed all points of this one. Point n uses the entries n % 2: a member that still
+// reads those of n has not arrived at n + 1, so they are not overwritten before.
 struct alignas(64) Channel {
   struct alignas(64) Arrival {
-    std::atomic<std::uint64_t> word;  // number of the rendezvous 32 bits | digest of the operation 32
-    std::byte payload[56];            // what the member brings along; valid once `word` says so
+    std::atomic<std::uint64_t> word;  // number of the point 32 bits | digest of the signature 32
+    std::byte payload[56];            // for the peers; valid once `word` says so
   };
 
-  std::atomic<std::uint64_t> instance;  // {generation 24, position 40}; what all read at each rendezvous
-  std::atomic<std::uint64_t> held;      // 1 while a communicator of a group of ranks has it
+  std::atomic<std::uint64_t> instance;  // {generation 24, position 40}; all peers read it at each point
+  std::atomic<std::uint64_t> held;      // generation in which a group of ranks holds the channel
   Arrival arrivals[2];
-  alignas(64) std::atomic<std::uint64_t> calls[2][2];  // the operation itself, for those whose own differs
+  alignas(64) std::atomic<std::uint64_t> signatures[2][2];  // of the operation, for reports of a mismatch
 };
 enum class ChannelKind : std::uint8_t { kSteps = 0, kRegions = 1 };
 
 enum LeaveRequest : std::uint32_t {
   kStay = 0,
-  kAtBoundary = 1,  // a notice: leave at the next step boundary
-  kNow = 2,         // part of no World any more; the reason comes as Excluded on the socket
+  kAtBoundary = 1,  // after a notice: leave at the next step boundary
+  kNow = 2,         // excluded from the World; the reason comes as Excluded on the socket
 };
 
-// All that others see of a member. Written by the member unless said otherwise.
+// What other processes see of a member. The member writes it unless noted.
 struct alignas(128) MemberSlot {
   alignas(128) Doorbell<RealPolicy> bell;
   alignas(128) std::atomic<std::uint64_t> state;  // core/state_word.h; agent: revoke()
   std::atomic<std::uint32_t> revoked_up_to;       // agent
-  std::atomic<std::uint32_t> left;      // highest generation whose buffers this thread will not touch again
-  std::atomic<std::uint32_t> occupied;  // agent: MemberId + 1, or 0 for a free line
-  std::atomic<std::uint32_t> dead;      // agent: 1 when its last store to a result is behind it
+  std::atomic<std::uint32_t> left;      // highest generation whose buffers the member will not touch again
+  std::atomic<std::uint32_t> occupied;  // agent: MemberId + 1, or 0 for a free slot
+  std::atomic<std::uint32_t> dead;      // agent: 1 once its last store to a result is done
   std::atomic<std::uint32_t> finished;  // 1 once finish() committed: exit 0 is success
   std::atomic<std::uint32_t>
       leave_request;  // enum LeaveRequest; agent, and kAtBoundary also the member's SIGTERM handler
@@ -79,7 +79,7 @@ struct alignas(128) MemberSlot {
   std::atomic<double> loss;                      // mean over the batch of that step; NaN if none was recorded
   alignas(128) pthread_mutex_t alive;            // robust, held by the training thread as long as it lives
 
-  // A member has it whose end the agent has not seen.
+  // True if a member owns the slot and the agent has not seen its end.
   [[nodiscard]] bool has_living_member() const {
     return occupied.load(std::memory_order_acquire) != 0 && dead.load(std::memory_order_acquire) == 0;
   }

@@ -33,13 +33,13 @@ std::string wrong_members(const World& w) {
   std::vector<MemberId> ids;
   std::vector<Seat> seats;
   for (const WorldMember& m : w.members) {
-    if (!exists(m.seat)) return fmt::format("member {} sits on line {}", m.id, m.seat.slot);
+    if (!exists(m.seat)) return fmt::format("member {} is at slot {}", m.id, m.seat.slot);
     if (m.from_step > kMaxStep) return fmt::format("member {} begins with step {}", m.id, m.from_step);
     ids.push_back(m.id);
     seats.push_back(m.seat);
   }
   if (const auto id = twice(ids)) return fmt::format("member {} is in it twice", *id);
-  if (const auto seat = twice(seats)) return fmt::format("two members sit on line {}", seat->slot);
+  if (const auto seat = twice(seats)) return fmt::format("two members are at slot {}", seat->slot);
   const bool known = std::any_of(w.members.begin(), w.members.end(), [](auto& m) { return !m.needs_state; });
   return known ? "" : "none of its members has the state";
 }
@@ -52,25 +52,26 @@ std::string wrong(const World& w) {
     return fmt::format("its plan is of {} leaves, it has {} shards", w.plan.size(), w.shards);
   }
   const auto nowhere = std::find_if_not(w.plan.begin(), w.plan.end(), exists);
-  if (nowhere != w.plan.end()) return fmt::format("its plan names line {}", nowhere->slot);
+  if (nowhere != w.plan.end()) return fmt::format("its plan names slot {}", nowhere->slot);
   return wrong_members(w);
 }
 
-std::string wrong(const SlotReport& line) {
-  if (line.slot >= kMaxSlots && line.slot != kNoSlot) return fmt::format("there is no line {}", line.slot);
-  if (line.seals.size() > kMaxBuffers)
-    return fmt::format("line {} has {} seals", line.slot, line.seals.size());
-  for (const Seal& seal : line.seals) {
+std::string wrong(const SlotReport& report) {
+  if (report.slot >= kMaxSlots && report.slot != kNoSlot)
+    return fmt::format("slot {} is out of range", report.slot);
+  if (report.seals.size() > kMaxBuffers)
+    return fmt::format("slot {} has {} seals", report.slot, report.seals.size());
+  for (const Seal& seal : report.seals) {
     if (makes_sense(seal)) continue;
-    return fmt::format("line {} has a seal of leaves {} to {} of step {}", line.slot, seal.leaves.begin,
+    return fmt::format("slot {} has a seal of leaves {} to {} of step {}", report.slot, seal.leaves.begin,
                        seal.leaves.end, seal.step);
   }
   return "";
 }
 
-Status check_lines(const std::string& what, const std::vector<SlotReport>& lines) {
-  for (const SlotReport& line : lines) {
-    if (const std::string why = wrong(line); !why.empty()) return senseless(what, why);
+Status check_slots(const std::string& what, const std::vector<SlotReport>& lines) {
+  for (const SlotReport& report : lines) {
+    if (const std::string why = wrong(report); !why.empty()) return senseless(what, why);
   }
   return {};
 }
@@ -87,11 +88,11 @@ Status check_lesson(const std::string& what, LessonId lesson, Step step) {
 
 Status check_one(const Welcome& m) {
   if (m.slot < kMaxSlots && m.shards >= 1 && m.shards <= kMaxShards) return {};
-  return senseless("Welcome", fmt::format("line {}, {} shards", m.slot, m.shards));
+  return senseless("Welcome", fmt::format("slot {}, {} shards", m.slot, m.shards));
 }
 Status check_one(const MemberReady& m) {
   if (m.slot < kMaxSlots) return {};
-  return senseless("MemberReady", fmt::format("member {} on line {}", m.join.member, m.slot));
+  return senseless("MemberReady", fmt::format("member {} at slot {}", m.join.member, m.slot));
 }
 Status check_one(const Start& m) {
   if (m.rank < m.world_size) return {};
@@ -104,13 +105,13 @@ Status check_one(const MemberLost& m) {
 }
 Status check_one(const Report& m) {
   REGROUP_RETURN_IF_ERROR(check_generation("Report", m.generation));
-  if (std::ranges::any_of(m.lines, [](const SlotReport& line) { return line.slot == kNoSlot; }))
-    return senseless("Report", "a member that has not joined has a line");
-  return check_lines("Report", m.lines);
+  if (std::ranges::any_of(m.lines, [](const SlotReport& report) { return report.slot == kNoSlot; }))
+    return senseless("Report", "a member that has not joined has a slot");
+  return check_slots("Report", m.lines);
 }
 Status check_one(const HelloReply& m) {
   REGROUP_RETURN_IF_ERROR(check_generation("HelloReply", std::max(m.world, m.revoked_up_to)));
-  return check_lines("HelloReply", m.lines);
+  return check_slots("HelloReply", m.lines);
 }
 Status check_one(const Contacts& m) { return check_generation("Contacts", m.generation); }
 Status check_one(const Revoke& m) { return check_generation("Revoke", m.generation); }

@@ -1,5 +1,5 @@
-// Sense of what was received: sizes that fit each other, numbers in their ranges. core/wire.h asks these two
-// of everything that it decodes, so that no reader meets a World or a report that could not exist.
+// Checks of decoded messages: consistent sizes, numbers in range. core/wire.h applies them to everything
+// that it decodes, so no reader meets a World or report that could not exist.
 #pragma once
 
 #include "core/message.h"
@@ -8,14 +8,14 @@
 
 namespace regroup::core {
 
-// kDataLoss with a sentence that names the World and what is wrong: a generation from 1 on, members that are
-// there once each on a line each, one of them with the state, a plan of V seats, positions that exist.
+// kDataLoss, naming the World and the fault, unless: generation >= 1, members and their slots are unique,
+// a member has the state, the plan has V seats, positions are valid.
 [[nodiscard]] Status check(const World& world);
-// The same for what agents, coordinator and control commands tell each other. What a user or a training
-// program may get wrong (Join, ResizeRequest, member ids) is not refused here: it gets an answer.
+// The same for messages between agents, coordinator and control commands. Errors of users and training
+// programs (Join, ResizeRequest, member ids) are not refused here: they get an answer.
 [[nodiscard]] Status check(const Body& body);
 
-// A seal of leaves that can exist. The agent reports no other: a member can write anything into its line.
+// True for a seal that can exist. The agent reports no other: a member can write anything into its slot.
 [[nodiscard]] bool makes_sense(const Seal& seal);
 
 }  // namespace regroup::core

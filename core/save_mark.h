@@ -1,4 +1,4 @@
-// What the arena's save area holds: a state of which step, and whose turn it is. One word; members and the
+// State of the arena's save area: which step it holds, and who may write to it. One word; members and the
 // agent change it by compare-and-swap. docs/design/checkpoint.md.
 #pragma once
 
@@ -16,7 +16,7 @@ struct SaveMark {
   enum class Phase : std::uint8_t {
     kIdle,    // free; `step` was the last one saved
     kWanted,  // each member of the node copies its share of the state after `step`
-    kReady,   // complete: the agent's turn, whoever dies
+    kReady,   // complete: the agent writes it, even if members die
     kTaken,   // being written to the disk
   };
   Phase phase = Phase::kIdle;
@@ -31,8 +31,8 @@ struct SaveMark {
   }
 };
 
-// How many shares are to come of what is wanted. They count in the generation in which it was: who has left
-// it gives none.
+// Number of shares that are missing. They count in the generation in which the save was requested: a
+// member that has left it gives none.
 struct SaveProgress {
   Generation generation = 0;
   std::uint32_t left = 0;
@@ -47,9 +47,9 @@ struct SaveProgress {
 struct SaveRequest {
   enum class What : std::uint8_t {
     kNone,
-    kLater,       // an older one is being written: who leaves waits for what follows
+    kLater,       // an older one is being written: a leaving member waits for the next request
     kAtBoundary,  // the first member that leaves copies the state
-    kNow,         // so does one that waits for others, whatever for
+    kNow,         // so does a member that waits for others
     kClaimed,     // member `by` copies it, or has
   };
   What what = What::kNone;
@@ -57,7 +57,7 @@ struct SaveRequest {
   std::uint32_t by = 0;      // slot
   bool operator==(const SaveRequest&) const = default;
 
-  // Nobody has answered it yet.
+  // True while no member has claimed it.
   [[nodiscard]] bool open() const { return what != What::kNone && what != What::kClaimed; }
   [[nodiscard]] std::uint32_t pack() const {
     return by << 16 | (number & 0x1fff) << 3 | static_cast<std::uint32_t>(what);

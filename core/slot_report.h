@@ -1,4 +1,4 @@
-// What the arena says of one member, as plain data.
+// A member slot as plain data.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ namespace regroup::core {
 // Slot of a SlotReport (only in a HelloReply) of a member that runs but has not joined.
 inline constexpr SlotIndex kNoSlot = 0xffff;
 
-// One line of an arena, as its agent reads it without the member's help.
+// A member slot, as its agent reads it without the member's help.
 struct SlotReport {
   MemberId member = 0;
   SlotIndex slot = 0;

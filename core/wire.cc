@@ -74,13 +74,13 @@ SlotReport from_wire(const fb::SlotReportT& in) {
 
 std::vector<std::unique_ptr<fb::SlotReportT>> to_wire(const std::vector<SlotReport>& in) {
   std::vector<std::unique_ptr<fb::SlotReportT>> out;
-  for (const SlotReport& line : in) out.push_back(to_wire(line));
+  for (const SlotReport& report : in) out.push_back(to_wire(report));
   return out;
 }
 
 std::vector<SlotReport> from_wire(const std::vector<std::unique_ptr<fb::SlotReportT>>& in) {
   std::vector<SlotReport> out;
-  for (const auto& line : in) out.push_back(from_wire(*line));
+  for (const auto& report : in) out.push_back(from_wire(*report));
   return out;
 }
 
@@ -273,7 +273,7 @@ bool aligned(const fb::World* world) {
 }
 
 bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::SlotReport>>* lines, FlatBudget budget) {
-  return budget.tables(lines, [&](const fb::SlotReport& line) { return budget.values(line.seals()); });
+  return budget.tables(lines, [&](const fb::SlotReport& report) { return budget.values(report.seals()); });
 }
 
 // What it says is not said many times over by offsets that name the same, and lies as its types have to.

@@ -13,7 +13,7 @@ using Generation = std::uint32_t;   // grows by one at each membership change; 0
 using Incarnation = std::uint32_t;  // of the coordinator
 using MemberId = std::uint32_t;     // never reused within a job
 using NodeId = std::uint32_t;
-using SlotIndex = std::uint16_t;  // line of a member in the arena of its node
+using SlotIndex = std::uint16_t;  // of a member in the arena of its node
 using Step = std::uint64_t;
 
 inline constexpr std::uint32_t kMaxGeneration = (1U << 21) - 1;
@@ -43,7 +43,7 @@ struct Interval {
   auto operator<=>(const Interval&) const = default;
 };
 
-// A line of some node's arena.
+// A member slot of some node's arena.
 struct Seat {
   NodeId node = 0;
   SlotIndex slot = 0;

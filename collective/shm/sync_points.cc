@@ -106,7 +106,7 @@ core::Status SyncPoints::arrive(CollectiveSignature signature, std::span<const s
 // is while the operations stay the same.
 void SyncPoints::post_signature(const CollectiveSignature& signature, std::uint64_t sync_point) {
   posted_[sync_point % 2] = {signature, digest(signature)};
-  auto& words = mine().calls[sync_point % 2];
+  auto& words = mine().signatures[sync_point % 2];
   words[0].store(signature.what, std::memory_order_relaxed);
   words[1].store(signature.bytes, std::memory_order_relaxed);
 }
@@ -141,7 +141,7 @@ core::Result<bool> SyncPoints::all_arrived(bool thorough) {
 
 std::optional<SyncPoints::Mismatch> SyncPoints::mismatch() const {
   if (mismatched_rank_ == self_) return std::nullopt;
-  const auto& words = peers_[mismatched_rank_].channel->calls[epoch_ % 2];
+  const auto& words = peers_[mismatched_rank_].channel->signatures[epoch_ % 2];
   return Mismatch{mismatched_rank_,
                   {words[0].load(std::memory_order_relaxed), words[1].load(std::memory_order_relaxed)}};
 }

@@ -287,12 +287,12 @@ TEST(WireSense, OfAWorldIsAskedWhereverItIsDecoded) {
       {"it resumes after step 4294967296", [](World& w) { w.resume = Position::of(kMaxStep + 1); }},
       {"its plan is of 3 leaves, it has 4 shards", [](World& w) { w.plan.pop_back(); }},
       {"its plan is of 5 leaves, it has 4 shards", [](World& w) { w.plan.emplace_back(); }},
-      {"its plan names line 128", [](World& w) { w.plan[3].slot = kMaxSlots; }},
+      {"its plan names slot 128", [](World& w) { w.plan[3].slot = kMaxSlots; }},
       {"it has no members", [](World& w) { w.members.clear(); }},
-      {"member 9 sits on line 128", [](World& w) { w.members[1].seat.slot = kMaxSlots; }},
+      {"member 9 is at slot 128", [](World& w) { w.members[1].seat.slot = kMaxSlots; }},
       {"member 9 begins with step 4294967296", [](World& w) { w.members[1].from_step = kMaxStep + 1; }},
       {"member 3 is in it twice", [](World& w) { w.members[1].id = 3; }},
-      {"two members sit on line 1", [](World& w) { w.members[1].seat = w.members[0].seat; }},
+      {"two members are at slot 1", [](World& w) { w.members[1].seat = w.members[0].seat; }},
       {"none of its members has the state", [](World& w) { w.members[0].needs_state = true; }}};
   for (const auto& [why, change] : changes) {
     World world = sample_world();
@@ -308,24 +308,24 @@ TEST(WireSense, OfAWorldIsAskedWhereverItIsDecoded) {
 
 TEST(WireSense, OfALineIsAsked) {
   const std::vector<Change<SlotReport>> changes = {
-      {"there is no line 128", [](SlotReport& l) { l.slot = kMaxSlots; }},
-      {"line 1 has 33 seals",
+      {"slot 128 is out of range", [](SlotReport& l) { l.slot = kMaxSlots; }},
+      {"slot 1 has 33 seals",
        [](SlotReport& l) {
          l.seals.resize(kMaxBuffers + 1, {1, {0, 1}});
        }},
-      {"line 1 has a seal of leaves 2 to 2 of step 1",
+      {"slot 1 has a seal of leaves 2 to 2 of step 1",
        [](SlotReport& l) {
          l.seals = {{1, {2, 2}}};
        }},
-      {"line 1 has a seal of leaves 3 to 2 of step 1",
+      {"slot 1 has a seal of leaves 3 to 2 of step 1",
        [](SlotReport& l) {
          l.seals = {{1, {3, 2}}};
        }},
-      {"line 1 has a seal of leaves 0 to 16385 of step 1",
+      {"slot 1 has a seal of leaves 0 to 16385 of step 1",
        [](SlotReport& l) {
          l.seals = {{1, {0, kMaxShards + 1}}};
        }},
-      {"line 1 has a seal of leaves 0 to 1 of step 4294967296", [](SlotReport& l) {
+      {"slot 1 has a seal of leaves 0 to 1 of step 4294967296", [](SlotReport& l) {
          l.seals = {{kMaxStep + 1, {0, 1}}};
        }}};
   for (const auto& [why, change] : changes) {
@@ -341,10 +341,10 @@ TEST(WireSense, OfALineIsAsked) {
 
 TEST(WireSense, OfTheNumbersInMessagesIsAsked) {
   const std::vector<std::pair<Body, const char*>> bodies = {
-      {Welcome{kMaxSlots, 4, 1}, "Welcome makes no sense: line 128, 4 shards"},
-      {Welcome{1, 0, 1}, "Welcome makes no sense: line 1, 0 shards"},
-      {Welcome{1, kMaxShards + 1, 1}, "Welcome makes no sense: line 1, 16385 shards"},
-      {MemberReady{kMaxSlots, {.member = 7}}, "MemberReady makes no sense: member 7 on line 128"},
+      {Welcome{kMaxSlots, 4, 1}, "Welcome makes no sense: slot 128, 4 shards"},
+      {Welcome{1, 0, 1}, "Welcome makes no sense: slot 1, 0 shards"},
+      {Welcome{1, kMaxShards + 1, 1}, "Welcome makes no sense: slot 1, 16385 shards"},
+      {MemberReady{kMaxSlots, {.member = 7}}, "MemberReady makes no sense: member 7 at slot 128"},
       {Start{1, 3, 3, 0}, "Start makes no sense: rank 3 of 3"},
       {MemberLost{.member = 4, .signal = 128},
        "MemberLost makes no sense: member 4 with status 0, signal 128"},
@@ -353,7 +353,7 @@ TEST(WireSense, OfTheNumbersInMessagesIsAsked) {
       {MemberLost{.member = 4, .exit_code = -1},
        "MemberLost makes no sense: member 4 with status -1, signal 0"},
       {Report{5, {{.member = 4, .slot = kNoSlot}}},
-       "Report makes no sense: a member that has not joined has a line"},
+       "Report makes no sense: a member that has not joined has a slot"},
       {Teach{1 << 24, 5}, "Teach makes no sense: lesson 16777216 after step 5"},
       {Taught{1 << 24, 5, "", ""}, "Taught makes no sense: lesson 16777216 after step 5"},
       {Learn{1, kMaxStep + 1, {2}, {{0, ""}}}, "Learn makes no sense: lesson 1 after step 4294967296"},
