@@ -1,6 +1,6 @@
 // The canonical summation tree over the leaves 0..V-1: sum(a,b) = sum(a,m) + sum(m,b) with m = a + the
-// largest power of two below b-a. It depends on V only, so the bits of a sum do not depend on who computed
-// which leaf.
+// largest power of two below b-a. It depends on V only, so the bits of a sum do not depend on which
+// member computed which leaf.
 #pragma once
 
 #include <bit>
@@ -20,7 +20,7 @@ namespace regroup::core {
 // True if `interval` is a node of the tree over `leaves` leaves.
 [[nodiscard]] bool is_canonical_node(std::uint32_t leaves, Interval interval);
 
-// The node above `node`, or nothing for the root (and for what is no node).
+// The parent of `node`; empty for the root and for an interval that is not a node.
 [[nodiscard]] std::optional<Interval> canonical_parent(std::uint32_t leaves, Interval node);
 
 // The fewest nodes that cover exactly `interval`, left to right.

@@ -1,5 +1,5 @@
-// The monotonic clock. What decides by time is given it as an argument, so that tests say what time it is;
-// wall-clock time decides nothing.
+// The monotonic clock. Code that depends on time takes it as an argument, so that tests control it;
+// nothing depends on wall-clock time.
 #pragma once
 
 #include <chrono>

@@ -1,9 +1,9 @@
-// What each processor says in a way of its own: the instructions of x86-64 and of ARM64 for which C++ has no
-// word. A third architecture adds a branch here, and a row where kernels of several instruction sets stand
-// side by side (core/crc32c.cc, collective/shm/kernels.cc, elastic/optimizer_kernels.cc).
+// Processor-specific instructions of x86-64 and ARM64 that C++ has no name for. A third architecture adds
+// a branch here, and a row in each table of kernels (core/crc32c.cc, collective/shm/kernels.cc,
+// elastic/optimizer_kernels.cc).
 //
-// Any thread; nothing blocks or fails. All of it is always inlined and calls no function, so that a source
-// compiled for one instruction set (collective/shm/kernels.inc) may use it.
+// Any thread; nothing blocks or fails. Everything is always inlined and calls no function, so that a
+// source compiled for one instruction set (collective/shm/kernels.inc) may use it.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
-// Hardware CRC32C where there is one, else a 256-entry table. One CRC instruction waits for the one before,
-// so long spans go as three streams side by side; since a CRC is linear, three CRCs are joined by what zeros
-// behind them would make of them. Where a carry-less multiplication takes 64 bytes at once, spans are folded
-// instead: what is read so far, times a power of x, is added to what comes so many bits later (V. Gopal et
-// al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009).
+// CRC32C by hardware where available, else by a 256-entry table. One CRC instruction waits for the
+// previous one, so long spans are split into three interleaved streams; since a CRC is linear, three CRCs
+// are combined by the effect of the zeros that follow each. Where a carry-less multiplication takes 64
+// bytes at once, spans are folded instead: the value so far, times a power of x, is added to the data
+// that many bits later (V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
+// Instruction", Intel, 2009).
 #include "core/crc32c.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// CRC32C (Castagnoli), with what the processor has for it. RFC 3720 appendix B.4 has test vectors.
+// CRC32C (Castagnoli), by the fastest method of this processor. RFC 3720 appendix B.4 has test vectors.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace regroup::core {
 
-// Of `bytes`, continuing from `crc` (0 to begin). Any thread.
+// The CRC of `bytes`, continuing from `crc` (0 to begin). Any thread.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
-// The same without special instructions: what crc32c() falls back to, and what tests compare it with.
+// The same without special instructions: the fallback of crc32c(), and the reference of its tests.
 [[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 
-// One way to do it, for some processors.
+// An implementation that some processors can run.
 struct Crc32cKernel {
   const char* name;
   bool (*usable)();

@@ -20,16 +20,16 @@ struct Doorbell {
   typename P::template Atomic<std::uint32_t> sleeping{0};  // lets a ringer skip the system call
 };
 
-// Any thread of any process on the node. Call it after the store that the sleeper waits for.
+// Any thread of any process on the node, after the store that the sleeper waits for.
 template <class P>
 void ring(Doorbell<P>& bell) {
   bell.count.fetch_add(1, std::memory_order_seq_cst);
   if (bell.sleeping.load(std::memory_order_seq_cst) != 0) P::wake(bell.count);
 }
 
-// ring() for after a sequentially consistent store: leaves the bell alone while nobody sleeps on it, so that
-// its cache line stays where it is. Either this sees the sleeper, or the sleeper's second check sees the
-// store.
+// ring() for use after a sequentially consistent store: does not write the bell while nobody sleeps on
+// it, so its cache line is not invalidated. Either this sees the sleeper, or the sleeper's second check
+// sees the store.
 template <class P>
 void ring_if_asleep(Doorbell<P>& bell) {
   if (bell.sleeping.load(std::memory_order_seq_cst) != 0) ring(bell);

@@ -1,4 +1,4 @@
-// flock(), which a process cannot forget to give back.
+// By flock(), which the kernel releases when the process ends.
 #include "core/file_lock.h"
 
 #include <fcntl.h>

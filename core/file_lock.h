@@ -1,4 +1,5 @@
-// A lock file: of all processes of all jobs on one file system, one holds it, and its text says who.
+// A lock file. At most one process of all jobs that share the file system holds it; its text names the
+// owner.
 #pragma once
 
 #include <string>
@@ -11,17 +12,19 @@ namespace regroup::core {
 
 class FileLock {
  public:
-  // Makes the file `path` if need be. kUnavailable: somebody else has it; the message has their line `owner`.
+  // Creates the file `path` if it does not exist, and locks it. kUnavailable: another process holds it;
+  // the message quotes its `owner` text.
   [[nodiscard]] static Result<FileLock> take(const std::string& path, const std::string& owner);
-  // For a while, with others who borrow it: nobody takes it, and what it says stays. kNotFound: no such file.
+  // Takes a shared lock: others may borrow too, none may take it, and the text stays. kNotFound: no such
+  // file.
   [[nodiscard]] static Result<FileLock> borrow(const std::string& path);
-  // The descriptor() of a lock that another process took.
+  // Adopts the descriptor() of a lock that another process took.
   [[nodiscard]] static FileLock adopt(Fd file) { return FileLock(std::move(file)); }
   [[nodiscard]] int descriptor() const { return file_.get(); }
 
  private:
   explicit FileLock(Fd file) : file_(std::move(file)) {}
-  Fd file_;  // closed with the last process that has a copy of it
+  Fd file_;  // the lock ends when the last process with a copy has closed it
 };
 
 }  // namespace regroup::core

@@ -1,6 +1,7 @@
-// FlatBuffers verifies that what an offset names lies within a message, not that it is named once: a vector
-// of offsets that all name one long string is a small message, and terabytes when it is unpacked. Nothing
-// that was packed shares anything, so its parts together are no larger than the message: what is, is refused.
+// A bound on the unpacked size of a message. The FlatBuffers verifier checks that each offset points into
+// the message, but not that it is used once: a vector of offsets to one long string is a small message,
+// and terabytes when unpacked. Packed messages share nothing, so their parts together are no larger than
+// the message; a message that exceeds that is refused.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>
@@ -18,19 +19,19 @@ bool aligned(const flatbuffers::Vector<T>* vector) {
   return vector == nullptr || reinterpret_cast<std::uintptr_t>(vector->Data()) % alignof(Element) == 0;
 }
 
-// Of one message that has been verified. Vectors that lie behind others are to be taken; a few fields of one
-// table can share no more than their number.
+// The budget of one verified message. Vectors that contain other tables must be charged; a few fields of
+// one table cannot multiply its size.
 class FlatBudget {
  public:
   explicit FlatBudget(std::size_t message_bytes) : left_(message_bytes) {}
 
-  // False: more than there is, now or before.
+  // False: the budget is exceeded, now or before.
   bool take(std::size_t bytes) {
     fits_ = fits_ && bytes <= left_;
     if (fits_) left_ -= bytes;
     return fits_;
   }
-  // A string, or a vector of numbers or structs. False also where these are not aligned.
+  // Charges a string, or a vector of numbers or structs. False also when it is not aligned.
   template <class T>
   bool values(const flatbuffers::Vector<T>* vector) {
     using Element = std::remove_cv_t<std::remove_pointer_t<T>>;
@@ -40,7 +41,7 @@ class FlatBudget {
   bool strings(const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>* vector) {
     return tables(vector, [this](const flatbuffers::String& string) { return values(&string); });
   }
-  // `each(table)` takes what a table has.
+  // Charges a vector of tables; `each(table)` charges the parts of a table.
   template <class T, class Each>
   bool tables(const flatbuffers::Vector<flatbuffers::Offset<T>>* vector, Each each) {
     if (vector == nullptr) return true;

@@ -1,5 +1,4 @@
-// Lines of LOCK files are read by jobs that other versions wrote, and users: what is not understood says
-// nothing.
+// LOCK files are read by other versions and by users: a text that cannot be parsed gives no information.
 #include "core/lock_owner.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// The line by which a launcher names itself in the LOCK of a directory, and what it tells another process.
+// The text by which a launcher identifies itself in the LOCK file of a directory, and how another process
+// interprets it.
 #pragma once
 
 #include <sys/types.h>
@@ -9,15 +10,15 @@
 
 namespace regroup::core {
 
-// "job ID (process PID on HOST, PID namespace INODE)" of this process. A number of a process means nothing in
-// another PID namespace: containers may share the name of their host.
+// "job ID (process PID on HOST, PID namespace INODE)" of this process. The namespace is included because
+// a pid has no meaning in another PID namespace, and containers may share the name of their host.
 [[nodiscard]] std::string lock_owner(const std::string& job);
 
-// The process, and its host with its PID namespace, of such a line; nothing: it is another one.
+// The process in such a text, and its host with its PID namespace; empty if the text has another form.
 [[nodiscard]] std::optional<std::pair<pid_t, std::string>> process_in_owner(const std::string& owner);
 
-// The process of that line was of this host and PID namespace, and has ended and been reaped: where the lock
-// is still held, other processes of the job hold it until they end. False where nothing can be known.
+// True when the process in that text was of this host and PID namespace and has been reaped: if the lock
+// is still held, other processes of the job hold it until they end. False if that cannot be determined.
 [[nodiscard]] bool owner_has_ended(const std::string& owner);
 
 }  // namespace regroup::core

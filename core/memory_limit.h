@@ -1,4 +1,4 @@
-// How much memory this process may still take: the machine's and, tighter, its cgroup's (v1 and v2).
+// Memory that this process may still take: the limit of the machine and of its cgroups (v1 and v2).
 #pragma once
 
 #include <cstdint>

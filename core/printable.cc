@@ -1,4 +1,4 @@
-// Character by character: what is shown must be UTF-8, or some terminals take its bytes for control
+// Character by character: printed text must be UTF-8, or some terminals read its bytes as control
 // characters.
 #include "core/printable.h"
 

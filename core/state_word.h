@@ -64,8 +64,8 @@ template <class P>
   return swap_state<P>(word, {Phase::kCommitted, false, g, p}, {Phase::kOpen, false, g, next});
 }
 
-// Member: open(g, p) -> committed(g, p), once all of g voted. False if g was revoked first; then the commit
-// is not ours to decide and the next World tells whether it happened.
+// Member: open(g, p) -> committed(g, p), once all members of g have voted. False if g was revoked first;
+// then this member does not decide the commit, and the next World says whether it happened.
 template <class P>
 [[nodiscard]] bool commit_transaction(AtomicWord<P>& word, Generation g, Position p) {
   return swap_state<P>(word, {Phase::kOpen, false, g, p}, {Phase::kCommitted, false, g, p});
@@ -87,9 +87,9 @@ void revoke(AtomicWord<P>& word, typename P::template Atomic<std::uint32_t>& rev
   }
 }
 
-// Member: closed(x, p) with p committed by somebody -> committed(x, p) + revoked, before it applies p from
-// its own arena. It keeps x, the generation that is over, so that a further revoke still changes the word.
-// False: revoked again.
+// Member: closed(x, p), where another member has committed p -> committed(x, p) + revoked, before it
+// applies p from its own arena. It keeps x, the generation that is over, so that a further revoke still
+// changes the word. False: revoked again.
 template <class P>
 [[nodiscard]] bool accept_commit(AtomicWord<P>& word, StateWord closed) {
   return swap_state<P>(word, closed, {Phase::kCommitted, true, closed.generation, closed.position});

@@ -1,5 +1,6 @@
-// Status and Result<T>: how every boundary reports an expected failure. The message names the call, the
-// object and the cause, worded by the first to know; callers pass it up. Broken invariants assert instead.
+// Status and Result<T>: how every interface reports expected failures. The message names the call, the
+// object and the cause, as the first function that knows them words it; callers pass it up. Broken
+// invariants assert instead.
 #pragma once
 
 #include <cassert>

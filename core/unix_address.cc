@@ -1,5 +1,5 @@
-// A path ends with a zero byte. An abstract name begins with one, and its length is that of the address: the
-// kernel tells names apart by all bytes of it.
+// A path ends with a zero byte. An abstract name begins with one, and its length is that of the address,
+// since the kernel compares all bytes of it.
 #include "core/unix_address.h"
 
 #include <fmt/format.h>

@@ -16,9 +16,9 @@ struct UnixAddress {
   [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
 };
 
-// Of the socket in the file `path`. kInvalidArgument: the path is too long.
+// Address of the socket in the file `path`. kInvalidArgument: the path is too long.
 [[nodiscard]] Result<UnixAddress> unix_address(const std::string& path);
-// Of a socket that has a name in this network namespace and no file. kInvalidArgument: the name is too long.
+// Address of an abstract socket of this network namespace. kInvalidArgument: the name is too long.
 [[nodiscard]] Result<UnixAddress> abstract_address(const std::string& name);
 
 }  // namespace regroup::core

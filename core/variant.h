@@ -1,8 +1,8 @@
-// A std::variant of many alternatives that is quick to compile: how it is copied, moved, compared and
-// destroyed is compiled once, in the source that includes variant_definitions.h, and not in each of the
-// hundred files that pass one on.
+// A std::variant of many alternatives that compiles fast: its copy, move, comparison and destructor are
+// compiled once, in the source that includes variant_definitions.h, not in each of the hundred files that
+// use it.
 //
-// std::visit, std::get_if and std::holds_alternative take it as they take the std::variant that it is.
+// std::visit, std::get_if and std::holds_alternative accept it like a std::variant.
 #pragma once
 
 #include <concepts>

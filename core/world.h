@@ -1,5 +1,5 @@
-// The words of membership as plain data: positions, intervals of leaves, members, and the World of a
-// generation. See docs/architecture.md section 1 for what each means.
+// Membership as plain data: positions, intervals of leaves, members, and the World of a generation.
+// docs/architecture.md section 1 defines the terms.
 #pragma once
 
 #include <compare>
@@ -28,7 +28,7 @@ struct Position {
   [[nodiscard]] static constexpr Position of(Step step, unsigned region = 0) { return {step << 8 | region}; }
   [[nodiscard]] constexpr Step step() const { return value >> 8; }
   [[nodiscard]] constexpr unsigned region() const { return static_cast<unsigned>(value & 0xff); }
-  // The last position that can precede this one: of (s, 0) it is (s - 1, 255), whatever regions really ran.
+  // The last position that can precede this one: of (s, 0) it is (s - 1, 255), whichever regions have run.
   [[nodiscard]] constexpr Position before() const { return {value - 1}; }
   auto operator<=>(const Position&) const = default;
 };
@@ -54,7 +54,7 @@ struct WorldMember {
   MemberId id = 0;
   Seat seat;
   bool needs_state = false;  // copies the state of `resume` from the donors before it votes
-  Step from_step = 0;        // first step it takes part in; it is no party to regions of earlier steps
+  Step from_step = 0;        // first step it takes part in; it takes no part in regions of earlier steps
   bool replays = false;      // a learner: applies what it lacks up to `resume` before it votes
   auto operator<=>(const WorldMember&) const = default;
 };
@@ -66,8 +66,8 @@ struct World {
   Position resume;                   // everything up to here is committed
   std::uint32_t shards = 1;          // V
   std::vector<WorldMember> members;  // in rank order
-  std::vector<Seat> plan;            // V entries: who holds or computes each leaf of step resume.step() + 1
-  std::string why;                   // the sentence that says why this generation began
+  std::vector<Seat> plan;  // V entries: the seat that holds or computes each leaf of step resume.step() + 1
+  std::string why;         // the sentence that says why this generation began
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
   // Rank of the member at `seat`, or of the member `id`; -1 if it is not in this world.
@@ -76,15 +76,15 @@ struct World {
   bool operator==(const World&) const = default;
 };
 
-// Share of rank `rank` in an undisturbed step of `shards` leaves over `size` members: contiguous and
-// balanced.
+// The share of rank `rank` in a step without failures, of `shards` leaves over `size` members:
+// contiguous, balanced.
 [[nodiscard]] constexpr Interval share_of_rank(std::uint32_t shards, std::uint32_t size, std::uint32_t rank) {
   auto edge = [&](std::uint64_t r) { return static_cast<std::uint32_t>(r * shards / size); };
   return {edge(rank), edge(rank + 1ULL)};
 }
 
-// Who holds or computes each leaf of `step` in this world: the plan for resume.step() + 1, share_of_rank()
-// after it.
+// The seat that holds or computes each leaf of `step` in this World: the plan for resume.step() + 1,
+// share_of_rank() after it.
 [[nodiscard]] std::vector<Seat> owners_of(const World& world, Step step);
 
 }  // namespace regroup::core
