@@ -1,4 +1,4 @@
-// What every operation promises when nothing goes wrong.
+// What every operation guarantees when nothing fails.
 #include "tests/collective/conformance.h"
 
 #include <fmt/format.h>
@@ -89,7 +89,7 @@ TEST_P(Conformance, EveryReductionOfEveryType) {
   });
 }
 
-// From nothing to several chunks, at every edge between the ways an operation can go.
+// From no data to several chunks, at every limit between two algorithms.
 TEST_P(Conformance, EveryOperationOfEverySize) {
   with_communicator([](Communicator& comm) {
     std::mt19937_64 random(static_cast<std::uint64_t>(comm.rank()));
@@ -113,7 +113,7 @@ TEST_P(Conformance, EveryOperationOfEverySize) {
   });
 }
 
-// Any operations one after the other, everybody at another pace: nobody overwrites what is still read.
+// Any operations in sequence, each rank at its own speed: nothing is overwritten that is still read.
 TEST_P(Conformance, RandomOperationsOneAfterTheOther) {
   with_communicator([](Communicator& comm) {
     std::mt19937_64 random(static_cast<std::uint64_t>(comm.rank()));
@@ -157,7 +157,7 @@ TEST_P(Conformance, StartedOperationsEndInAnyOrderOfWaiting) {
   });
 }
 
-// Everybody sends to everybody at once, of every size, and receives in another order.
+// Every rank sends to every rank at once, messages of every size, and receives in another order.
 TEST_P(Conformance, MessagesBetweenAllPairs) {
   with_communicator([](Communicator& comm) {
     const auto data = [&](int from, int to, std::size_t k) {
@@ -191,7 +191,7 @@ TEST_P(Conformance, MessagesBetweenAllPairs) {
     }
     ASSERT_EQ(
         run_checked(comm, {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 50'000}, 3, soon()).to_string(),
-        "ok");  // beside them
+        "ok");  // concurrently
     for (Request& request : requests) ASSERT_EQ(request.wait().to_string(), "ok");
     for (const auto& [index, bytes] : wanted) ASSERT_EQ(memory[index], bytes);
   });
@@ -235,7 +235,7 @@ double seconds_told(const std::string& message) {
   return seconds;
 }
 
-// Whoever only looks now and then learns it too: what it waited for, and how long since the start.
+// A rank that only polls now and then also learns it: what it waited for, and how long since the start.
 TEST_P(Conformance, ALateHandleTellsWhoIsMissingAndSinceWhen) {
   if (ranks() == 1) GTEST_SKIP() << "nobody can be missing";
   for (const bool message : {false, true}) {

@@ -41,7 +41,7 @@ class Conformance : public ::testing::TestWithParam<Setting> {
   ~Conformance() override;
 
   using Body = std::function<void(Job& job, int rank)>;
-  // Runs `body` in every rank, `agent` beside them.
+  // Runs `body` in every rank and `agent` concurrently.
   void run(
       const Body& body, const std::function<void()>& agent = [] {}, int may_die = -1);
   // Runs `body` with the communicator of generation 1 in every rank.
@@ -66,7 +66,7 @@ class Failures : public Conformance {
   void reset();
   // A member is killed in a row of operations of `kind`, at rank 0's operation `moment`; whether in one.
   [[nodiscard]] bool kill_in(Kind kind, std::uint64_t moment);
-  // A member stops, or leaves, and the others are told whom they wait for.
+  // A member stops, or leaves, and the others report the rank for which they wait.
   void names_the_absent(bool leaves);
   // As the agent: `rank` is dead, `g` is over.
   void bury_and_revoke(int rank, core::Generation g);

@@ -11,7 +11,7 @@
 
 namespace regroup::collective::testing {
 
-// As random_cover(); of 16-bit floats, whose partial sums would be rounded, all leaves.
+// As random_cover(), but single leaves for 16-bit floats, whose partial sums would be rounded.
 [[nodiscard]] inline std::vector<core::Interval> random_cover_of(Dtype dtype, std::uint32_t leaves,
                                                                  std::mt19937_64& random) {
   if (dtype != Dtype::kFloat16 && dtype != Dtype::kBfloat16) return random_cover(leaves, random);

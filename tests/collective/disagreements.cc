@@ -1,4 +1,4 @@
-// What every operation and message promises when the ranks do not do the same, or one does nothing.
+// What every operation and message guarantees when the ranks run different operations, or one runs none.
 #include <gmock/gmock.h>
 
 #include <string>
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr core::Generation kFirst = 1;
 
-// The root of a broadcast or scatter, and who only contributes to a reduction or gathering.
+// The root of a broadcast or scatter, and a non-root of a reduce or gather.
 bool may_exit_eagerly(const Shape& shape, int rank) {
   const bool from = shape.kind == Kind::kBroadcast || shape.kind == Kind::kScatter;
   const bool to = shape.kind == Kind::kReduce || shape.kind == Kind::kGather;
@@ -24,7 +24,7 @@ bool may_exit_eagerly(const Shape& shape, int rank) {
 
 constexpr Shape kUsual{Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 1000};
 
-// What rank 1 does, and all others, and by which words of it each can be told from the other.
+// The operations of rank 1 and of all others, and the words by which a message tells them apart.
 struct Row {
   const char* what;
   Shape odd;
@@ -65,7 +65,7 @@ constexpr Row kRows[] = {
      " 40 bytes"},
 };
 
-// One rank calls something else: an error in every rank, long before the deadline, that names both.
+// One rank runs another operation: an error in every rank, long before the deadline, that names both.
 TEST_P(Failures, RanksThatDisagreeAllLearnIt) {
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.what);

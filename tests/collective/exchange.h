@@ -25,7 +25,7 @@ inline constexpr Kind kCollectives[] = {Kind::kAllreduce, Kind::kReduce,    Kind
                                         Kind::kAllgather, Kind::kGather,    Kind::kScatter,
                                         Kind::kAlltoall,  Kind::kBroadcast, Kind::kBarrier};
 
-// What the ranks bring, by rank; the same for the same shape and seed.
+// The contributions by rank; equal for the same shape and seed.
 using Inputs = std::shared_ptr<const std::vector<Bytes>>;
 [[nodiscard]] Inputs make_inputs(const Shape& shape, int size, std::uint64_t seed);
 
@@ -44,7 +44,7 @@ class Exchange {
   Exchange(const Shape& shape, int rank, int size, Inputs inputs, const Room& room);
 
   [[nodiscard]] const Operation& operation() const { return operation_; }
-  // Empty if the output is right and nothing beside it was touched, else what is wrong.
+  // Empty if the output is right and the memory around it untouched; else the fault.
   [[nodiscard]] std::string verify() const;
   // Change all of the memory, as the caller may once the operation is done; the first leaves an input alone
   // that lies in the output.

@@ -1,4 +1,4 @@
-// What every operation promises when something goes wrong, and that the next generation works.
+// What every operation guarantees when something fails, and that the next generation works.
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -108,7 +108,8 @@ bool await_death(const Board& board, int rank) {
   return ::waitid(P_PID, pid, &info, WEXITED | WNOWAIT) == 0;
 }
 
-// Kills the process of `rank`. Before it has written its id there is nobody to kill: 0 would be all of us.
+// Kills the process of `rank`, which must have written its id: kill(0) would signal the whole process
+// group.
 void kill_marked(const Board& board, int rank) {
   const auto pid = static_cast<pid_t>(board.mark[rank].load());
   if (pid == 0) return ADD_FAILURE() << "rank " << rank << " has not begun";
@@ -216,7 +217,7 @@ bool Failures::kill_in(Kind kind, std::uint64_t moment) {
 
 namespace {
 
-// Killed anywhere in a row of operations, with nothing between them; the others see nothing but the revoke.
+// Killed anywhere in a series of operations; the others see only the revoke.
 TEST_P(Failures, AMemberDiesInsideAnOperation) {
   if (!processes()) GTEST_SKIP() << "threads cannot be killed";
   constexpr int kLeast = 3;  // kills

@@ -33,15 +33,15 @@ struct ArenaShape {
 // Generation `g`, rank r in slot r of node 0.
 [[nodiscard]] core::World make_world(core::Generation g, std::uint32_t size);
 
-// As the agent: generation `g` is over for these slots. Rings everybody.
+// As the agent: ends generation `g` for these slots and rings all.
 void revoke_all(const core::Arena& arena, core::Generation g);
-// As the members: everybody has left `g`. Rings everybody.
+// As the members: all leave `g`. Rings all.
 void leave_all(const core::Arena& arena, core::Generation g);
 
 // Rendezvous at which the owner of `channel` has arrived in the instance it is in.
 [[nodiscard]] std::uint64_t arrivals_in(const core::Channel& channel);
 
-// A deadline far enough that only a hang meets it.
+// A deadline that only a hang reaches.
 [[nodiscard]] core::TimePoint soon();
 // Waits until `ready()`; false if that takes longer than soon().
 [[nodiscard]] bool eventually(const std::function<bool()>& ready);

@@ -1,5 +1,5 @@
-// What a backend gives to the conformance suite: a job whose ranks are threads or processes, and of which the
-// test is the agent. A backend joins the suite with one Backend and one INSTANTIATE_TEST_SUITE_P.
+// What a backend provides to the conformance suite: a job whose ranks are threads or processes. The test
+// acts as its agent. A backend joins the suite with one Backend and one INSTANTIATE_TEST_SUITE_P.
 #pragma once
 
 #include <functional>
@@ -19,17 +19,17 @@ class Job {
   // In a rank: its communicator of `world`, in which rank r of the job has slot r.
   [[nodiscard]] virtual core::Result<std::unique_ptr<Communicator>> open(const core::World& world,
                                                                          int rank) = 0;
-  // In a rank: it will not touch the memory of `g` any more.
+  // In a rank: it will not access the memory of `g` any more.
   virtual void leave(core::Generation g, int rank) = 0;
   // As the agent: `g` is over for all.
   virtual void revoke(core::Generation g) = 0;
   // As the agent: `rank` is dead; its process was waited for.
   virtual void bury(int rank) = 0;
-  // As the agent: a new process or thread will stand in the place of the dead `rank`.
+  // As the agent: a new process or thread will replace the dead `rank`.
   virtual void replace(int rank) = 0;
   // On which host a rank is.
   [[nodiscard]] virtual core::NodeId host_of(int /*rank*/) const { return 0; }
-  // In a process that was forked: the job as it sees it.
+  // In a forked process: the job as seen there.
   [[nodiscard]] virtual std::unique_ptr<Job> in_child() = 0;
 };
 

@@ -157,7 +157,7 @@ Bytes leaf_of(std::size_t elements, std::uint64_t seed, bool odd) {
   return out;
 }
 
-// Calls `use` with a value of the type behind `dtype`.
+// Calls `use` with a value of the C++ type of `dtype`.
 template <class Use>
 Bytes with_type(Dtype dtype, Use use) {
   // NOLINTBEGIN(bugprone-branch-clone): each calls another use()

@@ -26,7 +26,7 @@ using Bytes = std::vector<std::byte>;
   return reference_fold(dtype, Op::kSum, leaves, interval);
 }
 
-// What `rank` must find in its output, given what each rank brings; empty if it gets nothing.
+// The output that `rank` must find, given all contributions; empty if it gets none.
 [[nodiscard]] Bytes reference_output(const Operation& operation, std::span<const Bytes> inputs, int rank);
 
 [[nodiscard]] float value_of_half(std::uint16_t half);

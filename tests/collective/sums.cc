@@ -33,7 +33,7 @@ class SharedResults {
   void* memory_;
 };
 
-// Whatever the cover and whoever holds it: the bits of the tree, on each host.
+// For every cover and every holder: the bits of the tree, on each host.
 TEST_P(Sums, OfSealedPartsHaveTheSameBitsForEveryCover) {
   std::set<core::NodeId> all;
   for (int rank = 0; rank < ranks(); ++rank) all.insert(job_->host_of(rank));

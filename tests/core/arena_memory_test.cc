@@ -44,7 +44,7 @@ TEST(ArenaMemory, ALineTakesMemoryWhenItHasAnOwner) {
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
   // The agent is heard while the memory of a large state is reserved: it does not do that itself.
   EXPECT_LT(memory_of(*arena), spec.result_bytes());
-  std::uint64_t before = 0;  // with what all lines share, once there is a first owner
+  std::uint64_t before = 0;  // with the parts that all slots share, after the first reservation
   for (std::uint64_t owned = 1; owned <= spec.slots; ++owned) {
     const auto slot = static_cast<SlotIndex>(owned - 1);
     arena->assign_slot(slot, slot);
@@ -135,7 +135,7 @@ TEST_F(Lines, WaitForNobodyWhoIsDeadOrStands) {
   EXPECT_THAT(status.message(), HasSubstr("arena slot 0: timed out while the owner of slot 2 reserves"));
   dead_.store(2);
   EXPECT_TRUE(reserve(0, 1 << 30).ok());
-  header_->reserving.store(2);  // who had this line before died at it
+  header_->reserving.store(2);  // the former owner of this slot died while reserving
   EXPECT_TRUE(reserve(1, 1 << 30).ok());
 }
 

@@ -1,4 +1,4 @@
-// The arena: shape and refusals, Worlds, lines, and the robust lock that tells of a member's death.
+// The arena: shape and refusals, Worlds, member slots, and the robust lock that reports a member's death.
 #include "core/arena.h"
 
 #include <fcntl.h>
@@ -133,7 +133,7 @@ TEST(Arena, OpenRefusesAnotherMagicVersionSizeOrShape) {
   EXPECT_TRUE(open_damaged(size, 2000, 1).ok());  // beyond the header: harmless
   EXPECT_EQ(open_damaged(size, 0, 'X').code(), Code::kDataLoss);
   EXPECT_EQ(open_damaged(size, 8, 3).code(), Code::kDataLoss);
-  EXPECT_EQ(open_damaged(size, 12, 1).code(), Code::kDataLoss);  // lines of another build
+  EXPECT_EQ(open_damaged(size, 12, 1).code(), Code::kDataLoss);  // member slots of another build
   EXPECT_EQ(open_damaged(size + 4096, 2000, 0).code(), Code::kDataLoss);
   EXPECT_EQ(open_damaged(size - 4096, 2000, 0).code(), Code::kDataLoss);
   EXPECT_EQ(open_damaged(size, 16, 4).code(), Code::kDataLoss);           // slots
@@ -249,7 +249,7 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
   arena->assign_slot(1, 41);
   EXPECT_EQ(line.occupied, 42U);
   EXPECT_EQ(load_state<RealPolicy>(line.state), StateWord());
-  EXPECT_EQ(line.left, kMaxGeneration);  // no party to any generation: nobody waits for it
+  EXPECT_EQ(line.left, kMaxGeneration);  // in no generation: no fence waits for it
   EXPECT_EQ(line.revoked_up_to, 5U);
   for (auto* word :
        {&line.dead, &line.finished, &line.leave_request, &line.donated, &line.adopting, &line.proved})
@@ -263,7 +263,7 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
 TEST(Arena, TheGateWaitsForTheLivingMembersOfEarlierGenerations) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
-  EXPECT_TRUE(all_left_before(*arena, 9));  // nobody there
+  EXPECT_TRUE(all_left_before(*arena, 9));  // no members
   arena->assign_slot(0, 0);
   arena->assign_slot(2, 1);
   EXPECT_TRUE(all_left_before(*arena, 9));                                // there, but in no generation yet

@@ -52,7 +52,7 @@ TEST_P(Crc32cTest, ContinuesWhereItStopped) {
   }
 }
 
-// Of each place in a line.
+// At each offset in a cache line.
 TEST_P(Crc32cTest, EqualsPortableAtAllLengthsAndAlignments) {
   const auto bytes = random_bytes(4096 + 64);
   for (std::size_t begin = 0; begin < 64; ++begin) {

@@ -1,4 +1,4 @@
-// What tests of the wires say to who unpacks it.
+// Input of the tests of unpacking limits.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>
@@ -7,7 +7,7 @@
 
 namespace regroup::core {
 
-// A vector whose offsets all name one thing: small on the wire, a hundred times that if it were unpacked.
+// A vector whose offsets all point to one object: small as bytes, a hundred times larger when unpacked.
 template <class T>
 std::vector<flatbuffers::Offset<T>> often(flatbuffers::Offset<T> one) {
   return std::vector<flatbuffers::Offset<T>>(200, one);

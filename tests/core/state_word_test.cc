@@ -36,7 +36,7 @@ TEST_F(StateWordTest, PacksEveryFieldAtItsLimits) {
       }
     }
   }
-  EXPECT_EQ(StateWord().pack(), 0U);  // a fresh line is all zero
+  EXPECT_EQ(StateWord().pack(), 0U);  // a new slot is all zero
   EXPECT_EQ((StateWord{Phase::kCommitted, true, 1, Position{2}}).pack(), 0xa000010000000002ULL);
 }
 

@@ -274,7 +274,7 @@ TEST(WireDamage, AnotherVersionIsNamed) {
   EXPECT_THAT(decoded.status().message(), testing::HasSubstr("version 99, this build speaks 1"));
 }
 
-// What is whole and yet could not exist: one change each.
+// Well-formed messages that could not exist: one change each.
 template <class T>
 using Change = std::pair<const char*, std::function<void(T&)>>;
 

@@ -12,7 +12,7 @@ namespace {
 
 enum MemberAt : std::uint32_t { kVote, kAwaitVotes, kCommit, kOpen, kAwaitWorld, kJoin, kFence, kLeave };
 enum AgentAt : std::uint32_t { kIdle, kRevoke, kRingRevoked, kDecide, kAnnounce, kLetGo };
-constexpr std::uint32_t kGone = ~0U;  // position of who was let go
+constexpr std::uint32_t kGone = ~0U;  // position of an excluded member
 constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;
 
@@ -143,7 +143,7 @@ void Training::leave(std::uint32_t i, Local& local) {
   ring_others(i);
 }
 
-// Let go: it may live on for long.
+// Excluded: it may live on for long.
 void Training::leave_all_generations(std::uint32_t i) {
   note([&] { return shared_.writes[i] = 0, std::string(); });
   code_.leave_all_generations(shared_.seats[i].left);
@@ -213,7 +213,7 @@ void Training::open_next(std::uint32_t i, Local& local) {
   local.pc = !opened ? kLeave : first ? kFence : kVote;
 }
 
-// False: it was let go, and nothing is left to do.
+// False: it was excluded, and nothing is left to do.
 bool Training::await_world(std::uint32_t i, Local& local) {
   if (local.position == kGone) return leave_all_generations(i), false;
   Generation newest = 0;

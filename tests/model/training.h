@@ -38,7 +38,7 @@ struct Code {
   void (*leave)(Number&, Generation) = &core::leave_generation<Policy>;
   void (*hold_fence)(Number&, Generation) = &core::hold_fence<Policy>;
   void (*hand_out)(Number&) = &core::leave_all_generations<Policy>;               // agent
-  void (*leave_all_generations)(Number&) = &core::leave_all_generations<Policy>;  // who was let go
+  void (*leave_all_generations)(Number&) = &core::leave_all_generations<Policy>;  // when excluded
   bool leavers_ring = true;
   bool agent_rings_after_revoke = true;
   bool agent_rings_after_world = true;
@@ -53,12 +53,12 @@ struct TrainingOptions {
   unsigned members = 2;
   unsigned newcomers = 0;           // of the members, the last ones but `idle`: admitted in World 2
   unsigned idle = 0;                // of the members, the last ones: warm, and in no World
-  std::vector<Position> positions;  // transactions, in order; a region > 0 is finish(): who commits it exits
+  std::vector<Position> positions;  // transactions, in order; a region > 0 is finish(), after which it exits
   unsigned revokes = 0;             // without a cause, at any time
   bool holds = false;    // after the last revoke no World follows (below --min): all must wait for it
   bool bells = true;     // false: members see what they wait for by itself; fewer states
   bool fence = false;    // results are written, after the generation fence
-  bool lets_go = false;  // the last member is not in World 2: it is told to leave, and may live on
+  bool lets_go = false;  // the last member is excluded from World 2, and may live on
 };
 
 class Training final : public Scenario {
@@ -135,7 +135,7 @@ class Training final : public Scenario {
   [[nodiscard]] bool is_finish(std::uint32_t transaction) const {
     return position(transaction).region() != 0;
   }
-  // finish() was the last of these: whoever commits or accepts it exits.
+  // finish() was the last of these: a member that commits or accepts it exits.
   [[nodiscard]] bool ends(std::uint32_t transactions) const {
     return transactions == options_.positions.size() && is_finish(transactions - 1);
   }

@@ -94,7 +94,7 @@ TEST(TransactionModel, NewcomersEnterBetweenRevokes) {
   expect_holds({.members = 2, .newcomers = 1, .positions = kOneStep, .revokes = 1});
 }
 
-// --- (e) finish(): who commits it exits with success, and nobody is told to go on behind it
+// --- (e) finish(): a member that commits it exits with success, and no member continues after it
 
 TEST(TransactionModel, FinishIsForAllOrForNobody) {
   expect_holds({.members = 2, .positions = kFinish, .revokes = 1});
@@ -109,12 +109,12 @@ TEST(TransactionModel, FinishIsForAllOrForNobody) {
 
 const TrainingOptions kFence{
     .members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false, .fence = true};
-// A member waits in no World beside the two that train.
+// A third member waits, in no World, while two train.
 const TrainingOptions kFenceAndIdle{
     .members = 3, .idle = 1, .positions = kOneStep, .revokes = 2, .bells = false, .fence = true};
 const TrainingOptions kFenceAndNewcomer{
     .members = 2, .newcomers = 1, .positions = kTwoSteps, .revokes = 2, .bells = false, .fence = true};
-// The last member is let go after World 1 and may live on: the generation fence of World 3 asks for it.
+// The last member is excluded after World 1 and may live on: the generation fence of World 3 depends on it.
 const TrainingOptions kFenceAndLetGo{
     .members = 3, .positions = kOneStep, .revokes = 2, .bells = false, .fence = true, .lets_go = true};
 const TrainingOptions kFenceWithBells{.members = 2, .positions = kOneStep, .revokes = 1, .fence = true};
