@@ -133,7 +133,7 @@ def test_each_row_of_the_docs_says_how_it_went(operation, size, memory, algorith
     assert collectives_docs.way(operation, size, memory, amd=True) == algorithm
 
 
-def test_not_only_a_root_writes_lines_where_that_pays():
+def test_not_only_a_root_uses_inline_chunks_where_they_pay():
     assert collectives_docs.way("allgather", 512, "ordinary", amd=False) == "inline chunks"
     assert collectives_docs.way("broadcast", 1024, "arena", amd=False) == "inline chunks"
 
@@ -165,14 +165,14 @@ def page_of(folder):
     return page
 
 
-def test_the_docs_show_algorithm_traffic_and_time_beside_each_other(tmp_path):
+def test_the_docs_show_algorithm_traffic_and_time(tmp_path):
     page = page_of(tmp_path)
     for _ in range(2):  # what was written is replaced
         collectives_docs.write(results(), "Commit abc.", tmp_path)
         text = page.read_text()
         line = "| allreduce | 1 MiB | arena | direct | 3 S = 3 MiB | 50 us | 80 % | 2.00 (b, 50 us) |\n"
         assert text.count(line) == 1
-        assert "| broadcast | 512 B | arena | lines |  | 1 us |  | 2.00 (a, 1 us) |\n" in text
+        assert "| broadcast | 512 B | arena | inline chunks |  | 1 us |  | 2.00 (a, 1 us) |\n" in text
         assert "old" not in text
         assert "| 3 B |" not in text
         assert "Commit abc." in text
