@@ -155,20 +155,20 @@ core::Status JobCgroup::make_groups(const std::string& job, CgroupNeeds needs, c
 }
 
 core::Result<std::vector<core::Fd>> JobCgroup::add(core::MemberId member, const Limits& limits) const {
-  std::vector<core::Fd> doors;
+  std::vector<core::Fd> cgroup_procs;
   for (const std::string& parent : folders_) {
     const std::string folder = member_folder(parent, member);
     core::Status status = make_group(folder);
     if (status.ok() && limits.cpus > 0) status = limit_cpus(folder, limits.cpus);
     if (status.ok() && limits.memory_bytes > 0) status = limit_memory(folder, limits.memory_bytes);
-    const std::string door = folder + "/cgroup.procs";
-    if (status.ok()) doors.emplace_back(::open(door.c_str(), O_WRONLY | O_CLOEXEC));
-    if (status.ok() && !doors.back().valid()) status = core::system_error("open", door, errno);
+    const std::string procs = folder + "/cgroup.procs";
+    if (status.ok()) cgroup_procs.emplace_back(::open(procs.c_str(), O_WRONLY | O_CLOEXEC));
+    if (status.ok() && !cgroup_procs.back().valid()) status = core::system_error("open", procs, errno);
     if (status.ok()) continue;
     remove(member);
     return status;
   }
-  return doors;
+  return cgroup_procs;
 }
 
 std::vector<std::string> JobCgroup::folders_of(core::MemberId member) const {

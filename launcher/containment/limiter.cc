@@ -31,7 +31,7 @@ Restraint Limiter::restrain(core::MemberId member, const Limits& limits) {
   if (!refused_) {
     const core::Status status = enter(member, limits, restraint);
     if (status.ok()) return restraint;
-    restraint.doors.clear();
+    restraint.cgroup_procs.clear();
     refused_ = true;
     restraint.said = fmt::format(
         "limits are not held by control groups ({}): cores by affinity, memory by RLIMIT_DATA of each "
@@ -49,9 +49,9 @@ core::Status Limiter::enter(core::MemberId member, const Limits& limits, Restrai
     groups_ = std::move(*made);
     if (record_) REGROUP_RETURN_IF_ERROR(record_->add_cgroups(groups_->folders()));
   }
-  auto doors = groups_->add(member, limits);
-  if (!doors.ok()) return doors.status();
-  restraint.doors = std::move(*doors);
+  auto cgroup_procs = groups_->add(member, limits);
+  if (!cgroup_procs.ok()) return cgroup_procs.status();
+  restraint.cgroup_procs = std::move(*cgroup_procs);
   memory_[member] = limits.memory_bytes;
   return {};
 }

@@ -18,10 +18,10 @@ namespace regroup::launcher {
 
 // Settings for the start of a member's process.
 struct Restraint {
-  std::vector<core::Fd> doors;   // cgroup.procs files: write "0" to each in the new process
-  std::uint64_t data_bytes = 0;  // RLIMIT_DATA; 0: none
-  std::vector<int> cores;        // affinity; empty: any
-  std::string said;              // once per job: why control groups are not used; else ""
+  std::vector<core::Fd> cgroup_procs;  // cgroup.procs files: write "0" to each in the new process
+  std::uint64_t data_bytes = 0;        // RLIMIT_DATA; 0: none
+  std::vector<int> cores;              // affinity; empty: any
+  std::string said;                    // once per job: why control groups are not used; else ""
 };
 
 class Limiter {

@@ -29,7 +29,7 @@ SecureListener::SecureListener(boost::asio::io_context& loop, std::shared_ptr<co
       retry_(loop) {}
 
 SecureListener::~SecureListener() {
-  for (const auto& stranger : strangers_) stranger->close();
+  for (const auto& entry : pending_) entry->close();
 }
 
 core::Status SecureListener::start(std::uint16_t port) {
@@ -53,7 +53,7 @@ void SecureListener::accept() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     core::Fd socket(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) {
-      welcome(std::move(socket));
+      on_accepted(std::move(socket));
     } else if (errno == EAGAIN) {
       return wait();
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -65,48 +65,47 @@ void SecureListener::accept() {
 
 // The kernel keeps the connection until there is room; retrying at once would be a busy loop.
 void SecureListener::on_no_room() {
-  make_room();
+  evict_one();
   retry_.expires_after(kRetry);
   retry_.async_wait([this](const boost::system::error_code& error) {
     if (!error) accept();
   });
 }
 
-void SecureListener::welcome(core::Fd socket) {
-  if (strangers_.size() >= limits_.strangers) make_room();
+void SecureListener::on_accepted(core::Fd socket) {
+  if (pending_.size() >= limits_.unauthenticated) evict_one();
   auto made = SecureChannel::server(loop_, context_, std::move(socket), limits_.channel);
   if (!made.ok()) {
-    ++turned_away_;
+    ++rejected_;
     last_reason_ = made.status();
     return;
   }
-  const auto stranger = strangers_.insert(strangers_.end(), *made);
+  const auto entry = pending_.insert(pending_.end(), *made);
   (*made)->start({.message = {},
-                  .closed = [this, stranger](const core::Status& why) { turn_away(stranger, why); },
+                  .closed = [this, entry](const core::Status& why) { reject(entry, why); },
                   .opened =
-                      [this, stranger] {
-                        const auto channel = *stranger;
-                        strangers_.erase(stranger);
+                      [this, entry] {
+                        const auto channel = *entry;
+                        pending_.erase(entry);
                         channel->set_handlers({});
                         accepted_(channel);
                       }});
 }
 
-void SecureListener::make_room() {
-  if (strangers_.empty()) return;
-  const auto unproved = std::find_if(strangers_.begin(), strangers_.end(),
-                                     [](const auto& stranger) { return !stranger->proved(); });
-  const auto victim = unproved != strangers_.end() ? unproved : strangers_.begin();
+void SecureListener::evict_one() {
+  if (pending_.empty()) return;
+  const auto without_proof =
+      std::find_if(pending_.begin(), pending_.end(), [](const auto& entry) { return !entry->proved(); });
+  const auto victim = without_proof != pending_.end() ? without_proof : pending_.begin();
   (*victim)->close();
-  turn_away(victim, {core::Code::kResourceExhausted,
-                     fmt::format("{}: gave way to one of more than {} connections that have not proved "
-                                 "themselves",
-                                 (*victim)->address(), limits_.strangers)});
+  reject(victim, {core::Code::kResourceExhausted,
+                  fmt::format("{}: closed, since there are more than {} unauthenticated connections",
+                              (*victim)->address(), limits_.unauthenticated)});
 }
 
-void SecureListener::turn_away(Strangers::iterator stranger, core::Status why) {
-  strangers_.erase(stranger);
-  ++turned_away_;
+void SecureListener::reject(Pending::iterator entry, core::Status why) {
+  pending_.erase(entry);
+  ++rejected_;
   last_reason_ = std::move(why);
 }
 

@@ -18,7 +18,7 @@
 namespace regroup::launcher {
 
 struct SecureListenerLimits {
-  std::size_t strangers = 64;  // limit of unauthenticated connections; one more closes an earlier one
+  std::size_t unauthenticated = 64;  // limit of unauthenticated connections; one more closes an earlier one
   SecureChannelLimits channel;
 };
 
@@ -40,19 +40,19 @@ class SecureListener {
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
   // The number of connections that failed to authenticate, and why the last one did; for status.
-  [[nodiscard]] std::uint64_t turned_away() const { return turned_away_; }
+  [[nodiscard]] std::uint64_t rejected() const { return rejected_; }
   [[nodiscard]] const core::Status& last_reason() const { return last_reason_; }
-  [[nodiscard]] std::size_t strangers() const { return strangers_.size(); }
+  [[nodiscard]] std::size_t unauthenticated() const { return pending_.size(); }
 
  private:
-  using Strangers = std::list<std::shared_ptr<SecureChannel>>;
+  using Pending = std::list<std::shared_ptr<SecureChannel>>;
 
   void wait();
   void accept();
   void on_no_room();
-  void welcome(core::Fd socket);
-  void make_room();
-  void turn_away(Strangers::iterator stranger, core::Status why);
+  void on_accepted(core::Fd socket);
+  void evict_one();
+  void reject(Pending::iterator entry, core::Status why);
 
   boost::asio::io_context& loop_;
   const std::shared_ptr<const TlsContext> context_;
@@ -60,9 +60,9 @@ class SecureListener {
   const SecureListenerLimits limits_;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer retry_;
-  Strangers strangers_;  // oldest first
+  Pending pending_;  // oldest first
   std::uint16_t port_ = 0;
-  std::uint64_t turned_away_ = 0;
+  std::uint64_t rejected_ = 0;
   core::Status last_reason_;
 };
 

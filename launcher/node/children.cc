@@ -131,7 +131,7 @@ void Children::on_late(core::NodeId node, Child& child) {
                       const Child& it = entry.second;
                       return it.began && it.runs && !it.heard && !it.over;
                     }) > kMany;
-  const bool moving = paused_ || (many && (now - moved_ < kMoving || listener_->strangers() > 0));
+  const bool moving = paused_ || (many && (now - moved_ < kMoving || listener_->unauthenticated() > 0));
   if (moving && waited < 2 * options_.limit) return expect(node, child, kMoving);
   const std::string what = child.link
                                ? "connected, but sent no message"

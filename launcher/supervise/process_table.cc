@@ -140,7 +140,7 @@ core::Status ProcessTable::start_with(MemberPipes pipes, const Place& place, con
                  options_.priority,
                  extras.inherited.get(),
                  extras.cores.empty() ? restraint.cores : extras.cores};
-  for (const core::Fd& door : restraint.doors) spec.groups.push_back(door.get());
+  for (const core::Fd& procs : restraint.cgroup_procs) spec.groups.push_back(procs.get());
   spec.data_bytes = restraint.data_bytes;
   spec.open_files = options_.open_files;
   auto memory = memory_order(options_.memory, spec.cores);

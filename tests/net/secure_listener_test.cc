@@ -1,4 +1,5 @@
-// Strangers that flood, dawdle and hang: the good peer gets in, and nothing of them stays.
+// Unauthenticated connections that flood, stall and hang: a peer with the secret gets in, and they leave
+// nothing behind.
 #include "launcher/net/secure_listener.h"
 
 #include <fcntl.h>
@@ -40,7 +41,7 @@ std::vector<core::Fd> half_open(std::uint16_t port, int count) {
 
 TEST_F(SecureListenerTest, LetsAGoodPeerInPastAThousandHalfOpenConnections) {
   Server server(loop_, node(secret_, kServer));
-  const auto strangers = half_open(server.listener.port(), 1000);
+  const auto connections = half_open(server.listener.port(), 1000);
   const auto begin = std::chrono::steady_clock::now();
   Client client(loop_, node(secret_, kClient), connect_to(server.listener.port()));
   // And they go on coming while it shakes hands.
@@ -53,17 +54,17 @@ TEST_F(SecureListenerTest, LetsAGoodPeerInPastAThousandHalfOpenConnections) {
       },
       SecureChannelLimits().handshake));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
-  EXPECT_LE(server.listener.strangers(), SecureListenerLimits().strangers);
-  EXPECT_GE(server.listener.turned_away(), 1000U - SecureListenerLimits().strangers);
+  EXPECT_LE(server.listener.unauthenticated(), SecureListenerLimits().unauthenticated);
+  EXPECT_GE(server.listener.rejected(), 1000U - SecureListenerLimits().unauthenticated);
   EXPECT_TRUE(client.closed.empty());
 }
 
 TEST_F(SecureListenerTest, EndsStrangersThatTakeTooLong) {
   Server server(loop_, node(secret_, kServer), {.channel = {.handshake = milliseconds(200)}});
-  const auto strangers = half_open(server.listener.port(), 10);
+  const auto connections = half_open(server.listener.port(), 10);
   EXPECT_TRUE(run_until(
-      loop_, [&] { return server.listener.turned_away() == 10; }, std::chrono::seconds(5)));
-  for (const core::Fd& stranger : strangers) EXPECT_TRUE(ended(stranger));
+      loop_, [&] { return server.listener.rejected() == 10; }, std::chrono::seconds(5)));
+  for (const core::Fd& connection : connections) EXPECT_TRUE(ended(connection));
   EXPECT_EQ(server.listener.last_reason().code(), core::Code::kDeadlineExceeded);
 }
 
@@ -100,9 +101,9 @@ TEST_F(SecureListenerTest, KeepsNoDescriptorsOfStrangers) {
   const int before = ::dup(0);
   ::close(before);
   for (int round = 0; round < 3; ++round) {
-    const std::uint64_t turned = server.listener.turned_away();
-    auto strangers = half_open(server.listener.port(), 100);
-    ASSERT_TRUE(run_until(loop_, [&] { return server.listener.turned_away() == turned + 100; }));
+    const std::uint64_t turned = server.listener.rejected();
+    auto connections = half_open(server.listener.port(), 100);
+    ASSERT_TRUE(run_until(loop_, [&] { return server.listener.rejected() == turned + 100; }));
   }
   loop_.restart();
   loop_.poll();
@@ -124,7 +125,7 @@ TEST_F(SecureListenerTest, GoesOnWhenTheProcessHasNoMoreDescriptors) {
   bool passed = false;
   timer.async_wait([&](const boost::system::error_code&) { passed = true; });
   ASSERT_TRUE(run_until(loop_, [&] { return passed; }));
-  EXPECT_EQ(server.listener.turned_away(), 0U);
+  EXPECT_EQ(server.listener.rejected(), 0U);
   all.clear();
   ::setrlimit(RLIMIT_NOFILE, &files);
   Client client(loop_, node(secret_, kClient), connect_to(server.listener.port()));

@@ -44,14 +44,14 @@ class TlsTest : public testing::Test {
   core::Fd connect() { return connect_to(server_.listener.port()); }
   // The server has sent somebody away, and let nobody in.
   void expect_turned_away(const core::Fd& socket) {
-    EXPECT_TRUE(run_until(loop_, [&] { return server_.listener.turned_away() == 1; }));
+    EXPECT_TRUE(run_until(loop_, [&] { return server_.listener.rejected() == 1; }));
     EXPECT_TRUE(run_until(loop_, [&] { return ended(socket); }));
     expect_nobody();
   }
   void expect_nobody() {
     EXPECT_TRUE(server_.channels.empty());
     EXPECT_TRUE(server_.received.empty());
-    EXPECT_EQ(server_.listener.strangers(), 0U);
+    EXPECT_EQ(server_.listener.unauthenticated(), 0U);
   }
   // Both sides of a client that is to be refused.
   core::Status refused(std::shared_ptr<const TlsContext> context, core::NodeId to = kServer) {
@@ -59,7 +59,7 @@ class TlsTest : public testing::Test {
     client.channel->send({1, core::Query{}});
     EXPECT_TRUE(run_until(loop_, [&] { return !client.closed.empty(); }));
     EXPECT_FALSE(client.opened);
-    EXPECT_TRUE(run_until(loop_, [&] { return server_.listener.turned_away() == 1; }));
+    EXPECT_TRUE(run_until(loop_, [&] { return server_.listener.rejected() == 1; }));
     expect_nobody();
     return client.closed.at(0);
   }
@@ -106,8 +106,8 @@ TEST_F(TlsTest, RefusesPlainBytes) {
     const auto sent = frame ? ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL)
                             : ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
     ASSERT_GT(sent, 0);
-    const std::uint64_t before = server_.listener.turned_away();
-    EXPECT_TRUE(run_until(loop_, [&] { return server_.listener.turned_away() == before + 1; }));
+    const std::uint64_t before = server_.listener.rejected();
+    EXPECT_TRUE(run_until(loop_, [&] { return server_.listener.rejected() == before + 1; }));
     EXPECT_TRUE(run_until(loop_, [&] { return ended(socket); }));
     expect_nobody();
   }
@@ -122,7 +122,7 @@ TEST_P(ForeignTlsTest, IsRefusedByOurServer) {
     good = ForeignTls(false, GetParam()).shake_hands(socket);
     done = true;
   });
-  EXPECT_TRUE(run_until(loop_, [&] { return server_.listener.turned_away() == 1 && done; }));
+  EXPECT_TRUE(run_until(loop_, [&] { return server_.listener.rejected() == 1 && done; }));
   stranger.join();
   EXPECT_FALSE(good);
   expect_nobody();

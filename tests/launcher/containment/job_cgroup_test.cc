@@ -30,9 +30,9 @@ TEST(JobCgroup, LimitsMembersBelowTheNearestGroupThatHandsOnItsControllers) {
   ASSERT_TRUE(group.ok()) << group.status().to_string();
   EXPECT_EQ(group->folders(), std::vector{folder.path() + kUser + "/regroup-0000abcd"});
   EXPECT_EQ(folder.get(kUser + "/regroup-0000abcd/cgroup.subtree_control"), "+cpu +memory");
-  auto doors = group->add(0, {1.5, 64 << 20});
-  ASSERT_TRUE(doors.ok()) << doors.status().to_string();
-  EXPECT_EQ(doors->size(), 1U);
+  auto cgroup_procs = group->add(0, {1.5, 64 << 20});
+  ASSERT_TRUE(cgroup_procs.ok()) << cgroup_procs.status().to_string();
+  EXPECT_EQ(cgroup_procs->size(), 1U);
   EXPECT_EQ(folder.get(kMember + "/cpu.max"), "150000 100000");
   EXPECT_EQ(folder.get(kMember + "/memory.max"), "67108864");
   EXPECT_EQ(folder.get(kMember + "/memory.swap.max"), "0");
@@ -83,7 +83,7 @@ TEST(Limiter, FallsBackOnceForTheWholeJob) {
       "by affinity, memory by RLIMIT_DATA of each process");
   EXPECT_EQ(first.data_bytes, 64U << 20U);
   EXPECT_EQ(first.cores.size(), 1U);
-  EXPECT_TRUE(first.doors.empty());
+  EXPECT_TRUE(first.cgroup_procs.empty());
   const Restraint second = limiter.restrain(2, {0.5, 0});
   EXPECT_TRUE(second.said.empty());
   EXPECT_EQ(second.data_bytes, 0U);
@@ -96,7 +96,7 @@ TEST(Limiter, TellsWhoExceededItsMemory) {
   put_session_v2(folder);
   put_groups_v2(folder, kUser);
   Limiter limiter("0000abcd", nullptr, folder.path());
-  EXPECT_EQ(limiter.restrain(0, {0, 64 << 20}).doors.size(), 1U);
+  EXPECT_EQ(limiter.restrain(0, {0, 64 << 20}).cgroup_procs.size(), 1U);
   EXPECT_EQ(limiter.exceeded_memory(0), 64U << 20U);
   EXPECT_EQ(limiter.exceeded_memory(0), 0U);  // said once
 }
@@ -137,8 +137,8 @@ class RealGroup {
 
  private:
   [[noreturn]] static void live_in(const std::string& group) {
-    const core::Fd door(::open((group + "/cgroup.procs").c_str(), O_WRONLY));
-    if (::write(door.get(), "0", 1) != 1) ::_exit(1);
+    const core::Fd procs(::open((group + "/cgroup.procs").c_str(), O_WRONLY));
+    if (::write(procs.get(), "0", 1) != 1) ::_exit(1);
     const pid_t child = ::fork();
     if (child > 0) ::raise(SIGSTOP);
     for (;;) ::pause();
