@@ -1,5 +1,5 @@
-// Go-back-N keeps nothing that arrives after a gap: whoever retransmits a message retransmits all that
-// follow.
+// Go-back-N keeps nothing that arrives after a gap: the sender retransmits all messages after the missing
+// one.
 #include "launcher/node/reliable_session.h"
 
 #include <utility>
