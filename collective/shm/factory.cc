@@ -128,9 +128,9 @@ Result<std::unique_ptr<ShmCommunicator>> open_shm(const core::Arena& arena, cons
                       r, seat.node, seat.slot, self.node, arena.spec().slots));
     }
     if (seat == self) group.rank = static_cast<int>(group.slots.size());
-    core::MemberSlot& line = arena.member_slot(seat.slot);
+    core::MemberSlot& member_slot = arena.member_slot(seat.slot);
     group.slots.push_back(seat.slot);
-    group.peers.push_back({&line, &line.channels[static_cast<std::size_t>(options.channel)]});
+    group.peers.push_back({&member_slot, &member_slot.channels[static_cast<std::size_t>(options.channel)]});
   }
   if (group.rank < 0) {
     return core::invalid_argument(

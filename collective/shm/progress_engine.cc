@@ -41,7 +41,7 @@ double seconds_since(TimePoint begin) {
 ProgressEngine::ProgressEngine(const core::Arena& arena, core::Generation generation, core::Position instance,
                                core::SlotIndex self, std::size_t ranks, const ShmOptions& options)
     : arena_(arena),
-      line_(arena.member_slot(self)),
+      own_slot_(arena.member_slot(self)),
       generation_(generation),
       self_(self),
       ranks_(ranks),
@@ -59,7 +59,7 @@ void ProgressEngine::fail(Status why) {
 }
 
 Status ProgressEngine::check() {
-  if (failed_.ok() && line_.revoked_up_to.load(std::memory_order_acquire) >= generation_) {
+  if (failed_.ok() && own_slot_.revoked_up_to.load(std::memory_order_acquire) >= generation_) {
     fail({core::Code::kRevoked, fmt::format("generation {} is over", generation_)});
   }
   return failed_;
@@ -154,9 +154,9 @@ std::string ProgressEngine::describe_wait(std::uint64_t ticket) {
   if (message != nullptr && fence_is_open()) return messages_.describe_wait(*message);
   std::string list;
   for (core::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
-    const core::MemberSlot& line = arena_.member_slot(slot);
-    const core::Generation left = line.left.load(std::memory_order_acquire);
-    if (line.has_living_member() && left + 1 < generation_)
+    const core::MemberSlot& member_slot = arena_.member_slot(slot);
+    const core::Generation left = member_slot.left.load(std::memory_order_acquire);
+    if (member_slot.has_living_member() && left + 1 < generation_)
       list += fmt::format("{}{} (left {})", list.empty() ? "" : ", ", slot, left);
   }
   return fmt::format("{}: slot {} did not leave the generations before", name_of(kind), list);
@@ -218,7 +218,7 @@ Status ProgressEngine::wait(std::uint64_t ticket, bool polled) {
       advance(true);
       return !failed_.ok() || is_done(ticket) || this->progress() != progress;
     };
-    sleep = core::wait_until(line_.bell, ready, until) ? kFirstSleep : std::min(2 * sleep, kMaxSleep);
+    sleep = core::wait_until(own_slot_.bell, ready, until) ? kFirstSleep : std::min(2 * sleep, kMaxSleep);
     const bool late = failed_.ok() && !is_done(ticket) && clock.now() >= deadline;
     if (late) fail_timed_out(ticket);
   }

@@ -48,7 +48,7 @@ class ProgressEngine {
   [[nodiscard]] core::Status check();
   // check().ok() at less cost.
   [[nodiscard]] bool can_continue() const {
-    return failed_.ok() && line_.revoked_up_to.load(std::memory_order_acquire) < generation_;
+    return failed_.ok() && own_slot_.revoked_up_to.load(std::memory_order_acquire) < generation_;
   }
   // Queues `operation` and advances all operations.
   [[nodiscard]] core::Result<std::uint64_t> start(ShmCommunicator& communicator, const Operation& operation,
@@ -122,7 +122,7 @@ class ProgressEngine {
   void fail_timed_out(std::uint64_t ticket);
 
   const core::Arena& arena_;
-  core::MemberSlot& line_;  // of this member
+  core::MemberSlot& own_slot_;  // of this member
   const core::Generation generation_;
   const core::SlotIndex self_;
   const std::size_t ranks_;

@@ -176,7 +176,7 @@ std::string SyncPoints::list_missing() {
   std::string list;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (i == self_ || has_arrived(i)) continue;
-    const bool dead = peers_[i].line->dead.load(std::memory_order_acquire) != 0;
+    const bool dead = peers_[i].slot->dead.load(std::memory_order_acquire) != 0;
     list += fmt::format("{}{}{}", list.empty() ? "" : ", ", i, dead ? " (dead)" : "");
   }
   return fmt::format("{}: rank {} of {} did not arrive", name_of(static_cast<Kind>(signature().what & 0xff)),

@@ -24,7 +24,7 @@
 namespace regroup::collective {
 
 struct Peer {
-  core::MemberSlot* line;
+  core::MemberSlot* slot;
   core::Channel* channel;
 };
 
@@ -111,7 +111,7 @@ class SyncPoints {
   [[nodiscard]] std::atomic<std::uint64_t>& word() const { return mine().arrivals[epoch_ % 2].word; }
   void ring_others() const {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
-      if (i != self_) core::ring_if_asleep(peers_[i].line->bell);
+      if (i != self_) core::ring_if_asleep(peers_[i].slot->bell);
     }
   }
   // True when `member` has arrived at this point of this instance, or is past it.

@@ -76,8 +76,8 @@ core::World make_world(core::Generation g, std::uint32_t size) {
 
 void revoke_all(const core::Arena& arena, core::Generation g) {
   for (std::uint32_t slot = 0; slot < arena.spec().slots; ++slot) {
-    core::MemberSlot& line = arena.member_slot(static_cast<core::SlotIndex>(slot));
-    core::revoke<core::RealPolicy>(line.state, line.revoked_up_to, g);
+    core::MemberSlot& member_slot = arena.member_slot(static_cast<core::SlotIndex>(slot));
+    core::revoke<core::RealPolicy>(member_slot.state, member_slot.revoked_up_to, g);
   }
   core::ring_all(arena);
 }

@@ -42,15 +42,15 @@ Status checked_allreduce(Communicator& comm, std::uint64_t seed, std::size_t ele
 // it is in an operation.
 constexpr std::uint64_t kInside = 1ULL << 32;
 
-Status run_until_revoked(Communicator& comm, core::MemberSlot& line) {
+Status run_until_revoked(Communicator& comm, core::MemberSlot& member_slot) {
   const auto pid = static_cast<std::uint64_t>(::getpid());
   std::vector<std::byte> data(80'000 * 4);
   Status status;
   for (std::uint64_t k = 0; status.ok(); ++k) {
     const auto part = std::span(data).first((1 + k * 7919 % 80'000) * 4);
-    line.step.store(pid | kInside);
+    member_slot.step.store(pid | kInside);
     status = comm.allreduce(part, part, Dtype::kInt32, soon());
-    line.step.store(pid);
+    member_slot.step.store(pid);
   }
   return status;
 }
@@ -67,11 +67,11 @@ bool kill_one(std::uint64_t seed) {
   second.members.erase(second.members.begin() + victim);
 
   auto body = [&](const core::Arena& mine, int slot) {
-    core::MemberSlot& line = mine.member_slot(static_cast<core::SlotIndex>(slot));
+    core::MemberSlot& member_slot = mine.member_slot(static_cast<core::SlotIndex>(slot));
     auto comm = open_comm(mine, first, slot);
-    const Status status = run_until_revoked(*comm, line);
+    const Status status = run_until_revoked(*comm, member_slot);
     ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
-    line.left.store(1);
+    member_slot.left.store(1);
     core::ring_all(mine);
     auto next = open_comm(mine, second, slot);
     for (std::uint64_t k = 0; k < 10; ++k) {
@@ -79,19 +79,19 @@ bool kill_one(std::uint64_t seed) {
       ASSERT_TRUE(again.ok()) << again.to_string();
     }
   };
-  core::MemberSlot& line = arena.member_slot(victim);
+  core::MemberSlot& member_slot = arena.member_slot(victim);
   auto agent = [&] {
-    EXPECT_TRUE(eventually([&] { return arrivals_in(line.channels[0]) >= moment; }));
-    const auto pid = static_cast<pid_t>(line.step.load() & ~kInside);
+    EXPECT_TRUE(eventually([&] { return arrivals_in(member_slot.channels[0]) >= moment; }));
+    const auto pid = static_cast<pid_t>(member_slot.step.load() & ~kInside);
     ASSERT_EQ(::kill(pid, SIGKILL), 0);
     siginfo_t info{};
     ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
     ASSERT_EQ(info.si_status, SIGKILL);
-    line.dead.store(1);
+    member_slot.dead.store(1);
     revoke_all(arena, 1);
   };
   run_ranks(arena, Ranks::kProcesses, 4, body, agent, victim);
-  return (line.step.load() & kInside) != 0;
+  return (member_slot.step.load() & kInside) != 0;
 }
 
 TEST(ShmGenerations, AKilledProcessThenTheSurvivorsGoOn) {

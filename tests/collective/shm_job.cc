@@ -16,23 +16,23 @@ class ShmJob final : public Job {
       : arena_(std::move(arena)), single_copy_(single_copy) {}
 
   core::Result<std::unique_ptr<Communicator>> open(const core::World& world, int rank) override {
-    core::hold_fence<core::RealPolicy>(line(rank).left, world.generation);
+    core::hold_fence<core::RealPolicy>(member_slot(rank).left, world.generation);
     ShmOptions options;
     options.single_copy = single_copy_;
     return make_shm(arena_, world, {0, static_cast<core::SlotIndex>(rank)}, options);
   }
   void leave(core::Generation g, int rank) override {
-    core::leave_generation<core::RealPolicy>(line(rank).left, g);
+    core::leave_generation<core::RealPolicy>(member_slot(rank).left, g);
     core::ring_all(arena_);
   }
   void revoke(core::Generation g) override { revoke_all(arena_, g); }
   void bury(int rank) override {
-    line(rank).dead.store(1);
+    member_slot(rank).dead.store(1);
     core::ring_all(arena_);
   }
   void replace(int rank) override {
     arena_.assign_slot(static_cast<core::SlotIndex>(rank), next_id_++);
-    line(rank).revoked_up_to.store(0);  // the test announces no World in the arena
+    member_slot(rank).revoked_up_to.store(0);  // the test announces no World in the arena
   }
   std::unique_ptr<Job> in_child() override {
     auto arena = core::Arena::open(core::Fd(::dup(arena_.memfd())));
@@ -40,7 +40,7 @@ class ShmJob final : public Job {
   }
 
  private:
-  [[nodiscard]] core::MemberSlot& line(int rank) const {
+  [[nodiscard]] core::MemberSlot& member_slot(int rank) const {
     return arena_.member_slot(static_cast<core::SlotIndex>(rank));
   }
 

@@ -39,7 +39,8 @@ TEST(ArenaMemory, TooMuchMemoryNamesWantedThereAndTheLimit) {
 TEST(ArenaMemory, ALineTakesMemoryWhenItHasAnOwner) {
   ArenaSpec spec = small_spec();
   spec.elements = 1 << 20;
-  const std::uint64_t line = spec.buffers_per_slot * spec.result_bytes() + bounce_buffer_bytes(spec.slots);
+  const std::uint64_t slot_bytes =
+      spec.buffers_per_slot * spec.result_bytes() + bounce_buffer_bytes(spec.slots);
   auto arena = Arena::create(spec);
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
   // The agent is heard while the memory of a large state is reserved: it does not do that itself.
@@ -53,8 +54,8 @@ TEST(ArenaMemory, ALineTakesMemoryWhenItHasAnOwner) {
     arena->populate(slot);
     EXPECT_EQ(memory_of(*arena), reserved) << "of memory that is not reserved";
     if (owned > 1) {
-      EXPECT_GE(reserved, before + line);
-      EXPECT_LT(reserved, before + line + (1 << 20));
+      EXPECT_GE(reserved, before + slot_bytes);
+      EXPECT_LT(reserved, before + slot_bytes + (1 << 20));
     }
     before = reserved;
   }

@@ -240,24 +240,25 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
   ASSERT_TRUE(arena->publish_world(world_of(5)).ok());
-  MemberSlot& line = arena->member_slot(1);
-  line.state = 1, line.revoked_up_to = 2, line.left = 3, line.dead = 1, line.finished = 1,
-  line.leave_request = kNow;
-  line.donated = 4, line.adopting = 5, line.proved = 5, line.seals[31] = 6, line.seals[0] = 7, line.step = 8,
-  line.loss = 0.5;
-  for (Channel& channel : line.channels) channel.instance = 9, channel.arrivals[1].word = 10;
+  MemberSlot& member_slot = arena->member_slot(1);
+  member_slot.state = 1, member_slot.revoked_up_to = 2, member_slot.left = 3, member_slot.dead = 1,
+  member_slot.finished = 1, member_slot.leave_request = kNow;
+  member_slot.donated = 4, member_slot.adopting = 5, member_slot.proved = 5, member_slot.seals[31] = 6,
+  member_slot.seals[0] = 7, member_slot.step = 8, member_slot.loss = 0.5;
+  for (Channel& channel : member_slot.channels) channel.instance = 9, channel.arrivals[1].word = 10;
   arena->assign_slot(1, 41);
-  EXPECT_EQ(line.occupied, 42U);
-  EXPECT_EQ(load_state<RealPolicy>(line.state), StateWord());
-  EXPECT_EQ(line.left, kMaxGeneration);  // in no generation: no fence waits for it
-  EXPECT_EQ(line.revoked_up_to, 5U);
-  for (auto* word :
-       {&line.dead, &line.finished, &line.leave_request, &line.donated, &line.adopting, &line.proved})
+  EXPECT_EQ(member_slot.occupied, 42U);
+  EXPECT_EQ(load_state<RealPolicy>(member_slot.state), StateWord());
+  EXPECT_EQ(member_slot.left, kMaxGeneration);  // in no generation: no fence waits for it
+  EXPECT_EQ(member_slot.revoked_up_to, 5U);
+  for (auto* word : {&member_slot.dead, &member_slot.finished, &member_slot.leave_request,
+                     &member_slot.donated, &member_slot.adopting, &member_slot.proved})
     EXPECT_EQ(*word, 0U);
-  for (const auto& seal : line.seals) EXPECT_EQ(seal, 0U);
-  for (const Channel& channel : line.channels) EXPECT_EQ(channel.instance + channel.arrivals[1].word, 0U);
-  EXPECT_EQ(line.step, 0U);
-  EXPECT_TRUE(std::isnan(line.loss.load()));
+  for (const auto& seal : member_slot.seals) EXPECT_EQ(seal, 0U);
+  for (const Channel& channel : member_slot.channels)
+    EXPECT_EQ(channel.instance + channel.arrivals[1].word, 0U);
+  EXPECT_EQ(member_slot.step, 0U);
+  EXPECT_TRUE(std::isnan(member_slot.loss.load()));
 }
 
 TEST(Arena, TheGateWaitsForTheLivingMembersOfEarlierGenerations) {
@@ -296,26 +297,26 @@ TEST(Arena, TheRobustLockTellsOfAKilledMember) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
   arena->assign_slot(1, 0);
-  MemberSlot& line = arena->member_slot(1);
+  MemberSlot& member_slot = arena->member_slot(1);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     if (!arena->claim_slot(1).ok()) ::_exit(1);
-    line.proved.store(1, std::memory_order_release);
+    member_slot.proved.store(1, std::memory_order_release);
     ring(arena->member_slot(0).bell);
     for (;;) ::pause();
   }
-  const auto claimed = [&] { return line.proved.load(std::memory_order_acquire) == 1; };
+  const auto claimed = [&] { return member_slot.proved.load(std::memory_order_acquire) == 1; };
   EXPECT_TRUE(wait_until(arena->member_slot(0).bell, claimed, SystemClock().now() + seconds(30)));
-  EXPECT_EQ(::pthread_mutex_trylock(&line.alive), EBUSY);
+  EXPECT_EQ(::pthread_mutex_trylock(&member_slot.alive), EBUSY);
   ::kill(child, SIGKILL);
   timespec deadline{};
   ::clock_gettime(CLOCK_MONOTONIC, &deadline);
   deadline.tv_sec += 30;
-  EXPECT_EQ(::pthread_mutex_clocklock(&line.alive, CLOCK_MONOTONIC, &deadline), EOWNERDEAD);
+  EXPECT_EQ(::pthread_mutex_clocklock(&member_slot.alive, CLOCK_MONOTONIC, &deadline), EOWNERDEAD);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  ::pthread_mutex_consistent(&line.alive);
-  ::pthread_mutex_unlock(&line.alive);
+  ::pthread_mutex_consistent(&member_slot.alive);
+  ::pthread_mutex_unlock(&member_slot.alive);
   arena->assign_slot(1, 5);  // the next owner can take it
   EXPECT_TRUE(arena->claim_slot(1).ok());
 }
