@@ -94,9 +94,9 @@ class JsonText {
 };
 
 // Takes values out of JSON that may hold anything; the first thing that is not as it must be is kept.
-class Taker {
+class FieldReader {
  public:
-  explicit Taker(std::string name) : name_(std::move(name)) {}
+  explicit FieldReader(std::string name) : name_(std::move(name)) {}
 
   void fail(std::string_view key, std::string_view wanted) {
     if (status_.ok()) status_ = damaged(fmt::format("{}: \"{}\" is not {}", name_, key, wanted));
@@ -143,7 +143,7 @@ class Taker {
   Status status_;
 };
 
-Range take_range(Taker& take, const Json& from) {
+Range take_range(FieldReader& take, const Json& from) {
   Range out;
   take.take(from, "offset", &out.offset);
   take.take(from, "bytes", &out.bytes);
@@ -151,7 +151,7 @@ Range take_range(Taker& take, const Json& from) {
   return out;
 }
 
-File take_file(Taker& take, const Json& from) {
+File take_file(FieldReader& take, const Json& from) {
   File out;
   take.take(from, "name", &out.name);
   take.take(from, "bytes", &out.bytes);
@@ -161,7 +161,7 @@ File take_file(Taker& take, const Json& from) {
 
 using FileIndex = std::unordered_map<std::string, std::uint32_t>;
 
-Piece take_piece(Taker& take, const Json& from, const FileIndex& files) {
+Piece take_piece(FieldReader& take, const Json& from, const FileIndex& files) {
   Piece out;
   std::string file;
   take.take(from, "file", &file);
@@ -175,7 +175,7 @@ Piece take_piece(Taker& take, const Json& from, const FileIndex& files) {
   return out;
 }
 
-Tensor take_tensor(Taker& take, const Json& from, const FileIndex& files) {
+Tensor take_tensor(FieldReader& take, const Json& from, const FileIndex& files) {
   Tensor out;
   take.take(from, "name", &out.name);
   take.take(from, "dtype", &out.dtype);
@@ -185,7 +185,7 @@ Tensor take_tensor(Taker& take, const Json& from, const FileIndex& files) {
   return out;
 }
 
-Manifest take_manifest(Taker& take, const Json& from) {
+Manifest take_manifest(FieldReader& take, const Json& from) {
   Manifest out;
   take.take(from, "step", &out.step);
   take.take(from, "job", &out.job);
@@ -215,7 +215,7 @@ core::Result<Json> read_json(std::string_view text, const std::string& name) {
 }
 
 Status check_version(const Json& json, const std::string& name) {
-  Taker take(name);
+  FieldReader take(name);
   std::string format;
   std::uint32_t version = 0;
   std::uint64_t block = 0;
@@ -236,7 +236,7 @@ core::Result<Manifest> parse(std::span<const std::byte> bytes, const std::string
   auto json = read_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name);
   if (!json.ok()) return json.status();
   REGROUP_RETURN_IF_ERROR(check_version(*json, name));
-  Taker take(name);
+  FieldReader take(name);
   Manifest manifest = take_manifest(take, *json);
   REGROUP_RETURN_IF_ERROR(take.status());
   if (Status status = check(manifest, tensors_whole); !status.ok())

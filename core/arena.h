@@ -89,7 +89,7 @@ class Arena {
   // CRC32C of each kSnapshotChunk of the snapshot, and its true length; written by the donors.
   [[nodiscard]] std::span<std::atomic<std::uint32_t>> snapshot_crcs() const;
   [[nodiscard]] std::atomic<std::uint64_t>& snapshot_used() const;
-  // {number of a lesson 24, step 40}: members write their part of the state after that step into the
+  // {number of a state transfer 24, step 40}: members write their part of the state after that step into the
   // snapshot as they pass it. 0: none is wanted. Set by the agent.
   [[nodiscard]] std::atomic<std::uint64_t>& snapshot_at() const;
 

@@ -11,6 +11,7 @@ template class core::Variant<
     core::Announce, core::Notice, core::Kill, core::Query, core::Hello, core::JobDone, core::StatusRequest,
     core::StatusReply, core::ResizeRequest, core::NoticeRequest, core::KillRequest, core::Reply,
     core::Contacts, core::PeerSuspect, core::NodeUp, core::NodeSilent, core::NodeLost, core::NodesKnown,
-    core::Teach, core::Taught, core::Learn, core::Learned, core::EndLesson, core::Diverged, core::Failure>;
+    core::StartSource, core::SourceStatus, core::StartTarget, core::TargetStatus, core::EndTransfer,
+    core::Diverged, core::Failure>;
 
 }  // namespace regroup

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/lesson_mark.h"
+#include "core/transfer_step.h"
 
 namespace regroup::core {
 namespace {
@@ -81,9 +81,9 @@ Status check_generation(const std::string& what, Generation generation) {
   return senseless(what, fmt::format("no generation {} exists", generation));
 }
 
-Status check_lesson(const std::string& what, LessonId lesson, Step step) {
-  if (lesson <= kMaxLesson && step <= kMaxStep) return {};
-  return senseless(what, fmt::format("lesson {} after step {}", lesson, step));
+Status check_transfer(const std::string& what, TransferId transfer, Step step) {
+  if (transfer <= kMaxTransfer && step <= kMaxStep) return {};
+  return senseless(what, fmt::format("transfer {} after step {}", transfer, step));
 }
 
 Status check_one(const Welcome& m) {
@@ -116,10 +116,10 @@ Status check_one(const HelloReply& m) {
 Status check_one(const Contacts& m) { return check_generation("Contacts", m.generation); }
 Status check_one(const Revoke& m) { return check_generation("Revoke", m.generation); }
 Status check_one(const Announce& m) { return check(*m.world); }
-Status check_one(const Teach& m) { return check_lesson("Teach", m.lesson, m.step); }
-Status check_one(const Taught& m) { return check_lesson("Taught", m.lesson, m.step); }
-Status check_one(const Learn& m) { return check_lesson("Learn", m.lesson, m.step); }
-Status check_one(const Learned& m) { return check_lesson("Learned", m.lesson, m.step); }
+Status check_one(const StartSource& m) { return check_transfer("StartSource", m.transfer, m.step); }
+Status check_one(const SourceStatus& m) { return check_transfer("SourceStatus", m.transfer, m.step); }
+Status check_one(const StartTarget& m) { return check_transfer("StartTarget", m.transfer, m.step); }
+Status check_one(const TargetStatus& m) { return check_transfer("TargetStatus", m.transfer, m.step); }
 template <class T>
 Status check_one(const T&) {
   return {};

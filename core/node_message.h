@@ -66,49 +66,49 @@ struct Diverged {
   bool operator==(const Diverged&) const = default;
 };
 
-// A lesson brings newcomers up to date while the others train on: docs/design/learners.md. From 1 to
-// kMaxLesson; each incarnation of the coordinator has 4,095 of its own, over and over.
-using LessonId = std::uint32_t;
+// A state transfer brings newcomers up to date while the others train on: docs/design/learners.md. From 1 to
+// kMaxTransfer; each incarnation of the coordinator has 4,095 of its own, over and over.
+using TransferId = std::uint32_t;
 // Coordinator -> agent: keep the state after `step` and the results of the steps behind it for those who
 // learn. 0: after the next step that nobody has passed.
-struct Teach {
-  LessonId lesson = 0;
+struct StartSource {
+  TransferId transfer = 0;
   Step step = 0;
-  bool operator==(const Teach&) const = default;
+  bool operator==(const StartSource&) const = default;
 };
 // Its answer, and once more when it cannot go on: `why`, else empty.
-struct Taught {
-  LessonId lesson = 0;
+struct SourceStatus {
+  TransferId transfer = 0;
   Step step = 0;
   std::string endpoints;  // where other agents get it, as launcher::to_string() writes them
   std::string why;
-  bool operator==(const Taught&) const = default;
+  bool operator==(const SourceStatus&) const = default;
 };
-struct Source {
+struct SourceAgent {
   NodeId node = 0;
   std::string endpoints;
   std::string name;  // of its host
-  bool operator==(const Source&) const = default;
+  bool operator==(const SourceAgent&) const = default;
 };
 // Coordinator -> agent: these members of yours learn from the state after `step`.
-struct Learn {
-  LessonId lesson = 0;
+struct StartTarget {
+  TransferId transfer = 0;
   Step step = 0;
   std::vector<MemberId> members;
-  std::vector<Source> sources;
-  bool operator==(const Learn&) const = default;
+  std::vector<SourceAgent> sources;
+  bool operator==(const StartTarget&) const = default;
 };
 // Of a member that has all there is, up to `step`; or cannot go on: `why`.
-struct Learned {
-  LessonId lesson = 0;
+struct TargetStatus {
+  TransferId transfer = 0;
   MemberId member = 0;
   Step step = 0;
   std::string why;
-  bool operator==(const Learned&) const = default;
+  bool operator==(const TargetStatus&) const = default;
 };
-struct EndLesson {
-  LessonId lesson = 0;
-  bool operator==(const EndLesson&) const = default;
+struct EndTransfer {
+  TransferId transfer = 0;
+  bool operator==(const EndTransfer&) const = default;
 };
 
 }  // namespace regroup::core

@@ -1,4 +1,4 @@
-// The bytes of what is said of nodes and of lessons; a part of wire.cc.
+// The bytes of what is said of nodes and of state transfers; a part of wire.cc.
 #pragma once
 
 #include <cstddef>
@@ -66,43 +66,43 @@ inline fb::NodesKnownT table(const NodesKnown& m) {
 }
 inline NodesKnown plain(const fb::NodesKnownT& t) { return {t.resume, t.shards}; }
 
-inline fb::TeachT table(const Teach& m) {
-  fb::TeachT t;
-  t.lesson = m.lesson, t.step = m.step;
+inline fb::StartSourceT table(const StartSource& m) {
+  fb::StartSourceT t;
+  t.transfer = m.transfer, t.step = m.step;
   return t;
 }
-inline Teach plain(const fb::TeachT& t) { return {t.lesson, t.step}; }
-inline fb::TaughtT table(const Taught& m) {
-  fb::TaughtT t;
-  t.lesson = m.lesson, t.step = m.step, t.endpoints = m.endpoints, t.why = m.why;
+inline StartSource plain(const fb::StartSourceT& t) { return {t.transfer, t.step}; }
+inline fb::SourceStatusT table(const SourceStatus& m) {
+  fb::SourceStatusT t;
+  t.transfer = m.transfer, t.step = m.step, t.endpoints = m.endpoints, t.why = m.why;
   return t;
 }
-inline Taught plain(const fb::TaughtT& t) { return {t.lesson, t.step, t.endpoints, t.why}; }
-inline fb::LearnT table(const Learn& m) {
-  fb::LearnT t;
-  t.lesson = m.lesson, t.step = m.step, t.members = m.members;
-  for (const Source& source : m.sources) {
+inline SourceStatus plain(const fb::SourceStatusT& t) { return {t.transfer, t.step, t.endpoints, t.why}; }
+inline fb::StartTargetT table(const StartTarget& m) {
+  fb::StartTargetT t;
+  t.transfer = m.transfer, t.step = m.step, t.members = m.members;
+  for (const SourceAgent& source : m.sources) {
     auto& out = t.sources.emplace_back(std::make_unique<fb::SourceT>());
     out->node = source.node, out->endpoints = source.endpoints, out->name = source.name;
   }
   return t;
 }
-inline Learn plain(const fb::LearnT& t) {
-  Learn m{t.lesson, t.step, t.members, {}};
+inline StartTarget plain(const fb::StartTargetT& t) {
+  StartTarget m{t.transfer, t.step, t.members, {}};
   for (const auto& source : t.sources) m.sources.push_back({source->node, source->endpoints, source->name});
   return m;
 }
-inline fb::LearnedT table(const Learned& m) {
-  fb::LearnedT t;
-  t.lesson = m.lesson, t.member = m.member, t.step = m.step, t.why = m.why;
+inline fb::TargetStatusT table(const TargetStatus& m) {
+  fb::TargetStatusT t;
+  t.transfer = m.transfer, t.member = m.member, t.step = m.step, t.why = m.why;
   return t;
 }
-inline Learned plain(const fb::LearnedT& t) { return {t.lesson, t.member, t.step, t.why}; }
-inline fb::EndLessonT table(const EndLesson& m) {
-  fb::EndLessonT t;
-  t.lesson = m.lesson;
+inline TargetStatus plain(const fb::TargetStatusT& t) { return {t.transfer, t.member, t.step, t.why}; }
+inline fb::EndTransferT table(const EndTransfer& m) {
+  fb::EndTransferT t;
+  t.transfer = m.transfer;
   return t;
 }
-inline EndLesson plain(const fb::EndLessonT& t) { return {t.lesson}; }
+inline EndTransfer plain(const fb::EndTransferT& t) { return {t.transfer}; }
 
 }  // namespace regroup::core

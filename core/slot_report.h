@@ -22,9 +22,9 @@ struct SlotReport {
   Step step = 0;      // progress, for status only
   double loss = 0.0;  // NaN if none
   std::vector<Seal> seals;
-  bool proved = false;  // a newcomer that has the state: it need not copy it again
-  Step learned = 0;     // of a learner that has caught up: what it may have applied
-  bool operator==(const SlotReport&) const = default;
+  bool proved = false;    // a newcomer that has the state: it need not copy it again
+  Step caught_up_to = 0;  // of a learner that has caught up: what it may have applied
+  bool operator==(const LineReport&) const = default;
 };
 
 }  // namespace regroup::core

@@ -58,7 +58,7 @@ std::unique_ptr<fb::SlotReportT> to_wire(const SlotReport& in) {
   out->step = in.step;
   out->loss = in.loss;
   out->proved = in.proved;
-  out->learned = in.learned;
+  out->caught_up_to = in.caught_up_to;
   for (const Seal& s : in.seals) out->seals.emplace_back(s.step, s.leaves.begin, s.leaves.end);
   return out;
 }
@@ -68,7 +68,7 @@ SlotReport from_wire(const fb::SlotReportT& in) {
                  in.step,   in.loss, {}};
   for (const fb::Seal& s : in.seals) out.seals.push_back({s.step(), {s.begin(), s.end()}});
   out.proved = in.proved;
-  out.learned = in.learned;
+  out.caught_up_to = in.caught_up_to;
   return out;
 }
 
@@ -283,8 +283,8 @@ bool fits(const fb::Message& message, FlatBudget budget) {
   if (const auto* m = message.body_as_HelloReply()) return fits(m->lines(), budget);
   if (const auto* m = message.body_as_Contacts())
     return budget.tables(m->members(), [&](const fb::Contact& one) { return budget.values(one.address()); });
-  if (const auto* m = message.body_as_Learn())
-    return budget.tables(m->sources(), [&](const fb::Source& one) {
+  if (const auto* m = message.body_as_StartTarget())
+    return budget.tables(m->sources(), [&](const fb::SourceAgent& one) {
       return budget.values(one.endpoints()) && budget.values(one.name());
     });
   return true;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/crc32c.h"
-#include "core/lesson_mark.h"
+#include "core/transfer_step.h"
 #include "elastic/donors.h"
 
 namespace regroup::elastic {
@@ -227,13 +227,13 @@ Status adopt_state(Participant& self, State& state) {
   return status;
 }
 
-Status donate_to_lesson(Participant& self, State& state, core::Step applied) {
+Status donate_to_transfer(Participant& self, State& state, core::Step applied) {
   core::Arena& arena = self.arena();
   core::MemberSlot& line = self.line();
   std::atomic_thread_fence(
-      std::memory_order_seq_cst);  // LessonGiver::begin() looks at our word behind its store
-  const auto mark = core::LessonMark::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
-  if (mark.lesson == 0 || mark.step != applied) return {};
+      std::memory_order_seq_cst);  // TransferSource::begin() looks at our word behind its store
+  const auto mark = core::TransferStep::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
+  if (mark.transfer == 0 || mark.step != applied) return {};
   if (applied <= self.world().resume.step()) return {};  // not all of the World have the state
   if (line.donated_step.load(std::memory_order_relaxed) == mark.pack()) return {};
   const auto writers = members_on(self.world(), self.seat().node);
@@ -241,31 +241,31 @@ Status donate_to_lesson(Participant& self, State& state, core::Step applied) {
   auto pieces = state.save();
   if (mine == writers.end() || !pieces.ok()) return pieces.status();
   const std::uint64_t used = total_bytes(*pieces);
-  if (used > arena.snapshot().size()) return {};  // the lesson waits in vain, and is given up
+  if (used > arena.snapshot().size()) return {};  // the state transfer waits in vain, and is given up
   // Who donates in a later World waits until this is over.
   line.adopting.store(self.world().generation, std::memory_order_seq_cst);
   const auto share = share_of(static_cast<std::size_t>(mine - writers.begin()), writers.size(), used);
-  const bool written = write_share(self, *pieces, share, used, core::snapshot_salt(mark.lesson));
+  const bool written = write_share(self, *pieces, share, used, core::snapshot_salt(mark.transfer));
   if (written) line.donated_step.store(mark.pack(), std::memory_order_release);
   line.adopting.store(0, std::memory_order_release);
   core::ring_all(arena, self.seat().slot);
   return {};
 }
 
-core::Result<core::Step> load_lesson(Participant& self, State& state) {
+core::Result<core::Step> load_snapshot(Participant& self, State& state) {
   core::Arena& arena = self.arena();
   core::MemberSlot& line = self.line();
   line.adopting.store(std::max(arena.newest_world(), 1U), std::memory_order_seq_cst);
-  const std::uint64_t lesson = line.lesson.load(std::memory_order_seq_cst);
-  const auto mark = core::LessonMark::unpack(lesson);
+  const std::uint64_t transfer = line.transfer.load(std::memory_order_seq_cst);
+  const auto mark = core::TransferStep::unpack(transfer);
   const auto called_off = [&] {
-    return lesson == 0 || line.lesson.load(std::memory_order_acquire) != lesson;
+    return transfer == 0 || line.transfer.load(std::memory_order_acquire) != transfer;
   };
   const auto load = [&]() -> Status {
     const std::uint64_t used = arena.snapshot_used().load(std::memory_order_relaxed);
     if (used > arena.snapshot().size())
       return {core::Code::kDataLoss, "state: the snapshot's length is damaged"};
-    const std::uint32_t salt = core::snapshot_salt(mark.lesson);
+    const std::uint32_t salt = core::snapshot_salt(mark.transfer);
     for (std::uint64_t chunk = 0; chunk < chunks_of(used) && !called_off(); ++chunk)
       REGROUP_RETURN_IF_ERROR(verify_chunk(arena, chunk, used, salt));
     if (called_off()) return {};
@@ -277,9 +277,9 @@ core::Result<core::Step> load_lesson(Participant& self, State& state) {
   const bool stale = called_off();
   line.adopting.store(0, std::memory_order_release);
   core::ring_all(arena, self.seat().slot);
-  if (stale) return Status(core::Code::kUnavailable, "the lesson was called off");
-  line.learned.store(core::LessonMark{mark.lesson, loaded.ok() ? mark.step : 0}.pack(),
-                     std::memory_order_release);
+  if (stale) return Status(core::Code::kUnavailable, "the state transfer was cancelled");
+  line.replayed.store(core::TransferStep{mark.transfer, loaded.ok() ? mark.step : 0}.pack(),
+                      std::memory_order_release);
   if (!loaded.ok()) return loaded;
   return mark.step;
 }

@@ -20,13 +20,13 @@ namespace regroup::elastic {
 // Newcomer: takes each donor's share as it comes and proves what it has. kDataLoss if a byte differs.
 [[nodiscard]] core::Status adopt_state(Participant& self, State& state);
 
-// A member that has applied the step of a lesson (docs/design/learners.md) writes its part of the state for
-// it.
-[[nodiscard]] core::Status donate_to_lesson(Participant& self, State& state, core::Step applied);
+// A member that has applied the step of a state transfer (docs/design/learners.md) writes its part of the
+// state for it.
+[[nodiscard]] core::Status donate_to_transfer(Participant& self, State& state, core::Step applied);
 
-// Learner: takes the state that its line's `lesson` names and proves it. kUnavailable: the lesson was called
-// off, `state` is a mixture; kDataLoss: a byte differs, which the agent is told.
-[[nodiscard]] core::Result<core::Step> load_lesson(Participant& self, State& state);
+// Learner: takes the state that its line's `transfer` names and proves it. kUnavailable: the state transfer
+// was called off, `state` is a mixture; kDataLoss: a byte differs, which the agent is told.
+[[nodiscard]] core::Result<core::Step> load_snapshot(Participant& self, State& state);
 // That a kept result has the bytes that the agent wrote.
 [[nodiscard]] bool result_is_sound(const core::Arena& arena, core::Step step);
 

@@ -287,7 +287,7 @@ std::optional<std::vector<std::byte>> Participant::contact_of(core::MemberId mem
 }
 
 // Those of many members come in parts.
-void Participant::learn(core::Contacts contacts) {
+void Participant::add_contacts(core::Contacts contacts) {
   if (contacts.generation < met_) return;
   if (std::exchange(met_, contacts.generation) != contacts.generation) contacts_.clear();
   for (core::Contact& contact : contacts.members) contacts_[contact.member] = std::move(contact.address);
@@ -320,7 +320,7 @@ Status Participant::hear_agent() {
     } else if (auto* over = std::get_if<core::Refused>(&message->body)) {
       let_go_ = {Code::kPeerLost, over->reason};  // a World of fixed size has failed
     } else if (auto* contacts = std::get_if<core::Contacts>(&message->body)) {
-      learn(std::move(*contacts));
+      add_contacts(std::move(*contacts));
     } else {
       return core::internal_error("the agent of this node spoke out of turn");
     }

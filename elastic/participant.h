@@ -105,7 +105,7 @@ class Participant {
   [[nodiscard]] core::Status await_newer_world(const std::function<bool()>& other);
   // Takes what the agent has said. kLeft, with the reason, once it has let this member go; kPeerLost.
   [[nodiscard]] core::Status hear_agent();
-  void learn(core::Contacts contacts);
+  void add_contacts(core::Contacts contacts);
   [[nodiscard]] core::Status excluded();
   // Brings the word of a member without state to "committed up to where `world` resumes, revoked": ready to
   // join.

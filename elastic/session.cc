@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "core/arena.h"
-#include "core/lesson_mark.h"
+#include "core/transfer_step.h"
 #include "elastic/migrate.h"
 #include "elastic/session_impl.h"
 
@@ -89,8 +89,8 @@ Status Session::Impl::finish_apply() {
   core::MemberSlot& line = self_->line();
   applied_ += 1;
   if (learning_) {
-    const auto mark = core::LessonMark::unpack(lesson_);
-    line.learned.store(core::LessonMark{mark.lesson, applied_}.pack(), std::memory_order_release);
+    const auto mark = core::TransferStep::unpack(transfer_);
+    line.replayed.store(core::TransferStep{mark.transfer, applied_}.pack(), std::memory_order_release);
   }
   regions_ = 0;
   phase_ = Phase::kIdle;
@@ -141,13 +141,13 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
     REGROUP_RETURN_IF_ERROR(keep_last_state(applied_));
     return std::optional<StepInfo>();
   }
-  if (auto learned = learn(); !learned.ok()) {
-    return learned.status();
-  } else if (*learned) {
+  if (auto caught_up = catch_up(); !caught_up.ok()) {
+    return caught_up.status();
+  } else if (*caught_up) {
     phase_ = Phase::kCommitted;
     return std::optional(describe(applied_ + 1));
   }
-  REGROUP_RETURN_IF_ERROR(donate_to_lesson(*self_, *options_.state, applied_));
+  REGROUP_RETURN_IF_ERROR(donate_to_transfer(*self_, *options_.state, applied_));
   want_save(*self_, applied_, checkpointing_);
   REGROUP_RETURN_IF_ERROR(open(Position::of(applied_ + 1)));
   leaves_.begin(applied_ + 1);

@@ -71,9 +71,9 @@ class Session::Impl {
   [[nodiscard]] core::Status drain();
   // A learner, in a World or not yet: true when the result of the next step is there to be applied, false
   // when it has the state of its World.
-  [[nodiscard]] core::Result<bool> learn();
-  [[nodiscard]] core::Status take_lesson();
-  [[nodiscard]] bool lesson_waits() const;
+  [[nodiscard]] core::Result<bool> catch_up();
+  [[nodiscard]] core::Status load_transfer();
+  [[nodiscard]] bool transfer_offered() const;
   [[nodiscard]] bool in_world() const { return self_->world().generation > 0; }
   // False for a newcomer before its first step: it is no party to what follows the step whose state it
   // copied.
@@ -119,8 +119,8 @@ class Session::Impl {
   Step begun_ = 0;                 // applied_ when this member came in
   unsigned regions_ = 0;           // committed since applied_
   bool learning_ = false;
-  bool torn_ = false;         // the state is a mixture: only another copy helps
-  std::uint64_t lesson_ = 0;  // as last taken from our line
+  bool torn_ = false;           // the state is a mixture: only another copy helps
+  std::uint64_t transfer_ = 0;  // as last taken from our line
 };
 
 }  // namespace regroup::elastic

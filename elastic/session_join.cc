@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/arena.h"
-#include "core/lesson_mark.h"
+#include "core/transfer_step.h"
 #include "elastic/donors.h"
 #include "elastic/failure_report.h"
 #include "elastic/fetch.h"
@@ -24,10 +24,10 @@ using core::Status;
 Status Session::Impl::enter() {
   observe(Moment::kRevoked);
   while (!learning_) {
-    auto joined = self_->regroup_or([this] { return lesson_waits(); });
+    auto joined = self_->regroup_or([this] { return transfer_offered(); });
     if (!joined.ok()) return joined.status();
     if (!joined->has_value()) {
-      REGROUP_RETURN_IF_ERROR(take_lesson());
+      REGROUP_RETURN_IF_ERROR(load_transfer());
       continue;
     }
     Status settled = settle_into_world();
@@ -39,16 +39,16 @@ Status Session::Impl::enter() {
   return {};
 }
 
-bool Session::Impl::lesson_waits() const {
-  const std::uint64_t lesson = self_->line().lesson.load(std::memory_order_acquire);
-  return lesson != 0 && lesson != lesson_;
+bool Session::Impl::transfer_offered() const {
+  const std::uint64_t transfer = self_->line().transfer.load(std::memory_order_acquire);
+  return transfer != 0 && transfer != transfer_;
 }
 
 // Called off or damaged: another may come, or a World.
-Status Session::Impl::take_lesson() {
-  lesson_ = self_->line().lesson.load(std::memory_order_acquire);
+Status Session::Impl::load_transfer() {
+  transfer_ = self_->line().transfer.load(std::memory_order_acquire);
   torn_ = true;
-  const auto step = load_lesson(*self_, *options_.state);
+  const auto step = load_snapshot(*self_, *options_.state);
   if (step.code() == Code::kUnavailable || step.code() == Code::kDataLoss) return {};
   if (!step.ok()) return step.status();
   applied_ = begun_ = *step;
@@ -57,13 +57,13 @@ Status Session::Impl::take_lesson() {
   return {};
 }
 
-Result<bool> Session::Impl::learn() {
-  core::MemberSlot& line = self_->line();
+Result<bool> Session::Impl::catch_up() {
+  core::Line& line = self_->line();
   const auto kept = [this] {
     const core::Step next = applied_ + 1;
     return !torn_ && self_->arena().kept_step(next).load(std::memory_order_acquire) == next;
   };
-  const auto something = [&] { return lesson_waits() || kept() || self_->asked_to_leave(); };
+  const auto something = [&] { return transfer_offered() || kept() || self_->asked_to_leave(); };
   while (learning_) {
     if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
     if (in_world() && !torn_ && applied_ >= world().resume.step()) {
@@ -87,12 +87,12 @@ Result<bool> Session::Impl::learn() {
     if (!status.ok()) return status;
     if (learning_ && kept()) {
       if (result_is_sound(self_->arena(), applied_ + 1)) return true;
-      // The agent says so to the coordinator, and another lesson or a copy comes.
-      const auto mark = core::LessonMark::unpack(lesson_);
-      line.learned.store(core::LessonMark{mark.lesson, 0}.pack(), std::memory_order_release);
+      // The agent says so to the coordinator, and another state transfer or a copy comes.
+      const auto mark = core::TransferStep::unpack(transfer_);
+      line.replayed.store(core::TransferStep{mark.transfer, 0}.pack(), std::memory_order_release);
       torn_ = true;
     }
-    if (learning_ && lesson_waits()) REGROUP_RETURN_IF_ERROR(take_lesson());
+    if (learning_ && transfer_offered()) REGROUP_RETURN_IF_ERROR(load_transfer());
   }
   return false;
 }

@@ -54,12 +54,12 @@ void AgentCore::on_coordinator(const core::Body& body) {
     on_notice(notice->member);
   } else if (const auto* kill = std::get_if<core::Kill>(&body)) {
     on_kill(*kill);
-  } else if (const auto* teach = std::get_if<core::Teach>(&body)) {
-    on_teach(*teach);
-  } else if (const auto* learn = std::get_if<core::Learn>(&body)) {
-    on_learn(*learn);
-  } else if (std::holds_alternative<core::EndLesson>(body)) {
-    end_lesson();
+  } else if (const auto* start_source = std::get_if<core::StartSource>(&body)) {
+    on_start_source(*start_source);
+  } else if (const auto* learn = std::get_if<core::StartTarget>(&body)) {
+    on_start_target(*start_target);
+  } else if (std::holds_alternative<core::EndTransfer>(body)) {
+    end_transfer();
   } else if (const auto* done = std::get_if<core::JobDone>(&body)) {
     if (done->exit_code == kEndedOnNotice) return;  // they have been let go, and end in their own words
     for (const auto& [id, member] : members_) {
@@ -117,7 +117,7 @@ void AgentCore::on_failure(core::MemberId id, const core::Failure& failure) {
 // A restarted coordinator asks: the lines, and once more every fact that it may have missed. Who is drained
 // comes first, so that it is not taken for one that starts.
 void AgentCore::on_hello() {
-  end_lesson();
+  end_transfer();
   for (const auto& [id, member] : members_) {
     const bool lives = member.ready && !member.dead;
     if (lives && member.drained) emit(ToCoordinator{core::MemberDrained{id}});
@@ -160,7 +160,7 @@ void AgentCore::on_announce(const core::Announce& announce) {
     world_ = announce.world;
     return;
   }
-  on_world_in_lesson(world);
+  on_world_in_transfer(world);
   if (const core::Status status = arena_.publish_world(world); !status.ok()) {
     return emit(Warn{status.to_string()});
   }
@@ -281,7 +281,7 @@ AgentEffects AgentCore::on_reaped(core::MemberId id, std::int32_t pid, std::int3
 void AgentCore::mark_dead(core::MemberId id, Local* member) {
   if (member->dead) return;
   member->dead = true;
-  taker_.forget(id);
+  target_.forget(id);
   member->loss.member = id;
   member->loss.joined = member->ready;
   if (!member->slot) return;

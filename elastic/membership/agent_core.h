@@ -15,8 +15,8 @@
 #include "core/message.h"
 #include "core/status.h"
 #include "elastic/membership/agent_effects.h"
-#include "elastic/membership/lesson_giver.h"
-#include "elastic/membership/lesson_taker.h"
+#include "elastic/membership/transfer_source.h"
+#include "elastic/membership/transfer_target.h"
 
 namespace regroup::membership {
 
@@ -29,7 +29,7 @@ struct AgentOptions {
   bool any_fingerprint = false;         // --bits=off
   std::uint32_t kept_results = 0;       // room for learners, for states of at least ...
   std::uint64_t learn_above = 0;        // ... so many bytes
-  std::string endpoints;                // where other agents get a lesson; "" until there is one
+  std::string endpoints;                // where other agents get a state transfer; "" until there is one
   bool checkpoints = false;             // room for a state on its way to the disk ...
   std::uint64_t checkpoint_memory = 0;  // ... of at most so many bytes; 0: no limit
   std::string resumed_fingerprint;      // of the checkpoint that the job goes on from; "": of none
@@ -40,9 +40,10 @@ class AgentCore {
   explicit AgentCore(AgentOptions options);
   void set_endpoints(std::string endpoints) { options_.endpoints = std::move(endpoints); }
 
-  // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill, Teach, Learn,
-  // EndLesson, JobDone. Of a member: Join, Ready, Contacts, PeerSuspect, Diverged, Failure, Drained; `source`
-  // of a Join is the id that it names. A coordinator of a lower incarnation than one before is refused.
+  // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill, StartSource,
+  // StartTarget, EndTransfer, JobDone. Of a member: Join, Ready, Contacts, PeerSuspect, Diverged, Failure,
+  // Drained; `source` of a Join is the id that it names. A coordinator of a lower incarnation than one before
+  // is refused.
   [[nodiscard]] AgentEffects handle(AgentSource source, const core::Message& message);
 
   // The robust futex of `slot` fired: its member's last store to a result is behind it. Call order of this
@@ -58,16 +59,17 @@ class AgentCore {
   // A member's connection is closed. One that neither finished nor was let go would be waited for.
   [[nodiscard]] AgentEffects on_link_closed(core::MemberId member);
 
-  // A lesson is on: poll_lesson() wants to be called each millisecond, and again at once while *more.
-  [[nodiscard]] bool lesson_on() const { return giver_.active() || taker_.active(); }
-  [[nodiscard]] AgentEffects poll_lesson(bool* more);
-  // Giving: the mark of the lesson if its snapshot may be sent, the newest result kept, and what a reader on
-  // another node has of both; nothing: it has gone.
-  [[nodiscard]] const LessonGiver& giver() const { return giver_; }
-  void on_given(std::uint64_t reader, std::optional<LessonTaker::There> has);
+  // A state transfer is on: poll_transfer() wants to be called each millisecond, and again at once while
+  // *more.
+  [[nodiscard]] bool transferring() const { return source_.active() || target_.active(); }
+  [[nodiscard]] AgentEffects poll_transfer(bool* more);
+  // Giving: the mark of the state transfer if its snapshot may be sent, the newest result kept, and what a
+  // reader on another node has of both; nothing: it has gone.
+  [[nodiscard]] const TransferSource& transfer_source() const { return source_; }
+  void on_reader_progress(std::uint64_t reader, std::optional<TransferTarget::There> has);
   // Taking: whether the result of `step` has room in the arena, and what has come.
   [[nodiscard]] bool room_for(core::Step step) const;
-  void on_fetched(const LessonTaker::There& there) { fetched_ = there; }
+  void on_fetched(const TransferTarget::There& there) { fetched_ = there; }
   [[nodiscard]] AgentEffects on_fetch_failed(const std::string& why);
 
   [[nodiscard]] const core::Arena& arena() const { return arena_; }  // unmapped until the first accepted Join
@@ -100,12 +102,12 @@ class AgentCore {
   void on_kill(const core::Kill& kill);
   void mark_dead(core::MemberId id, Local* member);
 
-  // agent_lessons.cc
-  void on_teach(const core::Teach& teach);
-  void on_learn(const core::Learn& learn);
-  void on_world_in_lesson(const core::World& world);
-  void end_lesson();
-  void tell(const std::vector<core::Learned>& news);
+  // agent_transfer.cc
+  void on_start_source(const core::StartSource& order);
+  void on_start_target(const core::StartTarget& order);
+  void on_world_in_transfer(const core::World& world);
+  void end_transfer();
+  void tell(const std::vector<core::TargetStatus>& news);
   void stop_fetch();
   AgentEffects effects();  // of the call that ends
   [[nodiscard]] core::Step consumed() const;
@@ -136,13 +138,13 @@ class AgentCore {
   core::Contacts contacts_;       // of members here, in that generation
   std::map<core::MemberId, Local> members_;
   std::deque<core::MemberId> waiting_;  // for a line that is still needed
-  LessonGiver giver_;
-  LessonTaker taker_;
-  bool taught_here_ = false;  // by giver_; else fetched_ says what has come
+  TransferSource source_;
+  TransferTarget target_;
+  bool source_is_local_ = false;  // by source_; else fetched_ says what has come
   bool fetching_ = false;
-  LessonTaker::There fetched_;
+  TransferTarget::There fetched_;
   core::Step published_ = 0;  // of fetched_.kept
-  std::map<std::uint64_t, LessonTaker::There> readers_;
+  std::map<std::uint64_t, TransferTarget::There> readers_;
   AgentEffects effects_;  // of the call in progress
 };
 

@@ -42,7 +42,7 @@ struct Ring {  // call ring(slot): what was sent to its member before is on its 
   core::SlotIndex slot = 0;
 };
 struct Fetch {  // the snapshot and the results behind it from other nodes: on_fetched_*()
-  core::Learn lesson;
+  core::StartTarget transfer;
 };
 struct StopFetch {};  // at once: the memory is needed for something else
 struct Warn {         // a line for the user's terminal

@@ -22,8 +22,9 @@ bool is_of_agents(const core::Body& body) {
          std::holds_alternative<core::MemberDrained>(body) ||
          std::holds_alternative<core::MemberLost>(body) || std::holds_alternative<core::Report>(body) ||
          std::holds_alternative<core::HelloReply>(body) || std::holds_alternative<core::Contacts>(body) ||
-         std::holds_alternative<core::PeerSuspect>(body) || std::holds_alternative<core::Taught>(body) ||
-         std::holds_alternative<core::Learned>(body) || std::holds_alternative<core::Diverged>(body) ||
+         std::holds_alternative<core::PeerSuspect>(body) ||
+         std::holds_alternative<core::SourceStatus>(body) ||
+         std::holds_alternative<core::TargetStatus>(body) || std::holds_alternative<core::Diverged>(body) ||
          std::holds_alternative<core::Failure>(body);
 }
 

@@ -97,11 +97,10 @@ void AgentCore::give_line(core::MemberId id) {
                                   arena_.spec().slots, options_.node));
   }
   const core::SlotIndex slot = free ? *free : *voidable;
-  if (giver_.active()) giver_.look(arena_);
-  arena_.assign_slot(slot, id);
-  // assign_slot() knows the newest World only; a generation can be over that never reached this node.
-  arena_.member_slot(slot).revoked_up_to.store(std::max(revoked_, world_->generation),
-                                               std::memory_order_seq_cst);
+  if (source_.active()) source_.look(arena_);
+  arena_.assign_line(slot, id);
+  // assign_line() knows the newest World only; a generation can be over that never reached this node.
+  arena_.line(slot).revoked_up_to.store(std::max(revoked_, world_->generation), std::memory_order_seq_cst);
   members_.at(id).slot = slot;
   emit(ToMember{id, core::Welcome{slot, options_.shards, options_.seed}, true});
   if (!free) emit(ToCoordinator{core::Report{revoked_, report()}});
@@ -169,7 +168,7 @@ core::SlotReport AgentCore::report_of(core::SlotIndex slot) const {
                        .step = line.step.load(std::memory_order_relaxed),
                        .loss = line.loss.load(std::memory_order_relaxed),
                        .proved = line.proved.load(std::memory_order_acquire) != 0};
-  out.learned = taker_.may_have(out.member);
+  out.caught_up_to = target_.may_have(out.member);
   for (const auto& word : line.seals) {
     const core::Seal seal = core::Seal::unpack(word.load(std::memory_order_acquire));
     if (core::makes_sense(seal)) out.seals.push_back(seal);

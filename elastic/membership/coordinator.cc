@@ -16,7 +16,7 @@ Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnati
       desired_(policy.target),
       relaunches_(policy.relaunch, policy.min, policy.target),
       nodes_(policy.by_node),
-      lessons_(incarnation),
+      transfers_(incarnation),
       history_(std::move(past.sentences)) {
   policy_.target_follows = policy.target == 0;
   stage_ = job_.nodes.empty()               ? Stage::kNodes
@@ -151,10 +151,10 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
     // Nobody can tell which of the states is the right one, so no restart from memory follows.
     if (own(diverged->member) && world_.rank_of(diverged->member) >= 0)
       end(1, diverged->why, StateLeft::kDiverged);
-  } else if (const auto* taught = std::get_if<core::Taught>(&message.body)) {
-    copy_instead(lessons_.on_taught(scene(), node, *taught));
-  } else if (const auto* learned = std::get_if<core::Learned>(&message.body)) {
-    if (own(learned->member)) copy_instead(lessons_.on_learned(scene(), *learned));
+  } else if (const auto* taught = std::get_if<core::SourceStatus>(&message.body)) {
+    copy_instead(transfers_.on_source_status(scene(), node, *source_status));
+  } else if (const auto* learned = std::get_if<core::TargetStatus>(&message.body)) {
+    if (own(target_status->member)) copy_instead(transfers_.on_target_status(scene(), *target_status));
   }
 }
 
@@ -265,7 +265,7 @@ void Coordinator::take_lines(core::NodeId node, const std::vector<core::SlotRepo
     r->step = line.step;
     r->loss = line.loss;
     r->reports += 1;
-    r->learned = std::max(r->learned, line.learned);
+    r->caught_up_to = std::max(r->caught_up_to, line.caught_up_to);
     r->proved |= line.proved;
     r->finished |= line.finished;
     if (!line.alive && r->lives_in_world())

@@ -14,12 +14,12 @@
 #include "elastic/membership/agent_facts.h"
 #include "elastic/membership/coordinator_effects.h"
 #include "elastic/membership/journal_entry.h"
-#include "elastic/membership/lessons.h"
 #include "elastic/membership/member_table.h"
 #include "elastic/membership/membership.h"
 #include "elastic/membership/node_table.h"
 #include "elastic/membership/progress_watch.h"
 #include "elastic/membership/restart_budget.h"
+#include "elastic/membership/state_transfers.h"
 
 namespace regroup::membership {
 
@@ -29,8 +29,9 @@ class Coordinator {
   // already: the first thing said is Hello. Incarnations begin at 1 and grow at each restart.
   Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past = {});
 
-  // From agents: facts of members, Report, HelloReply, Taught, Learned. From the driver, which closes the
-  // link of whom a NodeLost is sent to: NodeUp (or other slots), NodeSilent, NodesKnown. ToClient answers.
+  // From agents: facts of members, Report, HelloReply, SourceStatus, TargetStatus. From the driver, which
+  // closes the link of whom a NodeLost is sent to: NodeUp (or other slots), NodeSilent, NodesKnown. ToClient
+  // answers.
   [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
   [[nodiscard]] Effects tick(core::TimePoint now);  // at the beginning, and behind each next_deadline()
   // When tick() has something to do, at most a second ahead; nothing once the job is done.
@@ -83,8 +84,8 @@ class Coordinator {
   [[nodiscard]] bool decided_before();
   void make_room();
   void start_round(const std::string& why);
-  [[nodiscard]] Lessons::Scene scene();
-  void copy_instead(const Lessons::Round& why);
+  [[nodiscard]] StateTransfers::Scene scene();
+  void copy_instead(const StateTransfers::Round& why);
   void form_world(const std::vector<core::MemberId>& next, const std::string& why);
   [[nodiscard]] bool seat(std::vector<core::WorldMember>* members, core::Position resume) const;
   void enter(const core::World& world);
@@ -134,7 +135,7 @@ class Coordinator {
   core::MemberId first_member_ = 0, promised_ids_ = 0;  // of that launch; given below, says the journal
   Relaunches relaunches_;
   NodeTable nodes_;
-  Lessons lessons_;
+  StateTransfers transfers_;
   ProgressWatch watch_;
   std::optional<core::Join> declared_;                           // by the first member
   std::map<core::NodeId, std::vector<core::SlotReport>> lines_;  // of this round, by node that answered

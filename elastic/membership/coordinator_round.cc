@@ -28,7 +28,7 @@ void Coordinator::advance() {
   if (stage_ == Stage::kRelaunching) relaunch();
   watch_minimum();
   enforce_limits();
-  if (!done()) copy_instead(lessons_.attend(scene()));
+  if (!done()) copy_instead(transfers_.attend(scene()));
   if (!done()) decide_next();
   if (!done()) end_if_over();
   if (!done()) start_members();
@@ -150,7 +150,7 @@ void Coordinator::start_round(const std::string& why) {
   remember(why);
 }
 
-Lessons::Scene Coordinator::scene() {
+StateTransfers::Scene Coordinator::scene() {
   return {now_,     world_,
           members_, nodes_,
           policy_,  stage_ == Stage::kSteady,
@@ -158,7 +158,7 @@ Lessons::Scene Coordinator::scene() {
 }
 
 // A learner of the World cannot come to its state by what it has.
-void Coordinator::copy_instead(const Lessons::Round& why) {
+void Coordinator::copy_instead(const StateTransfers::Round& why) {
   if (why && stage_ == Stage::kSteady) start_round(*why);
 }
 
@@ -171,7 +171,7 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
     const Record& r = *members_.look(id);
     w.members.push_back({.id = id, .seat = r.seat});
     // Whoever committed what a learner has had the votes of all.
-    if (r.caught_up) w.resume = std::max(w.resume, core::Position::of(r.learned));
+    if (r.caught_up) w.resume = std::max(w.resume, core::Position::of(r.caught_up_to));
   }
   if (!seat(&w.members, w.resume)) {
     return fail(fmt::format("all members that held the state of step {} are lost", w.resume.step()),

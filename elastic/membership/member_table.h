@@ -38,9 +38,9 @@ struct Record : Member {
   int rank = -1;                               // ... and its rank there; -1: it is not in it
   core::StateWord word;                        // this and what follows as last reported
   bool proved = false;
-  core::Step learned = 0;     // what it may have applied, once it has ...
-  bool caught_up = false;     // ... caught up
-  std::uint32_t lessons = 0;  // that failed
+  core::Step caught_up_to = 0;  // what it may have applied, once it has ...
+  bool caught_up = false;       // ... caught up
+  std::uint32_t failed_transfers = 0;
   core::Step step = 0;
   double loss = 0.0;
   std::uint64_t reports = 0;  // how many have come: who looks twice sees whether it is a new one
@@ -49,7 +49,7 @@ struct Record : Member {
   [[nodiscard]] bool lives_in_world() const { return in_world() && state != MemberState::kLost; }
   // Of its place in the World: it had the state when that was formed, or has proved it since.
   [[nodiscard]] bool has_state() const { return proved || !(place.needs_state || place.replays); }
-  // In the World, without the results that it was to have from its lesson.
+  // In the World, without the results that it was to have from its state transfer.
   [[nodiscard]] bool lacks_results() const { return lives_in_world() && place.replays && !proved; }
 
  private:

@@ -92,31 +92,32 @@ bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
 
 // Hands `leaves` out in runs, in rank order, so that nobody has more than one leaf more to compute than it
 // must.
-void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<core::Seat>& takers,
+void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<core::Seat>& candidates,
               const std::map<core::Seat, std::uint32_t>& load, Plan* plan) {
-  using Taker = std::pair<std::uint32_t, std::size_t>;  // its load, its place among the takers
-  std::priority_queue<Taker, std::vector<Taker>, std::greater<>> least;
-  for (std::size_t taker = 0; taker < takers.size(); ++taker) least.push({load.at(takers[taker]), taker});
-  std::vector<std::uint32_t> quota(takers.size());
+  using Candidate = std::pair<std::uint32_t, std::size_t>;  // its load, its place among the candidates
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> least;
+  for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate)
+    least.push({load.at(candidates[candidate]), candidate});
+  std::vector<std::uint32_t> quota(candidates.size());
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    const auto [leaves_of_it, taker] = least.top();
+    const auto [leaves_of_it, candidate] = least.top();
     least.pop();
-    least.push({leaves_of_it + 1, taker});
-    ++quota[taker];
+    least.push({leaves_of_it + 1, candidate});
+    ++quota[candidate];
   }
   std::size_t at = 0;
-  for (std::size_t taker = 0; taker < takers.size(); ++taker) {
-    for (; quota[taker] > 0; --quota[taker]) (*plan)[leaves[at++]] = takers[taker];
+  for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate) {
+    for (; quota[candidate] > 0; --quota[candidate]) (*plan)[leaves[at++]] = candidates[candidate];
   }
 }
 
 // Everybody's contiguous share, whatever was sealed before.
-std::vector<core::Seat> even_shares(std::uint32_t shards, const std::vector<core::Seat>& takers) {
+std::vector<core::Seat> even_shares(std::uint32_t shards, const std::vector<core::Seat>& candidates) {
   std::vector<core::Seat> plan(shards);
-  const auto size = static_cast<std::uint32_t>(takers.size());
+  const auto size = static_cast<std::uint32_t>(candidates.size());
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     const core::Interval share = core::share_of_rank(shards, size, rank);
-    std::fill(plan.begin() + share.begin, plan.begin() + share.end, takers[rank]);
+    std::fill(plan.begin() + share.begin, plan.begin() + share.end, candidates[rank]);
   }
   return plan;
 }
@@ -136,17 +137,17 @@ bool all_fit(std::uint32_t shards, const Plan& sealed, const std::vector<core::S
 std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
                                     const std::vector<core::Seat>& before,
                                     const std::vector<core::WorldMember>& next,
-                                    const std::map<core::NodeId, std::vector<core::SlotReport>>& lines) {
-  std::vector<core::Seat> takers;
+                                    const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
+  std::vector<core::Seat> candidates;
   std::map<core::Seat, std::uint32_t> load;
   std::set<core::NodeId> nodes;
   for (const core::WorldMember& m : next) {
     nodes.insert(m.seat.node);
     load[m.seat] = 0;
-    if (before.empty() || !(m.needs_state || m.replays)) takers.push_back(m.seat);
+    if (before.empty() || !(m.needs_state || m.replays)) candidates.push_back(m.seat);
   }
-  assert(!takers.empty());  // somebody gives the newcomers their state
-  if (before.empty()) return even_shares(shards, takers);
+  assert(!candidates.empty());  // somebody gives the newcomers their state
+  if (before.empty()) return even_shares(shards, candidates);
   Plan sealed(shards);
   keep_sealed(seals_of_step(step, shards, before, nodes, lines), &sealed);
   Plan plan = sealed;
@@ -160,10 +161,10 @@ std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
       orphans.push_back(leaf);
     }
   }
-  hand_out(orphans, takers, load, &plan);
+  hand_out(orphans, candidates, load, &plan);
   std::vector<core::Seat> out;
   std::transform(plan.begin(), plan.end(), std::back_inserter(out), [](const auto& seat) { return *seat; });
-  return all_fit(shards, sealed, out, next) ? out : even_shares(shards, takers);
+  return all_fit(shards, sealed, out, next) ? out : even_shares(shards, candidates);
 }
 
 }  // namespace regroup::membership

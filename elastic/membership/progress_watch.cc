@@ -93,7 +93,8 @@ void ProgressWatch::see(core::Duration at, const core::SlotReport& line) {
   seen.at = at;
   const core::SlotReport& before = seen.line;
   if (!is_new && before.state == line.state && before.step == line.step && before.seals == line.seals &&
-      before.finished == line.finished && before.proved == line.proved && before.learned == line.learned)
+      before.finished == line.finished && before.proved == line.proved &&
+      before.caught_up_to == line.caught_up_to)
     return;
   if (!is_new && line.step > before.step) ++steps_of_[line.member];
   seen.line = line;

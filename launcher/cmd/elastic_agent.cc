@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kLinger(2);
 constexpr std::chrono::seconds kTeardown(1);  // longer than most processes take to end once they are killed
 constexpr std::size_t kMostLinks = 4 * core::kMaxSlots;
 constexpr int kNotStarted = 127;
-constexpr std::chrono::milliseconds kLessonPause(1);
+constexpr std::chrono::milliseconds kTransferPollInterval(1);
 
 }  // namespace
 
@@ -51,7 +51,7 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
       listener_(agent.loop(),
                 [this](core::Fd socket, pid_t peer) { on_connection(std::move(socket), peer); }),
       seats_(options_.cores.size()),
-      lesson_timer_(agent.loop()),
+      transfer_timer_(agent.loop()),
       send_(std::move(send)),
       checkpoints_(
           agent.loop(), options_.checkpoints, options_.host,
@@ -65,8 +65,9 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
           }) {}
 
 core::Status ElasticAgent::start() {
-  if (options_.lessons) {
-    options_.lessons->attach(core_, [this](const membership::AgentEffects& effects) { perform(effects); });
+  if (options_.transfer_service) {
+    options_.transfer_service->attach(core_,
+                                      [this](const membership::AgentEffects& effects) { perform(effects); });
   }
   if (!options_.fixed) launcher::prefer_promptness();
   if (options_.helper) {
@@ -103,17 +104,18 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
   send_ = [this](const core::Message& message) { coordinator_->send(message); };
 }
 
-// A host that gives no lesson has no port open.
+// A host that gives no state transfer has no port open.
 void ElasticAgent::on_message(const core::Message& message) {
   if (options_.fixed) {
     know_ranks();
     if (const auto* over = std::get_if<core::JobDone>(&message.body)) return fail(over->reason);
   }
   if (const auto* past = std::get_if<core::Failure>(&message.body)) return told_.recall(*past);
-  if (options_.lessons && std::holds_alternative<core::Teach>(message.body)) {
-    const core::Status status = options_.lessons->listen();
-    if (!status.ok() && !options_.quiet) agent_.say("no lessons from here: " + status.message());
-    core_.set_endpoints(options_.lessons->endpoints());
+  if (options_.transfer_service && std::holds_alternative<core::StartSource>(message.body)) {
+    const core::Status status = options_.transfer_service->listen();
+    if (!status.ok() && !options_.quiet)
+      agent_.say("this host cannot serve state to joining members: " + status.message());
+    core_.set_endpoints(options_.transfer_service->endpoints());
   }
   const auto* done = std::get_if<core::JobDone>(&message.body);
   if (done != nullptr && done->save_state && !options_.host.empty())  // the core kills the members
@@ -278,18 +280,18 @@ void ElasticAgent::perform(const membership::AgentEffects& effects) {
     std::visit([this](const auto& it) { perform_one(it); }, effect);
   }
   checkpoints_.look_for_arena();
-  if (core_.lesson_on() && !std::exchange(attending_, true)) attend_lesson();
+  if (core_.transferring() && !std::exchange(attending_, true)) poll_transfer();
 }
 
-void ElasticAgent::attend_lesson() {
+void ElasticAgent::poll_transfer() {
   bool more = false;
-  if (options_.lessons) options_.lessons->attend();
-  perform(core_.poll_lesson(&more));
-  attending_ = core_.lesson_on();
+  if (options_.transfer_service) options_.transfer_service->attend();
+  perform(core_.poll_transfer(&more));
+  attending_ = core_.transferring();
   if (!attending_) return;
-  lesson_timer_.expires_after(more ? std::chrono::milliseconds(0) : kLessonPause);
-  lesson_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) attend_lesson();
+  transfer_timer_.expires_after(more ? std::chrono::milliseconds(0) : kTransferPollInterval);
+  transfer_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) poll_transfer();
   });
 }
 
@@ -382,12 +384,12 @@ void ElasticAgent::perform_one(const membership::LetGo& effect) { core_.let_go(e
 void ElasticAgent::perform_one(const membership::Ring& effect) { core_.ring(effect.slot); }
 
 void ElasticAgent::perform_one(const membership::Fetch& effect) {
-  if (options_.lessons) return options_.lessons->fetch(effect.lesson);
+  if (options_.transfer_service) return options_.transfer_service->fetch(effect.transfer);
   perform(core_.on_fetch_failed("this job has one node"));
 }
 
 void ElasticAgent::perform_one(const membership::StopFetch&) {
-  if (options_.lessons) options_.lessons->stop_fetch();
+  if (options_.transfer_service) options_.transfer_service->stop_fetch();
 }
 
 void ElasticAgent::perform_one(const membership::Warn& effect) { agent_.say(effect.sentence); }

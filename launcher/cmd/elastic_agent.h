@@ -19,8 +19,8 @@
 #include "elastic/membership/told_failures.h"
 #include "launcher/cmd/checkpoints.h"
 #include "launcher/cmd/finished_watch.h"
-#include "launcher/cmd/lesson_exchange.h"
 #include "launcher/cmd/mpi_launches.h"
+#include "launcher/cmd/transfer_service.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/channel.h"
 #include "launcher/supervise/core_slots.h"
@@ -39,7 +39,7 @@ struct ElasticAgentOptions {
   std::vector<std::vector<int>> cores = {};                 // of each seat; empty: members are not bound
   std::vector<launcher::Environment> environments = {};     // of each seat's devices; empty: they have none
   core::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
-  std::unique_ptr<LessonExchange> lessons = {};             // none: there is no other node
+  std::unique_ptr<TransferService> transfer_service = {};   // none: there is no other node
   CheckpointPlan checkpoints = {};                          // none: an empty directory
   std::string host = {};                                    // its name in a job on several; else empty
   core::Duration finished_told = std::chrono::seconds(60);  // when a member has finished and does not end
@@ -108,7 +108,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   [[nodiscard]] pid_t process_of(core::MemberId member) const;
 
   void perform(const membership::AgentEffects& effects);
-  void attend_lesson();
+  void poll_transfer();
   void perform_one(const membership::ToCoordinator& effect);
   void perform_one(const membership::ToMember& effect);
   void perform_one(const membership::StartMember& effect);
@@ -136,7 +136,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   launcher::CoreSlots seats_;
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
-  boost::asio::steady_timer lesson_timer_;
+  boost::asio::steady_timer transfer_timer_;
   bool attending_ = false, knows_ranks_ = false, first_here_ = false;  // rank 0 was started on this host
   std::string failed_;                                                 // why a World of fixed size is over
   std::function<void(const core::Message&)> send_;

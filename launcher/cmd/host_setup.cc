@@ -10,7 +10,7 @@
 
 #include "core/wire.h"
 #include "launcher/cmd/start.h"
-#include "launcher/node/lesson_messages.h"
+#include "launcher/node/transfer_messages.h"
 #include "launcher/node/wire.h"
 #include "launcher/pmi/wire.h"
 #include "launcher/supervise/control_message.h"
@@ -30,7 +30,7 @@ node::HostAccess way_of(const Options& options, const launcher::HostRequest& hos
 
 std::string build() {
   return fmt::format("{} (wire {}.{}.{}.{})", REGROUP_VERSION, core::kWireVersion, node::kWireVersion,
-                     pmi::kWireVersion, node::kLessonVersion);
+                     pmi::kWireVersion, node::kTransferVersion);
 }
 
 core::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& loop, const Options& options,

@@ -30,17 +30,18 @@ namespace {
 constexpr std::chrono::seconds kSecretLimit{10};
 
 // Without it who joins gets a copy while the others wait.
-std::unique_ptr<LessonExchange> make_exchange(launcher::Agent& agent, const node::NodeAgentOptions& options) {
+std::unique_ptr<TransferService> make_transfer_service(launcher::Agent& agent,
+                                                       const node::NodeAgentOptions& options) {
   auto context = launcher::TlsContext::make(options.job, options.node, options.secret);
-  if (context.ok()) return std::make_unique<LessonExchange>(agent.loop(), *context);
-  agent.say("no lessons from here: " + context.status().message());
+  if (context.ok()) return std::make_unique<TransferService>(agent.loop(), *context);
+  agent.say("this host cannot serve state to joining members: " + context.status().message());
   return nullptr;
 }
 
 node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
   return [options](launcher::Agent& agent, const node::Setup& setup,
                    std::function<void(const core::Message&)> send) {
-    auto exchange = setup.elastic->kept_results > 0 ? make_exchange(agent, options) : nullptr;
+    auto service = setup.elastic->kept_results > 0 ? make_transfer_service(agent, options) : nullptr;
     std::vector<std::vector<int>> cores;
     std::vector<launcher::Environment> environments;
     for (const node::Seat& seat : setup.elastic->seats) {
@@ -63,7 +64,7 @@ node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
                                 .slots = options.slots,
                                 .cores = std::move(cores),
                                 .environments = std::move(environments),
-                                .lessons = std::move(exchange),
+                                .transfer_service = std::move(service),
                                 .checkpoints = plan,
                                 .host = setup.name,
                                 .finished_told = setup.elastic->finished_told,

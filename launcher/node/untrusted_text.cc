@@ -35,11 +35,11 @@ void sanitize_body(core::HelloReply* m) {
   if (m->declared) sanitize(&*m->declared);
 }
 void sanitize_body(core::PeerSuspect* m) { sanitize(&m->why); }
-void sanitize_body(core::Taught* m) {
+void sanitize_body(core::SourceStatus* m) {
   sanitize(&m->endpoints, kLongestField);
   sanitize(&m->why);
 }
-void sanitize_body(core::Learned* m) { sanitize(&m->why); }
+void sanitize_body(core::TargetStatus* m) { sanitize(&m->why); }
 void sanitize_body(core::Diverged* m) { sanitize(&m->why, kLongestField); }
 template <class Other>
 void sanitize_body(Other*) {}  // has no text, or is not sent by agents

@@ -67,7 +67,7 @@ def test_a_coordinator_killed_while_somebody_learns(regroup, member):
     job = regroup.start(*ELASTIC, "--start", "2", *LEARN, member, str(STEPS), "10")
     job.wait_out("^step 20 ")
     assert regroup.control("resize", "3").returncode == 0
-    until(lambda: "lesson" in history(regroup), "a lesson")
+    until(lambda: "state transfer" in history(regroup), "a state transfer")
     os.kill(job.coordinator, signal.SIGKILL)
     until(lambda: len(members(regroup, "active")) == 3, "three members")
     assert_finished(job)

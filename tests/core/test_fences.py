@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/design/fences.md"
-WIRES = ("core/wire.fbs", "launcher/node/wire.fbs", "launcher/node/lesson.fbs")
+WIRES = ("core/wire.fbs", "launcher/node/wire.fbs", "launcher/node/transfer.fbs")
 
 
 def bodies(schema: str) -> list[str]:

@@ -43,7 +43,7 @@ inline std::vector<SlotReport> sample_lines() {
   dead.finished = true;
   dead.state = {Phase::kCommitted, true, 4, Position::of(1234, 1)};
   dead.proved = true;
-  dead.learned = 1233;
+  dead.caught_up_to = 1233;
   return {open, dead};
 }
 
@@ -80,21 +80,21 @@ inline std::vector<WireSample> wire_samples() {
       NodeSilent{2, true},
       NodeLost{2, "host node-b: its agent has not been heard for 5 s"},
       NodesKnown{},
-      Teach{4097, 12},
-      Taught{4097, 12, "10.0.0.1:4711", ""},
-      Learn{4097, 12, {5, 6}, {{1, "10.0.0.1:4711"}, {2, "[fe80::1]:4711"}}},
-      Learned{4097, 5, 17, "another CRC32C"},
-      EndLesson{4097},
+      StartSource{4097, 12},
+      SourceStatus{4097, 12, "10.0.0.1:4711", ""},
+      StartTarget{4097, 12, {5, 6}, {{1, "10.0.0.1:4711"}, {2, "[fe80::1]:4711"}}},
+      TargetStatus{4097, 5, 17, "another CRC32C"},
+      EndTransfer{4097},
       Diverged{4, "member 4 has another state than members 0 and 2 after step 320"},
       Failure{4, "FileNotFoundError", "train.py:6", "FileNotFoundError: [Errno 2] No such file: 'log'", true},
   };
   const std::vector<std::string> names = {
-      "join",         "ready",          "drained",      "welcome",        "refused",        "excluded",
-      "member_ready", "member_drained", "member_lost",  "report",         "hello_reply",    "start",
-      "revoke",       "announce",       "notice",       "kill",           "query",          "hello",
-      "job_done",     "status_request", "status_reply", "resize_request", "notice_request", "kill_request",
-      "reply",        "contacts",       "peer_suspect", "node_up",        "node_silent",    "node_lost",
-      "nodes_known",  "teach",          "taught",       "learn",          "learned",        "end_lesson",
+      "join",         "ready",          "drained",       "welcome",        "refused",        "excluded",
+      "member_ready", "member_drained", "member_lost",   "report",         "hello_reply",    "start",
+      "revoke",       "announce",       "notice",        "kill",           "query",          "hello",
+      "job_done",     "status_request", "status_reply",  "resize_request", "notice_request", "kill_request",
+      "reply",        "contacts",       "peer_suspect",  "node_up",        "node_silent",    "node_lost",
+      "nodes_known",  "start_source",   "source_status", "start_target",   "target_status",  "end_transfer",
       "diverged",     "failure"};
   std::vector<WireSample> samples;
   for (std::size_t i = 0; i < bodies.size(); ++i)

@@ -108,11 +108,11 @@ TEST(Wire, OfTheNodesItIsKeptWhatTheJobGoesOnFrom) {
 }
 
 TEST(Wire, OfASourceItsHostIsKept) {
-  const Learn learn{1, 12, {5}, {{2, "10.0.0.1:4711", "b"}}};
-  const Bytes frame = encode({7, learn});
+  const StartTarget order{1, 12, {5}, {{2, "10.0.0.1:4711", "b"}}};
+  const Bytes frame = encode({7, order});
   const auto back = decode(std::span(frame).subspan(kPrefix));
   ASSERT_TRUE(back.ok()) << back.status().message();
-  EXPECT_EQ(std::get<Learn>(back->body), learn);
+  EXPECT_EQ(std::get<StartTarget>(back->body), order);
 }
 
 TEST(Wire, ALossThatIsNotANumberStaysOne) {
@@ -143,11 +143,11 @@ TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {
     const auto address = b.CreateVector(std::vector<std::uint8_t>(10'000));
     return fb::CreateContacts(b, 1, b.CreateVector(often(fb::CreateContact(b, 1, address))));
   });
-  refused(fb::Body::Learn, [](Builder& b) {
+  refused(fb::Body::StartTarget, [](Builder& b) {
     const auto text = b.CreateString(std::string(10'000, 'x'));
     return fb::CreateLearn(b, 1, 1, 0, b.CreateVector(often(fb::CreateSource(b, 1, text))));
   });
-  refused(fb::Body::Learn, [](Builder& b) {
+  refused(fb::Body::StartTarget, [](Builder& b) {
     const auto text = b.CreateString(std::string(10'000, 'x'));
     return fb::CreateLearn(b, 1, 1, 0, b.CreateVector(often(fb::CreateSource(b, 1, 0, text))));
   });
@@ -353,11 +353,12 @@ TEST(WireSense, OfTheNumbersInMessagesIsAsked) {
       {MemberLost{.member = 4, .exit_code = -1},
        "MemberLost makes no sense: member 4 with status -1, signal 0"},
       {Report{5, {{.member = 4, .slot = kNoSlot}}},
-       "Report makes no sense: a member that has not joined has a slot"},
-      {Teach{1 << 24, 5}, "Teach makes no sense: lesson 16777216 after step 5"},
-      {Taught{1 << 24, 5, "", ""}, "Taught makes no sense: lesson 16777216 after step 5"},
-      {Learn{1, kMaxStep + 1, {2}, {{0, ""}}}, "Learn makes no sense: lesson 1 after step 4294967296"},
-      {Learned{1 << 24, 2, 5, ""}, "Learned makes no sense: lesson 16777216 after step 5"},
+       "Report makes no sense: a member that has not joined has a line"},
+      {StartSource{1 << 24, 5}, "StartSource makes no sense: transfer 16777216 after step 5"},
+      {SourceStatus{1 << 24, 5, "", ""}, "SourceStatus makes no sense: transfer 16777216 after step 5"},
+      {StartTarget{1, kMaxStep + 1, {2}, {{0, ""}}},
+       "StartTarget makes no sense: transfer 1 after step 4294967296"},
+      {TargetStatus{1 << 24, 2, 5, ""}, "TargetStatus makes no sense: transfer 16777216 after step 5"},
       {Revoke{kMaxGeneration + 1}, "Revoke makes no sense: no generation 2097152 exists"},
       {Report{kMaxGeneration + 1, {}}, "Report makes no sense: no generation 2097152 exists"},
       {HelloReply{kMaxGeneration + 1, 0, {}}, "HelloReply makes no sense: no generation 2097152 exists"},

@@ -13,7 +13,7 @@
 
 #include "core/canonical.h"
 #include "core/crc32c.h"
-#include "core/lesson_mark.h"
+#include "core/transfer_step.h"
 #include "elastic/session.h"
 #include "tests/elastic/members.h"
 
@@ -28,7 +28,7 @@ using testing::Agent;
 using testing::await;
 using testing::kPatience;
 
-constexpr core::LessonMark kLesson{5, 1};
+constexpr core::TransferStep kTransfer{5, 1};
 constexpr std::uint32_t kShards = 2;
 constexpr SlotIndex kDonor = 0, kLate = 1;
 
@@ -124,7 +124,7 @@ class SessionWorld : public ::testing::Test {
  protected:
   SessionWorld() {
     agent_.resume = 0;
-    agent_.arena().snapshot_at().store(kLesson.pack());
+    agent_.arena().snapshot_at().store(kTransfer.pack());
     agent_.announce(1, {kDonor}, {});
     donor_.may_pass(2);
     await(agent_, [&] { return donor_.passed() == 2; });
@@ -133,10 +133,10 @@ class SessionWorld : public ::testing::Test {
   ~SessionWorld() override { ::unsetenv("REGROUP_AGENT"), ::unsetenv("REGROUP_MEMBER"); }
 
   // It has the state of step 1 from now on.
-  void teach() {
-    agent_.line(kLate).lesson.store(kLesson.pack());
+  void begin_transfer() {
+    agent_.line(kLate).transfer.store(kTransfer.pack());
     core::ring_all(agent_.arena());
-    await(agent_, [&] { return agent_.line(kLate).learned.load() == kLesson.pack(); });
+    await(agent_, [&] { return agent_.line(kLate).replayed.load() == kTransfer.pack(); });
   }
   // The result of step 2, which the donor has passed, as the agent of the learner keeps it.
   void keep_result() {
@@ -171,7 +171,7 @@ class SessionWorld : public ::testing::Test {
 };
 
 TEST_F(SessionWorld, ALearnerBehindItsWorldComputesNothing) {
-  teach();
+  begin_transfer();
   revoke_all(agent_.arena(), 1);
   agent_.announce(2, {kDonor}, {}, {kLate}, {kDonor, kLate});
   go_on();
@@ -185,7 +185,7 @@ TEST_F(SessionWorld, ALearnerBehindItsWorldComputesNothing) {
 }
 
 TEST_F(SessionWorld, TheOthersWaitForTheVoteOfALearnerThatIsBehind) {
-  teach();
+  begin_transfer();
   revoke_all(agent_.arena(), 1);
   agent_.announce(2, {kDonor}, {}, {kLate}, {kDonor});
   go_on();
@@ -211,7 +211,7 @@ TEST_F(SessionWorld, AJoinerBehindItsWorldCopiesTheState) {
 
 // ... nor is what it had learned before.
 TEST_F(SessionWorld, ALearnerThatHasLostItsWayCopiesTheState) {
-  teach();
+  begin_transfer();
   revoke_all(agent_.arena(), 1);
   spoil_result();
   agent_.announce(2, {kDonor}, {kLate});

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "launcher/node/lesson_messages.h"
+#include "launcher/node/transfer_messages.h"
 #include "launcher/node/wire.h"
 #include "tests/fuzz/require.h"
 
@@ -12,9 +12,9 @@ using regroup::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (const auto lesson = decode_lesson(std::as_bytes(std::span(data, size))); lesson.ok()) {
-    const auto again = decode_lesson(encode(*lesson));
-    require(again.ok() && encode(*again) == encode(*lesson));
+  if (const auto transfer = decode_transfer(std::as_bytes(std::span(data, size))); transfer.ok()) {
+    const auto again = decode_transfer(encode(*transfer));
+    require(again.ok() && encode(*again) == encode(*transfer));
   }
   const auto message = decode(std::as_bytes(std::span(data, size)));
   if (!message.ok()) return 0;

@@ -11,7 +11,7 @@ from training import BIN, weights_alone
 HOSTILE = BIN.parent / "tests/bin/hostile_agent"
 BYTES = ("frame", "flag", "noise", "empty", "cut")  # no messages
 WORDS = ("others", "news", "nodes", "agents", "flood", "generations", "long")  # of others, or too many
-OF_OTHERS = ("members", "id_max", "id_flood", "ready", "reports", "contacts", "taught", "suspects")
+OF_OTHERS = ("members", "id_max", "id_flood", "ready", "reports", "contacts", "source_status", "suspects")
 UNHEARD = (*OF_OTHERS, "orders", "again")
 ATTACKS = (
     *(("linked", what) for what in ("frame", "cut", "orders")),

@@ -12,7 +12,7 @@ from hosts import Host, Hosts, until
 from training import EPOCHS, WHERE, Start, Training, agent_of, kill, ports, processes, weights_alone
 
 LEARN = ("--learner-steps", "8", "--learner-state", "1", "--start", "2")
-# A lesson of seconds: its state is large for the link of who learns, and the ring holds the steps meanwhile.
+# A transfer takes seconds: the state is large for the learner's link; the ring holds the steps meanwhile.
 BALLAST = 3_000_000
 RATE = "4mbit"
 RATE_OF_TWO = "2mbit"
@@ -34,13 +34,13 @@ def listening(hosts: Hosts) -> list[int]:
 
 
 def learners(job: Training) -> list[str]:
-    """The last of each lesson so far."""
-    return re.findall(r"lesson \d+ for members? (?:\d+, )*(\d+)", sentences(job))
+    """The last learner of each state transfer so far."""
+    return re.findall(r"state transfer \d+ for members? (?:\d+, )*(\d+)", sentences(job))
 
 
-def in_lesson(job: Training, count: int, host: Host, share: float) -> str:
-    """Waits until the learner of that lesson, on `host`, has this share of the state; its number."""
-    until(lambda: len(learners(job)) >= count, f"lesson {count}")
+def in_transfer(job: Training, count: int, host: Host, share: float) -> str:
+    """Waits until the learner of that state transfer, on `host`, has this share of the state; its number."""
+    until(lambda: len(learners(job)) >= count, f"transfer {count}")
     here = host.received() + share * BALLAST
     until(lambda: host.received() > here, f"{share} of the state")
     said = sentences(job)
@@ -68,7 +68,7 @@ def test_members_on_another_host_learn(hosts: Hosts, start: Start, undisturbed: 
     job.until_size(4)
     print(sentences(job))
     assert "has caught up" in sentences(job)
-    assert listening(hosts), "who gives a lesson listens"
+    assert listening(hosts), "an agent that serves a state transfer listens"
     assert hosts[0].sent() > before
     job.hurry()
     job.expect_weights(undisturbed)
@@ -82,10 +82,10 @@ def test_learners_are_killed_one_after_another(hosts: Hosts, start: Start, undis
         job.control("resize", "3")
         lost = []
         for share in (0.05, 0.5, 0.7):
-            lost.append(in_lesson(job, len(lost) + 1, hosts[1], share))
+            lost.append(in_transfer(job, len(lost) + 1, hosts[1], share))
             kill(processes(hosts[1], "chaos_member"))
         # One that stands still while all comes, and has applied nothing of it.
-        lost.append(in_lesson(job, len(lost) + 1, hosts[1], 0.05))
+        lost.append(in_transfer(job, len(lost) + 1, hosts[1], 0.05))
         (learner,) = processes(hosts[1], "chaos_member")
         os.kill(learner, signal.SIGSTOP)
         here = hosts[1].received() + BALLAST
@@ -102,7 +102,7 @@ def test_a_learners_host_loses_its_power(start_own: Start, undisturbed_large: st
     job.reach(5)
     job.hosts[1].slow(RATE)
     job.control("resize", "3")
-    lost = in_lesson(job, 1, job.hosts[1], 0.5)
+    lost = in_transfer(job, 1, job.hosts[1], 0.5)
     job.hosts[1].kill()
     expect_learned(job, 3, [lost], undisturbed_large)
     assert "host node2: " in job.text()
@@ -115,7 +115,7 @@ def test_a_spare_is_killed_while_it_learns(hosts: Hosts, start: Start, undisturb
     hosts[1].slow(RATE)
     try:
         kill(processes(hosts[0], "chaos_member")[:1])
-        lost = in_lesson(job, 1, hosts[1], 0.5)
+        lost = in_transfer(job, 1, hosts[1], 0.5)
         assert lost == "2", sentences(job)
         kill([spare])
     finally:
@@ -145,8 +145,8 @@ def heard_from(host: Host, others: list[Host]) -> Iterator[Callable[[], list[int
 
 
 def lose_a_source(job: Training, index: int, strike: Callable[[], None], undisturbed: str) -> None:
-    """node1 and node2, in the job's first World or the second, give a lesson to node3, and in its middle
-    `strike` takes one of them away."""
+    """node1 and node2 serve their state to node3 in the job's first or second World; in the middle of the
+    transfer `strike` removes one of them."""
     sources, learner = [job.hosts[0], job.hosts[1]], job.hosts[2]
     job.reach(3)
     if job.status()["size"] == 3:
@@ -160,25 +160,29 @@ def lose_a_source(job: Training, index: int, strike: Callable[[], None], undistu
         try:
             before = heard()
             job.control("resize", "3")
-            taught = in_lesson(job, 1, learner, 0.4)
+            learner_id = in_transfer(job, 1, learner, 0.4)
             (pid,) = processes(learner, "chaos_member")
             strike()
             half = [now - then for now, then in zip(heard(), before, strict=True)]
             assert all(BALLAST * 0.1 < given < BALLAST * 0.45 for given in half), f"halfway: {half}"
-            until(lambda: len(learners(job)) >= 2, "another lesson", 30)
+            until(lambda: len(learners(job)) >= 2, "another transfer", 30)
             before = heard()
         finally:
             for source in sources:
                 source.slow(None)
-        until(lambda: f"member {taught} has caught up" in sentences(job), "the end of the lesson", 30)
+        until(lambda: f"member {learner_id} has caught up" in sentences(job), "the end of the transfer", 30)
         after = [now - then for now, then in zip(heard(), before, strict=True)]
-        assert after[1 - index] > BALLAST / 2 > BALLAST / 10 > after[index], "who is left gives it all"
+        assert after[1 - index] > BALLAST / 2 > BALLAST / 10 > after[index], (
+            "the remaining source serves the rest"
+        )
     said = sentences(job)
     print(said)
-    lessons = re.findall(rf"lesson (\d+) for members? (?:\d+, )*{taught}\b", said)
-    assert len(lessons) == 2, "it learns anew, and once"
-    over = f"lesson {lessons[0]} is over: host {sources[index].name}, which gives it, is lost"
-    cannot = f"lesson {lessons[0]}: member {taught} cannot go on: host {sources[index].name}: "
+    transfers = re.findall(rf"state transfer (\d+) for members? (?:\d+, )*{learner_id}\b", said)
+    assert len(transfers) == 2, "it learns anew, and once"
+    over = (
+        f"state transfer {transfers[0]} ended: host {sources[index].name} was lost while it served the state"
+    )
+    cannot = f"state transfer {transfers[0]}: member {learner_id} failed: host {sources[index].name}: "
     assert over in said or cannot in said, said
     until(lambda: job.status()["size"] >= 2, "a World with it")
     assert processes(learner, "chaos_member") == [pid]

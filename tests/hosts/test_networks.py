@@ -9,7 +9,7 @@ from hosts import Host, Hosts, until
 from training import Start, starter
 
 UCX_PORTS = "50000-50499"
-OTHER_PORTS = "40000 40999"  # of links and lessons
+OTHER_PORTS = "40000 40999"  # of links and state transfers
 KERNEL_RANGE = "net.ipv4.ip_local_port_range"
 MEMBERS = "node1:2,node2:2,node3:2"
 

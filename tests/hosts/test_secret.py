@@ -118,7 +118,7 @@ def test_the_secret_is_nowhere(hosts: Hosts, tree: Sequence[str], tapped: str, v
 
 
 def expect_tree(hosts: Hosts, wanted: bool) -> None:
-    """Only an agent that has others below it listens before there are lessons."""
+    """Only an agent that has others below it listens before there are state transfers."""
     found = []
     for pid in processes(hosts[1], "regroup-agent"):
         with contextlib.suppress(FileNotFoundError):  # it may start something just now

@@ -112,7 +112,7 @@ TEST_F(AgentFactsTest, OfMembersThatNobodyStartedNothingIsHeard) {
         from(kB, core::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}).empty());
     EXPECT_TRUE(from(kB, core::MemberDrained{id}).empty());
     EXPECT_TRUE(from(kB, ready(id)).empty());
-    EXPECT_TRUE(from(kB, core::Learned{1, id, 9, ""}).empty());
+    EXPECT_TRUE(from(kB, core::TargetStatus{1, id, 9, ""}).empty());
   };
   all(kLastId);
   for (core::MemberId id = 100; id < 1100; ++id) all(id);
@@ -340,18 +340,18 @@ TEST_F(AgentFactsTest, ALineHasOneMember) {
   EXPECT_FALSE(members().contains(1)) << status();
 }
 
-TEST_F(AgentFactsTest, WhoWasNotAskedForALessonDoesNotEndIt) {
+TEST_F(AgentFactsTest, WhoWasNotAskedForATransferDoesNotEndIt) {
   run(1);
   (void)coordinator_->handle(now_, {Source::Kind::kClient, 1}, {0, core::ResizeRequest{2}});
-  const auto asked = told<core::Teach>(from(kB, ready(1)));
+  const auto asked = told<core::StartSource>(from(kB, ready(1)));
   ASSERT_EQ(asked.size(), 1U) << status();
   ASSERT_EQ(asked[0].first, kA);
-  const core::LessonId lesson = asked[0].second.lesson;
-  EXPECT_TRUE(from(kC, core::Taught{lesson, 0, "", "forged"}).empty());
-  EXPECT_TRUE(from(kC, core::Taught{lesson, 7, "elsewhere", ""}).empty());
-  const auto learn = told<core::Learn>(from(kA, core::Taught{lesson, 7, "there", ""}));
+  const core::TransferId transfer = asked[0].second.transfer;
+  EXPECT_TRUE(from(kC, core::SourceStatus{transfer, 0, "", "forged"}).empty());
+  EXPECT_TRUE(from(kC, core::SourceStatus{transfer, 7, "elsewhere", ""}).empty());
+  const auto learn = told<core::StartTarget>(from(kA, core::SourceStatus{transfer, 7, "there", ""}));
   ASSERT_EQ(learn.size(), 1U);
-  EXPECT_EQ(learn[0].second.sources, (std::vector<core::Source>{{kA, "there", "a"}}));
+  EXPECT_EQ(learn[0].second.sources, (std::vector<core::SourceAgent>{{kA, "there", "a"}}));
 }
 
 }  // namespace

@@ -163,9 +163,9 @@ TEST(Plan, PropertiesHoldForRandomRounds) {
     }
     bool all_kept = true;
     std::vector<Seat> shares(c.shards);
-    const auto takers = static_cast<std::uint32_t>(c.next.size() - (c.next.back().needs_state ? 1 : 0));
-    for (std::uint32_t rank = 0; rank < takers; ++rank) {
-      const core::Interval share = core::share_of_rank(c.shards, takers, rank);
+    const auto candidates = static_cast<std::uint32_t>(c.next.size() - (c.next.back().needs_state ? 1 : 0));
+    for (std::uint32_t rank = 0; rank < candidates; ++rank) {
+      const core::Interval share = core::share_of_rank(c.shards, candidates, rank);
       std::fill(shares.begin() + share.begin, shares.begin() + share.end, c.next[rank].seat);
     }
     for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {

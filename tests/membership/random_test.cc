@@ -14,7 +14,7 @@ struct Menu {
   bool kill = false, notice = false, resize = false, restart = false, early_exit = false;
   bool lose_host = false, add_host = false;
   bool hosts = false;  // three of two slots
-  bool lessons = false;
+  bool transfers = false;
   bool spares = false;
   int faults = 4;
 };
@@ -46,8 +46,8 @@ class RandomJob {
     o.lines = 4 + seed % 4;
     if (menu.hosts) o.hosts = {2, 2, 2};
     if (menu.hosts) o.policy.by_node = seed % 3 != 0;
-    if (menu.lessons) o.policy.kept_results = 1 + seed % 4;
-    if (menu.lessons) o.steps = 30;
+    if (menu.transfers) o.policy.kept_results = 1 + seed % 4;
+    if (menu.transfers) o.steps = 30;
     if (menu.spares) o.policy.spares = 1 + seed % 2;
     if (menu.spares) o.lines += o.policy.spares;
     if (menu.spares) o.policy.replace = true;
@@ -59,7 +59,7 @@ class RandomJob {
   bool one_move() {
     std::optional<core::NodeId> node;
     if (menu_.hosts && !job_.hosts().empty()) node = any_host();
-    switch (below(menu_.lessons ? 7 : 6)) {
+    switch (below(menu_.transfers ? 7 : 6)) {
       case 0:
         return job_.deliver_to_agent(node);
       case 1:
@@ -127,7 +127,7 @@ std::string story(SimJob& job) {
 }
 
 struct Learned {
-  std::uint64_t lessons = 0, results = 0, of_several = 0;  // jobs with a lesson of several sources
+  std::uint64_t transfers = 0, results = 0, of_several = 0;  // jobs with a state transfer of several sources
 };
 
 void sweep(Menu menu, unsigned first, unsigned count, unsigned* successes, Learned* learned = nullptr) {
@@ -136,7 +136,7 @@ void sweep(Menu menu, unsigned first, unsigned count, unsigned* successes, Learn
     const bool ended = run.run();
     ASSERT_TRUE(run.job().broken.empty()) << "seed " << seed << "\n" << story(run.job());
     ASSERT_TRUE(ended) << "seed " << seed << " came to no end\n" << story(run.job());
-    if (learned != nullptr) learned->lessons += run.job().lessons_read;
+    if (learned != nullptr) learned->transfers += run.job().transfers_read;
     if (learned != nullptr) learned->results += run.job().results_replayed;
     if (learned != nullptr) learned->of_several += run.job().most_sources > 1 ? 1 : 0;
     if (run.job().end->exit_code == 0) {
@@ -201,10 +201,10 @@ TEST(RandomSchedules, HostsMembersAndCoordinators) {
 TEST(RandomSchedules, WhoJoinsLearns) {
   unsigned successes = 0;
   Learned learned;
-  sweep({.kill = true, .notice = true, .resize = true, .lessons = true, .faults = 6}, 60000, 300, &successes,
-        &learned);
+  sweep({.kill = true, .notice = true, .resize = true, .transfers = true, .faults = 6}, 60000, 300,
+        &successes, &learned);
   EXPECT_GT(successes, 150U);
-  EXPECT_GT(learned.lessons, 100U);
+  EXPECT_GT(learned.transfers, 100U);
   EXPECT_GT(learned.results, 100U);
 }
 
@@ -218,11 +218,11 @@ TEST(RandomSchedules, LearnersHostsAndCoordinators) {
          .lose_host = true,
          .add_host = true,
          .hosts = true,
-         .lessons = true,
+         .transfers = true,
          .faults = 7},
         70000, 300, &successes, &learned);
   EXPECT_GT(successes, 200U);
-  EXPECT_GT(learned.lessons, 100U);
+  EXPECT_GT(learned.transfers, 100U);
   EXPECT_GT(learned.results, 100U);
   EXPECT_GT(learned.of_several, 5U);
 }

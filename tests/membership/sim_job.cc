@@ -75,7 +75,7 @@ std::vector<core::NodeId> SimJob::hosts() const {
   return up;
 }
 
-bool SimJob::lesson_is_halfway(core::NodeId id) const {
+bool SimJob::transfer_is_halfway(core::NodeId id) const {
   const Node& node = nodes_.at(id);
   return node.fetch && !node.gave.empty() && !node.there.snapshot;
 }
@@ -134,8 +134,8 @@ void SimJob::perform(core::NodeId id, AgentEffects effects) {
       says.push_back(warn->sentence);
     } else if (auto* fetch = std::get_if<Fetch>(&effect)) {
       end_fetch(id);
-      node.fetch = fetch->lesson;
-      node.there = {.snapshot = false, .kept = fetch->lesson.step, .newest = fetch->lesson.step};
+      node.fetch = fetch->transfer;
+      node.there = {.snapshot = false, .kept = fetch->transfer.step, .newest = fetch->transfer.step};
     } else if (std::holds_alternative<StopFetch>(effect)) {
       end_fetch(id);
     } else if (auto* tell = std::get_if<ToMember>(&effect)) {

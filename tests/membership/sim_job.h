@@ -38,7 +38,7 @@ class SimJob {
   bool deliver_to_coordinator(std::optional<core::NodeId> node = {});
   bool report_death(std::optional<core::NodeId> node = {});
   bool act(SimMember& m);
-  bool attend(core::NodeId node);  // an agent looks at its lesson
+  bool attend(core::NodeId node);  // an agent looks at its state transfer
   void pass(core::Duration time);
 
   void kill(core::MemberId id, int signal = 9);  // its process dies here and now
@@ -53,8 +53,8 @@ class SimJob {
   void resize_host(core::NodeId node, std::uint32_t slots, bool for_now = false);
   [[nodiscard]] std::size_t living_on(core::NodeId node) const;
   [[nodiscard]] std::vector<core::NodeId> hosts() const;  // that are there
-  // Some of the sources of the lesson that `node` takes have given their parts, others not.
-  [[nodiscard]] bool lesson_is_halfway(core::NodeId node) const;
+  // Some of the sources of the state transfer that `node` takes have given their parts, others not.
+  [[nodiscard]] bool transfer_is_halfway(core::NodeId node) const;
 
   SimMember& member(core::MemberId id) { return members.at(id); }
   AgentCore& agent(core::NodeId node = 0) { return nodes_.at(node).agent; }
@@ -73,8 +73,8 @@ class SimJob {
   std::vector<core::World> worlds;
   std::optional<Done> end;
   std::vector<std::string> says;
-  std::uint64_t lessons_read = 0, results_replayed = 0;
-  std::size_t most_sources = 0;     // of a lesson that was carried to another node
+  std::uint64_t transfers_read = 0, results_replayed = 0;
+  std::size_t most_sources = 0;     // of a state transfer that was carried to another node
   std::vector<std::string> broken;  // invariants that did not hold; every test expects none
 
  private:
@@ -90,9 +90,9 @@ class SimJob {
     bool up = true;
     std::deque<core::Message> to_agent{}, to_coordinator{};
     std::deque<Death> deaths{};
-    std::optional<core::Learn> fetch{};  // that runs ...
-    std::set<core::NodeId> gave{};       // ... to which these have given their parts ...
-    LessonTaker::There there{};          // ... and which has come so far
+    std::optional<core::StartTarget> fetch{};  // that runs ...
+    std::set<core::NodeId> gave{};             // ... to which these have given their parts ...
+    TransferTarget::There there{};             // ... and which has come so far
   };
   // A node with something in that queue: the one asked for, or the first.
   template <class T>
@@ -118,14 +118,14 @@ class SimJob {
   bool meet(SimMember& m);  // tell and learn contacts; true when it knows all
   void committed(SimMember& m, core::Position at);
 
-  // sim_lesson.cc
+  // sim_transfer.cc
   void write_snapshot(const SimMember& m, std::uint32_t salt);
   void write_result(const core::World& world, core::Step step);
   bool donate(SimMember& m);
-  bool lesson_waits(const SimMember& m);
-  bool load_lesson(SimMember& m);
+  bool transfer_offered(const SimMember& m);
+  bool load_transfer(SimMember& m);
   bool replay(SimMember& m);
-  bool learn(SimMember& m);
+  bool catch_up(SimMember& m);
   bool carry(core::NodeId node);
   bool carry_part(core::NodeId node, std::size_t index);
   std::string carry_result(core::NodeId node);

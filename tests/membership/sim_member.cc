@@ -43,8 +43,8 @@ bool SimJob::act(SimMember& m) {
     return true;
   }
   const bool outside = m.world.generation == 0;
-  if (m.learning || (outside && (line.adopting.load() != 0 || lesson_waits(m)))) {
-    return m.learning ? learn(m) : load_lesson(m);
+  if (m.learning || (outside && (line.adopting.load() != 0 || transfer_offered(m)))) {
+    return m.learning ? catch_up(m) : load_transfer(m);
   }
   const bool revoked = outside || line.revoked_up_to.load() >= m.world.generation;
   if (revoked) return regroup(m);
@@ -129,7 +129,7 @@ bool SimJob::settle(SimMember& m) {
   return true;
 }
 
-// Of a lesson, or newcomers of an earlier generation.
+// Of a state transfer, or newcomers of an earlier generation.
 bool SimJob::old_readers(const SimMember& m) {
   for (const auto& [id, other] : members) {
     if (!other.alive || other.node != m.node || !other.slot) continue;

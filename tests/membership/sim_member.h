@@ -30,9 +30,9 @@ struct SimMember {
   core::Generation contacts = 0;  // in which it told how it is reached ...
   std::size_t known = 0;          // ... and knows that of so many
   core::Step applied = 0;
-  bool learning = false;     // has the state of a lesson
-  bool torn = false;         // has that of none
-  std::uint64_t lesson = 0;  // as last taken from its line
+  bool learning = false;       // has the state of a state transfer
+  bool torn = false;           // has that of none
+  std::uint64_t transfer = 0;  // as last taken from its line
 };
 
 struct SimOptions {

@@ -46,7 +46,7 @@ std::vector<core::SlotReport> lines_of_others(const Wire& w) {
     if (w.own.contains(id)) continue;
     lines.push_back({.member = id, .slot = 0, .alive = false, .finished = true});
     lines.back().state = {core::Phase::kCommitted, false, 1, core::Position::of(1'000'000)};
-    lines.back().learned = 1'000'000;
+    lines.back().caught_up_to = 1'000'000;
   }
   return lines;
 }
@@ -127,7 +127,7 @@ constexpr Attack kAttacks[] = {
        for (core::MemberId id = 0; id < 8; ++id) {
          w.say(membership(core::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}));
          w.say(membership(core::MemberDrained{id}));
-         w.say(membership(core::Learned{1, id, 1'000'000, ""}));
+         w.say(membership(core::TargetStatus{1, id, 1'000'000, ""}));
        }
      }},
     // Members that nobody started: one that leaves no number behind it, and a great many.
@@ -157,10 +157,10 @@ constexpr Attack kAttacks[] = {
          w.say(membership(all));
        }
      }},
-    {"taught",
+    {"source_status",
      [](Wire& w) {
-       for (core::LessonId lesson = 1; lesson < 10'000; lesson += lesson == 99 ? 3998 : 1)
-         w.say(membership(core::Taught{lesson, 5, "", "forged"}));
+       for (core::TransferId transfer = 1; transfer < 10'000; transfer += transfer == 99 ? 3998 : 1)
+         w.say(membership(core::SourceStatus{transfer, 5, "", "forged"}));
      }},
     {"suspects",
      [](Wire& w) {
@@ -179,7 +179,7 @@ constexpr Attack kAttacks[] = {
      Until::kClosed},
     {"long",
      [](Wire& w) {
-       const core::SlotReport line{.member = 1, .slot = 1, .step = 5, .loss = 1.5, .learned = 5};
+       const core::LineReport line{.member = 1, .slot = 1, .step = 5, .loss = 1.5, .caught_up_to = 5};
        w.say(membership(core::Report{0, std::vector(40'000, line)}));
      }},
     // In the sentences that a user reads.

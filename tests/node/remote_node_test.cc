@@ -89,14 +89,14 @@ TEST_F(RemoteNodeTest, SentencesOfAnAgentAreOneLineThatNoTerminalObeys) {
   const core::Join join{.member = 7, .model = forged, .fingerprint = forged};
   for (core::Body body :
        {core::Body(core::MemberLost{.member = 7, .why = forged}), core::Body(core::PeerSuspect{7, forged}),
-        core::Body(core::Learned{1, 7, 5, forged}), core::Body(core::Taught{1, 5, forged, forged}),
+        core::Body(core::TargetStatus{1, 7, 5, forged}), core::Body(core::SourceStatus{1, 5, forged, forged}),
         core::Body(core::MemberReady{0, join}), core::Body(core::HelloReply{1, 0, {}, join})})
     node_.receive(Membership{{1, std::move(body), 0}});
   ASSERT_EQ(facts_.size(), 6U);
   EXPECT_EQ(std::get<core::MemberLost>(facts_[0]).why, fit);
   EXPECT_EQ(std::get<core::PeerSuspect>(facts_[1]).why, fit);
-  EXPECT_EQ(std::get<core::Learned>(facts_[2]).why, fit);
-  EXPECT_EQ(std::get<core::Taught>(facts_[3]), (core::Taught{1, 5, fit, fit}));
+  EXPECT_EQ(std::get<core::TargetStatus>(facts_[2]).why, fit);
+  EXPECT_EQ(std::get<core::SourceStatus>(facts_[3]), (core::SourceStatus{1, 5, fit, fit}));
   EXPECT_EQ(std::get<core::MemberReady>(facts_[4]).join.model, fit);
   EXPECT_EQ(std::get<core::HelloReply>(facts_[5]).declared->fingerprint, fit);
   node_.receive(HostNotice{5, forged});

@@ -13,7 +13,7 @@ constexpr const char* kFolder = "node";
 
 TEST(NodeGolden, DISABLED_WriteGoldenFiles) {
   for (const auto& [name, message] : samples()) core::write_golden(kFolder, name, encode(message));
-  for (const auto& [name, message] : lesson_samples()) core::write_golden(kFolder, name, encode(message));
+  for (const auto& [name, message] : transfer_samples()) core::write_golden(kFolder, name, encode(message));
 }
 
 TEST(NodeGolden, EveryFileIsItsSample) {
@@ -22,8 +22,8 @@ TEST(NodeGolden, EveryFileIsItsSample) {
     ASSERT_TRUE(read.ok()) << name << ": " << read.status().to_string();
     EXPECT_EQ(encode(*read), encode(message)) << name;
   }
-  for (const auto& [name, message] : lesson_samples()) {
-    const auto read = decode_lesson(core::read_golden(kFolder, name));
+  for (const auto& [name, message] : transfer_samples()) {
+    const auto read = decode_transfer(core::read_golden(kFolder, name));
     ASSERT_TRUE(read.ok()) << name << ": " << read.status().to_string();
     EXPECT_EQ(encode(*read), encode(message)) << name;
   }
@@ -32,15 +32,15 @@ TEST(NodeGolden, EveryFileIsItsSample) {
 TEST(NodeGolden, SamplesHoldEveryMessage) {
   std::set<std::size_t> bodies;
   std::set<std::size_t> services;
-  std::set<std::size_t> lessons;
+  std::set<std::size_t> transfers;
   for (const auto& [name, message] : samples()) {
     bodies.insert(message.index());
     if (const auto* of = std::get_if<Services>(&message)) services.insert(of->message.index());
   }
-  for (const auto& [name, message] : lesson_samples()) lessons.insert(message.index());
+  for (const auto& [name, message] : transfer_samples()) transfers.insert(message.index());
   EXPECT_EQ(bodies.size(), std::variant_size_v<Message>);
   EXPECT_EQ(services.size(), std::variant_size_v<pmi::Message>);
-  EXPECT_EQ(lessons.size(), std::variant_size_v<LessonMessage>);
+  EXPECT_EQ(transfers.size(), std::variant_size_v<TransferMessage>);
 }
 
 }  // namespace

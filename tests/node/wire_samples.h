@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/node/lesson_messages.h"
 #include "launcher/node/messages.h"
+#include "launcher/node/transfer_messages.h"
 #include "launcher/node/wire.h"
 #include "tests/core/wire_samples.h"
 #include "tests/pmi/wire_samples.h"
@@ -113,11 +113,11 @@ inline std::vector<Sample<Message>> samples() {
   return out;
 }
 
-inline std::vector<Sample<LessonMessage>> lesson_samples() {
-  return {{"lesson_request", LessonRequest{4097, 1, 3, true}},
-          {"lesson_length", LessonLength{1ULL << 40, 17}},
-          {"lesson_chunk", LessonChunk{17, 3, true, 0xdeadbeef, {std::byte{1}, std::byte{2}}}},
-          {"lesson_error", LessonError{"why"}}};
+inline std::vector<Sample<TransferMessage>> transfer_samples() {
+  return {{"transfer_request", TransferRequest{4097, 1, 3, true}},
+          {"transfer_length", TransferLength{1ULL << 40, 17}},
+          {"transfer_chunk", TransferChunk{17, 3, true, 0xdeadbeef, {std::byte{1}, std::byte{2}}}},
+          {"transfer_error", TransferError{"why"}}};
 }
 
 }  // namespace regroup::node

@@ -1,6 +1,7 @@
-// Lessons of a simulated job: what members write for them, what a learner does (elastic/session_join.cc), and
-// how a fetch carries them between nodes (launcher/cmd/lesson_exchange.cc), one small move at a time. The
-// state is the number of the last step applied, over and over; so is a result, once.
+// State transfers of a simulated job: what members write for them, what a learner does
+// (elastic/session_join.cc), and how a fetch carries them between nodes (launcher/cmd/transfer_service.cc),
+// one small move at a time. The state is the number of the last step applied, over and over; so is a result,
+// once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,13 +9,13 @@
 #include <optional>
 
 #include "core/crc32c.h"
-#include "core/lesson_mark.h"
+#include "core/transfer_step.h"
 #include "tests/membership/sim_job.h"
 
 namespace regroup::membership {
 
-using core::LessonMark;
 using core::Step;
+using core::TransferStep;
 
 namespace {
 
@@ -48,45 +49,45 @@ void SimJob::write_result(const core::World& world, Step step) {
   for (const core::WorldMember& m : world.members) write(agent(m.seat.node).arena().result(step), step);
 }
 
-// As it passes the step of a lesson.
+// As it passes the step of a state transfer.
 bool SimJob::donate(SimMember& m) {
-  core::MemberSlot& line = this->line(m.start.member);
-  const auto mark = LessonMark::unpack(arena_of(m).snapshot_at().load());
-  if (mark.lesson == 0 || mark.step != m.applied || line.donated_step.load() == mark.pack()) return false;
+  core::Line& line = this->line(m.start.member);
+  const auto mark = TransferStep::unpack(arena_of(m).snapshot_at().load());
+  if (mark.transfer == 0 || mark.step != m.applied || line.donated_step.load() == mark.pack()) return false;
   if (m.applied <= m.world.resume.step()) return false;
-  write_snapshot(m, core::snapshot_salt(mark.lesson));
+  write_snapshot(m, core::snapshot_salt(mark.transfer));
   line.donated_step.store(mark.pack());
   return true;
 }
 
-bool SimJob::lesson_waits(const SimMember& m) {
-  const std::uint64_t lesson = line(m.start.member).lesson.load();
-  return lesson != 0 && lesson != m.lesson;
+bool SimJob::transfer_offered(const SimMember& m) {
+  const std::uint64_t transfer = line(m.start.member).transfer.load();
+  return transfer != 0 && transfer != m.transfer;
 }
 
 // In two moves: between them anything may happen to the snapshot.
-bool SimJob::load_lesson(SimMember& m) {
-  core::MemberSlot& line = this->line(m.start.member);
+bool SimJob::load_transfer(SimMember& m) {
+  core::Line& line = this->line(m.start.member);
   const core::Arena& arena = arena_of(m);
   if (line.adopting.load() == 0) {
     line.adopting.store(std::max(arena.newest_world(), 1U));
-    m.lesson = line.lesson.load();
+    m.transfer = line.transfer.load();
     m.torn = true;
     return true;
   }
-  const auto mark = LessonMark::unpack(m.lesson);
-  const bool stale = m.lesson == 0 || line.lesson.load() != m.lesson;
+  const auto mark = TransferStep::unpack(m.transfer);
+  const bool stale = m.transfer == 0 || line.transfer.load() != m.transfer;
   const bool sound =
-      core::crc32c(arena.snapshot(), core::snapshot_salt(mark.lesson)) == arena.snapshot_crcs()[0].load();
+      core::crc32c(arena.snapshot(), core::snapshot_salt(mark.transfer)) == arena.snapshot_crcs()[0].load();
   line.adopting.store(0);
   if (stale) return true;
-  line.learned.store(LessonMark{mark.lesson, sound ? mark.step : 0}.pack());
+  line.replayed.store(TransferStep{mark.transfer, sound ? mark.step : 0}.pack());
   if (!sound) return true;
   if (read(arena.snapshot()) != mark.step) violated("a snapshot of another step passed");
   m.applied = mark.step;
   m.learning = true;
   m.torn = false;
-  ++lessons_read;
+  ++transfers_read;
   return true;
 }
 
@@ -95,22 +96,22 @@ bool SimJob::replay(SimMember& m) {
   const core::Arena& arena = arena_of(m);
   const Step next = m.applied + 1;
   if (m.torn || arena.kept_step(next).load() != next) return false;
-  const auto mark = LessonMark::unpack(m.lesson);
+  const auto mark = TransferStep::unpack(m.transfer);
   if (core::crc32c(arena.kept(next), core::result_salt(next)) != arena.kept_crcs(next)[0]) {
-    line.learned.store(LessonMark{mark.lesson, 0}.pack());
+    line.replayed.store(TransferStep{mark.transfer, 0}.pack());
     m.torn = true;
     return true;
   }
   if (read(arena.kept(next)) != next) violated("a result of another step passed");
   m.applied = next;
   line.step.store(next);
-  line.learned.store(LessonMark{mark.lesson, next}.pack());
+  line.replayed.store(TransferStep{mark.transfer, next}.pack());
   ++results_replayed;
   return true;
 }
 
-bool SimJob::learn(SimMember& m) {
-  core::MemberSlot& line = this->line(m.start.member);
+bool SimJob::catch_up(SimMember& m) {
+  core::Line& line = this->line(m.start.member);
   const bool in_world = m.world.generation > 0;
   if (m.drained) return in_world && line.revoked_up_to.load() >= m.world.generation && regroup(m);
   if (line.leave_request.load() == core::kAtBoundary) {
@@ -118,7 +119,7 @@ bool SimJob::learn(SimMember& m) {
     from_member(m.start.member, core::Drained{});
     return true;
   }
-  if (line.adopting.load() != 0) return load_lesson(m);
+  if (line.adopting.load() != 0) return load_transfer(m);
   if (in_world && line.revoked_up_to.load() < m.world.generation && !m.settled) return settle(m);
   if (in_world && m.settled && !m.torn && m.applied >= m.world.resume.step()) {
     m.learning = false;
@@ -128,7 +129,7 @@ bool SimJob::learn(SimMember& m) {
   const bool outside = !in_world || line.revoked_up_to.load() >= m.world.generation;
   if (outside && regroup(m)) return true;
   if (replay(m)) return true;
-  return lesson_waits(m) && load_lesson(m);
+  return transfer_offered(m) && load_transfer(m);
 }
 
 // What source `index` gives of the snapshot; it came with sums of its own, which were right.
@@ -136,7 +137,7 @@ bool SimJob::carry_part(core::NodeId id, std::size_t index) {
   Node& node = nodes_.at(id);
   const auto& sources = node.fetch->sources;
   const core::Arena &theirs = agent(sources[index].node).arena(), &ours = node.agent.arena();
-  const std::uint32_t salt = core::snapshot_salt(node.fetch->lesson);
+  const std::uint32_t salt = core::snapshot_salt(node.fetch->transfer);
   if (core::crc32c(theirs.snapshot(), salt) != theirs.snapshot_crcs()[0].load()) return false;
   const std::size_t words = theirs.snapshot().size() / sizeof(Step);
   const std::size_t begin = words * index / sources.size(), end = words * (index + 1) / sources.size();
@@ -177,27 +178,28 @@ bool SimJob::carry(core::NodeId id) {
   std::optional<std::size_t> gives;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const core::NodeId source = sources[i].node;
-    const LessonGiver& giver = agent(source).giver();
+    const TransferSource& source = agent(source).transfer_source();
     if (!nodes_.at(source).up) return fail(source, "it is gone");
-    if (!giver.active() || giver.mark().lesson != node.fetch->lesson)
-      return fail(source, "the lesson is over");
-    if (node.gave.contains(source) || !giver.snapshot_complete()) continue;
-    if (giver.snapshot_gone()) return fail(source, "the snapshot is gone");
+    if (!source.active() || source.mark().transfer != node.fetch->transfer)
+      return fail(source, "the state transfer has ended");
+    if (node.gave.contains(source) || !source.snapshot_complete()) continue;
+    if (source.snapshot_gone()) return fail(source, "the snapshot is gone");
     if (!gives) gives = i;
   }
   const core::NodeId first = sources.front().node;
   if (gives) {
     if (!carry_part(id, *gives)) return fail(sources[*gives].node, "its snapshot is damaged");
-  } else if (node.there.snapshot && node.there.kept < agent(first).giver().kept() &&
+  } else if (node.there.snapshot && node.there.kept < agent(first).transfer_source().kept() &&
              node.agent.room_for(node.there.kept + 1)) {
     if (const std::string why = carry_result(id); !why.empty()) return fail(first, why);
   } else {
     return false;
   }
-  node.there.newest = std::max(node.there.newest, agent(first).giver().kept());
+  node.there.newest = std::max(node.there.newest, agent(first).transfer_source().kept());
   for (const auto& [source, endpoints, name] : sources) {
-    const Step kept = source == first ? node.there.kept : agent(source).giver().kept();
-    agent(source).on_given(id, LessonTaker::There{.snapshot = node.gave.contains(source), .kept = kept});
+    const Step kept = source == first ? node.there.kept : agent(source).transfer_source().kept();
+    agent(source).on_reader_progress(
+        id, TransferTarget::There{.snapshot = node.gave.contains(source), .kept = kept});
   }
   node.agent.on_fetched(node.there);
   return true;
@@ -206,19 +208,20 @@ bool SimJob::carry(core::NodeId id) {
 void SimJob::end_fetch(core::NodeId id) {
   Node& node = nodes_.at(id);
   if (!node.fetch) return;
-  for (const core::Source& source : node.fetch->sources) agent(source.node).on_given(id, std::nullopt);
+  for (const core::SourceAgent& source : node.fetch->sources)
+    agent(source.node).on_reader_progress(id, std::nullopt);
   node.fetch.reset();
   node.gave.clear();
 }
 
-// One look of an agent at its lesson.
+// One look of an agent at its state transfer.
 bool SimJob::attend(core::NodeId id) {
   Node& node = nodes_.at(id);
   if (!node.up) return false;
   const bool carried = carry(id);
-  if (!node.agent.lesson_on()) return carried;
+  if (!node.agent.transferring()) return carried;
   bool more = false;
-  perform(id, node.agent.poll_lesson(&more));
+  perform(id, node.agent.poll_transfer(&more));
   return carried || more;
 }
 

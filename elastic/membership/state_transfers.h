@@ -1,5 +1,5 @@
 // Newcomers learn while the others train: which nodes give, who learns, and when all have caught up. One
-// lesson at a time. docs/design/learners.md.
+// state transfer at a time. docs/design/learners.md.
 #pragma once
 
 #include <functional>
@@ -19,9 +19,9 @@
 namespace regroup::membership {
 
 // The coordinator's part of it, without timers of its own.
-class Lessons {
+class StateTransfers {
  public:
-  explicit Lessons(core::Incarnation incarnation);
+  explicit StateTransfers(core::Incarnation incarnation);
 
   // What the coordinator knows at the moment of a call.
   struct Scene {
@@ -36,31 +36,33 @@ class Lessons {
   };
   // Each returns why a round is needed: a learner in `world` cannot come to its state and gets a copy.
   using Round = std::optional<std::string>;
-  // Begins a lesson if somebody is to learn; lets in those who have caught up; ends what nobody needs.
+  // Begins a state transfer if somebody is to learn; lets in those who have caught up; ends what nobody
+  // needs.
   [[nodiscard]] Round attend(Scene scene);
-  [[nodiscard]] Round on_taught(const Scene& scene, core::NodeId node, const core::Taught& taught);
-  [[nodiscard]] Round on_learned(Scene scene, const core::Learned& learned);
-  [[nodiscard]] bool on() const { return lesson_.has_value(); }
+  [[nodiscard]] Round on_source_status(const Scene& scene, core::NodeId node,
+                                       const core::SourceStatus& status);
+  [[nodiscard]] Round on_target_status(Scene scene, const core::TargetStatus& status);
+  [[nodiscard]] bool on() const { return transfer_.has_value(); }
 
  private:
-  struct Lesson {
-    core::LessonId id = 0;
-    core::Generation generation = 0;               // of the World whose members write
-    core::Step step = 0;                           // 0: the first source has not said it yet
-    std::map<core::NodeId, std::string> asked;     // and not answered: the names of their hosts
-    std::map<core::NodeId, core::Source> sources;  // those that give
-    std::map<core::MemberId, bool> learners;       // whether they have caught up
-    bool begun = false;                            // the learners are told
+  struct Transfer {
+    core::TransferId id = 0;
+    core::Generation generation = 0;                    // of the World whose members write
+    core::Step step = 0;                                // 0: the first source has not said it yet
+    std::map<core::NodeId, std::string> asked;          // and not answered: the names of their hosts
+    std::map<core::NodeId, core::SourceAgent> sources;  // those that give
+    std::map<core::MemberId, bool> learners;            // whether they have caught up
+    bool begun = false;                                 // the learners are told
   };
-  [[nodiscard]] core::LessonId next_id();
+  [[nodiscard]] core::TransferId next_id();
   void begin(const Scene& scene);
   void ask(const Scene& scene, core::NodeId node);
   void ask_others(const Scene& scene);
   void tell_learners(Scene scene);
   [[nodiscard]] Round end(Scene scene, const std::string& why);
 
-  std::optional<Lesson> lesson_;
-  core::LessonId last_;
+  std::optional<Transfer> transfer_;
+  core::TransferId last_;
   core::TimePoint next_{};
 };
 

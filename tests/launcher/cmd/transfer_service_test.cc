@@ -1,7 +1,7 @@
-// Lessons between two agents. Then givers that have the secret and send what the true one sent, but for one
-// byte, length or place; and readers that ask for what they should not. With REGROUP_TEST_FULL every byte of
-// a small state is changed. docs/design/learners.md.
-#include "launcher/cmd/lesson_exchange.h"
+// State transfers between two agents. Then sources that have the secret and send what the true one sent, but
+// for one byte, length or place; and readers that ask for what they should not. With REGROUP_TEST_FULL every
+// byte of a small state is changed. docs/design/learners.md.
+#include "launcher/cmd/transfer_service.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <map>
 #include <random>
 
-#include "tests/launcher/cmd/lesson_harness.h"
+#include "tests/launcher/cmd/transfer_harness.h"
 
 namespace regroup::cmd {
 namespace {
@@ -23,12 +23,12 @@ using testing::HasSubstr;
 constexpr std::size_t kState = kSnapshotChunk + 777, kSmallState = 777;
 constexpr std::size_t kSmallPayload = 4096;
 
-class LessonExchangeTest : public LessonFixture {
+class TransferServiceTest : public TransferFixture {
  protected:
-  explicit LessonExchangeTest(std::size_t state = kState) : LessonFixture(state) {}
-  void attend_givers() override { giver_.attend(); }
+  explicit TransferServiceTest(std::size_t state = kState) : TransferFixture(state) {}
+  void attend_sources() override { source_.attend(); }
 
-  End learn() { return learn_from({{kGives, giver_.endpoints(), "h0"}}); }
+  End learn() { return learn_from({{kGives, source_.endpoints(), "h0"}}); }
   End learn_falsely(Payloads payloads) {
     false_.says = std::move(payloads);
     return learn_from({{kGives, false_.endpoints(), "h0"}});
@@ -36,9 +36,9 @@ class LessonExchangeTest : public LessonFixture {
   // The length, the state, and each result behind its own length.
   Payloads true_payloads() {
     const std::size_t chunks = (state_ + kSnapshotChunk - 1) / kSnapshotChunk;
-    return recorded(giver_, kGives, 0, 1, 1 + chunks + kOfResults);
+    return recorded(source_, kGives, 0, 1, 1 + chunks + kOfResults);
   }
-  // A lesson with one byte changed.
+  // A state transfer with one byte changed.
   void change(const Payloads& all, std::size_t which, std::size_t at) {
     Payloads changed = all;
     changed[which][at] ^= static_cast<std::byte>(random_() % 2 == 0 ? 0xff : 1 << random_() % 8);
@@ -50,23 +50,23 @@ class LessonExchangeTest : public LessonFixture {
     EXPECT_TRUE(end != End::kRefused || !why_.empty());
   }
 
-  Giver giver_{loop_, launcher::node(secret_, kGives), kGives, state_};
-  FalseGiver false_{loop_, launcher::node(secret_, kGives)};
+  TestSource source_{loop_, launcher::node(secret_, kGives), kGives, state_};
+  FalseSource false_{loop_, launcher::node(secret_, kGives)};
   std::mt19937 random_{17};
   std::map<End, int> ends_;  // what came of changes
 };
 
-class SmallLessonTest : public LessonExchangeTest {
+class SmallTransferTest : public TransferServiceTest {
  protected:
-  SmallLessonTest() : LessonExchangeTest(kSmallState) {}
+  SmallTransferTest() : TransferServiceTest(kSmallState) {}
 };
 
-TEST_F(LessonExchangeTest, ALearnerHasWhatTheGiverHas) {
+TEST_F(TransferServiceTest, ALearnerHasWhatTheSourceHas) {
   EXPECT_EQ(learn(), End::kLearned) << why_;
   EXPECT_EQ(learn_falsely(true_payloads()), End::kLearned) << "it says what the true one said: " << why_;
 }
 
-TEST_F(LessonExchangeTest, NoByteThatIsChangedIsLearned) {
+TEST_F(TransferServiceTest, NoByteThatIsChangedIsLearned) {
   const Payloads all = true_payloads();
   for (std::size_t which = 0; which < all.size(); ++which) {
     const std::size_t size = all[which].size();
@@ -75,11 +75,11 @@ TEST_F(LessonExchangeTest, NoByteThatIsChangedIsLearned) {
     change(all, which, size - 1);
   }
   EXPECT_GT(ends_[End::kRefused], 500);
-  EXPECT_TRUE(giver_.gives());
+  EXPECT_TRUE(source_.gives());
   EXPECT_EQ(learn(), End::kLearned) << "after all that: " << why_;
 }
 
-TEST_F(SmallLessonTest, NoByteThatIsChangedIsLearned) {
+TEST_F(SmallTransferTest, NoByteThatIsChangedIsLearned) {
   const std::size_t stride = std::getenv("REGROUP_TEST_FULL") != nullptr ? 1 : 41;
   const Payloads all = true_payloads();
   for (std::size_t which = 0; which < all.size(); ++which) {
@@ -91,7 +91,7 @@ TEST_F(SmallLessonTest, NoByteThatIsChangedIsLearned) {
   EXPECT_EQ(learn(), End::kLearned) << "after all that: " << why_;
 }
 
-TEST_F(LessonExchangeTest, NoPayloadThatIsCutOrPaddedIsLearned) {
+TEST_F(TransferServiceTest, NoPayloadThatIsCutOrPaddedIsLearned) {
   const Payloads all = true_payloads();
   for (std::size_t which = 0; which < all.size(); ++which) {
     const std::size_t size = all[which].size();
@@ -105,7 +105,7 @@ TEST_F(LessonExchangeTest, NoPayloadThatIsCutOrPaddedIsLearned) {
   }
 }
 
-TEST_F(LessonExchangeTest, NothingOutOfTurnIsLearned) {
+TEST_F(TransferServiceTest, NothingOutOfTurnIsLearned) {
   const Payloads all = true_payloads();
   for (std::size_t i = 0; i + 1 < all.size(); ++i) {
     Payloads less = all, twice = all, other = all;
@@ -127,7 +127,7 @@ TEST_F(LessonExchangeTest, NothingOutOfTurnIsLearned) {
   }
 }
 
-TEST_F(LessonExchangeTest, AGiverThatIsGoneAtAnyMomentIsTold) {
+TEST_F(TransferServiceTest, ASourceThatIsGoneAtAnyMomentIsTold) {
   const Payloads all = true_payloads();
   false_.hangs_up = true;
   for (std::size_t n = 0; n < all.size(); ++n) {
@@ -137,12 +137,12 @@ TEST_F(LessonExchangeTest, AGiverThatIsGoneAtAnyMomentIsTold) {
   }
 }
 
-TEST_F(LessonExchangeTest, FalseNumbersAreRefusedWithASentence) {
+TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
   const auto length = [](std::uint64_t bytes, Step newest) {
-    return node::encode(node::LessonLength{bytes, newest});
+    return node::encode(node::TransferLength{bytes, newest});
   };
   const auto chunk = [](Step step, std::uint32_t which, std::size_t size) {
-    return node::encode(node::LessonChunk{step, which, false, 0, Payload(size)});
+    return node::encode(node::TransferChunk{step, which, false, 0, Payload(size)});
   };
   const struct {
     Payloads says;
@@ -160,8 +160,8 @@ TEST_F(LessonExchangeTest, FalseNumbersAreRefusedWithASentence) {
       {{length(kState, kMark.step + core::kMaxKeptResults + 1)},
        "is the newest"},  // who believed it would never catch up
       {{length(kState, ~0ULL)}, "is the newest"},
-      {{node::encode(node::LessonRequest{kMark.lesson, 0, 1, true})}, "sent a request"},
-      {{node::encode(node::LessonError{"it is tired"})}, "it is tired"},
+      {{node::encode(node::TransferRequest{kMark.transfer, 0, 1, true})}, "sent a request"},
+      {{node::encode(node::TransferError{"it is tired"})}, "it is tired"},
   };
   for (const auto& row : rows) {
     EXPECT_EQ(learn_falsely(row.says), End::kRefused) << row.why;
@@ -170,35 +170,35 @@ TEST_F(LessonExchangeTest, FalseNumbersAreRefusedWithASentence) {
   EXPECT_EQ(learn_falsely(true_payloads()), End::kLearned) << why_;
 }
 
-TEST_F(LessonExchangeTest, ReadersThatAskForWhatIsNotGivenAreSentAway) {
+TEST_F(TransferServiceTest, ReadersThatAskForWhatIsNotGivenAreSentAway) {
   const struct {
-    node::LessonMessage asks;
+    node::TransferMessage asks;
     const char* told;  // empty: nothing
   } rows[] = {
-      {node::LessonRequest{kMark.lesson + 1, 0, 1, true}, "lesson 4 is not given here"},
-      {node::LessonRequest{kMark.lesson, 1, 1, true}, ""},
-      {node::LessonLength{1, 1}, ""},
-      {node::LessonChunk{8, 9, true, 0, Payload(5)}, ""},
-      {node::LessonError{"go away"}, ""},
+      {node::TransferRequest{kMark.transfer + 1, 0, 1, true}, "state transfer 4 is not served here"},
+      {node::TransferRequest{kMark.transfer, 1, 1, true}, ""},
+      {node::TransferLength{1, 1}, ""},
+      {node::TransferChunk{8, 9, true, 0, Payload(5)}, ""},
+      {node::TransferError{"go away"}, ""},
   };
   for (const auto& row : rows) {
     bool closed = false;
     std::string told;
-    auto reader = call(giver_.endpoints(), kGives);
+    auto reader = call(source_.endpoints(), kGives);
     reader->start({.message = {},
                    .closed = [&](const core::Status&) { closed = true; },
                    .opened = {},
                    .payload = [&](std::span<const std::byte> payload) -> core::Status {
-                     const auto message = node::decode_lesson(payload);
-                     EXPECT_TRUE(message.ok() && std::holds_alternative<node::LessonError>(*message));
-                     if (message.ok()) told = std::get<node::LessonError>(*message).why;
+                     const auto message = node::decode_transfer(payload);
+                     EXPECT_TRUE(message.ok() && std::holds_alternative<node::TransferError>(*message));
+                     if (message.ok()) told = std::get<node::TransferError>(*message).why;
                      return {};
                    }});
     reader->send_payload(node::encode(row.asks));
     EXPECT_TRUE(run_until(loop_, [&] { return closed; })) << row.told;
     EXPECT_EQ(told, row.told);
     reader->close();
-    EXPECT_TRUE(giver_.gives());
+    EXPECT_TRUE(source_.gives());
   }
   EXPECT_EQ(learn(), End::kLearned) << why_;
 }

@@ -1,7 +1,7 @@
 // Serves docs/design/learners.md. Bytes are copied out of and into the arena as they go out and come in.
 // Their CRC32C goes with them: it is checked here, for the sake of the sender's name, and by whoever applies
 // them.
-#include "launcher/cmd/lesson_exchange.h"
+#include "launcher/cmd/transfer_service.h"
 
 #include <fmt/format.h>
 
@@ -9,14 +9,14 @@
 #include <utility>
 
 #include "core/crc32c.h"
-#include "core/lesson_mark.h"
+#include "core/transfer_step.h"
 #include "launcher/net/tcp.h"
 
 namespace regroup::cmd {
 namespace {
 
 using core::Status;
-using node::LessonChunk;
+using node::TransferChunk;
 
 constexpr std::size_t kQueued = 2 << 20;  // bytes, on a connection
 constexpr int kChunksInTurn = 8;          // then the loop sees to its other work
@@ -32,10 +32,10 @@ std::span<std::byte> chunk_of(std::span<std::byte> whole, std::uint64_t chunk) {
   return whole.subspan(begin, std::min<std::uint64_t>(core::kSnapshotChunk, whole.size() - begin));
 }
 
-Status wrong(std::string what) { return {core::Code::kDataLoss, "lesson: " + std::move(what)}; }
+Status wrong(std::string what) { return {core::Code::kDataLoss, "state transfer: " + std::move(what)}; }
 
 // Who applies them looks again, and cannot say whose they are.
-Status check_crc(const LessonChunk& chunk, std::uint32_t salt) {
+Status check_crc(const TransferChunk& chunk, std::uint32_t salt) {
   const std::uint32_t got = core::crc32c(chunk.bytes, salt);
   if (got == chunk.crc) return {};
   const std::string what =
@@ -46,12 +46,12 @@ Status check_crc(const LessonChunk& chunk, std::uint32_t salt) {
 
 }  // namespace
 
-LessonExchange::~LessonExchange() {
+TransferService::~TransferService() {
   stop_fetch();
   for (auto& [id, reader] : readers_) reader.channel->close();
 }
 
-Status LessonExchange::listen() {
+Status TransferService::listen() {
   if (listener_) return {};
   auto listener = std::make_unique<launcher::SecureListener>(
       loop_, context_, [this](Channel channel) { on_reader(std::move(channel)); });
@@ -63,12 +63,12 @@ Status LessonExchange::listen() {
   return {};
 }
 
-void LessonExchange::attach(membership::AgentCore& core, Perform perform) {
+void TransferService::attach(membership::AgentCore& core, Perform perform) {
   core_ = &core;
   perform_ = std::move(perform);
 }
 
-void LessonExchange::attend() {
+void TransferService::attend() {
   for (auto it = readers_.begin(); it != readers_.end();) pump((it++)->first);
   for (Source& source : sources_) {
     if (source.paused && core_->room_for(there_.kept + 1)) {
@@ -80,16 +80,16 @@ void LessonExchange::attend() {
 
 // --- giving
 
-void LessonExchange::on_reader(Channel channel) {
+void TransferService::on_reader(Channel channel) {
   const std::uint64_t id = ++last_reader_;
   Reader& reader = readers_.try_emplace(id, loop_).first->second;
   channel->set_handlers({.message = {},
                          .closed = [this, id](const Status&) { send_away(id, ""); },
                          .opened = {},
                          .payload = [this, id](std::span<const std::byte> payload) -> Status {
-                           auto message = node::decode_lesson(payload);
+                           auto message = node::decode_transfer(payload);
                            if (!message.ok()) return message.status();
-                           const auto* request = std::get_if<node::LessonRequest>(&*message);
+                           const auto* request = std::get_if<node::TransferRequest>(&*message);
                            if (request == nullptr)
                              return wrong("a reader sent something else than a request");
                            on_request(id, *request);
@@ -103,33 +103,35 @@ void LessonExchange::on_reader(Channel channel) {
   });
 }
 
-void LessonExchange::on_request(std::uint64_t id, const node::LessonRequest& request) {
+void TransferService::on_request(std::uint64_t id, const node::TransferRequest& request) {
   Reader& reader = readers_.at(id);
-  const membership::LessonGiver& giver = core_->giver();
-  if (reader.request || !giver.active() || giver.mark().lesson != request.lesson)
-    return send_away(id, fmt::format("lesson {} is not given here", request.lesson));
+  const membership::TransferSource& source = core_->transfer_source();
+  if (reader.request || !source.active() || source.mark().transfer != request.transfer)
+    return send_away(id, fmt::format("state transfer {} is not served here", request.transfer));
   reader.request = request;
   reader.deadline.cancel();
-  core_->on_given(id, membership::LessonTaker::There{.snapshot = false, .kept = giver.mark().step});
+  core_->on_reader_progress(id,
+                            membership::TransferTarget::There{.snapshot = false, .kept = source.mark().step});
   pump(id);
 }
 
-void LessonExchange::pump(std::uint64_t id) {
+void TransferService::pump(std::uint64_t id) {
   const auto found = readers_.find(id);
   if (found == readers_.end() || !found->second.request || found->second.waiting) return;
   Reader& reader = found->second;
-  const membership::LessonGiver& giver = core_->giver();
-  if (!giver.active() || giver.mark().lesson != reader.request->lesson)
-    return send_away(id, giver.broken().empty() ? "the lesson is over" : giver.broken());
+  const membership::TransferSource& source = core_->transfer_source();
+  if (!source.active() || source.mark().transfer != reader.request->transfer)
+    return send_away(id, source.broken().empty() ? "the state transfer has ended" : source.broken());
   for (int n = 0; n < kChunksInTurn && reader.channel->queued() < kQueued; ++n) {
     auto more = send_next(reader);
     if (!more.ok()) return send_away(id, more.status().message());
     if (!*more) break;
   }
-  core_->on_given(id, membership::LessonTaker::There{
-                          .snapshot = reader.step != 0,
-                          .kept = reader.request->results ? std::max(reader.step, giver.mark().step + 1) - 1
-                                                          : giver.kept()});
+  core_->on_reader_progress(
+      id, membership::TransferTarget::There{.snapshot = reader.step != 0,
+                                            .kept = reader.request->results
+                                                        ? std::max(reader.step, source.mark().step + 1) - 1
+                                                        : source.kept()});
   if (reader.channel->queued() < kQueued) return;
   reader.waiting = true;
   reader.channel->when_queued_at_most(kQueued / 2, [this, id] {
@@ -140,15 +142,15 @@ void LessonExchange::pump(std::uint64_t id) {
   });
 }
 
-core::Result<bool> LessonExchange::send_next(Reader& reader) {
+core::Result<bool> TransferService::send_next(Reader& reader) {
   if (reader.step == 0) return send_snapshot(reader);
   return reader.request->results ? send_result(reader) : core::Result(false);
 }
 
-core::Result<bool> LessonExchange::send_snapshot(Reader& reader) {
-  const membership::LessonGiver& giver = core_->giver();
-  if (!giver.snapshot_complete()) return false;
-  if (giver.snapshot_gone()) return wrong("the snapshot was given away before it was read");
+core::Result<bool> TransferService::send_snapshot(Reader& reader) {
+  const membership::TransferSource& source = core_->transfer_source();
+  if (!source.snapshot_complete()) return false;
+  if (source.snapshot_gone()) return wrong("the snapshot was given away before it was read");
   const core::Arena& arena = core_->arena();
   const std::uint64_t used =
       std::min<std::uint64_t>(arena.snapshot_used().load(std::memory_order_relaxed), arena.snapshot().size());
@@ -156,73 +158,74 @@ core::Result<bool> LessonExchange::send_snapshot(Reader& reader) {
   const std::uint64_t end = chunks * (reader.request->part + 1) / parts;
   if (!std::exchange(reader.length_sent, true)) {
     reader.next_chunk = chunks * reader.request->part / parts;
-    reader.channel->send_payload(node::encode(node::LessonLength{used, giver.kept()}));
+    reader.channel->send_payload(node::encode(node::TransferLength{used, source.kept()}));
   }
   if (reader.next_chunk < end) {
     const std::uint64_t chunk = reader.next_chunk++;
     const auto bytes = chunk_of(arena.snapshot().first(used), chunk);
     reader.channel->send_payload(
-        node::encode(LessonChunk{0,
-                                 static_cast<std::uint32_t>(chunk),
-                                 chunk + 1 == end,
-                                 arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed),
-                                 {bytes.begin(), bytes.end()}}));
+        node::encode(TransferChunk{0,
+                                   static_cast<std::uint32_t>(chunk),
+                                   chunk + 1 == end,
+                                   arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed),
+                                   {bytes.begin(), bytes.end()}}));
   } else if (end == chunks * reader.request->part / parts) {  // fewer chunks than parts
-    reader.channel->send_payload(node::encode(LessonChunk{0, 0, true, 0, {}}));
+    reader.channel->send_payload(node::encode(TransferChunk{0, 0, true, 0, {}}));
   }
   if (reader.next_chunk < end) return true;
-  reader.step = giver.mark().step + 1;
+  reader.step = source.mark().step + 1;
   reader.next_chunk = 0;
   return true;
 }
 
-core::Result<bool> LessonExchange::send_result(Reader& reader) {
+core::Result<bool> TransferService::send_result(Reader& reader) {
   const core::Arena& arena = core_->arena();
   const core::Step step = reader.step;
-  if (step > core_->giver().kept()) return false;
+  if (step > core_->transfer_source().kept()) return false;
   // Who connects late is waited for by nobody.
   if (arena.kept_step(step).load(std::memory_order_acquire) != step)
     return wrong(fmt::format("the result of step {} is kept no more", step));
   const auto crcs = arena.kept_crcs(step);
   const std::uint64_t chunk = reader.next_chunk++;
   const auto bytes = chunk_of(arena.kept(step), chunk);
-  if (chunk == 0) reader.channel->send_payload(node::encode(node::LessonLength{0, core_->giver().kept()}));
-  reader.channel->send_payload(node::encode(LessonChunk{step,
-                                                        static_cast<std::uint32_t>(chunk),
-                                                        chunk + 1 == crcs.size(),
-                                                        crcs[chunk],
-                                                        {bytes.begin(), bytes.end()}}));
+  if (chunk == 0)
+    reader.channel->send_payload(node::encode(node::TransferLength{0, core_->transfer_source().kept()}));
+  reader.channel->send_payload(node::encode(TransferChunk{step,
+                                                          static_cast<std::uint32_t>(chunk),
+                                                          chunk + 1 == crcs.size(),
+                                                          crcs[chunk],
+                                                          {bytes.begin(), bytes.end()}}));
   if (reader.next_chunk < crcs.size()) return true;
   reader.step += 1;
   reader.next_chunk = 0;
   return true;
 }
 
-void LessonExchange::send_away(std::uint64_t id, const std::string& why) {
+void TransferService::send_away(std::uint64_t id, const std::string& why) {
   const auto found = readers_.find(id);
   if (found == readers_.end()) return;
   const Channel channel = found->second.channel;
   readers_.erase(found);
-  core_->on_given(id, std::nullopt);
-  if (!why.empty()) channel->send_payload(node::encode(node::LessonError{why}));
+  core_->on_reader_progress(id, std::nullopt);
+  if (!why.empty()) channel->send_payload(node::encode(node::TransferError{why}));
   channel->close_when_sent();
 }
 
 // --- taking
 
-void LessonExchange::fetch(const core::Learn& lesson) {
+void TransferService::fetch(const core::StartTarget& transfer) {
   stop_fetch();
-  lesson_ = lesson.lesson;
-  there_ = {.snapshot = false, .kept = lesson.step, .newest = lesson.step};
-  sources_.resize(lesson.sources.size());
-  for (std::size_t index = 0; index < lesson.sources.size(); ++index)
-    sources_[index].host = lesson.sources[index].name;
+  transfer_ = transfer.transfer;
+  there_ = {.snapshot = false, .kept = transfer.step, .newest = transfer.step};
+  sources_.resize(transfer.sources.size());
+  for (std::size_t index = 0; index < transfer.sources.size(); ++index)
+    sources_[index].host = transfer.sources[index].name;
   const std::uint64_t attempt = attempt_;
-  for (std::size_t index = 0; index < lesson.sources.size() && attempt == attempt_; ++index)
-    dial(index, lesson.sources[index]);
+  for (std::size_t index = 0; index < transfer.sources.size() && attempt == attempt_; ++index)
+    dial(index, transfer.sources[index]);
 }
 
-void LessonExchange::dial(std::size_t index, const core::Source& source) {
+void TransferService::dial(std::size_t index, const core::SourceAgent& source) {
   auto endpoints = launcher::parse_endpoints(source.endpoints);
   if (!endpoints.ok()) return fail(index, endpoints.status().message());
   launcher::dial(loop_, std::move(*endpoints), kDialLimit,
@@ -234,7 +237,7 @@ void LessonExchange::dial(std::size_t index, const core::Source& source) {
                  });
 }
 
-void LessonExchange::connect(std::size_t index, core::NodeId node, core::Fd socket) {
+void TransferService::connect(std::size_t index, core::NodeId node, core::Fd socket) {
   auto channel = launcher::SecureChannel::client(loop_, context_, std::move(socket), node);
   if (!channel.ok()) return fail(index, channel.status().message());
   sources_[index].channel = *channel;
@@ -250,16 +253,16 @@ void LessonExchange::connect(std::size_t index, core::NodeId node, core::Fd sock
                          }});
   const auto parts = static_cast<std::uint32_t>(sources_.size());
   (*channel)->send_payload(
-      node::encode(node::LessonRequest{lesson_, static_cast<std::uint32_t>(index), parts, index == 0}));
+      node::encode(node::TransferRequest{transfer_, static_cast<std::uint32_t>(index), parts, index == 0}));
 }
 
-Status LessonExchange::on_payload(std::size_t index, std::span<const std::byte> payload) {
-  auto message = node::decode_lesson(payload);
+Status TransferService::on_payload(std::size_t index, std::span<const std::byte> payload) {
+  auto message = node::decode_transfer(payload);
   if (!message.ok()) return message.status();
   Source& source = sources_.at(index);
-  if (const auto* error = std::get_if<node::LessonError>(&*message)) return wrong(error->why);
-  if (const auto* chunk = std::get_if<LessonChunk>(&*message)) return take(source, *chunk);
-  const auto* length = std::get_if<node::LessonLength>(&*message);
+  if (const auto* error = std::get_if<node::TransferError>(&*message)) return wrong(error->why);
+  if (const auto* chunk = std::get_if<TransferChunk>(&*message)) return take(source, *chunk);
+  const auto* length = std::get_if<node::TransferLength>(&*message);
   if (length == nullptr) return wrong("a source sent a request");
   if (index == 0) {  // who gives the results; nobody keeps more of them than that
     if (length->newest > there_.kept + core::kMaxKeptResults)
@@ -274,20 +277,20 @@ Status LessonExchange::on_payload(std::size_t index, std::span<const std::byte> 
   return {};
 }
 
-Status LessonExchange::take(Source& source, const LessonChunk& chunk) {
+Status TransferService::take(Source& source, const TransferChunk& chunk) {
   REGROUP_RETURN_IF_ERROR(chunk.step == 0 ? take_snapshot(source, chunk) : take_result(source, chunk));
   core_->on_fetched(there_);
   return {};
 }
 
-Status LessonExchange::take_snapshot(Source& source, const LessonChunk& chunk) {
+Status TransferService::take_snapshot(Source& source, const TransferChunk& chunk) {
   const core::Arena& arena = core_->arena();
   if (source.whole || source.bytes == 0 || chunk.chunk >= chunks_of(source.bytes))
     return wrong(fmt::format("chunk {} of a snapshot of {} bytes", chunk.chunk, source.bytes));
   if (!chunk.bytes.empty()) {
     const auto to = chunk_of(arena.snapshot().first(source.bytes), chunk.chunk);
     if (to.size() != chunk.bytes.size()) return wrong(fmt::format("chunk {} has another size", chunk.chunk));
-    REGROUP_RETURN_IF_ERROR(check_crc(chunk, core::snapshot_salt(lesson_)));
+    REGROUP_RETURN_IF_ERROR(check_crc(chunk, core::snapshot_salt(transfer_)));
     std::ranges::copy(chunk.bytes, to.begin());
     arena.snapshot_crcs()[chunk.chunk].store(chunk.crc, std::memory_order_relaxed);
   }
@@ -301,7 +304,7 @@ Status LessonExchange::take_snapshot(Source& source, const LessonChunk& chunk) {
   return {};
 }
 
-Status LessonExchange::take_result(Source& source, const LessonChunk& chunk) {
+Status TransferService::take_result(Source& source, const TransferChunk& chunk) {
   const core::Arena& arena = core_->arena();
   const bool turn = &source == &sources_.front() && source.whole && chunk.step == there_.kept + 1;
   if (!turn || !core_->room_for(chunk.step))
@@ -322,7 +325,7 @@ Status LessonExchange::take_result(Source& source, const LessonChunk& chunk) {
   return {};
 }
 
-void LessonExchange::stop_fetch() {
+void TransferService::stop_fetch() {
   ++attempt_;
   for (const Source& source : sources_) {
     if (source.channel) source.channel->close();
@@ -331,7 +334,7 @@ void LessonExchange::stop_fetch() {
 }
 
 // Of the sources, which may be many, the one that it is about.
-void LessonExchange::fail(std::size_t index, const std::string& why) {
+void TransferService::fail(std::size_t index, const std::string& why) {
   const std::string host = sources_.at(index).host;
   stop_fetch();
   perform_(core_->on_fetch_failed(fmt::format("host {}: {}", host, why)));

@@ -1,4 +1,4 @@
-// Who joins learns while the others train; and whatever dies at whatever moment of a lesson.
+// Who joins learns while the others train; and whatever dies at whatever moment of a state transfer.
 // docs/design/learners.md.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ using Hosts = std::vector<std::uint32_t>;
 // others.
 bool several(const Hosts& hosts) { return hosts.size() > 2; }
 
-// One member more leaves before the lesson, where several give.
+// One member more leaves before the state transfer, where several give.
 SimOptions learning(const Hosts& hosts, std::uint32_t members = 2) {
   SimOptions o;
   o.policy.kept_results = 4;
@@ -55,7 +55,7 @@ TEST_F(JobTest, WhoJoinsComesInWithItsState) {
         << job.coordinator->status_json(job.now);
     EXPECT_TRUE(learned(job, learner));
     EXPECT_EQ(job.most_sources, row.sources);
-    EXPECT_EQ(job.lessons_read, 1U);
+    EXPECT_EQ(job.transfers_read, 1U);
     EXPECT_GT(job.results_replayed, 0U);
     ASSERT_TRUE(job.run_to_end());
     EXPECT_EQ(job.end->exit_code, 0) << job.end->reason;
@@ -117,7 +117,7 @@ int strike_at_every_moment(const Layout& layout, Victim victim) {
     EXPECT_TRUE(job.ask(core::ResizeRequest{3}).ok);
     int moves = 0;
     if (!job.run_until([&] { return ++moves > moment; })) break;
-    const bool between = several(layout.hosts) && job.lesson_is_halfway(2);
+    const bool between = several(layout.hosts) && job.transfer_is_halfway(2);
     halfway += between ? 1 : 0;
     strike(job, victim, learner);
     const std::string where =
@@ -128,17 +128,17 @@ int strike_at_every_moment(const Layout& layout, Victim victim) {
     EXPECT_EQ(job.end->exit_code, 0) << where << job.end->reason;
     const std::string said = job.coordinator->status_json(job.now);
     if (between && victim == Victim::kHost) {
-      EXPECT_THAT(said, ContainsRegex("lesson 4097 [^,]*: host h0")) << where;
+      EXPECT_THAT(said, ContainsRegex("state transfer 4097 [^,]*: host h0")) << where;
     }
     if (between && victim == Victim::kOtherHost) {
-      EXPECT_THAT(said, ContainsRegex("lesson 4097 [^,]*: host h1")) << where;
+      EXPECT_THAT(said, ContainsRegex("state transfer 4097 [^,]*: host h1")) << where;
     }
     if (testing::Test::HasFailure()) break;
   }
   return halfway;
 }
 
-TEST_F(JobTest, WhateverDiesAtAnyMomentOfALessonTheJobEndsWell) {
+TEST_F(JobTest, WhateverDiesAtAnyMomentOfATransferTheJobEndsWell) {
   const Layout layouts[] = {{{}, 3, Victim::kNoticeToLearner}, {{2, 2}, 5}, {{1, 1, 1}, 1}};
   for (const Layout& layout : layouts) {
     for (int v = 0; v <= static_cast<int>(layout.last); ++v) {

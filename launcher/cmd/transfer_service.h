@@ -1,5 +1,5 @@
-// Lessons between nodes: serves the snapshot and the kept results of this node's arena to agents of other
-// nodes, and lays theirs into it. Over TLS with the job's secret, beside the control links.
+// State transfers between nodes: serves the snapshot and the kept results of this node's arena to agents of
+// other nodes, and lays theirs into it. Over TLS with the job's secret, beside the control links.
 // docs/design/learners.md.
 #pragma once
 
@@ -18,27 +18,28 @@
 #include "elastic/membership/agent_core.h"
 #include "launcher/net/secure_channel.h"
 #include "launcher/net/secure_listener.h"
-#include "launcher/node/lesson_messages.h"
+#include "launcher/node/transfer_messages.h"
 
 namespace regroup::cmd {
 
 // Used by the loop's thread.
-class LessonExchange {
+class TransferService {
  public:
   using Perform = std::function<void(const membership::AgentEffects&)>;
 
-  LessonExchange(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context)
+  TransferService(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context)
       : loop_(loop), context_(std::move(context)) {}
-  ~LessonExchange();
+  ~TransferService();
 
-  // Before the first lesson is given here: for those who take it, on a port of its own. Once is enough.
+  // Before the first state transfer is given here: for those who take it, on a port of its own. Once is
+  // enough.
   [[nodiscard]] core::Status listen();
   [[nodiscard]] const std::string& endpoints() const { return endpoints_; }
   // Before any message of the coordinator.
   void attach(membership::AgentCore& core, Perform perform);
-  void fetch(const core::Learn& lesson);
+  void fetch(const core::StartTarget& transfer);
   void stop_fetch();
-  // With each look at the lesson: sends and takes what has become possible.
+  // With each look at the state transfer: sends and takes what has become possible.
   void attend();
 
  private:
@@ -47,7 +48,7 @@ class LessonExchange {
     explicit Reader(boost::asio::io_context& loop) : deadline(loop) {}
     Channel channel;
     boost::asio::steady_timer deadline;  // of its request
-    std::optional<node::LessonRequest> request;
+    std::optional<node::TransferRequest> request;
     std::uint64_t next_chunk = 0;  // of its part, or of the result of `step`
     core::Step step = 0;           // that is being sent; 0: the snapshot
     bool length_sent = false;
@@ -61,7 +62,7 @@ class LessonExchange {
     std::uint64_t bytes = 0;  // of the snapshot, as it says
   };
   void on_reader(Channel channel);
-  void on_request(std::uint64_t id, const node::LessonRequest& request);
+  void on_request(std::uint64_t id, const node::TransferRequest& request);
   void pump(std::uint64_t id);
   // False: there is nothing to be sent now. kDataLoss: it came too late for what it asks for.
   [[nodiscard]] core::Result<bool> send_next(Reader& reader);
@@ -69,12 +70,12 @@ class LessonExchange {
   [[nodiscard]] core::Result<bool> send_result(Reader& reader);
   void send_away(std::uint64_t id, const std::string& why);
 
-  void dial(std::size_t index, const core::Source& source);
+  void dial(std::size_t index, const core::SourceAgent& source);
   void connect(std::size_t index, core::NodeId node, core::Fd socket);
   [[nodiscard]] core::Status on_payload(std::size_t index, std::span<const std::byte> payload);
-  [[nodiscard]] core::Status take(Source& source, const node::LessonChunk& chunk);
-  [[nodiscard]] core::Status take_snapshot(Source& source, const node::LessonChunk& chunk);
-  [[nodiscard]] core::Status take_result(Source& source, const node::LessonChunk& chunk);
+  [[nodiscard]] core::Status take(Source& source, const node::TransferChunk& chunk);
+  [[nodiscard]] core::Status take_snapshot(Source& source, const node::TransferChunk& chunk);
+  [[nodiscard]] core::Status take_result(Source& source, const node::TransferChunk& chunk);
   void fail(std::size_t index, const std::string& why);
 
   boost::asio::io_context& loop_;
@@ -85,11 +86,11 @@ class LessonExchange {
   Perform perform_;
   std::map<std::uint64_t, Reader> readers_;
   std::uint64_t last_reader_ = 0;
-  std::vector<Source> sources_;  // of the lesson that we take
+  std::vector<Source> sources_;  // of the state transfer that we take
   std::uint64_t attempt_ = 0;    // grows: what is on its way for an earlier one is dropped
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // a dial may end after us
-  core::LessonId lesson_ = 0;
-  membership::LessonTaker::There there_;
+  core::TransferId transfer_ = 0;
+  membership::TransferTarget::There there_;
 };
 
 }  // namespace regroup::cmd

@@ -1,5 +1,5 @@
-// Lessons between agents over real connections: givers, a taker whose learner is a real member, and givers
-// that have the secret and say what they are told to. docs/design/learners.md.
+// State transfers between agents over real connections: sources, a target whose learner is a real member, and
+// sources that have the secret and say what they are told to. docs/design/learners.md.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/lesson_mark.h"
-#include "launcher/cmd/lesson_exchange.h"
+#include "core/transfer_step.h"
+#include "launcher/cmd/transfer_service.h"
 #include "tests/elastic/members.h"
 #include "tests/net/net_test.h"
 
@@ -22,7 +22,7 @@ using Payload = std::vector<std::byte>;
 using Payloads = std::vector<Payload>;
 
 inline constexpr core::NodeId kGives = 0, kTakes = 1, kReads = 2;
-inline constexpr core::LessonMark kMark{3, 7};
+inline constexpr core::TransferStep kMark{3, 7};
 inline constexpr core::Step kNewest = 9;
 inline constexpr std::size_t kResult = core::kSnapshotChunk + 600;
 // Payloads of a result: its length and two chunks.
@@ -34,14 +34,14 @@ inline constexpr std::size_t kOfResults = 3 * (kNewest - kMark.step);
 [[nodiscard]] Payload true_result(core::Step step);
 
 // The true one, whose member has passed kMark and committed the steps up to kNewest.
-class Giver {
+class TestSource {
  public:
-  Giver(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context, core::NodeId node,
-        std::size_t state);
+  TestSource(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context,
+             core::NodeId node, std::size_t state);
 
   [[nodiscard]] const core::Arena& arena() const { return core_.arena(); }
   [[nodiscard]] const std::string& endpoints() const { return exchange_.endpoints(); }
-  [[nodiscard]] bool gives() const { return core_.giver().active(); }
+  [[nodiscard]] bool gives() const { return core_.transfer_source().active(); }
   void attend() { exchange_.attend(); }
 
  private:
@@ -50,16 +50,16 @@ class Giver {
   void commit(core::Step step);
 
   membership::AgentCore core_;
-  LessonExchange exchange_;
+  TransferService exchange_;
 };
 
 // Has the secret, and sends to whoever asks what it is told to.
-class FalseGiver {
+class FalseSource {
  public:
-  FalseGiver(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context);
-  ~FalseGiver();
-  FalseGiver(const FalseGiver&) = delete;
-  FalseGiver& operator=(const FalseGiver&) = delete;
+  FalseSource(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context);
+  ~FalseSource();
+  FalseSource(const FalseSource&) = delete;
+  FalseSource& operator=(const FalseSource&) = delete;
   [[nodiscard]] std::string endpoints() const;
 
   Payloads says;
@@ -70,26 +70,26 @@ class FalseGiver {
   std::shared_ptr<launcher::SecureChannel> channel_;
 };
 
-// What came of a lesson: kRefused by the agent, kFound by the member that checks what it has got, or kWaits
-// for more. kWrong must not be: what passed is not what the true givers have.
+// What came of a state transfer: kRefused by the agent, kFound by the member that checks what it has got, or
+// kWaits for more. kWrong must not be: what passed is not what the true sources have.
 enum class End { kLearned, kRefused, kFound, kWaits, kWrong };
 
-class LessonFixture : public testing::Test {
+class TransferFixture : public testing::Test {
  protected:
-  explicit LessonFixture(std::size_t state);
-  // Agents look at their lessons.
-  virtual void attend_givers() = 0;
+  explicit TransferFixture(std::size_t state);
+  // Agents look at their state transfers.
+  virtual void attend_sources() = 0;
 
-  End learn_from(const std::vector<core::Source>& sources);
-  // What `giver` sends of its part; with the results behind it, if it is the first.
-  Payloads recorded(const Giver& giver, core::NodeId node, std::uint32_t part, std::uint32_t parts,
+  End learn_from(const std::vector<core::SourceAgent>& sources);
+  // What `source` sends of its part; with the results behind it, if it is the first.
+  Payloads recorded(const TestSource& source, core::NodeId node, std::uint32_t part, std::uint32_t parts,
                     std::size_t payloads);
-  std::shared_ptr<launcher::SecureChannel> call(const std::string& endpoints, core::NodeId giver);
+  std::shared_ptr<launcher::SecureChannel> call(const std::string& endpoints, core::NodeId source);
 
   const std::size_t state_;
   boost::asio::io_context loop_{1};
   std::shared_ptr<const launcher::JobSecret> secret_ = launcher::new_secret();
-  std::string why_;  // the taker could not go on
+  std::string why_;  // the target could not go on
 
  private:
   void perform(const membership::AgentEffects& effects);
@@ -98,7 +98,7 @@ class LessonFixture : public testing::Test {
   End look();
 
   membership::AgentCore core_;
-  LessonExchange exchange_{loop_, launcher::node(secret_, kTakes)};
+  TransferService exchange_{loop_, launcher::node(secret_, kTakes)};
   std::optional<elastic::testing::Agent> members_;
   std::unique_ptr<elastic::Participant> learner_;
 };

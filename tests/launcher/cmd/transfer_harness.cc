@@ -1,5 +1,5 @@
-// Serves the tests of lessons between agents.
-#include "tests/launcher/cmd/lesson_harness.h"
+// Serves the tests of state transfers between agents.
+#include "tests/launcher/cmd/transfer_harness.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -35,8 +35,8 @@ AgentCore make_core(NodeId node, std::size_t state) {
 Payload true_state(std::size_t state) { return random_bytes(state, 1); }
 Payload true_result(Step step) { return random_bytes(kResult, step); }
 
-Giver::Giver(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context, NodeId node,
-             std::size_t state)
+TestSource::TestSource(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context,
+                       NodeId node, std::size_t state)
     : core_(make_core(node, state)), exchange_(loop, std::move(context)) {
   exchange_.attach(core_, [](const AgentEffects&) {});
   EXPECT_TRUE(exchange_.listen().ok());
@@ -45,35 +45,35 @@ Giver::Giver(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsC
   world.plan.push_back({node, 0});
   (void)core_.handle({}, {1, core::Announce{world}});
   at(core::Phase::kOpen, kMark.step - 2);
-  (void)core_.handle({}, {1, core::Teach{kMark.lesson, 0}});
-  EXPECT_EQ(core_.giver().mark(), kMark);
+  (void)core_.handle({}, {1, core::StartSource{kMark.transfer, 0}});
+  EXPECT_EQ(core_.transfer_source().mark(), kMark);
   write_state(state);
   for (Step step = kMark.step + 1; step <= kNewest; ++step) commit(step);
-  EXPECT_EQ(core_.giver().kept(), kNewest);
+  EXPECT_EQ(core_.transfer_source().kept(), kNewest);
 }
 
-void Giver::at(core::Phase phase, Step step) {
-  arena().member_slot(0).state.store(core::StateWord{phase, false, 1, core::Position::of(step)}.pack());
+void TestSource::at(core::Phase phase, Step step) {
+  arena().line(0).state.store(core::StateWord{phase, false, 1, core::Position::of(step)}.pack());
 }
 
-void Giver::write_state(std::size_t state) {
+void TestSource::write_state(std::size_t state) {
   const auto to = arena().snapshot();
   std::ranges::copy(true_state(state), to.begin());
   for (std::size_t begin = 0, chunk = 0; begin < state; begin += kSnapshotChunk, ++chunk) {
     const auto part = to.subspan(begin, std::min(kSnapshotChunk, state - begin));
-    arena().snapshot_crcs()[chunk].store(core::crc32c(part, core::snapshot_salt(kMark.lesson)));
+    arena().snapshot_crcs()[chunk].store(core::crc32c(part, core::snapshot_salt(kMark.transfer)));
   }
   arena().snapshot_used().store(state);
   arena().member_slot(0).donated_step.store(kMark.pack());
 }
 
-void Giver::commit(Step step) {
+void TestSource::commit(Step step) {
   std::ranges::copy(true_result(step), arena().result(step).begin());
   at(core::Phase::kCommitted, step);
-  for (bool more = true; more;) (void)core_.poll_lesson(&more);
+  for (bool more = true; more;) (void)core_.poll_transfer(&more);
 }
 
-FalseGiver::FalseGiver(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context)
+FalseSource::FalseSource(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context)
     : listener_(loop, std::move(context), [this](std::shared_ptr<SecureChannel> channel) {
         if (channel_) channel_->close();
         channel_ = std::move(channel);
@@ -89,13 +89,13 @@ FalseGiver::FalseGiver(boost::asio::io_context& loop, std::shared_ptr<const laun
   EXPECT_TRUE(listener_.start(0).ok());
 }
 
-FalseGiver::~FalseGiver() {
+FalseSource::~FalseSource() {
   if (channel_) channel_->close();
 }
 
-std::string FalseGiver::endpoints() const { return fmt::format("127.0.0.1:{}", listener_.port()); }
+std::string FalseSource::endpoints() const { return fmt::format("127.0.0.1:{}", listener_.port()); }
 
-LessonFixture::LessonFixture(std::size_t state) : state_(state), core_(make_core(kTakes, state)) {
+TransferFixture::TransferFixture(std::size_t state) : state_(state), core_(make_core(kTakes, state)) {
   exchange_.attach(core_, [this](const AgentEffects& effects) { perform(effects); });
   auto arena = core::Arena::open(core::Fd(::dup(core_.arena().memfd())));
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
@@ -108,18 +108,18 @@ LessonFixture::LessonFixture(std::size_t state) : state_(state), core_(make_core
   learner_ = std::move(*learner);
 }
 
-void LessonFixture::perform(const AgentEffects& effects) {
+void TransferFixture::perform(const AgentEffects& effects) {
   for (const auto& effect : effects) {
-    if (const auto* fetch = std::get_if<membership::Fetch>(&effect)) exchange_.fetch(fetch->lesson);
+    if (const auto* fetch = std::get_if<membership::Fetch>(&effect)) exchange_.fetch(fetch->transfer);
     if (std::holds_alternative<membership::StopFetch>(effect)) exchange_.stop_fetch();
     const auto* said = std::get_if<membership::ToCoordinator>(&effect);
     if (said == nullptr) continue;
-    if (const auto* learned = std::get_if<core::Learned>(&said->body)) why_ = learned->why;
+    if (const auto* learned = std::get_if<core::TargetStatus>(&said->body)) why_ = learned->why;
   }
 }
 
-// Nothing of an earlier lesson passes for a part of this one.
-void LessonFixture::clean() {
+// Nothing of an earlier state transfer passes for a part of this one.
+void TransferFixture::clean() {
   const core::Arena& arena = core_.arena();
   std::ranges::fill(arena.snapshot(), std::byte{0});
   for (auto& crc : arena.snapshot_crcs()) crc.store(0);
@@ -129,23 +129,23 @@ void LessonFixture::clean() {
     std::ranges::fill(arena.kept_crcs(step), 0U);
     arena.kept_step(step).store(0);
   }
-  core::MemberSlot& line = arena.member_slot(0);
-  for (auto* word : {&line.lesson, &line.learned}) word->store(0);
+  core::Line& line = arena.line(0);
+  for (auto* word : {&line.transfer, &line.replayed}) word->store(0);
   why_.clear();
 }
 
-bool LessonFixture::all_there() {
+bool TransferFixture::all_there() {
   bool more = false;
-  attend_givers();
+  attend_sources();
   exchange_.attend();
-  perform(core_.poll_lesson(&more));
+  perform(core_.poll_transfer(&more));
   const core::Arena& arena = core_.arena();
-  return arena.member_slot(0).lesson.load() == kMark.pack() && arena.kept_step(kNewest).load() == kNewest;
+  return arena.line(0).transfer.load() == kMark.pack() && arena.kept_step(kNewest).load() == kNewest;
 }
 
-End LessonFixture::learn_from(const std::vector<core::Source>& sources) {
+End TransferFixture::learn_from(const std::vector<core::SourceAgent>& sources) {
   clean();
-  perform(core_.handle({}, {1, core::Learn{kMark.lesson, kMark.step, {0}, sources}}));
+  perform(core_.handle({}, {1, core::StartTarget{kMark.transfer, kMark.step, {0}, sources}}));
   End end = End::kWaits;
   const auto limit = std::chrono::steady_clock::now() + launcher::kDeadline;
   for (bool idle = false; why_.empty() && !all_there() && !idle;) {
@@ -154,17 +154,17 @@ End LessonFixture::learn_from(const std::vector<core::Source>& sources) {
     if (std::chrono::steady_clock::now() > limit) break;
   }
   if (!why_.empty())
-    end = core_.arena().member_slot(0).lesson.load() == 0 ? End::kRefused : End::kWrong;
+    end = core_.arena().line(0).transfer.load() == 0 ? End::kRefused : End::kWrong;
   else if (all_there())
     end = look();
-  perform(core_.handle({}, {1, core::EndLesson{kMark.lesson}}));
+  perform(core_.handle({}, {1, core::EndTransfer{kMark.transfer}}));
   return end;
 }
 
-End LessonFixture::look() {
+End TransferFixture::look() {
   const core::Arena& ours = core_.arena();
   Bytes state;
-  if (!elastic::load_lesson(*learner_, state).ok()) return state.loads == 0 ? End::kFound : End::kWrong;
+  if (!elastic::load_transfer(*learner_, state).ok()) return state.loads == 0 ? End::kFound : End::kWrong;
   bool same = std::ranges::equal(state.bytes(), true_state(state_));
   for (Step step = kMark.step + 1; step <= kNewest; ++step) {
     if (!elastic::result_is_sound(ours, step)) return End::kFound;
@@ -173,10 +173,10 @@ End LessonFixture::look() {
   return same ? End::kLearned : End::kWrong;
 }
 
-Payloads LessonFixture::recorded(const Giver& giver, NodeId node, std::uint32_t part, std::uint32_t parts,
-                                 std::size_t payloads) {
+Payloads TransferFixture::recorded(const TestSource& source, NodeId node, std::uint32_t part,
+                                   std::uint32_t parts, std::size_t payloads) {
   Payloads all;
-  auto reader = call(giver.endpoints(), node);
+  auto reader = call(source.endpoints(), node);
   reader->start({.message = {},
                  .closed = [](const core::Status& why) { FAIL() << why.to_string(); },
                  .opened = {},
@@ -184,16 +184,16 @@ Payloads LessonFixture::recorded(const Giver& giver, NodeId node, std::uint32_t 
                    all.emplace_back(payload.begin(), payload.end());
                    return {};
                  }});
-  reader->send_payload(node::encode(node::LessonRequest{kMark.lesson, part, parts, part == 0}));
+  reader->send_payload(node::encode(node::TransferRequest{kMark.transfer, part, parts, part == 0}));
   EXPECT_TRUE(run_until(loop_, [&] { return all.size() == payloads; }));
   reader->close();
   return all;
 }
 
-std::shared_ptr<SecureChannel> LessonFixture::call(const std::string& endpoints, NodeId giver) {
+std::shared_ptr<SecureChannel> TransferFixture::call(const std::string& endpoints, NodeId source) {
   const auto to = launcher::parse_endpoints(endpoints);
   auto channel = SecureChannel::client(loop_, launcher::node(secret_, kReads),
-                                       launcher::connect_to(to->at(0).port()), giver);
+                                       launcher::connect_to(to->at(0).port()), source);
   EXPECT_TRUE(channel.ok()) << channel.status().to_string();
   return *channel;
 }

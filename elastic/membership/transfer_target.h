@@ -1,5 +1,5 @@
-// The receiving side of a lesson on one node: tells its learners of the snapshot, and watches how far they
-// have come with the results behind it. docs/design/learners.md.
+// The receiving side of a state transfer on one node: tells its learners of the snapshot, and watches how far
+// they have come with the results behind it. docs/design/learners.md.
 #pragma once
 
 #include <map>
@@ -7,35 +7,35 @@
 #include <vector>
 
 #include "core/arena.h"
-#include "core/lesson_mark.h"
 #include "core/node_message.h"
+#include "core/transfer_step.h"
 #include "core/world.h"
 
 namespace regroup::membership {
 
 // Not thread-safe, never blocks.
-class LessonTaker {
+class TransferTarget {
  public:
   struct Seated {
     core::MemberId member = 0;
     core::SlotIndex slot = 0;
   };
-  void begin(core::LessonMark mark, const std::vector<Seated>& learners);
+  void begin(core::TransferStep mark, const std::vector<Seated>& learners);
   struct There {  // on this node
     bool snapshot = false;
-    core::Step kept = 0, newest = 0;  // results: up to here, of those that the giver has
+    core::Step kept = 0, newest = 0;  // results: up to here, of those that the source has
   };
   // What is to be told: a member has caught up (once), has the state of its World (once), or could not go on.
-  [[nodiscard]] std::vector<core::Learned> poll(const core::Arena& arena, const There& there,
-                                                const core::World& world);
-  // The lesson cannot go on. Those that had not said they have all are told of with `why`.
-  [[nodiscard]] std::vector<core::Learned> break_off(const core::Arena& arena, const std::string& why);
+  [[nodiscard]] std::vector<core::TargetStatus> poll(const core::Arena& arena, const There& there,
+                                                     const core::World& world);
+  // The state transfer cannot go on. Those that had not said they have all are told of with `why`.
+  [[nodiscard]] std::vector<core::TargetStatus> break_off(const core::Arena& arena, const std::string& why);
   void forget(core::MemberId member) { learners_.erase(member); }
   // What a member that has caught up may have applied; else 0.
   [[nodiscard]] core::Step may_have(core::MemberId member) const;
   void end(const core::Arena& arena);
 
-  [[nodiscard]] core::LessonMark mark() const { return mark_; }
+  [[nodiscard]] core::TransferStep mark() const { return mark_; }
   [[nodiscard]] bool active() const { return !learners_.empty(); }
   // All learners have read the snapshot.
   [[nodiscard]] bool read() const;
@@ -45,13 +45,13 @@ class LessonTaker {
  private:
   struct Learner {
     core::SlotIndex slot = 0;
-    core::Step learned = 0;  // 0: it has not read the snapshot
-    bool told = false;       // it has said that it caught up
-    bool arrived = false;    // has the state of its World
+    core::Step replayed = 0;  // 0: it has not read the snapshot
+    bool told = false;        // it has said that it caught up
+    bool arrived = false;     // has the state of its World
   };
   [[nodiscard]] std::string look(const core::Arena& arena, Learner* learner) const;
 
-  core::LessonMark mark_;
+  core::TransferStep mark_;
   bool announced_ = false;
   core::Step kept_ = 0;
   std::map<core::MemberId, Learner> learners_;

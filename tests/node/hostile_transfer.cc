@@ -1,6 +1,6 @@
-// Asks an agent for a lesson as no agent does. usage: hostile_lesson JOB FROM TO ENDPOINTS LESSON WHAT, with
-// a secret on standard input, as an agent gets it; WHAT: the rows of kAttacks. It prints the answer that
-// came within kAnswer, or kStays where none is wanted:
+// Asks an agent for a state transfer as no agent does. usage: hostile_transfer JOB FROM TO ENDPOINTS TRANSFER
+// WHAT, with a secret on standard input, as an agent gets it; WHAT: the rows of kAttacks. It prints the
+// answer that came within kAnswer, or kStays where none is wanted:
 //   refused      it did not get in
 //   told: WHY    it was sent away with this sentence
 //   closed       without one
@@ -17,7 +17,7 @@
 
 #include "launcher/net/secure_channel.h"
 #include "launcher/net/tcp.h"
-#include "launcher/node/lesson_messages.h"
+#include "launcher/node/transfer_messages.h"
 
 namespace regroup::node {
 namespace {
@@ -34,53 +34,54 @@ std::vector<std::byte> noise(std::size_t size) {
   return bytes;
 }
 
-LessonRequest all_of(core::LessonId lesson) { return {lesson, 0, 1, true}; }
+TransferRequest all_of(core::TransferId transfer) { return {transfer, 0, 1, true}; }
 
 constexpr struct {
   std::string_view name;
-  void (*say)(SecureChannel& giver, core::LessonId lesson);
+  void (*say)(SecureChannel& source, core::TransferId transfer);
 } kAttacks[] = {
-    {"silent", [](SecureChannel&, core::LessonId) {}},
-    {"noise", [](SecureChannel& c, core::LessonId) { c.send_payload(noise(4096)); }},
-    {"empty", [](SecureChannel& c, core::LessonId) { c.send_payload({}); }},
+    {"silent", [](SecureChannel&, core::TransferId) {}},
+    {"noise", [](SecureChannel& c, core::TransferId) { c.send_payload(noise(4096)); }},
+    {"empty", [](SecureChannel& c, core::TransferId) { c.send_payload({}); }},
     {"cut",
-     [](SecureChannel& c, core::LessonId lesson) {
-       const auto whole = encode(all_of(lesson));
+     [](SecureChannel& c, core::TransferId transfer) {
+       const auto whole = encode(all_of(transfer));
        c.send_payload(std::span(whole).first(whole.size() / 2));
      }},
     // What only the coordinator may say.
     {"orders",
-     [](SecureChannel& c, core::LessonId lesson) {
-       c.send({1, core::EndLesson{lesson}});
+     [](SecureChannel& c, core::TransferId transfer) {
+       c.send({1, core::EndTransfer{transfer}});
      }},
     {"part",
-     [](SecureChannel& c, core::LessonId lesson) {
-       c.send_payload(encode(LessonRequest{lesson, 2, 2, true}));
+     [](SecureChannel& c, core::TransferId transfer) {
+       c.send_payload(encode(TransferRequest{transfer, 2, 2, true}));
      }},
     {"parts",
-     [](SecureChannel& c, core::LessonId lesson) {
-       c.send_payload(encode(LessonRequest{lesson, 0, 0xffffffff, true}));
+     [](SecureChannel& c, core::TransferId transfer) {
+       c.send_payload(encode(TransferRequest{transfer, 0, 0xffffffff, true}));
      }},
     // What only who gives may say.
     {"length",
-     [](SecureChannel& c, core::LessonId) {
-       c.send_payload(encode(LessonLength{1ULL << 40, 1}));
+     [](SecureChannel& c, core::TransferId) {
+       c.send_payload(encode(TransferLength{1ULL << 40, 1}));
      }},
     {"chunk",
-     [](SecureChannel& c, core::LessonId) {
-       c.send_payload(encode(LessonChunk{0, 0xffffffff, true, 0, noise(77)}));
+     [](SecureChannel& c, core::TransferId) {
+       c.send_payload(encode(TransferChunk{0, 0xffffffff, true, 0, noise(77)}));
      }},
-    {"error", [](SecureChannel& c, core::LessonId) { c.send_payload(encode(LessonError{"no more"})); }},
-    {"other", [](SecureChannel& c, core::LessonId lesson) { c.send_payload(encode(all_of(lesson + 1))); }},
+    {"error", [](SecureChannel& c, core::TransferId) { c.send_payload(encode(TransferError{"no more"})); }},
+    {"other",
+     [](SecureChannel& c, core::TransferId transfer) { c.send_payload(encode(all_of(transfer + 1))); }},
     {"twice",
-     [](SecureChannel& c, core::LessonId lesson) {
-       c.send_payload(encode(all_of(lesson)));
-       c.send_payload(encode(all_of(lesson)));
+     [](SecureChannel& c, core::TransferId transfer) {
+       c.send_payload(encode(all_of(transfer)));
+       c.send_payload(encode(all_of(transfer)));
      }},
     // Takes nothing of what it asked for.
     {"deaf",
-     [](SecureChannel& c, core::LessonId lesson) {
-       c.send_payload(encode(all_of(lesson)));
+     [](SecureChannel& c, core::TransferId transfer) {
+       c.send_payload(encode(all_of(transfer)));
        c.pause();
      }},
 };
@@ -114,20 +115,20 @@ std::string answer(char** argv) {
                                        static_cast<core::NodeId>(std::stoul(argv[3])));
   if (!channel.ok()) return channel.status().message();
   Call call;
-  const auto lesson = static_cast<core::LessonId>(std::stoul(argv[5]));
+  const auto transfer = static_cast<core::TransferId>(std::stoul(argv[5]));
   (*channel)->start({.message = {},
                      .closed = [&](const core::Status&) { call.closed = true; },
                      .opened =
                          [&] {
                            call.opened = true;
                            for (const auto& attack : kAttacks) {
-                             if (attack.name == argv[6]) attack.say(**channel, lesson);
+                             if (attack.name == argv[6]) attack.say(**channel, transfer);
                            }
                          },
                      .payload = [&](std::span<const std::byte> payload) -> core::Status {
-                       const auto message = decode_lesson(payload);
+                       const auto message = decode_transfer(payload);
                        if (!message.ok()) return message.status();
-                       if (const auto* error = std::get_if<LessonError>(&*message)) call.told = error->why;
+                       if (const auto* error = std::get_if<TransferError>(&*message)) call.told = error->why;
                        return {};
                      }});
   const bool stays = argv[6] == std::string_view("deaf");

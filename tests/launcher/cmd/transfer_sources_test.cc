@@ -1,20 +1,20 @@
-// A lesson that three agents give, each its part of the state: what meets is the state; and whichever of them
-// is gone, stands still or sends something else at whatever moment is told by its host's name, harms nobody,
-// and can be done without. docs/design/learners.md.
+// A state transfer that three agents give, each its part of the state: what meets is the state; and whichever
+// of them is gone, stands still or sends something else at whatever moment is told by its host's name, harms
+// nobody, and can be done without. docs/design/learners.md.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <random>
 
-#include "tests/launcher/cmd/lesson_harness.h"
+#include "tests/launcher/cmd/transfer_harness.h"
 
 namespace regroup::cmd {
 namespace {
 
 using core::kSnapshotChunk;
 using core::NodeId;
-using core::Source;
+using core::SourceAgent;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -24,26 +24,26 @@ constexpr std::array<NodeId, kParts> kNodes = {10, 11, 12};
 
 std::size_t begin_of(std::uint32_t part) { return kChunks * part / kParts; }
 
-class LessonSourcesTest : public LessonFixture {
+class TransferSourcesTest : public TransferFixture {
  protected:
-  LessonSourcesTest() : LessonFixture(kState) {
+  TransferSourcesTest() : TransferFixture(kState) {
     for (std::uint32_t i = 0; i < kParts; ++i) {
       const auto context = launcher::node(secret_, kNodes[i]);
-      givers_.push_back(std::make_unique<Giver>(loop_, context, kNodes[i], kState));
-      false_.push_back(std::make_unique<FalseGiver>(loop_, context));
+      sources_.push_back(std::make_unique<TestSource>(loop_, context, kNodes[i], kState));
+      false_.push_back(std::make_unique<FalseSource>(loop_, context));
     }
   }
 
-  void attend_givers() override {
-    for (const auto& giver : givers_) giver->attend();
+  void attend_sources() override {
+    for (const auto& source : sources_) source->attend();
   }
   static std::string host(std::uint32_t i) { return fmt::format("h{}", i); }
-  std::vector<Source> sources() const {
-    std::vector<Source> all;
-    for (std::uint32_t i = 0; i < kParts; ++i) all.push_back({kNodes[i], givers_[i]->endpoints(), host(i)});
+  std::vector<SourceAgent> sources() const {
+    std::vector<SourceAgent> all;
+    for (std::uint32_t i = 0; i < kParts; ++i) all.push_back({kNodes[i], sources_[i]->endpoints(), host(i)});
     return all;
   }
-  std::vector<Source> without(std::uint32_t lost) const {
+  std::vector<SourceAgent> without(std::uint32_t lost) const {
     auto all = sources();
     all.erase(all.begin() + lost);
     return all;
@@ -51,7 +51,7 @@ class LessonSourcesTest : public LessonFixture {
   // What source i sends, one payload behind the other.
   Payloads true_payloads(std::uint32_t i) {
     const std::size_t chunks = begin_of(i + 1) - begin_of(i);
-    return recorded(*givers_[i], kNodes[i], i, kParts, 1 + chunks + (i == 0 ? kOfResults : 0));
+    return recorded(*sources_[i], kNodes[i], i, kParts, 1 + chunks + (i == 0 ? kOfResults : 0));
   }
   End learn_with(std::uint32_t i, Payloads says, bool hangs_up) {
     false_[i]->says = std::move(says);
@@ -63,20 +63,20 @@ class LessonSourcesTest : public LessonFixture {
   void expect_told(std::uint32_t i, const std::string& what) {
     EXPECT_THAT(why_, StartsWith(fmt::format("host h{}: {}: ", i, false_[i]->endpoints()))) << what;
   }
-  // The lesson that comes next is given by those that are left.
+  // The state transfer that comes next is given by those that are left.
   void expect_no_harm(std::uint32_t lost) {
-    for (const auto& giver : givers_) EXPECT_TRUE(giver->gives());
+    for (const auto& source : sources_) EXPECT_TRUE(source->gives());
     EXPECT_EQ(learn_from(without(lost)), End::kLearned) << why_;
   }
 
-  std::vector<std::unique_ptr<Giver>> givers_;
-  std::vector<std::unique_ptr<FalseGiver>> false_;
+  std::vector<std::unique_ptr<TestSource>> sources_;
+  std::vector<std::unique_ptr<FalseSource>> false_;
 };
 
 // Outside of its part each has something else, which nobody must get.
-TEST_F(LessonSourcesTest, EachGivesItsPartAndTheFirstTheResults) {
+TEST_F(TransferSourcesTest, EachGivesItsPartAndTheFirstTheResults) {
   for (std::uint32_t i = 0; i < kParts; ++i) {
-    const core::Arena& arena = givers_[i]->arena();
+    const core::Arena& arena = sources_[i]->arena();
     const std::size_t begin = begin_of(i) * kSnapshotChunk;
     const std::size_t end = std::min(kState, begin_of(i + 1) * kSnapshotChunk);
     std::ranges::fill(arena.snapshot().first(begin), std::byte{0xee});
@@ -91,12 +91,12 @@ TEST_F(LessonSourcesTest, EachGivesItsPartAndTheFirstTheResults) {
   EXPECT_THAT(why_, HasSubstr("CRC32C")) << "the test would have seen it";
 }
 
-TEST_F(LessonSourcesTest, AnyOfThemMayBeDoneWithout) {
+TEST_F(TransferSourcesTest, AnyOfThemMayBeDoneWithout) {
   for (std::uint32_t lost = 0; lost < kParts; ++lost) EXPECT_EQ(learn_from(without(lost)), End::kLearned);
-  for (const Source& alone : sources()) EXPECT_EQ(learn_from({alone}), End::kLearned);
+  for (const SourceAgent& alone : sources()) EXPECT_EQ(learn_from({alone}), End::kLearned);
 }
 
-TEST_F(LessonSourcesTest, OneThatIsGoneAtAnyMomentIsToldByName) {
+TEST_F(TransferSourcesTest, OneThatIsGoneAtAnyMomentIsToldByName) {
   for (std::uint32_t i = 0; i < kParts; ++i) {
     const Payloads all = true_payloads(i);
     for (std::size_t n = 0; n < all.size(); ++n) {
@@ -109,7 +109,7 @@ TEST_F(LessonSourcesTest, OneThatIsGoneAtAnyMomentIsToldByName) {
   }
 }
 
-TEST_F(LessonSourcesTest, OneThatNobodyReachesIsToldByName) {
+TEST_F(TransferSourcesTest, OneThatNobodyReachesIsToldByName) {
   auto all = sources();
   all[1].endpoints = "127.0.0.1:1";
   EXPECT_EQ(learn_from(all), End::kRefused);
@@ -122,7 +122,7 @@ TEST_F(LessonSourcesTest, OneThatNobodyReachesIsToldByName) {
 }
 
 // Nobody but the coordinator knows that it will not go on: its host falls silent, or the ring is full.
-TEST_F(LessonSourcesTest, OneThatStandsStillIsWaitedForUntilTheLessonIsOver) {
+TEST_F(TransferSourcesTest, OneThatStandsStillIsWaitedForUntilTheTransferIsOver) {
   for (std::uint32_t i = 0; i < kParts; ++i) {
     const Payloads all = true_payloads(i);
     for (const std::size_t n : {std::size_t{0}, std::size_t{2}}) {
@@ -134,7 +134,7 @@ TEST_F(LessonSourcesTest, OneThatStandsStillIsWaitedForUntilTheLessonIsOver) {
   }
 }
 
-TEST_F(LessonSourcesTest, OneWhoseBytesAreDamagedIsToldByName) {
+TEST_F(TransferSourcesTest, OneWhoseBytesAreDamagedIsToldByName) {
   std::mt19937 random(23);
   for (std::uint32_t i = 0; i < kParts; ++i) {
     const Payloads all = true_payloads(i);
@@ -153,9 +153,9 @@ TEST_F(LessonSourcesTest, OneWhoseBytesAreDamagedIsToldByName) {
   }
 }
 
-TEST_F(LessonSourcesTest, OneThatGivesMoreThanItsPartOrAnotherStateIsRefused) {
-  const auto length = [](std::uint64_t bytes) { return node::encode(node::LessonLength{bytes, kNewest}); };
-  const auto end = node::encode(node::LessonChunk{0, 0, true, 0, {}});
+TEST_F(TransferSourcesTest, OneThatGivesMoreThanItsPartOrAnotherStateIsRefused) {
+  const auto length = [](std::uint64_t bytes) { return node::encode(node::TransferLength{bytes, kNewest}); };
+  const auto end = node::encode(node::TransferChunk{0, 0, true, 0, {}});
   EXPECT_EQ(learn_with(1, {length(kState - 1), end}, false), End::kRefused);
   EXPECT_THAT(why_, HasSubstr("states of different sizes"));
   // The results are the first's to give.

@@ -1,5 +1,5 @@
 // Serves docs/design/learners.md. Everything about members is read from their lines.
-#include "elastic/membership/lesson_giver.h"
+#include "elastic/membership/transfer_source.h"
 
 #include <fmt/format.h>
 
@@ -35,8 +35,8 @@ bool snapshot_in_use(const core::Arena& arena) {
   return used;
 }
 
-core::Result<core::Step> LessonGiver::begin(const core::Arena& arena, core::LessonMark mark,
-                                            const core::World& world) {
+core::Result<core::Step> TransferSource::begin(const core::Arena& arena, core::TransferStep mark,
+                                               const core::World& world) {
   const auto cannot = [](std::string why) { return core::Status(core::Code::kUnavailable, std::move(why)); };
   end(arena);
   if (arena.spec().kept_results == 0) return cannot("no memory is reserved for past results");
@@ -51,8 +51,8 @@ core::Result<core::Step> LessonGiver::begin(const core::Arena& arena, core::Less
   if (mark.step == 0) mark.step = std::max(furthest_, resume) + kAhead;
   if (mark.step <= resume) {
     end(arena);
-    return cannot(
-        fmt::format("the World resumes from step {}, and the lesson begins with {}", resume, mark.step));
+    return cannot(fmt::format("the World resumes from step {}, so a snapshot of step {} would be too old",
+                              resume, mark.step));
   }
   arena.snapshot_at().store(mark.pack(), std::memory_order_seq_cst);
   look(arena);
@@ -65,8 +65,8 @@ core::Result<core::Step> LessonGiver::begin(const core::Arena& arena, core::Less
   return mark.step;
 }
 
-void LessonGiver::look(const core::Arena& arena) {
-  for_each_member(arena, [this](const core::MemberSlot& line) {
+void TransferSource::look(const core::Arena& arena) {
+  for_each_member(arena, [this](const core::Line& line) {
     const core::StateWord word = core::load_state<core::RealPolicy>(line.state);
     if (word.phase == core::Phase::kNone) return;
     furthest_ = std::max(furthest_, word.position.step());
@@ -74,7 +74,7 @@ void LessonGiver::look(const core::Arena& arena) {
   });
 }
 
-void LessonGiver::watch_writers(const core::Arena& arena) {
+void TransferSource::watch_writers(const core::Arena& arena) {
   const auto wrote = [&](const core::Seat& seat) {
     return arena.member_slot(seat.slot).donated_step.load(std::memory_order_acquire) == mark_.pack();
   };
@@ -86,7 +86,7 @@ void LessonGiver::watch_writers(const core::Arena& arena) {
     break_off(arena, "a member that wrote the state died");
 }
 
-bool LessonGiver::poll(const core::Arena& arena, core::Step consumed) {
+bool TransferSource::poll(const core::Arena& arena, core::Step consumed) {
   if (!active()) return false;
   look(arena);
   if (!complete_) watch_writers(arena);
@@ -99,7 +99,7 @@ bool LessonGiver::poll(const core::Arena& arena, core::Step consumed) {
   return keep_part(arena);
 }
 
-bool LessonGiver::keep_part(const core::Arena& arena) {
+bool TransferSource::keep_part(const core::Arena& arena) {
   const core::Step next = kept_ + 1;
   const std::span<std::byte> from = arena.result(next), to = arena.kept(next);
   const std::span<std::uint32_t> crcs = arena.kept_crcs(next);
@@ -124,7 +124,7 @@ bool LessonGiver::keep_part(const core::Arena& arena) {
   return kept_ < committed_;
 }
 
-void LessonGiver::on_world(const core::Arena& arena, const core::World& world, bool read) {
+void TransferSource::on_world(const core::Arena& arena, const core::World& world, bool read) {
   if (!active()) return;
   if (!complete_) return break_off(arena, "the members changed while they wrote the state");
   // Its donors write the snapshot of the step that it resumes from.
@@ -133,14 +133,14 @@ void LessonGiver::on_world(const core::Arena& arena, const core::World& world, b
   gone_ |= donors;
 }
 
-void LessonGiver::break_off(const core::Arena& arena, std::string why) {
+void TransferSource::break_off(const core::Arena& arena, std::string why) {
   arena.snapshot_at().store(0, std::memory_order_seq_cst);
   broken_ = std::move(why);
 }
 
-void LessonGiver::end(const core::Arena& arena) {
+void TransferSource::end(const core::Arena& arena) {
   if (arena.mapped()) arena.snapshot_at().store(0, std::memory_order_seq_cst);
-  *this = LessonGiver();
+  *this = TransferSource();
 }
 
 }  // namespace regroup::membership

@@ -1,6 +1,6 @@
-"""Who comes to the port where an agent gives lessons, while one is given: strangers, one with another secret,
-one of another job, and some that have the secret and ask as no agent does. They get nothing; the lesson goes
-on, and the job has the same weights."""
+"""Hostile clients of the port on which an agent serves a state transfer: strangers, one with another secret,
+one of another job, and some with the secret that send requests no agent would send. They get nothing, the
+state transfer goes on, and the job ends with the same weights."""
 
 import os
 import re
@@ -12,12 +12,12 @@ from hosts import Host, Hosts, until
 from tapping import tap
 from training import BIN, EPOCHS, Training, ports, processes, weights_alone
 
-HOSTILE = BIN.parent / "tests/bin/hostile_lesson"
+HOSTILE = BIN.parent / "tests/bin/hostile_transfer"
 MARK = b"regroup1"  # before the secret, as an agent gets it
 BALLAST = 3_000_000
 RATE = "3mbit"  # BALLAST takes 8 s
 LEARN = ("--learner-steps", "64", "--learner-state", "1", "--start", "2")
-# What comes of it; "{}" is the lesson that is asked for.
+# Expected outcome; "{}" is the id of the requested state transfer.
 LINKED = {
     "silent": "told: no request came",
     "noise": "closed",
@@ -29,8 +29,8 @@ LINKED = {
     "length": "closed",
     "chunk": "closed",
     "error": "closed",
-    "other": "told: lesson {} is not given here",
-    "twice": "told: lesson {} is not given here",
+    "other": "told: state transfer {} is not served here",
+    "twice": "told: state transfer {} is not served here",
     "deaf": "open",
 }
 
@@ -48,17 +48,17 @@ def job_and_node(host: Host) -> tuple[str, int]:
 
 
 class Callers:
-    """Programs on one host that ask another for a lesson."""
+    """Programs on one host that connect to the transfer port of another."""
 
-    def __init__(self, host: Host, door_of: Host, lesson: int):
-        self.host, self.lesson = host, lesson
+    def __init__(self, host: Host, door_of: Host, transfer: int):
+        self.host, self.transfer = host, transfer
         self.address = f"{door_of.address}:{door(door_of)}"
         self.job, self.node = job_and_node(door_of)
         self.calls: dict[str, subprocess.Popen] = {}
 
     def call(self, name: str, what: str, secret: bytes, *, job: str = "", to: int | None = None) -> None:
         to = self.node if to is None else to
-        command = [HOSTILE, job or self.job, "4000", str(to), self.address, str(self.lesson), what]
+        command = [HOSTILE, job or self.job, "4000", str(to), self.address, str(self.transfer), what]
         process = self.host.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         process.stdin.write(MARK + secret)
         process.stdin.flush()
@@ -68,13 +68,13 @@ class Callers:
         return {name: call.communicate(timeout=60)[0].decode() for name, call in self.calls.items()}
 
 
-def lesson_for(job: Training, member: int) -> int:
+def transfer_for(job: Training, member: int) -> int:
     said = "\n".join(sentence["why"] for sentence in job.status()["history"])
-    found = re.findall(rf"lesson (\d+) for member {member}\b", said)
+    found = re.findall(rf"state transfer (\d+) for member {member}\b", said)
     return int(found[-1]) if found else 0
 
 
-def test_who_comes_to_a_lesson_harms_nobody(hosts: Hosts, tmp_path: Path):
+def test_who_comes_to_a_transfer_harms_nobody(hosts: Hosts, tmp_path: Path):
     undisturbed = weights_alone(tmp_path, EPOCHS, BALLAST)
     folder, tapped = tap(hosts, "node2")
     options = ("--prefix", str(folder), *LEARN)
@@ -83,12 +83,12 @@ def test_who_comes_to_a_lesson_harms_nobody(hosts: Hosts, tmp_path: Path):
     try:
         job.reach(3)
         job.control("resize", "3")
-        job.until_size(3)  # on node2, which had a lesson: from now on there is a port
+        job.until_size(3)  # on node2, which had a state transfer: from now on there is a port
         hosts[2].slow(RATE)
         crowd = strangers.send(hosts[1], hosts[0].address, door(hosts[0]))
         job.control("resize", "4")
-        lesson = until(lambda: lesson_for(job, 3), "a lesson")
-        callers = Callers(hosts[1], hosts[0], lesson)
+        transfer = until(lambda: transfer_for(job, 3), "a transfer")
+        callers = Callers(hosts[1], hosts[0], transfer)
         secret = tapped.read_bytes()
         for what in LINKED:
             callers.call(what, what, secret)
@@ -102,12 +102,12 @@ def test_who_comes_to_a_lesson_harms_nobody(hosts: Hosts, tmp_path: Path):
         hosts[2].slow(None)
         job.until_size(4)
         said = "\n".join(sentence["why"] for sentence in job.status()["history"])
-        assert lesson_for(job, 3) == lesson, said
+        assert transfer_for(job, 3) == transfer, said
         assert "member 3 has caught up" in said, said
         job.hurry()
         job.expect_weights(undisturbed)
     finally:
         hosts[2].slow(None)
         job.close()
-    wanted = {what: answer.format(lesson + (what == "other")) for what, answer in LINKED.items()}
+    wanted = {what: answer.format(transfer + (what == "other")) for what, answer in LINKED.items()}
     assert answers == wanted | dict.fromkeys(("secret", "job", "node"), "refused")

@@ -1,6 +1,6 @@
-// The giving side of a lesson on one node: the state after one step, which members write into the snapshot as
-// they pass it, and the results of the steps behind it, which the agent copies before they are overwritten.
-// docs/design/learners.md.
+// The giving side of a state transfer on one node: the state after one step, which members write into the
+// snapshot as they pass it, and the results of the steps behind it, which the agent copies before they are
+// overwritten. docs/design/learners.md.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,20 @@
 #include <vector>
 
 #include "core/arena.h"
-#include "core/lesson_mark.h"
 #include "core/status.h"
+#include "core/transfer_step.h"
 #include "core/world.h"
 
 namespace regroup::membership {
 
 // Not thread-safe, never blocks: poll() copies a bounded part.
-class LessonGiver {
+class TransferSource {
  public:
   // Members of `world` on this node write the state after `step`, or after the next step that none of them
   // can have passed (0): one behind the step it resumes from, so that all of them have it. Returns that step.
-  // kUnavailable: it is too late or too early, none is here, or the lesson before is still being written.
-  [[nodiscard]] core::Result<core::Step> begin(const core::Arena& arena, core::LessonMark mark,
+  // kUnavailable: it is too late or too early, none is here, or the state transfer before is still being
+  // written.
+  [[nodiscard]] core::Result<core::Step> begin(const core::Arena& arena, core::TransferStep mark,
                                                const core::World& world);
   // Takes up the next part of the work; results up to `consumed` are needed by nobody any more. True: there
   // is more to do at once.
@@ -31,8 +32,8 @@ class LessonGiver {
   void on_world(const core::Arena& arena, const core::World& world, bool read);
   void end(const core::Arena& arena);
 
-  [[nodiscard]] bool active() const { return mark_.lesson != 0 && broken_.empty(); }
-  [[nodiscard]] core::LessonMark mark() const { return mark_; }
+  [[nodiscard]] bool active() const { return mark_.transfer != 0 && broken_.empty(); }
+  [[nodiscard]] core::TransferStep mark() const { return mark_; }
   [[nodiscard]] bool snapshot_complete() const { return complete_; }
   [[nodiscard]] bool snapshot_gone() const { return gone_; }  // who has not read it comes too late
   [[nodiscard]] core::Step kept() const { return kept_; }     // all results behind the snapshot up to here
@@ -43,7 +44,7 @@ class LessonGiver {
   void watch_writers(const core::Arena& arena);
   [[nodiscard]] bool keep_part(const core::Arena& arena);
 
-  core::LessonMark mark_;
+  core::TransferStep mark_;
   std::vector<core::Seat> writers_;
   bool complete_ = false, gone_ = false;
   core::Step kept_ = 0, committed_ = 0, furthest_ = 0;  // furthest: the highest step that anybody has opened

@@ -1,4 +1,4 @@
-// State and results of a lesson: what a learner takes, and what does not pass for it.
+// State and results of a state transfer: what a learner takes, and what does not pass for it.
 // docs/design/learners.md.
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "core/crc32c.h"
-#include "core/lesson_mark.h"
+#include "core/transfer_step.h"
 #include "elastic/migrate.h"
 #include "tests/elastic/members.h"
 
@@ -18,18 +18,18 @@ namespace {
 using collective::testing::eventually;
 using core::Code;
 using core::kSnapshotChunk;
-using core::LessonMark;
 using core::Result;
 using core::SlotIndex;
 using core::Step;
+using core::TransferStep;
 using testing::Agent;
 using testing::Bytes;
 using testing::random_bytes;
 using testing::start;
 
-constexpr LessonMark kMark{5, 7};
+constexpr TransferStep kMark{5, 7};
 
-class LessonTest : public ::testing::Test {
+class TransferTest : public ::testing::Test {
  protected:
   // Slots 0 and 1, of which one got its state in this World, pass step 7; then `damage`; then slot 2 learns
   // from what the agent announces.
@@ -39,15 +39,15 @@ class LessonTest : public ::testing::Test {
     std::vector<std::jthread> members;
     for (const SlotIndex slot : {0, 1}) {
       members.push_back(start(agent_, slot, [&](Participant& self) {
-        EXPECT_TRUE(donate_to_lesson(self, donor_, 6).ok());  // another step: nothing is written
+        EXPECT_TRUE(donate_to_transfer(self, donor_, 6).ok());  // another step: nothing is written
         EXPECT_EQ(self.line().donated_step.load(), 0U);
         EXPECT_EQ(self.world().members.size(), 2U);
-        EXPECT_TRUE(donate_to_lesson(self, donor_, 7).ok());
+        EXPECT_TRUE(donate_to_transfer(self, donor_, 7).ok());
       }));
     }
     std::jthread learner = start(agent_, 2, [&](Participant& self) {
       EXPECT_TRUE(eventually([&] { return damaged.load(); }));
-      learned = load_lesson(self, learner_);
+      learned = load_snapshot(self, learner_);
     });
     agent_.welcome_all();
     agent_.arena().snapshot_at().store(kMark.pack());
@@ -55,7 +55,7 @@ class LessonTest : public ::testing::Test {
     members.clear();
     for (const SlotIndex slot : {0, 1}) EXPECT_EQ(agent_.line(slot).donated_step.load(), kMark.pack());
     agent_.announce(2, {0, 1}, {2});
-    agent_.line(2).lesson.store(kMark.pack());
+    agent_.line(2).transfer.store(kMark.pack());
     damage();
     damaged = true;
     learner.join();
@@ -69,44 +69,44 @@ class LessonTest : public ::testing::Test {
   Bytes learner_;
 };
 
-TEST_F(LessonTest, ALearnerHasTheBytesOfAllWhoPassedTheStep) {
+TEST_F(TransferTest, ALearnerHasTheBytesOfAllWhoPassedTheStep) {
   const auto step = learn_after([] {});
   ASSERT_TRUE(step.ok()) << step.status().to_string();
   EXPECT_EQ(*step, 7U);
   EXPECT_TRUE(learner_.bytes() == donor_.bytes());
-  EXPECT_EQ(agent_.line(2).learned.load(), kMark.pack());
+  EXPECT_EQ(agent_.line(2).replayed.load(), kMark.pack());
 }
 
-TEST_F(LessonTest, OneWrongBitIsFoundAndTold) {
+TEST_F(TransferTest, OneWrongBitIsFoundAndTold) {
   const auto step = learn_after([&] { agent_.arena().snapshot()[kSize - 1] ^= std::byte{4}; });
   EXPECT_EQ(step.code(), Code::kDataLoss);
   EXPECT_EQ(learner_.loads, 0);
-  EXPECT_EQ(LessonMark::unpack(agent_.line(2).learned.load()), (LessonMark{5, 0}));
+  EXPECT_EQ(TransferStep::unpack(agent_.line(2).replayed.load()), (TransferStep{5, 0}));
 }
 
-TEST_F(LessonTest, ADamagedLengthIsFound) {
+TEST_F(TransferTest, ADamagedLengthIsFound) {
   const auto step = learn_after([&] { agent_.arena().snapshot_used().store(kSize + 1); });
   EXPECT_EQ(step.code(), Code::kDataLoss);
   EXPECT_EQ(learner_.loads, 0);
 }
 
-TEST_F(LessonTest, AStateThatLandsWrongIsNotProved) {
+TEST_F(TransferTest, AStateThatLandsWrongIsNotProved) {
   learner_.on_load = [](std::vector<std::byte>& bytes) { bytes[17] ^= std::byte{1}; };
   EXPECT_EQ(learn_after([] {}).code(), Code::kDataLoss);
 }
 
-TEST_F(LessonTest, ALessonThatIsCalledOffIsNotTaken) {
-  learner_.on_load = [&](std::vector<std::byte>&) { agent_.line(2).lesson.store(0); };
+TEST_F(TransferTest, ATransferThatIsCalledOffIsNotTaken) {
+  learner_.on_load = [&](std::vector<std::byte>&) { agent_.line(2).transfer.store(0); };
   EXPECT_EQ(learn_after([] {}).code(), Code::kUnavailable);
-  EXPECT_EQ(agent_.line(2).learned.load(), 0U);
+  EXPECT_EQ(agent_.line(2).replayed.load(), 0U);
 }
 
-// A chunk of another lesson has a CRC that is right for its bytes, and is refused all the same.
-TEST_F(LessonTest, AChunkOfAnotherLessonDoesNotPass) {
+// A chunk of another state transfer has a CRC that is right for its bytes, and is refused all the same.
+TEST_F(TransferTest, AChunkOfAnotherTransferDoesNotPass) {
   const auto step = learn_after([&] {
     auto chunk = agent_.arena().snapshot().first(kSnapshotChunk);
     std::ranges::fill(chunk, std::byte{9});
-    agent_.arena().snapshot_crcs()[0].store(core::crc32c(chunk, core::snapshot_salt(kMark.lesson - 1)));
+    agent_.arena().snapshot_crcs()[0].store(core::crc32c(chunk, core::snapshot_salt(kMark.transfer - 1)));
   });
   EXPECT_EQ(step.code(), Code::kDataLoss);
 }

@@ -1,4 +1,4 @@
-// What an agent that takes a lesson and one that gives it say to each other. docs/design/learners.md.
+// What an agent that takes a state transfer and one that gives it say to each other. docs/design/learners.md.
 #pragma once
 
 #include <cstddef>
@@ -14,35 +14,35 @@
 
 namespace regroup::node {
 
-inline constexpr std::uint16_t kLessonVersion = 1;
+inline constexpr std::uint16_t kTransferVersion = 1;
 
-// Taker -> giver, first: part `part` of `parts` of the snapshot, and the results behind it.
-struct LessonRequest {
-  core::LessonId lesson = 0;
+// Target -> source, first: part `part` of `parts` of the snapshot, and the results behind it.
+struct TransferRequest {
+  core::TransferId transfer = 0;
   std::uint32_t part = 0;
   std::uint32_t parts = 1;
   bool results = false;
 };
-// Giver -> taker: the length of the snapshot, and the newest result that it has.
-struct LessonLength {
+// Source -> target: the length of the snapshot, and the newest result that it has.
+struct TransferLength {
   std::uint64_t bytes = 0;
   core::Step newest = 0;
 };
 // kSnapshotChunk bytes of the snapshot (step 0) or of a result; the last of each may have fewer.
-struct LessonChunk {
+struct TransferChunk {
   core::Step step = 0;
   std::uint32_t chunk = 0;
   bool last = false;  // of the part of the snapshot, of the result
   std::uint32_t crc = 0;
   std::vector<std::byte> bytes;
 };
-struct LessonError {  // it cannot go on
+struct TransferError {  // it cannot go on
   std::string why;
 };
-using LessonMessage = std::variant<LessonRequest, LessonLength, LessonChunk, LessonError>;
+using TransferMessage = std::variant<TransferRequest, TransferLength, TransferChunk, TransferError>;
 
-[[nodiscard]] std::vector<std::byte> encode(const LessonMessage& message);
+[[nodiscard]] std::vector<std::byte> encode(const TransferMessage& message);
 // kDataLoss if it does not verify or makes no sense, kInvalidArgument for another version.
-[[nodiscard]] core::Result<LessonMessage> decode_lesson(std::span<const std::byte> payload);
+[[nodiscard]] core::Result<TransferMessage> decode_transfer(std::span<const std::byte> payload);
 
 }  // namespace regroup::node

@@ -1,0 +1,30 @@
+// A step within a state transfer as one word of the arena: docs/design/learners.md.
+#pragma once
+
+#include <cstdint>
+
+#include "core/node_message.h"
+#include "core/world.h"
+
+namespace regroup::core {
+
+// Layout: state transfer 24 bits | step 40. 0 is none.
+struct TransferStep {
+  TransferId transfer = 0;
+  Step step = 0;
+
+  [[nodiscard]] constexpr std::uint64_t pack() const {
+    return static_cast<std::uint64_t>(transfer) << 40 | step;
+  }
+  [[nodiscard]] static constexpr TransferStep unpack(std::uint64_t bits) {
+    return {static_cast<TransferId>(bits >> 40), bits & ((1ULL << 40) - 1)};
+  }
+  bool operator==(const TransferStep&) const = default;
+};
+inline constexpr TransferId kMaxTransfer = (1U << 24) - 1;
+
+// What the CRC32C of a chunk begins with, so that one of another state transfer or step does not pass for it.
+[[nodiscard]] constexpr std::uint32_t snapshot_salt(TransferId transfer) { return transfer; }
+[[nodiscard]] constexpr std::uint32_t result_salt(Step step) { return static_cast<std::uint32_t>(step); }
+
+}  // namespace regroup::core

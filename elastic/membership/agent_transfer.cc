@@ -1,0 +1,138 @@
+// The agent's part in state transfers, as source and as target. docs/design/learners.md.
+#include <algorithm>
+#include <utility>
+
+#include "elastic/membership/agent_core.h"
+
+namespace regroup::membership {
+
+void AgentCore::on_start_source(const core::StartSource& order) {
+  core::SourceStatus answer{order.transfer, order.step, options_.endpoints, ""};
+  readers_.clear();
+  stop_fetch();  // the snapshot is for the new transfer
+  if (!arena_.mapped() || round_open()) {
+    answer.why = "a generation is over here";
+  } else {
+    const auto step = source_.begin(arena_, {order.transfer, order.step}, *world_);
+    if (step.ok())
+      answer.step = *step;
+    else
+      answer.why = step.status().message();
+  }
+  emit(ToCoordinator{std::move(answer)});
+}
+
+void AgentCore::on_start_target(const core::StartTarget& order) {
+  stop_fetch();
+  target_.end(arena_);
+  std::vector<TransferTarget::Seated> learners;
+  for (const core::MemberId id : order.members) {
+    const auto found = members_.find(id);
+    if (found == members_.end() || !found->second.slot || found->second.dead || world_->rank_of(id) >= 0)
+      continue;  // the coordinator knows or will hear of it
+    learners.push_back({id, *found->second.slot});
+  }
+  if (learners.empty()) return;
+  target_.begin({order.transfer, order.step}, learners);
+  fetched_ = {.snapshot = false, .kept = order.step, .newest = order.step};
+  published_ = order.step;
+  source_is_local_ = std::ranges::any_of(
+      order.sources, [this](const core::SourceAgent& source) { return source.node == options_.node; });
+  if (source_is_local_ && source_.active() && source_.mark() == target_.mark()) return;
+  if (source_is_local_ || order.sources.empty() || arena_.spec().kept_results == 0)
+    return tell(target_.break_off(arena_, "its node cannot give what it is to get"));
+  if (snapshot_in_use(arena_)) return tell(target_.break_off(arena_, "the snapshot is in use"));
+  fetching_ = true;
+  emit(Fetch{order});
+}
+
+AgentEffects AgentCore::poll_transfer(bool* more) {
+  *more = false;
+  // What is published after the report may be ahead of the World that is formed of it.
+  if (round_open()) return {};
+  *more = source_.poll(arena_, consumed());
+  if (!source_.broken().empty()) {
+    const std::string why = source_.broken();
+    const core::TransferStep mark = source_.mark();
+    source_.end(arena_);
+    emit(ToCoordinator{core::SourceStatus{mark.transfer, mark.step, options_.endpoints, why}});
+    if (source_is_local_) tell(target_.break_off(arena_, why));
+  }
+  if (target_.active()) {
+    for (core::Step step = published_ + 1; !source_is_local_ && step <= fetched_.kept; ++step)
+      arena_.kept_step(step).store(step, std::memory_order_release);
+    published_ = fetched_.kept;
+    const TransferTarget::There there =
+        source_is_local_ ? TransferTarget::There{source_.snapshot_complete(), source_.kept(), source_.kept()}
+                         : fetched_;
+    tell(target_.poll(arena_, there, *world_));
+  }
+  return effects();
+}
+
+void AgentCore::tell(const std::vector<core::TargetStatus>& news) {
+  for (const core::TargetStatus& status : news) emit(ToCoordinator{status});
+}
+
+core::Step AgentCore::consumed() const {
+  const bool here = source_is_local_ && target_.active();
+  if (!here && readers_.empty()) return source_.mark().step;  // those on other nodes are on their way
+  core::Step least = here ? target_.consumed() : source_.kept();
+  for (const auto& [reader, has] : readers_) least = std::min(least, has.kept);
+  return std::min(least, source_.kept());
+}
+
+bool AgentCore::snapshot_read() const {
+  return target_.read() && std::ranges::all_of(readers_, [](const auto& r) { return r.second.snapshot; });
+}
+
+bool AgentCore::room_for(core::Step step) const {
+  return step <=
+         std::max(std::min(target_.consumed(), step), target_.mark().step) + arena_.spec().kept_results;
+}
+
+void AgentCore::on_reader_progress(std::uint64_t reader, std::optional<TransferTarget::There> has) {
+  if (has)
+    readers_[reader] = *has;
+  else
+    readers_.erase(reader);
+}
+
+AgentEffects AgentCore::on_fetch_failed(const std::string& why) {
+  fetching_ = false;
+  tell(target_.break_off(arena_, why));
+  return effects();
+}
+
+void AgentCore::stop_fetch() {
+  if (std::exchange(fetching_, false)) emit(StopFetch{});
+}
+
+// Its last learner may have gone in the call.
+AgentEffects AgentCore::effects() {
+  if (!target_.active()) stop_fetch();
+  return std::exchange(effects_, {});
+}
+
+// Before the World is there for members to see: they and its donors may then write the snapshot.
+void AgentCore::on_world_in_transfer(const core::World& world) {
+  source_.on_world(arena_, world, snapshot_read());
+  if (!target_.active()) return;
+  if (source_is_local_) {
+    if (!source_.broken().empty()) tell(target_.break_off(arena_, source_.broken()));
+    return;
+  }
+  if (target_.read() || std::ranges::none_of(world.members, &core::WorldMember::needs_state)) return;
+  stop_fetch();
+  tell(target_.break_off(arena_, "the snapshot is needed for a member that does not learn"));
+}
+
+void AgentCore::end_transfer() {
+  stop_fetch();
+  if (!arena_.mapped()) return;
+  target_.end(arena_);
+  source_.end(arena_);
+  readers_.clear();
+}
+
+}  // namespace regroup::membership

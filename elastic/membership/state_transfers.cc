@@ -1,0 +1,207 @@
+// Serves docs/design/learners.md.
+#include "elastic/membership/state_transfers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace regroup::membership {
+namespace {
+
+constexpr core::Duration kPause = std::chrono::milliseconds(200);  // between a state transfer and the next
+constexpr core::TransferId kOfIncarnation = 4096;
+constexpr std::size_t kMostSources = 4;
+constexpr std::uint32_t kMaxFailedTransfers = 3;  // that fail: then a member gets a copy inside the regroup
+
+// In a job on one host, that has no name.
+std::string at_host(const std::string& host, const std::string& why) {
+  return host.empty() ? why : fmt::format("host {}: {}", host, why);
+}
+
+std::string lost(const std::string& host) {
+  return fmt::format("host {} was lost while it served the state", host);
+}
+
+// Why a node can give no more, whose host may be in no table any more; empty: it can. `writing`: in the World
+// whose members write, which all have the state when they do.
+std::string lack_of(const StateTransfers::Scene& scene, core::NodeId node, const std::string& host,
+                    bool writing) {
+  if (!scene.nodes.contains(node)) return lost(host);
+  const bool gives = std::ranges::any_of(scene.members.on_node(node), [&](core::MemberId id) {
+    const Record& r = *scene.members.look(id);
+    return r.lives_in_world() && (writing || r.has_state());
+  });
+  return gives ? "" : at_host(host, "no member that wrote the snapshot still has the state");
+}
+
+}  // namespace
+
+StateTransfers::StateTransfers(core::Incarnation incarnation)
+    : last_(incarnation % kOfIncarnation * kOfIncarnation) {}
+
+// Never 0; each incarnation has numbers of its own, over and over.
+core::TransferId StateTransfers::next_id() {
+  const core::TransferId first = last_ / kOfIncarnation * kOfIncarnation;
+  last_ = first + std::max<core::TransferId>((last_ + 1) % kOfIncarnation, 1);
+  return last_;
+}
+
+StateTransfers::Round StateTransfers::attend(Scene scene) {
+  if (scene.steady && scene.members.any_lacks_results()) {
+    for (auto& [id, r] : scene.members.each()) {
+      if (!r.lacks_results() || (transfer_ && transfer_->learners.contains(id))) continue;
+      r.caught_up = false;
+      return fmt::format("member {} gets a copy: no source has the results that it lacks", id);
+    }
+  }
+  if (!transfer_) {
+    begin(scene);
+    return {};
+  }
+  std::erase_if(transfer_->learners, [&](const auto& learner) {
+    const Record& r = *scene.members.look(learner.first);
+    return r.proved || (r.state >= MemberState::kDraining && !r.lacks_results());
+  });
+  if (transfer_->learners.empty()) return end(scene, "");
+  for (const auto& [node, source] : transfer_->sources) {
+    const bool writing = transfer_->generation == scene.world.generation;
+    if (const std::string why = lack_of(scene, node, source.name, writing); !why.empty())
+      return end(scene, why);
+  }
+  for (const auto& [node, host] : transfer_->asked) {
+    if (!scene.nodes.contains(node)) return end(scene, lost(host));
+  }
+  if (std::ranges::all_of(transfer_->learners, [](const auto& learner) { return learner.second; })) {
+    for (const auto& [id, caught_up] : transfer_->learners) {
+      Record& r = *scene.members.find(id);
+      if (std::exchange(r.learning, false))
+        scene.remember(fmt::format("member {} has caught up with step {}", id, r.caught_up_to));
+    }
+  }
+  return {};
+}
+
+// The node with the most members, those first that need not come to their state in this World, says after
+// which step.
+void StateTransfers::begin(const Scene& scene) {
+  if (!scene.steady || scene.now < next_ || scene.members.any_finished() || scene.members.learning() == 0)
+    return;
+  const std::vector<core::MemberId> learning = learners(scene.members.roster(scene.world, {}), scene.policy);
+  if (learning.empty()) return;
+  std::map<core::NodeId, std::pair<int, int>> members;  // with the state, and all
+  for (const core::WorldMember& m : scene.world.members) {
+    const Record& r = *scene.members.look(m.id);
+    if (!r.lives_in_world()) return;  // no step is committed in this World any more
+    if (!scene.nodes.contains(m.seat.node)) continue;
+    auto& [with_state, all] = members[m.seat.node];
+    with_state += r.has_state() ? 1 : 0;
+    ++all;
+  }
+  const auto most = std::ranges::max_element(members, {}, [](const auto& m) { return m.second; });
+  if (most == members.end()) return;
+  transfer_ = Transfer();
+  transfer_->id = next_id();
+  transfer_->generation = scene.world.generation;
+  for (const core::MemberId id : learning) transfer_->learners[id] = false;
+  scene.remember(fmt::format("state transfer {} for member{} {}", transfer_->id,
+                             learning.size() == 1 ? "" : "s", fmt::join(learning, ", ")));
+  ask(scene, most->first);
+}
+
+void StateTransfers::ask(const Scene& scene, core::NodeId node) {
+  transfer_->asked[node] = scene.nodes.all().at(node).name;
+  scene.effects.emplace_back(ToAgent{node, core::StartSource{transfer_->id, transfer_->step}});
+}
+
+StateTransfers::Round StateTransfers::on_source_status(const Scene& scene, core::NodeId node,
+                                                       const core::SourceStatus& status) {
+  if (!transfer_ || status.transfer != transfer_->id) return {};
+  const bool first = transfer_->step == 0;
+  const auto answered = transfer_->asked.extract(node);
+  const bool asked = !answered.empty();
+  if (!asked && !transfer_->sources.contains(node)) return {};
+  const bool reached = !status.endpoints.empty() || scene.nodes.all().size() == 1;
+  const bool same = first ? status.step > 0 : status.step == transfer_->step;
+  if (!status.why.empty() || !reached || (asked && !same)) {
+    const std::string why = !status.why.empty() ? status.why
+                            : !reached          ? "its agent has no address that other hosts can reach"
+                                                : "it serves another step";
+    if (first || !asked)  // the others do without this one
+      return end(scene, at_host(scene.nodes.all().at(node).name, why));
+  } else if (asked) {
+    transfer_->sources[node] = {node, status.endpoints, answered.mapped()};
+    transfer_->step = status.step;
+  }
+  if (first) ask_others(scene);
+  if (transfer_->asked.empty() && !transfer_->begun) tell_learners(scene);
+  return {};
+}
+
+void StateTransfers::ask_others(const Scene& scene) {
+  for (const core::WorldMember& m : scene.world.members) {
+    const core::NodeId node = m.seat.node;
+    if (transfer_->sources.contains(node)) continue;
+    if (transfer_->asked.contains(node) || !scene.nodes.contains(node)) continue;
+    if (transfer_->asked.size() + 1 < kMostSources) ask(scene, node);
+  }
+}
+
+void StateTransfers::tell_learners(Scene scene) {
+  transfer_->begun = true;
+  std::map<core::NodeId, core::StartTarget> orders;
+  for (const auto& [id, caught_up] : transfer_->learners)
+    orders[scene.members.find(id)->seat.node].members.push_back(id);
+  for (auto& [node, order] : orders) {
+    order.transfer = transfer_->id;
+    order.step = transfer_->step;
+    for (const auto& [at, source] : transfer_->sources) order.sources.push_back(source);
+    scene.effects.emplace_back(ToAgent{node, std::move(order)});
+  }
+}
+
+StateTransfers::Round StateTransfers::on_target_status(Scene scene, const core::TargetStatus& status) {
+  if (!transfer_ || status.transfer != transfer_->id || !transfer_->learners.contains(status.member))
+    return {};
+  Record& r = *scene.members.find(status.member);
+  const bool in_world = r.lacks_results();
+  if (status.why.empty()) {
+    transfer_->learners[r.id] = r.caught_up = true;
+    r.caught_up_to = std::max(r.caught_up_to, status.step);
+    r.proved |= in_world;  // who comes in with it has said that it caught up before
+    return {};
+  }
+  transfer_->learners.erase(r.id);
+  r.caught_up = false;
+  if (++r.failed_transfers >= kMaxFailedTransfers) r.learning = false;
+  scene.remember(fmt::format("state transfer {}: member {} failed: {}", status.transfer, r.id, status.why));
+  if (!in_world) return {};
+  return fmt::format("member {} gets a copy: {}", r.id, status.why);
+}
+
+// Those that have not come in have another state transfer, or a copy.
+StateTransfers::Round StateTransfers::end(Scene scene, const std::string& why) {
+  const Transfer transfer = std::move(*transfer_);
+  transfer_.reset();
+  next_ = scene.now + kPause;
+  std::set<core::NodeId> nodes;
+  for (const auto& [node, host] : transfer.asked) nodes.insert(node);
+  for (const auto& [node, source] : transfer.sources) nodes.insert(node);
+  bool stuck = false;
+  for (const auto& [id, caught_up] : transfer.learners) {
+    Record& r = *scene.members.find(id);
+    nodes.insert(r.seat.node);
+    r.caught_up = false;
+    if (!r.in_world()) r.learning = ++r.failed_transfers < kMaxFailedTransfers;
+    stuck |= r.lacks_results();
+  }
+  for (const core::NodeId node : nodes) {
+    if (scene.nodes.contains(node)) scene.effects.emplace_back(ToAgent{node, core::EndTransfer{transfer.id}});
+  }
+  if (!why.empty()) scene.remember(fmt::format("state transfer {} ended: {}", transfer.id, why));
+  if (!stuck) return {};
+  return fmt::format("a learner gets a copy: {}", why);
+}
+
+}  // namespace regroup::membership
