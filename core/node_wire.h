@@ -82,7 +82,7 @@ inline fb::StartTargetT table(const StartTarget& m) {
   fb::StartTargetT t;
   t.transfer = m.transfer, t.step = m.step, t.members = m.members;
   for (const SourceAgent& source : m.sources) {
-    auto& out = t.sources.emplace_back(std::make_unique<fb::SourceT>());
+    auto& out = t.sources.emplace_back(std::make_unique<fb::SourceAgentT>());
     out->node = source.node, out->endpoints = source.endpoints, out->name = source.name;
   }
   return t;

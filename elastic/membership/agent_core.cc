@@ -22,7 +22,7 @@ std::string abbreviation(int signal) {
 
 AgentCore::AgentCore(AgentOptions options) : options_(std::move(options)) {}
 
-AgentEffects AgentCore::handle(AgentSource source, const core::Message& message) {
+AgentEffects AgentCore::handle(AgentSender source, const core::Message& message) {
   if (source.member) {
     on_member(*source.member, message.body);
   } else if (message.incarnation < incarnation_) {
@@ -56,7 +56,7 @@ void AgentCore::on_coordinator(const core::Body& body) {
     on_kill(*kill);
   } else if (const auto* start_source = std::get_if<core::StartSource>(&body)) {
     on_start_source(*start_source);
-  } else if (const auto* learn = std::get_if<core::StartTarget>(&body)) {
+  } else if (const auto* start_target = std::get_if<core::StartTarget>(&body)) {
     on_start_target(*start_target);
   } else if (std::holds_alternative<core::EndTransfer>(body)) {
     end_transfer();

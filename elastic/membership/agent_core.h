@@ -44,7 +44,7 @@ class AgentCore {
   // StartTarget, EndTransfer, JobDone. Of a member: Join, Ready, Contacts, PeerSuspect, Diverged, Failure,
   // Drained; `source` of a Join is the id that it names. A coordinator of a lower incarnation than one before
   // is refused.
-  [[nodiscard]] AgentEffects handle(AgentSource source, const core::Message& message);
+  [[nodiscard]] AgentEffects handle(AgentSender source, const core::Message& message);
 
   // The robust futex of `slot` fired: its member's last store to a result is behind it. Call order of this
   // and on_reaped() is free; each counts once.
@@ -66,10 +66,10 @@ class AgentCore {
   // Giving: the mark of the state transfer if its snapshot may be sent, the newest result kept, and what a
   // reader on another node has of both; nothing: it has gone.
   [[nodiscard]] const TransferSource& transfer_source() const { return source_; }
-  void on_reader_progress(std::uint64_t reader, std::optional<TransferTarget::There> has);
+  void on_reader_progress(std::uint64_t reader, std::optional<TransferTarget::Received> has);
   // Taking: whether the result of `step` has room in the arena, and what has come.
   [[nodiscard]] bool room_for(core::Step step) const;
-  void on_fetched(const TransferTarget::There& there) { fetched_ = there; }
+  void on_fetched(const TransferTarget::Received& received) { fetched_ = received; }
   [[nodiscard]] AgentEffects on_fetch_failed(const std::string& why);
 
   [[nodiscard]] const core::Arena& arena() const { return arena_; }  // unmapped until the first accepted Join
@@ -119,7 +119,7 @@ class AgentCore {
   void refuse(core::MemberId id, const std::string& reason, const char* kind = core::kRefusedKind);
   void retry_joins();
   [[nodiscard]] Use use_of(core::SlotIndex slot) const;
-  [[nodiscard]] bool round_open() const { return revoked_ > 0 && revoked_ >= world_->generation; }
+  [[nodiscard]] bool awaits_world() const { return revoked_ > 0 && revoked_ >= world_->generation; }
   [[nodiscard]] core::Step committed_step() const;
   [[nodiscard]] bool plan_holds(const core::World& world) const;
   [[nodiscard]] core::SlotReport report_of(core::SlotIndex slot) const;
@@ -142,9 +142,9 @@ class AgentCore {
   TransferTarget target_;
   bool source_is_local_ = false;  // by source_; else fetched_ says what has come
   bool fetching_ = false;
-  TransferTarget::There fetched_;
+  TransferTarget::Received fetched_;
   core::Step published_ = 0;  // of fetched_.kept
-  std::map<std::uint64_t, TransferTarget::There> readers_;
+  std::map<std::uint64_t, TransferTarget::Received> readers_;
   AgentEffects effects_;  // of the call in progress
 };
 

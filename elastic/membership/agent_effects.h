@@ -10,7 +10,7 @@
 
 namespace regroup::membership {
 
-struct AgentSource {
+struct AgentSender {
   std::optional<core::MemberId> member;  // nothing: the coordinator
 };
 

@@ -13,11 +13,11 @@ namespace {
 // A generation is on disk before anybody hears of it, so no agent can know of one above. That many are
 // forgiven: a coordinator whose journal lacks its end costs nothing then, and of the two million that there
 // are a liar uses up none that matter.
-constexpr core::Generation kForgiven = 16;
+constexpr core::Generation kGenerationTolerance = 16;
 
 }  // namespace
 
-bool is_of_agents(const core::Body& body) {
+bool is_agent_message(const core::Body& body) {
   return std::holds_alternative<core::MemberReady>(body) ||
          std::holds_alternative<core::MemberDrained>(body) ||
          std::holds_alternative<core::MemberLost>(body) || std::holds_alternative<core::Report>(body) ||
@@ -28,40 +28,40 @@ bool is_of_agents(const core::Body& body) {
          std::holds_alternative<core::Failure>(body);
 }
 
-bool may_speak(const Known& known, core::NodeId node, core::MemberId member) {
-  const Record* r = known.members.look(member);
+bool may_report(const Known& known, core::NodeId node, core::MemberId member) {
+  const MemberInfo* r = known.members.find(member);
   if (r != nullptr) return r->seat.node == node;
   return known.one_agent || member < known.members.reserved_below();
 }
 
-std::vector<core::SlotReport> own_lines(const Known& known, core::NodeId node,
-                                        std::vector<core::SlotReport> lines) {
-  std::erase_if(lines, [&](const core::SlotReport& line) { return !may_speak(known, node, line.member); });
+std::vector<core::LineReport> lines_of_host(const Known& known, core::NodeId node,
+                                            std::vector<core::LineReport> lines) {
+  std::erase_if(lines, [&](const core::LineReport& line) { return !may_report(known, node, line.member); });
   return lines;
 }
 
-core::Contacts own_contacts(const Known& known, core::NodeId node, core::Contacts contacts) {
+core::Contacts contacts_of_host(const Known& known, core::NodeId node, core::Contacts contacts) {
   std::erase_if(contacts.members, [&](const core::Contact& contact) {
-    const Record* r = known.members.look(contact.member);
+    const MemberInfo* r = known.members.find(contact.member);
     return r == nullptr || r->rank < 0 || r->seat.node != node;
   });
   return contacts;
 }
 
-bool takes_part(const core::World& world, core::NodeId node) {
+bool has_member_on(const core::World& world, core::NodeId node) {
   return std::ranges::any_of(world.members, [&](const core::WorldMember& m) { return m.seat.node == node; });
 }
 
-std::string sentence_of(const core::MemberLost& lost, const std::string& cause) {
+std::string loss_message(const core::MemberLost& lost, const std::string& cause) {
   const std::string name = fmt::format("member {}", lost.member);
   const bool named = lost.why.starts_with(name + ": ") || lost.why.starts_with(name + " (");
   return named ? lost.why : fmt::format("{}: {}", name, cause);
 }
 
-std::string untruth_in(const Known& known, const core::Body& said) {
+std::string inconsistency_in(const Known& known, const core::Body& said) {
   if (const auto* hello = std::get_if<core::HelloReply>(&said)) {
     const core::Generation heard = std::max(hello->world, hello->revoked_up_to);
-    if (heard <= known.world.generation + kForgiven) return "";
+    if (heard <= known.world.generation + kGenerationTolerance) return "";
     return fmt::format("says that it has heard of generation {}, the journal knows {}", heard,
                        known.world.generation);
   }

@@ -97,7 +97,7 @@ void AgentCore::give_line(core::MemberId id) {
                                   arena_.spec().slots, options_.node));
   }
   const core::SlotIndex slot = free ? *free : *voidable;
-  if (source_.active()) source_.look(arena_);
+  if (source_.active()) source_.read_state_words(arena_);
   arena_.assign_line(slot, id);
   // assign_line() knows the newest World only; a generation can be over that never reached this node.
   arena_.line(slot).revoked_up_to.store(std::max(revoked_, world_->generation), std::memory_order_seq_cst);
@@ -131,7 +131,7 @@ AgentCore::Use AgentCore::use_of(core::SlotIndex slot) const {
   const core::Seat seat{options_.node, slot};
   const bool planned = committed <= world_->resume.step() &&
                        std::find(world_->plan.begin(), world_->plan.end(), seat) != world_->plan.end();
-  if (!round_open()) return planned ? Use::kNeeded : Use::kFree;
+  if (!awaits_world()) return planned ? Use::kNeeded : Use::kFree;
   const bool sealed = std::any_of(std::begin(line.seals), std::end(line.seals), [&](const auto& word) {
     return core::Seal::unpack(word.load(std::memory_order_acquire)).step > committed;
   });

@@ -10,7 +10,7 @@ void AgentCore::on_start_source(const core::StartSource& order) {
   core::SourceStatus answer{order.transfer, order.step, options_.endpoints, ""};
   readers_.clear();
   stop_fetch();  // the snapshot is for the new transfer
-  if (!arena_.mapped() || round_open()) {
+  if (!arena_.mapped() || awaits_world()) {
     answer.why = "a generation is over here";
   } else {
     const auto step = source_.begin(arena_, {order.transfer, order.step}, *world_);
@@ -25,7 +25,7 @@ void AgentCore::on_start_source(const core::StartSource& order) {
 void AgentCore::on_start_target(const core::StartTarget& order) {
   stop_fetch();
   target_.end(arena_);
-  std::vector<TransferTarget::Seated> learners;
+  std::vector<TransferTarget::LearnerSlot> learners;
   for (const core::MemberId id : order.members) {
     const auto found = members_.find(id);
     if (found == members_.end() || !found->second.slot || found->second.dead || world_->rank_of(id) >= 0)
@@ -38,7 +38,7 @@ void AgentCore::on_start_target(const core::StartTarget& order) {
   published_ = order.step;
   source_is_local_ = std::ranges::any_of(
       order.sources, [this](const core::SourceAgent& source) { return source.node == options_.node; });
-  if (source_is_local_ && source_.active() && source_.mark() == target_.mark()) return;
+  if (source_is_local_ && source_.active() && source_.base() == target_.base()) return;
   if (source_is_local_ || order.sources.empty() || arena_.spec().kept_results == 0)
     return tell(target_.break_off(arena_, "its node cannot give what it is to get"));
   if (snapshot_in_use(arena_)) return tell(target_.break_off(arena_, "the snapshot is in use"));
@@ -49,11 +49,11 @@ void AgentCore::on_start_target(const core::StartTarget& order) {
 AgentEffects AgentCore::poll_transfer(bool* more) {
   *more = false;
   // What is published after the report may be ahead of the World that is formed of it.
-  if (round_open()) return {};
+  if (awaits_world()) return {};
   *more = source_.poll(arena_, consumed());
   if (!source_.broken().empty()) {
     const std::string why = source_.broken();
-    const core::TransferStep mark = source_.mark();
+    const core::TransferStep mark = source_.base();
     source_.end(arena_);
     emit(ToCoordinator{core::SourceStatus{mark.transfer, mark.step, options_.endpoints, why}});
     if (source_is_local_) tell(target_.break_off(arena_, why));
@@ -62,10 +62,11 @@ AgentEffects AgentCore::poll_transfer(bool* more) {
     for (core::Step step = published_ + 1; !source_is_local_ && step <= fetched_.kept; ++step)
       arena_.kept_step(step).store(step, std::memory_order_release);
     published_ = fetched_.kept;
-    const TransferTarget::There there =
-        source_is_local_ ? TransferTarget::There{source_.snapshot_complete(), source_.kept(), source_.kept()}
-                         : fetched_;
-    tell(target_.poll(arena_, there, *world_));
+    const TransferTarget::Received received =
+        source_is_local_
+            ? TransferTarget::Received{source_.snapshot_complete(), source_.kept(), source_.kept()}
+            : fetched_;
+    tell(target_.poll(arena_, received, *world_));
   }
   return effects();
 }
@@ -76,7 +77,7 @@ void AgentCore::tell(const std::vector<core::TargetStatus>& news) {
 
 core::Step AgentCore::consumed() const {
   const bool here = source_is_local_ && target_.active();
-  if (!here && readers_.empty()) return source_.mark().step;  // those on other nodes are on their way
+  if (!here && readers_.empty()) return source_.base().step;  // those on other nodes are on their way
   core::Step least = here ? target_.consumed() : source_.kept();
   for (const auto& [reader, has] : readers_) least = std::min(least, has.kept);
   return std::min(least, source_.kept());
@@ -88,10 +89,10 @@ bool AgentCore::snapshot_read() const {
 
 bool AgentCore::room_for(core::Step step) const {
   return step <=
-         std::max(std::min(target_.consumed(), step), target_.mark().step) + arena_.spec().kept_results;
+         std::max(std::min(target_.consumed(), step), target_.base().step) + arena_.spec().kept_results;
 }
 
-void AgentCore::on_reader_progress(std::uint64_t reader, std::optional<TransferTarget::There> has) {
+void AgentCore::on_reader_progress(std::uint64_t reader, std::optional<TransferTarget::Received> has) {
   if (has)
     readers_[reader] = *has;
   else

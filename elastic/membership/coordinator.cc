@@ -33,9 +33,9 @@ void Coordinator::recall(core::World world) {
   highest_ = world_.generation;
   policy_.shards = world_.shards;
   for (const core::WorldMember& m : world_.members) {
-    Record& r = members_.add(m.id, m.seat.node, {});
+    MemberInfo& r = members_.add(m.id, m.seat.node, {});
     r.seat = m.seat;
-    r.place = m;
+    r.entry = m;
     r.rank = static_cast<int>(&m - world_.members.data());
     r.restart_slot = static_cast<std::uint32_t>(r.rank);
     r.entered = core::TimePoint(core::Duration(1));  // when is not known: long ago
@@ -55,7 +55,7 @@ void Coordinator::recall(const Intent& intent) {
   if (intent.said > 0) nodes_.recall_lent(intent.target - std::min(intent.target, intent.said));
   members_.reserve_ids(intent.next_member);
   for (const Intent::Mark& mark : intent.marks) {
-    Record* r = members_.find(mark.member);
+    MemberInfo* r = members_.edit(mark.member);
     if (r == nullptr) continue;
     r->state = mark.state;
     r->leave_wanted = mark.leave_wanted;
@@ -106,9 +106,9 @@ Effects Coordinator::tick(core::TimePoint now) {
   return finish_call();
 }
 
-Effects Coordinator::handle(core::TimePoint now, Source source, const core::Message& message) {
+Effects Coordinator::handle(core::TimePoint now, Sender source, const core::Message& message) {
   pass_to(now);
-  if (source.kind == Source::Kind::kClient) {
+  if (source.kind == Sender::Kind::kClient) {
     emit(ToClient{source.id, answer(message.body)});
   } else if (!done() && !on_nodes(message.body) && nodes_.contains(static_cast<core::NodeId>(source.id))) {
     on_agent(static_cast<core::NodeId>(source.id), message);
@@ -121,12 +121,12 @@ Effects Coordinator::handle(core::TimePoint now, Source source, const core::Mess
 // journal finds the lost in the World.
 Effects Coordinator::finish_call() {
   if (!done() && losses_due_) journal_intent();
-  members_.settle();
+  members_.end_edits();
   return std::exchange(effects_, {});
 }
 
 void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
-  const auto own = [&](core::MemberId member) { return may_speak(known(), node, member); };
+  const auto own = [&](core::MemberId member) { return may_report(known(), node, member); };
   if (const auto* ready = std::get_if<core::MemberReady>(&message.body)) {
     if (own(ready->join.member)) on_ready(node, *ready);
   } else if (const auto* drained = std::get_if<core::MemberDrained>(&message.body)) {
@@ -137,8 +137,9 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
     if (own(failure->member) && failure->final) end(1, what_of(*failure, ""));
   } else if (message.incarnation < incarnation_) {
     return;  // answers to an earlier incarnation; the facts above stay true
-  } else if (const std::string untruth = untruth_in(known(), message.body); !untruth.empty()) {
-    give_up(node, fmt::format("host {}: its agent {}", nodes_.find(node)->name, untruth));
+  } else if (const std::string inconsistency = inconsistency_in(known(), message.body);
+             !inconsistency.empty()) {
+    drop_node(node, fmt::format("host {}: its agent {}", nodes_.find(node)->name, inconsistency));
   } else if (const auto* report = std::get_if<core::Report>(&message.body)) {
     on_report(node, *report);
   } else if (const auto* hello = std::get_if<core::HelloReply>(&message.body)) {
@@ -151,17 +152,18 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
     // Nobody can tell which of the states is the right one, so no restart from memory follows.
     if (own(diverged->member) && world_.rank_of(diverged->member) >= 0)
       end(1, diverged->why, StateLeft::kDiverged);
-  } else if (const auto* taught = std::get_if<core::SourceStatus>(&message.body)) {
-    copy_instead(transfers_.on_source_status(scene(), node, *source_status));
-  } else if (const auto* learned = std::get_if<core::TargetStatus>(&message.body)) {
-    if (own(target_status->member)) copy_instead(transfers_.on_target_status(scene(), *target_status));
+  } else if (const auto* source_status = std::get_if<core::SourceStatus>(&message.body)) {
+    regroup_to_copy(transfers_.on_source_status(transfer_context(), node, *source_status));
+  } else if (const auto* target_status = std::get_if<core::TargetStatus>(&message.body)) {
+    if (own(target_status->member))
+      regroup_to_copy(transfers_.on_target_status(transfer_context(), *target_status));
   }
 }
 
 // A member of the time before this incarnation, of which an agent tells. Of the dead that neither the World
 // nor the present launch has, everything was said.
-Record& Coordinator::recover(core::MemberId id, core::NodeId node, bool alive) {
-  Record& r = members_.add(id, node, now_);
+MemberInfo& Coordinator::recover(core::MemberId id, core::NodeId node, bool alive) {
+  MemberInfo& r = members_.add(id, node, now_);
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
   const bool launched = world_.generation == 0 && id >= first_member_;
   const std::vector<bool> used = members_.used_slots();
@@ -176,28 +178,28 @@ Record& Coordinator::recover(core::MemberId id, core::NodeId node, bool alive) {
 }
 
 void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
-  Record* r = members_.find(ready.join.member);
+  MemberInfo* r = members_.edit(ready.join.member);
   if (r == nullptr) r = &recover(ready.join.member, node, true);
   if (r->state != MemberState::kStarting || !accept_declaration(r, ready.join)) return;
   // Who had that line before was reaped, else it would not have been given away.
   for (const core::MemberId id : members_.on_node(node)) {
-    const Record& other = *members_.look(id);
+    const MemberInfo& other = *members_.find(id);
     const bool living = other.state == MemberState::kWarm || other.lives_in_world();
     if (!living || other.seat.slot != ready.slot) continue;
-    members_.find(id)->cause = "its line is another's";
-    lose_with_node(members_.find(id));
+    members_.edit(id)->cause = "its line is another's";
+    lose_with_node(members_.edit(id));
   }
   r->state = MemberState::kWarm;
   r->seat = {node, ready.slot};
   r->warm_order = ++ready_count_;
   r->learning =
       world_.generation > 0 && policy_.kept_results > 0 && ready.join.state_bytes >= policy_.learn_above;
-  somebody_was_ready();
+  on_first_ready();
   if (members_.any_finished()) dismiss(r, true, "the job is finishing");
 }
 
 // From now on members are replaced one by one, and a launch with fewer is made up for.
-void Coordinator::somebody_was_ready() {
+void Coordinator::on_first_ready() {
   if (first_ready_) return;
   first_ready_ = now_;
   grow();  // with what has come meanwhile
@@ -207,13 +209,13 @@ void Coordinator::somebody_was_ready() {
 }
 
 void Coordinator::on_drained(core::NodeId node, const core::MemberDrained& drained) {
-  Record* r = members_.find(drained.member);
+  MemberInfo* r = members_.edit(drained.member);
   if (r == nullptr) r = &recover(drained.member, node, true);
   r->drained = true;  // it opens nothing more, but gives its state to others as long as it is needed
   if (stage_ != Stage::kHello) settle_drained(r);
 }
 
-void Coordinator::settle_drained(Record* r) {
+void Coordinator::settle_drained(MemberInfo* r) {
   if (r->state == MemberState::kStarting) return dismiss(r, true, "left on notice");  // the World went on
   if (r->state == MemberState::kActive || r->state == MemberState::kWarm) ask_to_leave(r);
   if (r->state == MemberState::kDraining) r->state = MemberState::kDrained;
@@ -222,16 +224,16 @@ void Coordinator::settle_drained(Record* r) {
 void Coordinator::on_report(core::NodeId node, const core::Report& report) {
   take_lines(node, report.lines);
   if (report.generation == 0) {
-    for (const core::SlotReport& line : report.lines) {
-      const Record* r = members_.look(line.member);
-      if (r != nullptr && r->seat.node == node && r->rank >= 0) watch_.see(awake_, line);
+    for (const core::LineReport& line : report.lines) {
+      const MemberInfo* r = members_.find(line.member);
+      if (r != nullptr && r->seat.node == node && r->rank >= 0) watch_.update(awake_, line);
     }
     return;
   }
-  if (stage_ == Stage::kRound && report.generation >= highest_)
-    lines_[node] = own_lines(known(), node, report.lines);
-  if (stage_ == Stage::kSteady && report.generation >= world_.generation && takes_part(world_, node)) {
-    start_round(fmt::format("node {} closed generation {}", node, report.generation));
+  if (stage_ == Stage::kRegrouping && report.generation >= highest_)
+    lines_[node] = lines_of_host(known(), node, report.lines);
+  if (stage_ == Stage::kSteady && report.generation >= world_.generation && has_member_on(world_, node)) {
+    start_regroup(fmt::format("node {} closed generation {}", node, report.generation));
   }
 }
 
@@ -240,26 +242,26 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
   highest_ = std::max({highest_, reply.world, reply.revoked_up_to});
   agreed_ = agreed_ && reply.world == world_.generation && reply.revoked_up_to < world_.generation;
   if (!declared_) declared_ = reply.declared;
-  for (const core::SlotReport& line : reply.lines) {
-    if (members_.look(line.member) == nullptr && may_speak(known(), node, line.member))
+  for (const core::LineReport& line : reply.lines) {
+    if (members_.find(line.member) == nullptr && may_report(known(), node, line.member))
       (void)recover(line.member, node, line.alive);
   }
   for (const core::MemberId id : members_.on_node(node)) {
-    const auto has = [&](const core::SlotReport& line) { return line.member == id; };
-    if (members_.look(id)->rank < 0 || std::any_of(reply.lines.begin(), reply.lines.end(), has)) continue;
-    Record* r = members_.find(id);
+    const auto has = [&](const core::LineReport& line) { return line.member == id; };
+    if (members_.find(id)->rank < 0 || std::any_of(reply.lines.begin(), reply.lines.end(), has)) continue;
+    MemberInfo* r = members_.edit(id);
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
     r->state = MemberState::kLost;
     r->reaped = true;  // its line was given away, so it was
     if (stayed) not_replaced(*r);
   }
   take_lines(node, reply.lines);
-  lines_[node] = own_lines(known(), node, reply.lines);
+  lines_[node] = lines_of_host(known(), node, reply.lines);
 }
 
-void Coordinator::take_lines(core::NodeId node, const std::vector<core::SlotReport>& lines) {
-  for (const core::SlotReport& line : lines) {
-    Record* r = members_.find(line.member);
+void Coordinator::take_lines(core::NodeId node, const std::vector<core::LineReport>& lines) {
+  for (const core::LineReport& line : lines) {
+    MemberInfo* r = members_.edit(line.member);
     if (r == nullptr || r->seat.node != node) continue;
     r->word = line.state;
     r->step = line.step;
@@ -310,7 +312,7 @@ core::Reply Coordinator::resize(std::uint32_t members) {
 }
 
 core::Reply Coordinator::notice(core::MemberId id) {
-  Record* r = members_.find(id);
+  MemberInfo* r = members_.edit(id);
   if (r == nullptr || r->state >= MemberState::kLost) {
     return {false, fmt::format("notice {}: no such member; there are {}", id, members_.ids_of_living())};
   }
@@ -329,7 +331,7 @@ core::Reply Coordinator::notice(core::MemberId id) {
 }
 
 core::Reply Coordinator::kill(core::MemberId id) {
-  Record* r = members_.find(id);
+  MemberInfo* r = members_.edit(id);
   if (r == nullptr || r->state >= MemberState::kLost) {
     return {false, fmt::format("kill-member {}: no such member; there are {}", id, members_.ids_of_living())};
   }

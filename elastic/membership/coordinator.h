@@ -32,7 +32,7 @@ class Coordinator {
   // From agents: facts of members, Report, HelloReply, SourceStatus, TargetStatus. From the driver, which
   // closes the link of whom a NodeLost is sent to: NodeUp (or other slots), NodeSilent, NodesKnown. ToClient
   // answers.
-  [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
+  [[nodiscard]] Effects handle(core::TimePoint now, Sender source, const core::Message& message);
   [[nodiscard]] Effects tick(core::TimePoint now);  // at the beginning, and behind each next_deadline()
   // When tick() has something to do, at most a second ahead; nothing once the job is done.
   [[nodiscard]] std::optional<core::TimePoint> next_deadline() const;
@@ -42,16 +42,16 @@ class Coordinator {
   [[nodiscard]] bool done() const { return stage_ == Stage::kDone; }
 
  private:
-  enum class Stage : std::uint8_t { kNodes, kHello, kStarting, kRelaunching, kSteady, kRound, kDone };
+  enum class Stage : std::uint8_t { kNodes, kHello, kStarting, kRelaunching, kSteady, kRegrouping, kDone };
   [[nodiscard]] Known known() const { return {members_, world_, highest_, !job_.nodes.empty()}; }
   void on_agent(core::NodeId node, const core::Message& message);
-  Record& recover(core::MemberId id, core::NodeId node, bool alive);
+  MemberInfo& recover(core::MemberId id, core::NodeId node, bool alive);
   void on_ready(core::NodeId node, const core::MemberReady& ready);
-  void somebody_was_ready();
+  void on_first_ready();
   void on_drained(core::NodeId node, const core::MemberDrained& drained);
-  void settle_drained(Record* member);
+  void settle_drained(MemberInfo* member);
   void on_lost(core::NodeId node, const core::MemberLost& lost);
-  void not_replaced(const Record& lost);  // unless it is
+  void not_replaced(const MemberInfo& lost);  // unless it is
   void on_report(core::NodeId node, const core::Report& report);
   void on_hello_reply(core::NodeId node, const core::HelloReply& reply);
   void take_lines(core::NodeId node, const std::vector<core::SlotReport>& lines);
@@ -68,46 +68,46 @@ class Coordinator {
   void on_nodes_known(const core::NodesKnown& known);
   void end_without_room();
   void lose_node(core::NodeId node, const std::string& why);
-  void lose_with_node(Record* r);
+  void lose_with_node(MemberInfo* r);
   void on_peer_suspect(core::NodeId node, const core::PeerSuspect& suspect);
-  void give_up(core::NodeId node, const std::string& why);
-  void give_up_suspects();
-  void give_up_mute();
+  void drop_node(core::NodeId node, const std::string& why);
+  void drop_suspected_nodes();
+  void drop_unresponsive_nodes();
   void on_contacts(core::NodeId node, const core::Contacts& contacts);
-  [[nodiscard]] bool accept_declaration(Record* r, const core::Join& join);
+  [[nodiscard]] bool accept_declaration(MemberInfo* r, const core::Join& join);
   void pass_to(core::TimePoint now);
-  void advance();  // coordinator_round.cc: from one World to the next, and the end
+  void advance();  // coordinator_regroup.cc: from one World to the next, and the end
   void end_hello();
   void end_hello_before_world_1();
   void watch_minimum();
   void decide_next();
-  [[nodiscard]] bool decided_before();
+  [[nodiscard]] bool decided_recently();
   void make_room();
-  void start_round(const std::string& why);
-  [[nodiscard]] StateTransfers::Scene scene();
-  void copy_instead(const StateTransfers::Round& why);
+  void start_regroup(const std::string& why);
+  [[nodiscard]] StateTransfers::Context transfer_context();
+  void regroup_to_copy(const StateTransfers::RegroupReason& why);
   void form_world(const std::vector<core::MemberId>& next, const std::string& why);
-  [[nodiscard]] bool seat(std::vector<core::WorldMember>* members, core::Position resume) const;
+  [[nodiscard]] bool assign_donors(std::vector<core::WorldMember>* members, core::Position resume) const;
   void enter(const core::World& world);
   void end_if_over();
   void end(std::int32_t exit_code, const std::string& reason, StateLeft left = StateLeft::kWithMembers);
   void fail(const std::string& what, StateLeft left = StateLeft::kWithMembers);
   void start_members();
   void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
-  void lost_before_ready(Record* member, const core::MemberLost& lost);
-  void launch_lost_one(const Record& member, const std::string& what);
-  void charge(Record*member), forget_failures();  // to its slot: it failed
+  void lost_before_ready(MemberInfo* member, const core::MemberLost& lost);
+  void launch_lost_one(const MemberInfo& member, const std::string& what);
+  void charge(MemberInfo*member), forget_failures();  // to its slot: it failed
   void launch();
   void relaunch();
   void dismiss_launch();
   void enforce_limits();
   void kill_overdue();
-  void give_up_unready();
-  void hurry_finish();
+  void end_unready_members();
+  void end_straggling_finish();
   void watch_progress();
   void shrink();
-  void ask_to_leave(Record* member);
-  void dismiss(Record* member, bool gently, const std::string& reason);
+  void ask_to_leave(MemberInfo* member);
+  void dismiss(MemberInfo* member, bool gently, const std::string& reason);
   void emit(Effect effect) { effects_.push_back(std::move(effect)); }
   void to_agents(const core::Body& body);
   void recall(core::World world);
@@ -142,7 +142,8 @@ class Coordinator {
   std::string held_;                                             // why no World is formed, for status
   std::optional<core::TimePoint> below_min_since_, straggling_since_, first_ready_;  // nobody has joined yet
   core::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = core::TimePoint::max();
-  std::optional<std::tuple<std::uint64_t, std::uint32_t, core::TimePoint>> decided_;  // see decided_before()
+  std::optional<std::tuple<std::uint64_t, std::uint32_t, core::TimePoint>>
+      decided_;  // see decided_recently()
   std::deque<Sentence> history_;
   Effects effects_;  // of the call in progress
 };

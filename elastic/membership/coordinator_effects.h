@@ -31,7 +31,7 @@ struct JobInfo {
 
 // Who sent a message: the agent of node `id` (of what is said of nodes: whoever holds their connections), or
 // the control command that the driver numbered `id`.
-struct Source {
+struct Sender {
   enum class Kind : std::uint8_t { kAgent, kClient };
   Kind kind = Kind::kAgent;
   std::uint64_t id = 0;

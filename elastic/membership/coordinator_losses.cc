@@ -19,14 +19,14 @@ std::string cause_of(const core::MemberLost& lost) {
   return fmt::format("exited with status {}{}", lost.exit_code, early ? " before finish()" : "");
 }
 
-bool refused(const Record& r) {
+bool refused(const MemberInfo& r) {
   return r.failure.kind == core::kRefusedKind || r.failure.kind == kOtherModelKind;
 }
 
 }  // namespace
 
 void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
-  Record* r = members_.find(lost.member);
+  MemberInfo* r = members_.edit(lost.member);
   if (r == nullptr) {
     r = &recover(lost.member, node, false);
     if (first_ready_) r->state = MemberState::kGone;
@@ -34,7 +34,7 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
   if (r->reaped) return;
   // It was ready, and before World 1; whether an earlier incarnation counted the loss is not known.
   if (r->state == MemberState::kStarting && lost.joined) {
-    somebody_was_ready();
+    on_first_ready();
     r->state = MemberState::kGone;
     if (!policy_.replace) desired_ = std::min(desired_, members_.staying());
     losses_due_ = true;
@@ -48,7 +48,7 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
     if (!r->kill_asked || lost.signal != SIGKILL) r->cause = cause_of(lost);
     r->kill_at.reset();
     const bool quiet = r->dismissed || (r->status == 0 && (r->finished || !lost.joined));
-    if (!quiet) note(sentence_of(lost, r->cause));
+    if (!quiet) note(loss_message(lost, r->cause));
   }
   if (r->state == MemberState::kStarting) {
     if (lost.reaped) lost_before_ready(r, lost);
@@ -68,14 +68,14 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
 }
 
 // Of many that are lost in the same round the next World tells; a successor finds them in the one before.
-void Coordinator::not_replaced(const Record& lost) {
+void Coordinator::not_replaced(const MemberInfo& lost) {
   if (policy_.replace || desired_ == 0) return;
   --desired_;
-  losses_due_ |= stage_ != Stage::kRound || lost.rank < 0;
+  losses_due_ |= stage_ != Stage::kRegrouping || lost.rank < 0;
 }
 
 // How it failed is known now.
-void Coordinator::charge(Record* r) {
+void Coordinator::charge(MemberInfo* r) {
   r->charged = true;
   if (r->kill_asked && !r->stood_still) return;  // by a user: that is no failure
   if (!policy_.replace || members_.any_finished() || stage_ == Stage::kHello) return;
@@ -84,7 +84,7 @@ void Coordinator::charge(Record* r) {
     return end(r->status != 0 ? r->status : 1, r->failure.message);
   std::set<std::uint32_t> others;
   for (const core::WorldMember& m : world_.members) {
-    const Record* other = members_.look(m.id);
+    const MemberInfo* other = members_.find(m.id);
     if (other != nullptr && other->lives_in_world()) others.insert(other->restart_slot);
   }
   const FailureRow before = budget_.row();
@@ -122,16 +122,16 @@ void Coordinator::forget_failures() {
   if (known) emit(Journal{budget_.row()});
 }
 
-void Coordinator::lost_before_ready(Record* member, const core::MemberLost& lost) {
+void Coordinator::lost_before_ready(MemberInfo* member, const core::MemberLost& lost) {
   member->state = MemberState::kGone;
   member->since = now_;
   if (stage_ == Stage::kHello) return;
-  if (!first_ready_) return launch_lost_one(*member, sentence_of(lost, member->cause));
+  if (!first_ready_) return launch_lost_one(*member, loss_message(lost, member->cause));
   not_replaced(*member);
   charge(member);
 }
 
-void Coordinator::launch_lost_one(const Record& member, const std::string& what) {
+void Coordinator::launch_lost_one(const MemberInfo& member, const std::string& what) {
   if (member.status == 0) {
     if (members_.staying() == 0) end(0, "all members exited with status 0");
     return;

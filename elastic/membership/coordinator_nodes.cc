@@ -31,7 +31,7 @@ bool Coordinator::on_nodes(const core::Body& body) {
     on_node_up(*up);
   } else if (const auto* silent = std::get_if<core::NodeSilent>(&body)) {
     if (NodeTable::Node* node = nodes_.find(silent->node)) node->silent = silent->silent;
-    give_up_suspects();
+    drop_suspected_nodes();
   } else if (const auto* lost = std::get_if<core::NodeLost>(&body)) {
     if (nodes_.contains(lost->node))
       lose_node(lost->node, lost->why);
@@ -73,7 +73,7 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
   remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
   if (stage_ == Stage::kHello) emit(ToAgent{up.node, core::Hello{}});
   // It has no member of this World, so all that it can say in the open round is that it has none.
-  if (stage_ == Stage::kRound) emit(ToAgent{up.node, core::Revoke{highest_}});
+  if (stage_ == Stage::kRegrouping) emit(ToAgent{up.node, core::Revoke{highest_}});
 }
 
 // Who is one too many there leaves as on a notice, the newest first: the host is wanted back, all or in part.
@@ -84,12 +84,12 @@ void Coordinator::leave_node(core::NodeId node) {
   const std::uint32_t wanted = without(lent, desired_, policy_.min);
   const auto all = members_.on_node(node);
   std::vector<core::MemberId> there(all.begin(), all.end());
-  std::erase_if(there, [&](core::MemberId m) { return members_.look(m)->state >= MemberState::kLost; });
+  std::erase_if(there, [&](core::MemberId m) { return members_.find(m)->state >= MemberState::kLost; });
   if (there.size() <= slots || policy_.oversubscribe * slots > 0) there.clear();
   std::ranges::sort(there);
   bool asked = false;
   for (std::size_t i = slots; i < there.size(); ++i) {
-    Record* r = members_.find(there[i]);
+    MemberInfo* r = members_.edit(there[i]);
     if (r->leave_wanted || r->state > MemberState::kActive) continue;
     ask_to_leave(r);
     asked = true;
@@ -149,7 +149,7 @@ void Coordinator::on_nodes_known(const core::NodesKnown& known) {
   if (world_.generation == 0 && policy_.slots < policy_.min) return end_without_room();
   nodes_.ask_all(awake_);
   if (stage_ == Stage::kHello) to_agents(core::Hello{});
-  for (auto& [id, r] : members_.each()) {
+  for (auto& [id, r] : members_.edit_all()) {
     if (!r.reaped && !nodes_.contains(r.seat.node)) lose_with_node(&r);
   }
 }
@@ -173,7 +173,7 @@ void Coordinator::lose_node(core::NodeId node, const std::string& why) {
     return end_without_room();
   bool launch_lost = false;
   for (const core::MemberId id : members_.on_node(node)) {
-    Record& r = *members_.find(id);
+    MemberInfo& r = *members_.edit(id);
     if (r.reaped) continue;
     launch_lost |= r.state == MemberState::kStarting && !first_ready_;
     lose_with_node(&r);
@@ -184,7 +184,7 @@ void Coordinator::lose_node(core::NodeId node, const std::string& why) {
 }
 
 // Its processes are not ours to wait for: that node's agent ends them, or is fenced by its number.
-void Coordinator::lose_with_node(Record* r) {
+void Coordinator::lose_with_node(MemberInfo* r) {
   const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
   r->reaped = true;
   r->status = r->finished ? 0 : 1;
@@ -197,50 +197,51 @@ void Coordinator::lose_with_node(Record* r) {
 
 // Only who takes part misses another. Of a member it is written down once in a while.
 void Coordinator::on_peer_suspect(core::NodeId node, const core::PeerSuspect& suspect) {
-  Record* r = members_.find(suspect.member);
-  if (r == nullptr || !r->lives_in_world() || r->seat.node == node || !takes_part(world_, node)) return;
+  MemberInfo* r = members_.edit(suspect.member);
+  if (r == nullptr || !r->lives_in_world() || r->seat.node == node || !has_member_on(world_, node)) return;
   const bool known = r->suspected && now_ - *r->suspected <= kSuspicion;
   r->suspected = now_;
   if (!known) remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
-  give_up_suspects();
+  drop_suspected_nodes();
 }
 
-void Coordinator::give_up(core::NodeId node, const std::string& why) {
+void Coordinator::drop_node(core::NodeId node, const std::string& why) {
   emit(ToAgent{node, core::NodeLost{node, why}});
   lose_node(node, why);
 }
 
 // Two that know nothing of each other miss it: the agent's beats and another member's data.
-void Coordinator::give_up_suspects() {
+void Coordinator::drop_suspected_nodes() {
   if (!members_.any_suspected()) return;
-  std::set<core::NodeId> given_up;
+  std::set<core::NodeId> dropped;
   for (const auto& [id, r] : members_.all()) {
     const NodeTable::Node* node = nodes_.find(r.seat.node);
     const bool suspected = r.lives_in_world() && r.suspected && now_ - *r.suspected <= kSuspicion;
-    if (suspected && node != nullptr && node->silent) given_up.insert(r.seat.node);
+    if (suspected && node != nullptr && node->silent) dropped.insert(r.seat.node);
   }
-  for (const core::NodeId node : given_up) {
-    give_up(node, fmt::format("host {}: neither its agent nor its members are heard any more",
-                              nodes_.find(node)->name));
+  for (const core::NodeId node : dropped) {
+    drop_node(node, fmt::format("host {}: neither its agent nor its members are heard any more",
+                                nodes_.find(node)->name));
   }
 }
 
 // Agents that are heard, but do not answer what the next World waits for. On one host there is no other agent
 // to go on with.
-void Coordinator::give_up_mute() {
+void Coordinator::drop_unresponsive_nodes() {
   if (awake_ - nodes_.asked_all() < kAnswer || lines_.size() == nodes_.size() || !job_.nodes.empty()) return;
-  std::vector<std::pair<core::NodeId, std::string>> mute;
+  std::vector<std::pair<core::NodeId, std::string>> unresponsive;
   for (const auto& [id, node] : nodes_.all()) {
-    if (!lines_.contains(id) && awake_ - node.asked >= kAnswer) mute.emplace_back(id, node.name);
+    if (!lines_.contains(id) && awake_ - node.asked >= kAnswer) unresponsive.emplace_back(id, node.name);
   }
-  for (const auto& [id, name] : mute) {
-    if (!done()) give_up(id, fmt::format("host {}: its agent is heard, but has not answered for 20 s", name));
+  for (const auto& [id, name] : unresponsive) {
+    if (!done())
+      drop_node(id, fmt::format("host {}: its agent is heard, but has not answered for 20 s", name));
   }
 }
 
 void Coordinator::on_contacts(core::NodeId node, const core::Contacts& contacts) {
   if (stage_ != Stage::kSteady && stage_ != Stage::kHello) return;
-  const auto all = nodes_.gather(node, own_contacts(known(), node, contacts), world_);
+  const auto all = nodes_.gather(node, contacts_of_host(known(), node, contacts), world_);
   if (!all) return;
   core::Contacts part{all->generation, {}};
   std::size_t bytes = 0;
@@ -257,7 +258,7 @@ void Coordinator::on_contacts(core::NodeId node, const core::Contacts& contacts)
 }
 
 // All of a job declare the same, whatever their nodes.
-bool Coordinator::accept_declaration(Record* r, const core::Join& join) {
+bool Coordinator::accept_declaration(MemberInfo* r, const core::Join& join) {
   if (!declared_) declared_ = join;
   std::string warning;
   const core::Status status = check_declaration(join, *declared_, policy_.any_fingerprint, &warning);

@@ -17,7 +17,7 @@ constexpr core::MemberId kIdsAhead = 16;
 bool others_have_state(const MemberTable& members, const core::World& world,
                        const std::vector<core::MemberId>& but) {
   return std::any_of(world.members.begin(), world.members.end(), [&](const core::WorldMember& m) {
-    const Record* r = members.look(m.id);
+    const MemberInfo* r = members.find(m.id);
     return r != nullptr && r->lives_in_world() && r->has_state() &&
            std::find(but.begin(), but.end(), m.id) == but.end();
   });
@@ -34,8 +34,7 @@ std::string missing_ranks(const MemberTable& members, std::uint32_t size, long s
                      fmt::join(missing, ", "));
 }
 
-std::string why_not_killed(const ProgressWatch::Standstill& found, bool others_have_state,
-                           const Policy& policy) {
+std::string why_not_killed(const ProgressWatch::Stall& found, bool others_have_state, const Policy& policy) {
   if (!found.minority) return "they are more than half of the members";
   if (!others_have_state) return "no other member has the state";
   return fmt::format(
@@ -68,17 +67,17 @@ void Coordinator::start_members() {
 
 void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot) {
   const core::MemberId id = members_.next_id();
-  if (members_.look(id) != nullptr) return end(1, "no number is left for a further member");
+  if (members_.find(id) != nullptr) return end(1, "no number is left for a further member");
   // Of a member on a node that is lost together with this coordinator nobody tells the next one.
   if (job_.nodes.empty() && id >= promised_ids_) {
     const std::uint32_t wanted = desired_ + policy_.spares, staying = members_.staying();
     promised_ids_ = id + std::max(kIdsAhead, wanted > staying ? wanted - staying : 0);
     journal_intent();
   }
-  members_.settle();
+  members_.end_edits();
   for (const auto& [changed, processes] : members_.take_loads()) nodes_.set_load(changed, processes);
   const core::NodeId node = job_.placed.empty() ? nodes_.next() : job_.placed.at(rank);
-  Record& member = members_.add(id, node, now_);
+  MemberInfo& member = members_.add(id, node, now_);
   member.first_rank = rank;
   member.restart_slot = restart_slot;
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
@@ -89,7 +88,7 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size, std::u
 
 void Coordinator::dismiss_launch() {
   stage_ = Stage::kRelaunching;
-  for (auto& [id, r] : members_.each()) {
+  for (auto& [id, r] : members_.edit_all()) {
     if (r.state == MemberState::kStarting) dismiss(&r, false, "relaunch");
   }
 }
@@ -119,15 +118,15 @@ void Coordinator::enforce_limits() {
                            members_.count(MemberState::kWarm, MemberState::kDraining), policy_.min, seconds));
   }
   if (members_.any_finished() && members_.count(MemberState::kWarm) > 0) {
-    for (auto& [id, r] : members_.each()) {
+    for (auto& [id, r] : members_.edit_all()) {
       if (r.state == MemberState::kWarm) dismiss(&r, true, "the job is finishing");
     }
   }
   if (now_ >= members_.earliest_kill()) kill_overdue();
-  if (first_ready_ && now_ >= first_unready_due_) give_up_unready();
+  if (first_ready_ && now_ >= first_unready_due_) end_unready_members();
   if (done()) return;
-  for (const core::MemberId id : std::set(members_.waiting_to_leave())) ask_to_leave(members_.find(id));
-  hurry_finish();
+  for (const core::MemberId id : std::set(members_.waiting_to_leave())) ask_to_leave(members_.edit(id));
+  end_straggling_finish();
   if (now_ >= next_query_ && world_.generation > 0) {
     const bool waits = !members_.waiting_to_leave().empty();
     next_query_ = now_ + (waits ? kSecond / 10 : kSecond);  // it may be that a copy is proved
@@ -138,7 +137,7 @@ void Coordinator::enforce_limits() {
 
 void Coordinator::kill_overdue() {
   core::TimePoint next = core::TimePoint::max();
-  for (auto& [id, r] : members_.each()) {
+  for (auto& [id, r] : members_.edit_all()) {
     if (r.kill_at && now_ >= *r.kill_at) {
       r.kill_at.reset();
       emit(ToAgent{r.seat.node, core::Kill{id, false, "it was to be gone by now"}});
@@ -148,10 +147,10 @@ void Coordinator::kill_overdue() {
   members_.earliest_kill_is(next);
 }
 
-void Coordinator::give_up_unready() {
+void Coordinator::end_unready_members() {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count();
   first_unready_due_ = core::TimePoint::max();
-  for (auto& [id, r] : members_.each()) {
+  for (auto& [id, r] : members_.edit_all()) {
     if (r.state != MemberState::kStarting) continue;
     const core::TimePoint due = std::max(r.since, *first_ready_) + policy_.ready_timeout;
     if (now_ < due) {
@@ -173,51 +172,51 @@ void Coordinator::give_up_unready() {
 }
 
 // A member that waits for one who finished and left needs a World to learn that everything is committed.
-void Coordinator::hurry_finish() {
+void Coordinator::end_straggling_finish() {
   if (stage_ != Stage::kSteady || !members_.any_unfinished() || !members_.any_finished()) {
     straggling_since_.reset();
   } else if (!straggling_since_) {
     straggling_since_ = now_;
     to_agents(core::Query{});
   } else if (now_ >= *straggling_since_ + kSecond) {
-    start_round("some members have finished, some have not heard of it");
+    start_regroup("some members have finished, some have not heard of it");
   }
 }
 
 // As of the last query.
 void Coordinator::watch_progress() {
   if (stage_ != Stage::kSteady || policy_.hung_after == core::Duration()) return;
-  const bool insists = policy_.kill_hung && watch_.may_insist(awake_, policy_.hung_after);
-  if (!insists && !watch_.may_speak(awake_, policy_.hung_after)) return;
+  const bool long_quiet = policy_.kill_hung && watch_.is_long_quiet(awake_, policy_.hung_after);
+  if (!long_quiet && !watch_.is_quiet(awake_, policy_.hung_after)) return;
   const auto is_silent = [](const auto& node) { return node.second.silent; };
   if (std::any_of(nodes_.all().begin(), nodes_.all().end(), is_silent)) return;
-  const auto found = watch_.look(awake_, world_, [this](core::MemberId id) {
-    const Record* r = members_.look(id);
+  const auto found = watch_.find_stall(awake_, world_, [this](core::MemberId id) {
+    const MemberInfo* r = members_.find(id);
     return r != nullptr && (r->state == MemberState::kActive || r->state == MemberState::kDraining);
   });
   if (!found) return;
-  if (found->who.empty())
+  if (found->members.empty())
     return note(found->why +
                 (policy_.kill_hung ? "; nothing tells which of them hangs, so none is killed (--hung)" : ""));
   constexpr std::size_t kMostNames = 8;
   std::vector<std::string> names;
-  for (const core::MemberId id : found->who) {
+  for (const core::MemberId id : found->members) {
     if (names.size() == kMostNames) break;
-    const NodeTable::Node* node = nodes_.find(members_.look(id)->seat.node);
+    const NodeTable::Node* node = nodes_.find(members_.find(id)->seat.node);
     const bool named = node != nullptr && !node->name.empty();
     names.push_back(named ? fmt::format("{} (host {})", id, node->name) : std::to_string(id));
   }
-  const std::size_t more = found->who.size() - names.size();
-  const bool have = others_have_state(members_, world_, found->who);
-  const bool kills = policy_.kill_hung && have && (found->sure || (found->minority && insists));
-  note(fmt::format("member{} {}{} {}{}", found->who.size() == 1 ? "" : "s", fmt::join(names, ", "),
+  const std::size_t more = found->members.size() - names.size();
+  const bool have = others_have_state(members_, world_, found->members);
+  const bool kills = policy_.kill_hung && have && (found->sure || (found->minority && long_quiet));
+  note(fmt::format("member{} {}{} {}{}", found->members.size() == 1 ? "" : "s", fmt::join(names, ", "),
                    more > 0 ? fmt::format(" and {} more", more) : "", found->why,
                    kills               ? "; killed (--hung)"
                    : policy_.kill_hung ? "; not killed (--hung): " + why_not_killed(*found, have, policy_)
                                        : ""));
   if (!kills) return;
-  for (const core::MemberId id : found->who) {
-    Record* r = members_.find(id);
+  for (const core::MemberId id : found->members) {
+    MemberInfo* r = members_.edit(id);
     if (policy_.drop_hung && !r->leave_wanted) {
       policy_.target = desired_ = std::max(policy_.min, std::max(desired_, 1U) - 1);
       r->leave_wanted = true;
@@ -232,14 +231,14 @@ void Coordinator::watch_progress() {
 // To `desired_` in the World: what is neither in it nor a spare goes first, then the highest ranks.
 void Coordinator::shrink() {
   for (MemberState state : {MemberState::kStarting, MemberState::kWarm, MemberState::kActive}) {
-    std::vector<Record*> newest;
-    for (auto& [id, r] : members_.each()) {
+    std::vector<MemberInfo*> newest;
+    for (auto& [id, r] : members_.edit_all()) {
       if (r.state == state && !r.leave_wanted) newest.push_back(&r);
     }
-    std::sort(newest.begin(), newest.end(), [&](const Record* a, const Record* b) {
+    std::sort(newest.begin(), newest.end(), [&](const MemberInfo* a, const MemberInfo* b) {
       return a->rank != b->rank ? a->rank > b->rank : a->id > b->id;
     });
-    for (Record* r : newest) {
+    for (MemberInfo* r : newest) {
       if (state != MemberState::kActive) {
         const std::uint32_t active = members_.staying_active();
         if (members_.staying() <= std::max(desired_, active) + policy_.spares) break;
@@ -255,7 +254,7 @@ void Coordinator::shrink() {
 
 // A member that leaves on its own account lowers the target, down to min: its place goes with it. One whose
 // state or company is still needed gets its notice when others can do without it.
-void Coordinator::ask_to_leave(Record* member) {
+void Coordinator::ask_to_leave(MemberInfo* member) {
   const bool spare = !member->in_world() && members_.staying() > desired_;
   if (!member->leave_wanted && !spare) {
     policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::max(desired_, 1U) - 1);
@@ -282,7 +281,7 @@ void Coordinator::ask_to_leave(Record* member) {
   if (!member->drained) emit(ToAgent{member->seat.node, core::Notice{member->id}});
 }
 
-void Coordinator::dismiss(Record* member, bool gently, const std::string& reason) {
+void Coordinator::dismiss(MemberInfo* member, bool gently, const std::string& reason) {
   member->state = MemberState::kGone;
   member->dismissed = true;
   if (gently) member->kill_at = now_ + policy_.leave_grace;

@@ -9,42 +9,42 @@
 
 namespace regroup::membership {
 
-Record& MemberTable::add(core::MemberId id, core::NodeId node, core::TimePoint now) {
-  Record& r = records_[id];
+MemberInfo& MemberTable::add(core::MemberId id, core::NodeId node, core::TimePoint now) {
+  MemberInfo& r = members_[id];
   r.id = id;
   r.seat.node = node;
   r.since = now;
   nodes_[node].members.insert(id);
-  lent_.push_back(&r);
+  edited_.push_back(&r);
   return r;
 }
 
-Record* MemberTable::find(core::MemberId id) {
-  const auto found = records_.find(id);
-  if (found == records_.end()) return nullptr;
-  lent_.push_back(&found->second);
+MemberInfo* MemberTable::edit(core::MemberId id) {
+  const auto found = members_.find(id);
+  if (found == members_.end()) return nullptr;
+  edited_.push_back(&found->second);
   return &found->second;
 }
 
-const Record* MemberTable::look(core::MemberId id) const {
-  const auto found = records_.find(id);
-  return found == records_.end() ? nullptr : &found->second;
+const MemberInfo* MemberTable::find(core::MemberId id) const {
+  const auto found = members_.find(id);
+  return found == members_.end() ? nullptr : &found->second;
 }
 
-std::map<core::MemberId, Record>& MemberTable::each() {
-  all_lent_ = true;
-  return records_;
+std::map<core::MemberId, MemberInfo>& MemberTable::edit_all() {
+  all_edited_ = true;
+  return members_;
 }
 
 const std::set<core::MemberId>& MemberTable::on_node(core::NodeId node) const { return nodes_[node].members; }
 
-void MemberTable::settle() {
+void MemberTable::end_edits() {
   count();
-  lent_.clear();
-  all_lent_ = false;
+  edited_.clear();
+  all_edited_ = false;
 }
 
-std::uint32_t MemberTable::traits_of(const Record& r) {
+std::uint32_t MemberTable::traits_of(const MemberInfo& r) {
   const auto warm = r.state == MemberState::kWarm, active = r.state == MemberState::kActive;
   const bool stays = r.state <= MemberState::kActive && !r.leave_wanted;
   std::uint32_t traits = 1U << static_cast<unsigned>(r.state);
@@ -64,14 +64,14 @@ std::uint32_t MemberTable::traits_of(const Record& r) {
 }
 
 void MemberTable::count() const {
-  if (all_lent_) {
-    for (const auto& [id, r] : records_) count(r);
+  if (all_edited_) {
+    for (const auto& [id, r] : members_) count(r);
   } else {
-    for (const Record* r : lent_) count(*r);
+    for (const MemberInfo* r : edited_) count(*r);
   }
 }
 
-void MemberTable::count(const Record& r) const {
+void MemberTable::count(const MemberInfo& r) const {
   if (r.kill_at) earliest_kill_ = std::min(earliest_kill_, *r.kill_at);
   const std::uint32_t now = traits_of(r), changed = now ^ r.counted_;
   if (changed == 0) return;
@@ -98,7 +98,7 @@ std::uint32_t MemberTable::count(MemberState first, MemberState last) const {
   return std::accumulate(at(first), at(last) + 1, 0U);
 }
 
-Census MemberTable::census(const core::World& world) const {
+MemberCounts MemberTable::counts(const core::World& world) const {
   count();
   return {.started = world.generation > 0,
           .starting = count(MemberState::kStarting),
@@ -119,31 +119,31 @@ std::map<core::NodeId, std::uint32_t> MemberTable::take_loads() {
 }
 
 core::MemberId MemberTable::next_id() const {
-  return std::max(reserved_below_, records_.empty() ? 0 : records_.rbegin()->first + 1);
+  return std::max(reserved_below_, members_.empty() ? 0 : members_.rbegin()->first + 1);
 }
 
 Roster MemberTable::roster(const core::World& world, core::TimePoint below_min_since) const {
   Roster out{.started = world.generation > 0, .below_min_since = below_min_since};
   for (const core::WorldMember& m : world.members) {
-    const auto found = records_.find(m.id);
-    if (found != records_.end() && found->second.in_world()) out.members.push_back(found->second);
+    const auto found = members_.find(m.id);
+    if (found != members_.end() && found->second.in_world()) out.members.push_back(found->second);
   }
-  std::vector<const Record*> others;
-  for (const auto& [id, r] : records_) {
+  std::vector<const MemberInfo*> others;
+  for (const auto& [id, r] : members_) {
     if (!r.in_world() && r.state != MemberState::kGone) others.push_back(&r);
   }
-  std::sort(others.begin(), others.end(), [&](const Record* a, const Record* b) {
+  std::sort(others.begin(), others.end(), [&](const MemberInfo* a, const MemberInfo* b) {
     // At the start the order of the processes' ranks, later that of readiness.
     if (!out.started || a->warm_order == b->warm_order) return a->id < b->id;
     return a->warm_order < b->warm_order;
   });
-  for (const Record* r : others) out.members.push_back(*r);
+  for (const MemberInfo* r : others) out.members.push_back(*r);
   return out;
 }
 
 std::vector<bool> MemberTable::used_slots() const {
-  std::vector<bool> used(records_.size());
-  for (const auto& [id, r] : records_) {
+  std::vector<bool> used(members_.size());
+  for (const auto& [id, r] : members_) {
     if (r.state > MemberState::kActive || r.leave_wanted) continue;
     if (r.restart_slot >= used.size()) used.resize(r.restart_slot + 1);
     used[r.restart_slot] = true;
@@ -153,15 +153,15 @@ std::vector<bool> MemberTable::used_slots() const {
 
 std::string MemberTable::ids_of_living() const {
   std::vector<core::MemberId> ids;
-  for (const auto& [id, r] : records_) {
+  for (const auto& [id, r] : members_) {
     if (r.state < MemberState::kLost) ids.push_back(id);
   }
   return fmt::format("{}", fmt::join(ids, ", "));
 }
 
-const Record* MemberTable::first_failure(core::TimePoint since) const {
-  const Record* first = nullptr;
-  for (const auto& [id, r] : records_) {
+const MemberInfo* MemberTable::first_failure(core::TimePoint since) const {
+  const MemberInfo* first = nullptr;
+  for (const auto& [id, r] : members_) {
     if (!r.reaped || r.dismissed || r.status == 0 || r.since < since) continue;
     if (first == nullptr || r.since < first->since) first = &r;
   }

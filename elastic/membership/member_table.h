@@ -17,7 +17,7 @@
 
 namespace regroup::membership {
 
-struct Record : Member {
+struct MemberInfo : Member {
   core::TimePoint since{};                     // its process was asked for; of a lost one: its loss
   std::uint64_t warm_order = 0;                // 0: was never ready
   std::uint32_t first_rank = 0;                // RANK at its start
@@ -34,7 +34,7 @@ struct Record : Member {
   core::TimePoint entered{};                   // its first World ...
   core::Step entered_at = 0;                   // ... which went on after that step
   core::Failure failure;                       // as it, or its agent, said it
-  core::WorldMember place;                     // in the newest World ...
+  core::WorldMember entry;                     // in the newest World ...
   int rank = -1;                               // ... and its rank there; -1: it is not in it
   core::StateWord word;                        // this and what follows as last reported
   bool proved = false;
@@ -48,9 +48,9 @@ struct Record : Member {
   [[nodiscard]] bool in_world() const { return state >= MemberState::kActive && state <= MemberState::kLost; }
   [[nodiscard]] bool lives_in_world() const { return in_world() && state != MemberState::kLost; }
   // Of its place in the World: it had the state when that was formed, or has proved it since.
-  [[nodiscard]] bool has_state() const { return proved || !(place.needs_state || place.replays); }
+  [[nodiscard]] bool has_state() const { return proved || !(entry.needs_state || entry.replays); }
   // In the World, without the results that it was to have from its state transfer.
-  [[nodiscard]] bool lacks_results() const { return lives_in_world() && place.replays && !proved; }
+  [[nodiscard]] bool lacks_results() const { return lives_in_world() && entry.replays && !proved; }
 
  private:
   friend class MemberTable;
@@ -61,15 +61,15 @@ struct Record : Member {
 // ten. Who gets a record to change may do so until settle().
 class MemberTable {
  public:
-  Record& add(core::MemberId id, core::NodeId node, core::TimePoint now);
-  [[nodiscard]] Record* find(core::MemberId id);              // to change it
-  [[nodiscard]] const Record* look(core::MemberId id) const;  // null, as above: never seen
-  [[nodiscard]] std::map<core::MemberId, Record>& each();     // to change them
-  [[nodiscard]] const std::map<core::MemberId, Record>& all() const { return records_; }
+  MemberInfo& add(core::MemberId id, core::NodeId node, core::TimePoint now);
+  [[nodiscard]] MemberInfo* edit(core::MemberId id);               // to change it
+  [[nodiscard]] const MemberInfo* find(core::MemberId id) const;   // null, as above: never seen
+  [[nodiscard]] std::map<core::MemberId, MemberInfo>& edit_all();  // to change them
+  [[nodiscard]] const std::map<core::MemberId, MemberInfo>& all() const { return members_; }
   // Ids of all that were ever started on `node`.
   [[nodiscard]] const std::set<core::MemberId>& on_node(core::NodeId node) const;
   // No record that was handed out is changed any more.
-  void settle();
+  void end_edits();
   // Grows when an answer below may have changed.
   [[nodiscard]] std::uint64_t version() const { return count(), version_; }
 
@@ -90,7 +90,7 @@ class MemberTable {
   [[nodiscard]] bool any_suspected() const { return of(kSuspected) > 0; }  // and lives in the World
   // Active, and leave_wanted.
   [[nodiscard]] const std::set<core::MemberId>& waiting_to_leave() const { return count(), waiting_; }
-  [[nodiscard]] Census census(const core::World& world) const;
+  [[nodiscard]] MemberCounts counts(const core::World& world) const;
   // No kill_at is before this; none at all: TimePoint::max(). earliest_kill_is() corrects it.
   [[nodiscard]] core::TimePoint earliest_kill() const { return count(), earliest_kill_; }
   void earliest_kill_is(core::TimePoint at) { earliest_kill_ = at; }
@@ -105,7 +105,7 @@ class MemberTable {
   [[nodiscard]] std::vector<bool> used_slots() const;
   [[nodiscard]] std::string ids_of_living() const;  // "0, 2, 5"
   // The first with an abnormal exit status among those that died unasked at or after `since`, or null.
-  [[nodiscard]] const Record* first_failure(core::TimePoint since) const;
+  [[nodiscard]] const MemberInfo* first_failure(core::TimePoint since) const;
 
  private:
   enum Trait : std::uint8_t {  // the first are those of MemberState
@@ -126,15 +126,15 @@ class MemberTable {
     std::set<core::MemberId> members;
     std::uint32_t processes = 0;
   };
-  [[nodiscard]] static std::uint32_t traits_of(const Record& r);
+  [[nodiscard]] static std::uint32_t traits_of(const MemberInfo& r);
   [[nodiscard]] std::uint32_t of(Trait trait) const { return count(), counts_[trait]; }
   void count() const;
-  void count(const Record& r) const;
+  void count(const MemberInfo& r) const;
 
-  std::map<core::MemberId, Record> records_;  // never erased: ids are never reused
+  std::map<core::MemberId, MemberInfo> members_;  // never erased: ids are never reused
   core::MemberId reserved_below_ = 0;
-  std::vector<const Record*> lent_;  // may have changed since they were counted
-  bool all_lent_ = false;
+  std::vector<const MemberInfo*> edited_;  // may have changed since they were counted
+  bool all_edited_ = false;
   // What was counted.
   mutable std::array<std::uint32_t, kTraits> counts_{};
   mutable std::uint64_t version_ = 0;

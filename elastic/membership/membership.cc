@@ -130,12 +130,12 @@ std::string still_starting(std::size_t ready, std::size_t starting) {
   return fmt::format("{} of {} are ready", ready, members(ready + starting));
 }
 
-bool may_decide(const Census& census, const Policy& policy) {
-  if (!census.started) return census.starting == 0;
-  if (census.breaking > 0 && (!census.finishing || census.unfinished)) return true;
-  const bool wanted = census.in_world + census.warm < policy.min;
-  const std::uint32_t warm = wanted ? census.warm + census.learning : census.warm;
-  return warm > 0 && !census.finishing && policy.target > census.staying && policy.max > census.in_world;
+bool may_decide(const MemberCounts& counts, const Policy& policy) {
+  if (!counts.started) return counts.starting == 0;
+  if (counts.breaking > 0 && (!counts.finishing || counts.unfinished)) return true;
+  const bool wanted = counts.in_world + counts.warm < policy.min;
+  const std::uint32_t warm = wanted ? counts.warm + counts.learning : counts.warm;
+  return warm > 0 && !counts.finishing && policy.target > counts.staying && policy.max > counts.in_world;
 }
 
 Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy) {

@@ -80,7 +80,7 @@ struct Verdict {
 };
 
 // A roster in numbers.
-struct Census {
+struct MemberCounts {
   bool started = false;                                // a World exists
   std::uint32_t starting = 0, warm = 0, learning = 0;  // warm: those that do not learn
   std::uint32_t staying = 0;                           // in the World, and will be
@@ -90,7 +90,7 @@ struct Census {
 };
 // False: decide() of such a roster, not revoked, has no `next` and finds nothing broken. For those who would
 // have to make ten thousand rosters to be told so.
-[[nodiscard]] bool may_decide(const Census& census, const Policy& policy);
+[[nodiscard]] bool may_decide(const MemberCounts& counts, const Policy& policy);
 [[nodiscard]] std::string still_starting(std::size_t ready, std::size_t starting);
 
 // Survivors keep their relative order; the warm join at the end, up to policy.target (those about to

@@ -14,22 +14,22 @@ NodeTable::Node* NodeTable::find(core::NodeId id) {
 void NodeTable::add(core::NodeId id, const Node& node) {
   if (!nodes_.try_emplace(id, node).second) return;
   slots_ += node.slots;
-  places_.insert(place_of(id));
+  by_load_.insert(load_key(id));
 }
 
 void NodeTable::erase(core::NodeId id) {
   if (!contains(id)) return;
-  places_.erase(place_of(id));
+  by_load_.erase(load_key(id));
   slots_ -= nodes_.at(id).slots;
   nodes_.erase(id);
 }
 
 void NodeTable::resize(core::NodeId id, std::uint32_t slots) {
   Node& node = nodes_.at(id);
-  places_.erase(place_of(id));
+  by_load_.erase(load_key(id));
   slots_ += slots - node.slots;
   node.slots = slots;
-  places_.insert(place_of(id));
+  by_load_.insert(load_key(id));
 }
 
 std::uint32_t NodeTable::lend(core::NodeId id, std::uint32_t lacked, std::uint32_t most) {
@@ -63,12 +63,12 @@ void NodeTable::ask_all(core::Duration at) {
 
 void NodeTable::set_load(core::NodeId id, std::uint32_t processes) {
   const bool here = contains(id);  // members of one that comes may be known before it is
-  if (here) places_.erase(place_of(id));
+  if (here) by_load_.erase(load_key(id));
   load_[id] = processes;
-  if (here) places_.insert(place_of(id));
+  if (here) by_load_.insert(load_key(id));
 }
 
-NodeTable::Place NodeTable::place_of(core::NodeId id) const {
+NodeTable::LoadKey NodeTable::load_key(core::NodeId id) const {
   const auto found = load_.find(id);
   const std::uint32_t used = found == load_.end() ? 0 : found->second;
   const std::uint32_t slots = nodes_.at(id).slots;
@@ -83,11 +83,11 @@ std::optional<core::Contacts> NodeTable::gather(core::NodeId from, const core::C
     generation_ = world.generation;
     contacts_.clear();
     const auto nodes = nodes_of(world);
-    unheard_ = {nodes.begin(), nodes.end()};
+    awaited_ = {nodes.begin(), nodes.end()};
   }
-  if (unheard_.erase(from) == 0 && !contacts_.contains(from)) return std::nullopt;
+  if (awaited_.erase(from) == 0 && !contacts_.contains(from)) return std::nullopt;
   contacts_[from] = contacts.members;
-  if (!unheard_.empty()) return std::nullopt;
+  if (!awaited_.empty()) return std::nullopt;
   core::Contacts all{world.generation, {}};
   for (const auto& [node, members] : contacts_)
     all.members.insert(all.members.end(), members.begin(), members.end());

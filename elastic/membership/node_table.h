@@ -54,25 +54,25 @@ class NodeTable {
   void set_load(core::NodeId id, std::uint32_t processes);
   // Where the next process goes; at least one node is there. When all slots are taken, where the fewest
   // processes are.
-  [[nodiscard]] core::NodeId next() const { return std::get<2>(*places_.begin()); }
+  [[nodiscard]] core::NodeId next() const { return std::get<2>(*by_load_.begin()); }
 
   // Takes what a node says of its members in `world`; everybody's, once each node of the World has spoken.
   [[nodiscard]] std::optional<core::Contacts> gather(core::NodeId from, const core::Contacts& contacts,
                                                      const core::World& world);
 
  private:
-  enum class Room : std::uint8_t { kFree, kFull, kNone };       // kNone: it has no slot at all
-  using Place = std::tuple<Room, std::uint32_t, core::NodeId>;  // processes that matter; the least is next
-  [[nodiscard]] Place place_of(core::NodeId id) const;
+  enum class Room : std::uint8_t { kFree, kFull, kNone };         // kNone: it has no slot at all
+  using LoadKey = std::tuple<Room, std::uint32_t, core::NodeId>;  // processes that matter; the least is next
+  [[nodiscard]] LoadKey load_key(core::NodeId id) const;
 
   const bool by_node_;
   std::map<core::NodeId, Node> nodes_;
   std::uint32_t slots_ = 0, recalled_ = 0;
   core::Duration asked_all_{};
   std::map<core::NodeId, std::uint32_t> load_;
-  std::set<Place> places_;
+  std::set<LoadKey> by_load_;
   core::Generation generation_ = 0;  // of what follows
-  std::set<core::NodeId> unheard_;   // of its nodes
+  std::set<core::NodeId> awaited_;   // of its nodes
   std::map<core::NodeId, std::vector<core::Contact>> contacts_;
 };
 

@@ -14,19 +14,19 @@ constexpr std::size_t kSteps = 31;                // whose median is taken
 constexpr std::size_t kMeasured = 3;              // at least, of the job
 constexpr unsigned kTaken = 2;                    // at least, by a member that is surely hung
 constexpr int kMedians = 10;                      // that nobody gets on
-constexpr int kInsists = 5;                       // times as long as until the first word
+constexpr int kAgainAfter = 5;                    // times as long as until the first word
 constexpr std::chrono::seconds kHeard(3);         // a line is asked for each second
 constexpr std::chrono::milliseconds kGrain(500);  // lines of one question come one after the other
 
 // In the order in which a member comes by them.
-enum class Place : std::uint8_t { kElsewhere, kComputes, kWaits, kBehind };
+enum class Activity : std::uint8_t { kElsewhere, kComputes, kWaits, kBehind };
 
 // The later, the further. A member of another generation has not come to this one.
-struct Standing {
+struct Progress {
   bool here = false;
   std::uint64_t position = 0;
-  Place place = Place::kElsewhere;
-  auto operator<=>(const Standing&) const = default;
+  Activity activity = Activity::kElsewhere;
+  auto operator<=>(const Progress&) const = default;
 };
 
 // Which leaves of a step are whose.
@@ -47,16 +47,16 @@ bool has_sealed(const core::SlotReport& line, core::Step step, const std::vector
 }
 
 // Of a line that is in no region. `shares`: of the steps that were looked at.
-Standing standing_of(const core::SlotReport& line, const core::World& world, core::Seat seat,
+Progress progress_of(const core::LineReport& line, const core::World& world, core::Seat seat,
                      std::map<core::Step, Shares>* shares) {
   const core::StateWord& word = line.state;
   const core::Step step = word.position.step();
   const bool open = word.phase != core::Phase::kCommitted;
   if (word.generation != world.generation || (open && step <= world.resume.step())) return {};
-  Standing out{true, word.position.value, open ? Place::kWaits : Place::kBehind};
+  Progress out{true, word.position.value, open ? Activity::kWaits : Activity::kBehind};
   if (!open) return out;
   if (!shares->contains(step)) (*shares)[step] = shares_in(world, step);
-  if (!has_sealed(line, step, (*shares)[step][seat])) out.place = Place::kComputes;
+  if (!has_sealed(line, step, (*shares)[step][seat])) out.activity = Activity::kComputes;
   return out;
 }
 
@@ -64,11 +64,11 @@ bool in_region(const core::SlotReport& line) {
   return line.state.phase != core::Phase::kCommitted && line.state.position.region() != 0;
 }
 
-std::string where(const Standing& who, const Standing& furthest, const core::World& world) {
-  const core::Step step = core::Position{who.position}.step();
-  if (!who.here) return fmt::format("has not come to generation {}", world.generation);
-  if (who.place == Place::kComputes) return fmt::format("computes step {}", step);
-  if (who.place == Place::kBehind)
+std::string where(const Progress& of, const Progress& furthest, const core::World& world) {
+  const core::Step step = core::Position{of.position}.step();
+  if (!of.here) return fmt::format("has not come to generation {}", world.generation);
+  if (of.activity == Activity::kComputes) return fmt::format("computes step {}", step);
+  if (of.activity == Activity::kBehind)
     return fmt::format("has not begun step {}", core::Position{furthest.position}.step());
   return fmt::format("is still in step {}", step);
 }
@@ -83,11 +83,11 @@ std::string seconds(core::Duration time) {
 void ProgressWatch::begin(core::Duration at) {
   seen_.clear();
   quiet_since_ = at;
-  said_ = insisted_ = false;
+  reported_ = reported_again_ = false;
   furthest_at_ = {};  // what the regroup took is no step
 }
 
-void ProgressWatch::see(core::Duration at, const core::SlotReport& line) {
+void ProgressWatch::update(core::Duration at, const core::LineReport& line) {
   const auto [entry, is_new] = seen_.try_emplace(line.member);
   Seen& seen = entry->second;
   seen.at = at;
@@ -99,7 +99,7 @@ void ProgressWatch::see(core::Duration at, const core::SlotReport& line) {
   if (!is_new && line.step > before.step) ++steps_of_[line.member];
   seen.line = line;
   quiet_since_ = at;
-  said_ = insisted_ = false;
+  reported_ = reported_again_ = false;
   measure(at, line.step);
 }
 
@@ -126,20 +126,20 @@ std::optional<core::Duration> ProgressWatch::median_step() const {
   return *middle;
 }
 
-bool ProgressWatch::may_speak(core::Duration at, core::Duration least) const {
+bool ProgressWatch::is_quiet(core::Duration at, core::Duration least) const {
   const core::Duration quiet = at - quiet_since_;
-  return !said_ && quiet >= least && quiet >= kMedians * median_step().value_or(core::Duration());
+  return !reported_ && quiet >= least && quiet >= kMedians * median_step().value_or(core::Duration());
 }
 
-bool ProgressWatch::may_insist(core::Duration at, core::Duration least) {
+bool ProgressWatch::is_long_quiet(core::Duration at, core::Duration least) {
   const core::Duration quiet = at - quiet_since_;
-  if (!said_ || insisted_ || quiet < kInsists * least) return false;
-  return insisted_ = quiet >= kInsists * kMedians * median_step().value_or(core::Duration());
+  if (!reported_ || reported_again_ || quiet < kAgainAfter * least) return false;
+  return reported_again_ = quiet >= kAgainAfter * kMedians * median_step().value_or(core::Duration());
 }
 
-std::optional<ProgressWatch::Standstill> ProgressWatch::look(
+std::optional<ProgressWatch::Stall> ProgressWatch::find_stall(
     core::Duration at, const core::World& world, const std::function<bool(core::MemberId)>& takes_part) {
-  std::vector<std::pair<Standing, core::MemberId>> all;
+  std::vector<std::pair<Progress, core::MemberId>> all;
   std::map<core::Step, Shares> shares;
   for (const core::WorldMember& member : world.members) {
     if (!takes_part(member.id)) continue;
@@ -148,30 +148,30 @@ std::optional<ProgressWatch::Standstill> ProgressWatch::look(
     const core::SlotReport& line = seen->second.line;
     if (line.finished) continue;
     if (in_region(line)) return std::nullopt;
-    all.emplace_back(standing_of(line, world, member.seat, &shares), member.id);
+    all.emplace_back(progress_of(line, world, member.seat, &shares), member.id);
   }
-  said_ = true;
+  reported_ = true;
   const core::Duration quiet = at - quiet_since_;
   const auto step = median_step();
   if (all.size() < 2) return std::nullopt;
-  const Standing last = std::ranges::min_element(all)->first;
-  const Standing first = std::ranges::max_element(all)->first;
+  const Progress last = std::ranges::min_element(all)->first;
+  const Progress first = std::ranges::max_element(all)->first;
   const std::string took = step ? fmt::format(" (a step takes {})", seconds(*step)) : "";
   if (last == first) {
-    if (last.place != Place::kWaits) return std::nullopt;
-    return Standstill{{},
-                      fmt::format("all {} members have waited for each other in step {} for {}{}", all.size(),
-                                  core::Position{last.position}.step(), seconds(quiet), took)};
+    if (last.activity != Activity::kWaits) return std::nullopt;
+    return Stall{{},
+                 fmt::format("all {} members have waited for each other in step {} for {}{}", all.size(),
+                             core::Position{last.position}.step(), seconds(quiet), took)};
   }
-  Standstill out;
-  for (const auto& [standing, id] : all) {
-    if (standing == last) out.who.push_back(id);
+  Stall out;
+  for (const auto& [progress, id] : all) {
+    if (progress == last) out.members.push_back(id);
   }
-  const std::size_t others = all.size() - out.who.size();
-  const bool one = out.who.size() == 1;
-  out.minority = out.who.size() <= others;
+  const std::size_t others = all.size() - out.members.size();
+  const bool one = out.members.size() == 1;
+  out.minority = out.members.size() <= others;
   out.sure = out.minority && steps_.size() >= kMeasured &&
-             std::ranges::all_of(out.who, [this](core::MemberId id) { return steps_of_[id] >= kTaken; });
+             std::ranges::all_of(out.members, [this](core::MemberId id) { return steps_of_[id] >= kTaken; });
   out.why = fmt::format("{} {} other{} waiting for {}{}: {} {}", one ? "keeps" : "keep", others,
                         others == 1 ? "" : "s", seconds(quiet), took, one ? "it" : "each",
                         where(last, first, world));

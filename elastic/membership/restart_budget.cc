@@ -71,17 +71,17 @@ RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Endin
   const bool same = slot.same >= kInARow && ending.failure.known();
   const bool spared = ending.outside && ending.learning;  // nobody waits for it
   if (!same && slot.unready < kInARow && (spared || slot.failures <= policy_.max_restarts)) return {};
-  slot.given_up = true;
+  slot.disabled = true;
   const std::string last = what_of(ending.failure, ending.cause);
   if (slot.unready >= kInARow)
-    return {What::kGiveUpSlot,
+    return {What::kDisableSlot,
             fmt::format("slot {}: {} members in a row ended before they were ready, the last: {}",
                         ending.slot, slot.unready, last)};
   if (same)
-    return {What::kGiveUpSlot, fmt::format("slot {}: {} members in a row failed in the same way: {}",
-                                           ending.slot, slot.same, last)};
+    return {What::kDisableSlot, fmt::format("slot {}: {} members in a row failed in the same way: {}",
+                                            ending.slot, slot.same, last)};
   return {
-      What::kGiveUpSlot,
+      What::kDisableSlot,
       fmt::format("slot {}: its member was replaced {} without progress (--max-restarts), the last: {}",
                   ending.slot,
                   policy_.max_restarts == 1 ? "once" : fmt::format("{} times", policy_.max_restarts), last)};
@@ -124,7 +124,7 @@ std::optional<std::uint32_t> RestartBudget::next(core::TimePoint now, std::uint3
   for (std::uint32_t number = 0; number < slots; ++number) {
     if (is_used(used, number)) continue;
     const auto known = slots_.find(number);
-    if (known == slots_.end() || (!known->second.given_up && known->second.free_at <= now)) return number;
+    if (known == slots_.end() || (!known->second.disabled && known->second.free_at <= now)) return number;
   }
   return std::nullopt;
 }
@@ -132,7 +132,7 @@ std::optional<std::uint32_t> RestartBudget::next(core::TimePoint now, std::uint3
 bool RestartBudget::any_left(std::uint32_t slots, const std::vector<bool>& used) const {
   for (std::uint32_t number = 0; number < slots; ++number) {
     const auto known = slots_.find(number);
-    if (!is_used(used, number) && (known == slots_.end() || !known->second.given_up)) return true;
+    if (!is_used(used, number) && (known == slots_.end() || !known->second.disabled)) return true;
   }
   return false;
 }
@@ -140,7 +140,7 @@ bool RestartBudget::any_left(std::uint32_t slots, const std::vector<bool>& used)
 std::optional<core::TimePoint> RestartBudget::next_change(core::TimePoint now) const {
   std::optional<core::TimePoint> next;
   for (const auto& [number, slot] : slots_) {
-    if (!slot.given_up && slot.free_at > now && (!next || slot.free_at < *next)) next = slot.free_at;
+    if (!slot.disabled && slot.free_at > now && (!next || slot.free_at < *next)) next = slot.free_at;
   }
   return next;
 }

@@ -62,7 +62,7 @@ class RestartBudget {
  public:
   explicit RestartBudget(RelaunchPolicy policy) : policy_(policy) {}
 
-  enum class What : std::uint8_t { kRestart, kGiveUpSlot, kEndJob };
+  enum class What : std::uint8_t { kRestart, kDisableSlot, kEndJob };
   struct Verdict {
     What what = What::kRestart;
     std::string why;  // of the last two
@@ -99,7 +99,7 @@ class RestartBudget {
     std::uint32_t unready = 0;   // in a row, ended before they were ready
     std::string last;            // how the last one failed ...
     std::uint32_t same = 0;      // ... and how many in a row did so
-    bool given_up = false;
+    bool disabled = false;
     core::TimePoint free_at{};
   };
   [[nodiscard]] bool meets_all(const std::set<std::uint32_t>& others) const;

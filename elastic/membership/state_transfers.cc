@@ -26,11 +26,11 @@ std::string lost(const std::string& host) {
 
 // Why a node can give no more, whose host may be in no table any more; empty: it can. `writing`: in the World
 // whose members write, which all have the state when they do.
-std::string lack_of(const StateTransfers::Scene& scene, core::NodeId node, const std::string& host,
-                    bool writing) {
-  if (!scene.nodes.contains(node)) return lost(host);
-  const bool gives = std::ranges::any_of(scene.members.on_node(node), [&](core::MemberId id) {
-    const Record& r = *scene.members.look(id);
+std::string why_unable(const StateTransfers::Context& context, core::NodeId node, const std::string& host,
+                       bool writing) {
+  if (!context.nodes.contains(node)) return lost(host);
+  const bool gives = std::ranges::any_of(context.members.on_node(node), [&](core::MemberId id) {
+    const MemberInfo& r = *context.members.find(id);
     return r.lives_in_world() && (writing || r.has_state());
   });
   return gives ? "" : at_host(host, "no member that wrote the snapshot still has the state");
@@ -48,36 +48,36 @@ core::TransferId StateTransfers::next_id() {
   return last_;
 }
 
-StateTransfers::Round StateTransfers::attend(Scene scene) {
-  if (scene.steady && scene.members.any_lacks_results()) {
-    for (auto& [id, r] : scene.members.each()) {
+StateTransfers::RegroupReason StateTransfers::poll(Context context) {
+  if (context.steady && context.members.any_lacks_results()) {
+    for (auto& [id, r] : context.members.edit_all()) {
       if (!r.lacks_results() || (transfer_ && transfer_->learners.contains(id))) continue;
       r.caught_up = false;
       return fmt::format("member {} gets a copy: no source has the results that it lacks", id);
     }
   }
   if (!transfer_) {
-    begin(scene);
+    begin(context);
     return {};
   }
   std::erase_if(transfer_->learners, [&](const auto& learner) {
-    const Record& r = *scene.members.look(learner.first);
+    const MemberInfo& r = *context.members.find(learner.first);
     return r.proved || (r.state >= MemberState::kDraining && !r.lacks_results());
   });
-  if (transfer_->learners.empty()) return end(scene, "");
+  if (transfer_->learners.empty()) return end(context, "");
   for (const auto& [node, source] : transfer_->sources) {
-    const bool writing = transfer_->generation == scene.world.generation;
-    if (const std::string why = lack_of(scene, node, source.name, writing); !why.empty())
-      return end(scene, why);
+    const bool writing = transfer_->generation == context.world.generation;
+    if (const std::string why = why_unable(context, node, source.name, writing); !why.empty())
+      return end(context, why);
   }
   for (const auto& [node, host] : transfer_->asked) {
-    if (!scene.nodes.contains(node)) return end(scene, lost(host));
+    if (!context.nodes.contains(node)) return end(context, lost(host));
   }
   if (std::ranges::all_of(transfer_->learners, [](const auto& learner) { return learner.second; })) {
     for (const auto& [id, caught_up] : transfer_->learners) {
-      Record& r = *scene.members.find(id);
+      MemberInfo& r = *context.members.edit(id);
       if (std::exchange(r.learning, false))
-        scene.remember(fmt::format("member {} has caught up with step {}", id, r.caught_up_to));
+        context.remember(fmt::format("member {} has caught up with step {}", id, r.caught_up_to));
     }
   }
   return {};
@@ -85,16 +85,18 @@ StateTransfers::Round StateTransfers::attend(Scene scene) {
 
 // The node with the most members, those first that need not come to their state in this World, says after
 // which step.
-void StateTransfers::begin(const Scene& scene) {
-  if (!scene.steady || scene.now < next_ || scene.members.any_finished() || scene.members.learning() == 0)
+void StateTransfers::begin(const Context& context) {
+  if (!context.steady || context.now < next_ || context.members.any_finished() ||
+      context.members.learning() == 0)
     return;
-  const std::vector<core::MemberId> learning = learners(scene.members.roster(scene.world, {}), scene.policy);
+  const std::vector<core::MemberId> learning =
+      learners(context.members.roster(context.world, {}), context.policy);
   if (learning.empty()) return;
   std::map<core::NodeId, std::pair<int, int>> members;  // with the state, and all
-  for (const core::WorldMember& m : scene.world.members) {
-    const Record& r = *scene.members.look(m.id);
+  for (const core::WorldMember& m : context.world.members) {
+    const MemberInfo& r = *context.members.find(m.id);
     if (!r.lives_in_world()) return;  // no step is committed in this World any more
-    if (!scene.nodes.contains(m.seat.node)) continue;
+    if (!context.nodes.contains(m.seat.node)) continue;
     auto& [with_state, all] = members[m.seat.node];
     with_state += r.has_state() ? 1 : 0;
     ++all;
@@ -103,68 +105,69 @@ void StateTransfers::begin(const Scene& scene) {
   if (most == members.end()) return;
   transfer_ = Transfer();
   transfer_->id = next_id();
-  transfer_->generation = scene.world.generation;
+  transfer_->generation = context.world.generation;
   for (const core::MemberId id : learning) transfer_->learners[id] = false;
-  scene.remember(fmt::format("state transfer {} for member{} {}", transfer_->id,
-                             learning.size() == 1 ? "" : "s", fmt::join(learning, ", ")));
-  ask(scene, most->first);
+  context.remember(fmt::format("state transfer {} for member{} {}", transfer_->id,
+                               learning.size() == 1 ? "" : "s", fmt::join(learning, ", ")));
+  ask(context, most->first);
 }
 
-void StateTransfers::ask(const Scene& scene, core::NodeId node) {
-  transfer_->asked[node] = scene.nodes.all().at(node).name;
-  scene.effects.emplace_back(ToAgent{node, core::StartSource{transfer_->id, transfer_->step}});
+void StateTransfers::ask(const Context& context, core::NodeId node) {
+  transfer_->asked[node] = context.nodes.all().at(node).name;
+  context.effects.emplace_back(ToAgent{node, core::StartSource{transfer_->id, transfer_->step}});
 }
 
-StateTransfers::Round StateTransfers::on_source_status(const Scene& scene, core::NodeId node,
-                                                       const core::SourceStatus& status) {
+StateTransfers::RegroupReason StateTransfers::on_source_status(const Context& context, core::NodeId node,
+                                                               const core::SourceStatus& status) {
   if (!transfer_ || status.transfer != transfer_->id) return {};
   const bool first = transfer_->step == 0;
   const auto answered = transfer_->asked.extract(node);
   const bool asked = !answered.empty();
   if (!asked && !transfer_->sources.contains(node)) return {};
-  const bool reached = !status.endpoints.empty() || scene.nodes.all().size() == 1;
+  const bool reached = !status.endpoints.empty() || context.nodes.all().size() == 1;
   const bool same = first ? status.step > 0 : status.step == transfer_->step;
   if (!status.why.empty() || !reached || (asked && !same)) {
     const std::string why = !status.why.empty() ? status.why
                             : !reached          ? "its agent has no address that other hosts can reach"
                                                 : "it serves another step";
     if (first || !asked)  // the others do without this one
-      return end(scene, at_host(scene.nodes.all().at(node).name, why));
+      return end(context, at_host(context.nodes.all().at(node).name, why));
   } else if (asked) {
     transfer_->sources[node] = {node, status.endpoints, answered.mapped()};
     transfer_->step = status.step;
   }
-  if (first) ask_others(scene);
-  if (transfer_->asked.empty() && !transfer_->begun) tell_learners(scene);
+  if (first) ask_more_sources(context);
+  if (transfer_->asked.empty() && !transfer_->begun) start_targets(context);
   return {};
 }
 
-void StateTransfers::ask_others(const Scene& scene) {
-  for (const core::WorldMember& m : scene.world.members) {
+void StateTransfers::ask_more_sources(const Context& context) {
+  for (const core::WorldMember& m : context.world.members) {
     const core::NodeId node = m.seat.node;
     if (transfer_->sources.contains(node)) continue;
-    if (transfer_->asked.contains(node) || !scene.nodes.contains(node)) continue;
-    if (transfer_->asked.size() + 1 < kMostSources) ask(scene, node);
+    if (transfer_->asked.contains(node) || !context.nodes.contains(node)) continue;
+    if (transfer_->asked.size() + 1 < kMostSources) ask(context, node);
   }
 }
 
-void StateTransfers::tell_learners(Scene scene) {
+void StateTransfers::start_targets(Context context) {
   transfer_->begun = true;
   std::map<core::NodeId, core::StartTarget> orders;
   for (const auto& [id, caught_up] : transfer_->learners)
-    orders[scene.members.find(id)->seat.node].members.push_back(id);
+    orders[context.members.edit(id)->seat.node].members.push_back(id);
   for (auto& [node, order] : orders) {
     order.transfer = transfer_->id;
     order.step = transfer_->step;
     for (const auto& [at, source] : transfer_->sources) order.sources.push_back(source);
-    scene.effects.emplace_back(ToAgent{node, std::move(order)});
+    context.effects.emplace_back(ToAgent{node, std::move(order)});
   }
 }
 
-StateTransfers::Round StateTransfers::on_target_status(Scene scene, const core::TargetStatus& status) {
+StateTransfers::RegroupReason StateTransfers::on_target_status(Context context,
+                                                               const core::TargetStatus& status) {
   if (!transfer_ || status.transfer != transfer_->id || !transfer_->learners.contains(status.member))
     return {};
-  Record& r = *scene.members.find(status.member);
+  MemberInfo& r = *context.members.edit(status.member);
   const bool in_world = r.lacks_results();
   if (status.why.empty()) {
     transfer_->learners[r.id] = r.caught_up = true;
@@ -175,31 +178,32 @@ StateTransfers::Round StateTransfers::on_target_status(Scene scene, const core::
   transfer_->learners.erase(r.id);
   r.caught_up = false;
   if (++r.failed_transfers >= kMaxFailedTransfers) r.learning = false;
-  scene.remember(fmt::format("state transfer {}: member {} failed: {}", status.transfer, r.id, status.why));
+  context.remember(fmt::format("state transfer {}: member {} failed: {}", status.transfer, r.id, status.why));
   if (!in_world) return {};
   return fmt::format("member {} gets a copy: {}", r.id, status.why);
 }
 
 // Those that have not come in have another state transfer, or a copy.
-StateTransfers::Round StateTransfers::end(Scene scene, const std::string& why) {
+StateTransfers::RegroupReason StateTransfers::end(Context context, const std::string& why) {
   const Transfer transfer = std::move(*transfer_);
   transfer_.reset();
-  next_ = scene.now + kPause;
+  next_ = context.now + kPause;
   std::set<core::NodeId> nodes;
   for (const auto& [node, host] : transfer.asked) nodes.insert(node);
   for (const auto& [node, source] : transfer.sources) nodes.insert(node);
   bool stuck = false;
   for (const auto& [id, caught_up] : transfer.learners) {
-    Record& r = *scene.members.find(id);
+    MemberInfo& r = *context.members.edit(id);
     nodes.insert(r.seat.node);
     r.caught_up = false;
     if (!r.in_world()) r.learning = ++r.failed_transfers < kMaxFailedTransfers;
     stuck |= r.lacks_results();
   }
   for (const core::NodeId node : nodes) {
-    if (scene.nodes.contains(node)) scene.effects.emplace_back(ToAgent{node, core::EndTransfer{transfer.id}});
+    if (context.nodes.contains(node))
+      context.effects.emplace_back(ToAgent{node, core::EndTransfer{transfer.id}});
   }
-  if (!why.empty()) scene.remember(fmt::format("state transfer {} ended: {}", transfer.id, why));
+  if (!why.empty()) context.remember(fmt::format("state transfer {} ended: {}", transfer.id, why));
   if (!stuck) return {};
   return fmt::format("a learner gets a copy: {}", why);
 }

@@ -24,7 +24,7 @@ class StateTransfers {
   explicit StateTransfers(core::Incarnation incarnation);
 
   // What the coordinator knows at the moment of a call.
-  struct Scene {
+  struct Context {
     core::TimePoint now;
     const core::World& world;
     MemberTable& members;
@@ -35,13 +35,13 @@ class StateTransfers {
     std::function<void(const std::string&)> remember;  // for `regroup status`
   };
   // Each returns why a round is needed: a learner in `world` cannot come to its state and gets a copy.
-  using Round = std::optional<std::string>;
+  using RegroupReason = std::optional<std::string>;
   // Begins a state transfer if somebody is to learn; lets in those who have caught up; ends what nobody
   // needs.
-  [[nodiscard]] Round attend(Scene scene);
-  [[nodiscard]] Round on_source_status(const Scene& scene, core::NodeId node,
-                                       const core::SourceStatus& status);
-  [[nodiscard]] Round on_target_status(Scene scene, const core::TargetStatus& status);
+  [[nodiscard]] RegroupReason poll(Context context);
+  [[nodiscard]] RegroupReason on_source_status(const Context& context, core::NodeId node,
+                                               const core::SourceStatus& status);
+  [[nodiscard]] RegroupReason on_target_status(Context context, const core::TargetStatus& status);
   [[nodiscard]] bool on() const { return transfer_.has_value(); }
 
  private:
@@ -55,11 +55,11 @@ class StateTransfers {
     bool begun = false;                                 // the learners are told
   };
   [[nodiscard]] core::TransferId next_id();
-  void begin(const Scene& scene);
-  void ask(const Scene& scene, core::NodeId node);
-  void ask_others(const Scene& scene);
-  void tell_learners(Scene scene);
-  [[nodiscard]] Round end(Scene scene, const std::string& why);
+  void begin(const Context& context);
+  void ask(const Context& context, core::NodeId node);
+  void ask_more_sources(const Context& context);
+  void start_targets(Context context);
+  [[nodiscard]] RegroupReason end(Context context, const std::string& why);
 
   std::optional<Transfer> transfer_;
   core::TransferId last_;

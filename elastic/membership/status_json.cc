@@ -15,7 +15,7 @@ const char* phase_name(core::Phase phase) {
   return kPhases[static_cast<std::size_t>(phase)];
 }
 
-json member_json(const Record& r) {
+json member_json(const MemberInfo& r) {
   json out{{"id", r.id}, {"node", r.seat.node}, {"state", state_name(r.state)}};
   out["rank"] = r.rank >= 0 ? json(r.rank) : json(nullptr);
   out["step"] = r.step;
@@ -67,7 +67,7 @@ std::string Coordinator::status_json(core::TimePoint now) const {
     out["nodes"].push_back({{"id", id}, {"name", node.name}, {"slots", node.slots}, {"silent", node.silent}});
   }
   out["round"] = nullptr;
-  if (stage_ == Stage::kRound) {
+  if (stage_ == Stage::kRegrouping) {
     json waiting = json::array();
     for (const auto& [node, state] : nodes_.all()) {
       if (!lines_.contains(node)) waiting.push_back(node);

@@ -13,7 +13,7 @@ namespace regroup::membership {
 namespace {
 
 constexpr std::size_t kChunksAtOnce = 4;
-// Members that read its mark have a whole step before they come to it.
+// Members that read its base have a whole step before they come to it.
 constexpr core::Step kAhead = 2;
 
 template <class Take>
@@ -35,7 +35,7 @@ bool snapshot_in_use(const core::Arena& arena) {
   return used;
 }
 
-core::Result<core::Step> TransferSource::begin(const core::Arena& arena, core::TransferStep mark,
+core::Result<core::Step> TransferSource::begin(const core::Arena& arena, core::TransferStep base,
                                                const core::World& world) {
   const auto cannot = [](std::string why) { return core::Status(core::Code::kUnavailable, std::move(why)); };
   end(arena);
@@ -46,26 +46,26 @@ core::Result<core::Step> TransferSource::begin(const core::Arena& arena, core::T
     if (m.seat.node == arena.spec().node) writers_.push_back(m.seat);
   }
   if (writers_.empty()) return cannot("no member of the World is here");
-  look(arena);
+  read_state_words(arena);
   const core::Step resume = world.resume.step();
-  if (mark.step == 0) mark.step = std::max(furthest_, resume) + kAhead;
-  if (mark.step <= resume) {
+  if (base.step == 0) base.step = std::max(furthest_, resume) + kAhead;
+  if (base.step <= resume) {
     end(arena);
     return cannot(fmt::format("the World resumes from step {}, so a snapshot of step {} would be too old",
-                              resume, mark.step));
+                              resume, base.step));
   }
-  arena.snapshot_at().store(mark.pack(), std::memory_order_seq_cst);
-  look(arena);
-  if (furthest_ >= mark.step) {
+  arena.snapshot_at().store(base.pack(), std::memory_order_seq_cst);
+  read_state_words(arena);
+  if (furthest_ >= base.step) {
     end(arena);
-    return cannot(fmt::format("step {} is passed already", mark.step));
+    return cannot(fmt::format("step {} is passed already", base.step));
   }
-  mark_ = mark;
-  kept_ = mark.step;
-  return mark.step;
+  base_ = base;
+  kept_ = base.step;
+  return base.step;
 }
 
-void TransferSource::look(const core::Arena& arena) {
+void TransferSource::read_state_words(const core::Arena& arena) {
   for_each_member(arena, [this](const core::Line& line) {
     const core::StateWord word = core::load_state<core::RealPolicy>(line.state);
     if (word.phase == core::Phase::kNone) return;
@@ -74,9 +74,9 @@ void TransferSource::look(const core::Arena& arena) {
   });
 }
 
-void TransferSource::watch_writers(const core::Arena& arena) {
+void TransferSource::check_writers(const core::Arena& arena) {
   const auto wrote = [&](const core::Seat& seat) {
-    return arena.member_slot(seat.slot).donated_step.load(std::memory_order_acquire) == mark_.pack();
+    return arena.line(seat.slot).donated_step.load(std::memory_order_acquire) == base_.pack();
   };
   const auto dead = [&](const core::Seat& seat) {
     return arena.member_slot(seat.slot).dead.load(std::memory_order_acquire) != 0;
@@ -88,18 +88,18 @@ void TransferSource::watch_writers(const core::Arena& arena) {
 
 bool TransferSource::poll(const core::Arena& arena, core::Step consumed) {
   if (!active()) return false;
-  look(arena);
-  if (!complete_) watch_writers(arena);
+  read_state_words(arena);
+  if (!complete_) check_writers(arena);
   const core::Step next = kept_ + 1;
   if (!active() || next > committed_) return false;
-  if (next > std::max(consumed, mark_.step) + arena.spec().kept_results && chunk_ == 0) {
+  if (next > std::max(consumed, base_.step) + arena.spec().kept_results && chunk_ == 0) {
     if (furthest_ >= next + 2) break_off(arena, "the learners are slower than the steps");
     return false;
   }
-  return keep_part(arena);
+  return copy_next_chunks(arena);
 }
 
-bool TransferSource::keep_part(const core::Arena& arena) {
+bool TransferSource::copy_next_chunks(const core::Arena& arena) {
   const core::Step next = kept_ + 1;
   const std::span<std::byte> from = arena.result(next), to = arena.kept(next);
   const std::span<std::uint32_t> crcs = arena.kept_crcs(next);
@@ -112,7 +112,7 @@ bool TransferSource::keep_part(const core::Arena& arena) {
   }
   // Whoever writes result next + 2 into the same memory has opened that step before.
   std::atomic_thread_fence(std::memory_order_acquire);
-  look(arena);
+  read_state_words(arena);
   if (furthest_ >= next + 2) {
     break_off(arena, fmt::format("the result of step {} was overwritten before it was kept", next));
     return false;

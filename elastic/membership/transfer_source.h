@@ -21,19 +21,19 @@ class TransferSource {
   // can have passed (0): one behind the step it resumes from, so that all of them have it. Returns that step.
   // kUnavailable: it is too late or too early, none is here, or the state transfer before is still being
   // written.
-  [[nodiscard]] core::Result<core::Step> begin(const core::Arena& arena, core::TransferStep mark,
+  [[nodiscard]] core::Result<core::Step> begin(const core::Arena& arena, core::TransferStep base,
                                                const core::World& world);
   // Takes up the next part of the work; results up to `consumed` are needed by nobody any more. True: there
   // is more to do at once.
   bool poll(const core::Arena& arena, core::Step consumed);
   // Before a line is given to somebody else: what its member did counts.
-  void look(const core::Arena& arena);
+  void read_state_words(const core::Arena& arena);
   // From now on the members are others. `read`: nobody reads the snapshot any more.
   void on_world(const core::Arena& arena, const core::World& world, bool read);
   void end(const core::Arena& arena);
 
-  [[nodiscard]] bool active() const { return mark_.transfer != 0 && broken_.empty(); }
-  [[nodiscard]] core::TransferStep mark() const { return mark_; }
+  [[nodiscard]] bool active() const { return base_.transfer != 0 && broken_.empty(); }
+  [[nodiscard]] core::TransferStep base() const { return base_; }
   [[nodiscard]] bool snapshot_complete() const { return complete_; }
   [[nodiscard]] bool snapshot_gone() const { return gone_; }  // who has not read it comes too late
   [[nodiscard]] core::Step kept() const { return kept_; }     // all results behind the snapshot up to here
@@ -41,10 +41,10 @@ class TransferSource {
 
  private:
   void break_off(const core::Arena& arena, std::string why);
-  void watch_writers(const core::Arena& arena);
-  [[nodiscard]] bool keep_part(const core::Arena& arena);
+  void check_writers(const core::Arena& arena);
+  [[nodiscard]] bool copy_next_chunks(const core::Arena& arena);
 
-  core::TransferStep mark_;
+  core::TransferStep base_;
   std::vector<core::Seat> writers_;
   bool complete_ = false, gone_ = false;
   core::Step kept_ = 0, committed_ = 0, furthest_ = 0;  // furthest: the highest step that anybody has opened

@@ -7,60 +7,60 @@
 
 namespace regroup::membership {
 
-void TransferTarget::begin(core::TransferStep mark, const std::vector<Seated>& learners) {
-  mark_ = mark;
+void TransferTarget::begin(core::TransferStep base, const std::vector<LearnerSlot>& learners) {
+  base_ = base;
   announced_ = false;
-  kept_ = mark.step;
+  kept_ = base.step;
   learners_.clear();
-  for (const Seated& seated : learners) learners_[seated.member].slot = seated.slot;
+  for (const LearnerSlot& learner : learners) learners_[learner.member].slot = learner.slot;
 }
 
 // Reads how far it is; why it cannot go on, or nothing.
-std::string TransferTarget::look(const core::Arena& arena, Learner* learner) const {
+std::string TransferTarget::read_progress(const core::Arena& arena, Learner* learner) const {
   const auto at =
       core::TransferStep::unpack(arena.line(learner->slot).replayed.load(std::memory_order_acquire));
-  if (at.transfer != mark_.transfer) return "";
+  if (at.transfer != base_.transfer) return "";
   if (at.step == 0) return "what it got has another CRC32C than the donors gave it";
   learner->replayed = at.step;
   return "";
 }
 
-std::vector<core::TargetStatus> TransferTarget::poll(const core::Arena& arena, const There& there,
+std::vector<core::TargetStatus> TransferTarget::poll(const core::Arena& arena, const Received& received,
                                                      const core::World& world) {
   std::vector<core::TargetStatus> news;
-  const bool announce = there.snapshot && !std::exchange(announced_, announced_ || there.snapshot);
+  const bool announce = received.snapshot && !std::exchange(announced_, announced_ || received.snapshot);
   for (auto it = learners_.begin(); it != learners_.end();) {
     Learner& learner = it->second;
     core::Line& line = arena.line(learner.slot);
-    if (announce) line.transfer.store(mark_.pack(), std::memory_order_seq_cst);
-    if (announce || there.kept != kept_) core::ring(line.bell);
-    if (const std::string why = look(arena, &learner); !why.empty()) {
+    if (announce) line.transfer.store(base_.pack(), std::memory_order_seq_cst);
+    if (announce || received.kept != kept_) core::ring(line.bell);
+    if (const std::string why = read_progress(arena, &learner); !why.empty()) {
       line.transfer.store(0, std::memory_order_seq_cst);
-      news.push_back({mark_.transfer, it->first, 0, why});
+      news.push_back({base_.transfer, it->first, 0, why});
       it = learners_.erase(it);
       continue;
     }
-    const bool caught_up =
-        learner.replayed > mark_.step && learner.replayed >= there.kept && there.kept + 1 >= there.newest;
-    if (!learner.told && caught_up) {
-      learner.told = true;
-      news.push_back({mark_.transfer, it->first, learner.replayed, ""});
+    const bool caught_up = learner.replayed > base_.step && learner.replayed >= received.kept &&
+                           received.kept + 1 >= received.newest;
+    if (!learner.reported && caught_up) {
+      learner.reported = true;
+      news.push_back({base_.transfer, it->first, learner.replayed, ""});
     }
     const bool proved = line.proved.load(std::memory_order_acquire) != 0;
     if (!learner.arrived && proved && world.rank_of(it->first) >= 0) {
       learner.arrived = true;
-      news.push_back({mark_.transfer, it->first, learner.replayed, ""});
+      news.push_back({base_.transfer, it->first, learner.replayed, ""});
     }
     ++it;
   }
-  kept_ = there.kept;
+  kept_ = received.kept;
   return news;
 }
 
 std::vector<core::TargetStatus> TransferTarget::break_off(const core::Arena& arena, const std::string& why) {
   std::vector<core::TargetStatus> news;
   for (const auto& [member, learner] : learners_) {
-    if (!learner.arrived) news.push_back({mark_.transfer, member, 0, why});
+    if (!learner.arrived) news.push_back({base_.transfer, member, 0, why});
   }
   end(arena);
   return news;
@@ -78,7 +78,7 @@ void TransferTarget::end(const core::Arena& arena) {
 
 core::Step TransferTarget::may_have(core::MemberId member) const {
   const auto found = learners_.find(member);
-  return found != learners_.end() && found->second.told ? kept_ : 0;
+  return found != learners_.end() && found->second.reported ? kept_ : 0;
 }
 
 bool TransferTarget::read() const {
@@ -88,7 +88,7 @@ bool TransferTarget::read() const {
 core::Step TransferTarget::consumed() const {
   core::Step least = std::numeric_limits<core::Step>::max();
   for (const auto& [member, learner] : learners_) {
-    if (!learner.arrived) least = std::min(least, std::max(learner.replayed, mark_.step));
+    if (!learner.arrived) least = std::min(least, std::max(learner.replayed, base_.step));
   }
   return least;
 }

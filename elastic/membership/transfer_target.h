@@ -16,17 +16,17 @@ namespace regroup::membership {
 // Not thread-safe, never blocks.
 class TransferTarget {
  public:
-  struct Seated {
+  struct LearnerSlot {
     core::MemberId member = 0;
     core::SlotIndex slot = 0;
   };
-  void begin(core::TransferStep mark, const std::vector<Seated>& learners);
-  struct There {  // on this node
+  void begin(core::TransferStep base, const std::vector<LearnerSlot>& learners);
+  struct Received {  // on this node
     bool snapshot = false;
     core::Step kept = 0, newest = 0;  // results: up to here, of those that the source has
   };
   // What is to be told: a member has caught up (once), has the state of its World (once), or could not go on.
-  [[nodiscard]] std::vector<core::TargetStatus> poll(const core::Arena& arena, const There& there,
+  [[nodiscard]] std::vector<core::TargetStatus> poll(const core::Arena& arena, const Received& received,
                                                      const core::World& world);
   // The state transfer cannot go on. Those that had not said they have all are told of with `why`.
   [[nodiscard]] std::vector<core::TargetStatus> break_off(const core::Arena& arena, const std::string& why);
@@ -35,7 +35,7 @@ class TransferTarget {
   [[nodiscard]] core::Step may_have(core::MemberId member) const;
   void end(const core::Arena& arena);
 
-  [[nodiscard]] core::TransferStep mark() const { return mark_; }
+  [[nodiscard]] core::TransferStep base() const { return base_; }
   [[nodiscard]] bool active() const { return !learners_.empty(); }
   // All learners have read the snapshot.
   [[nodiscard]] bool read() const;
@@ -46,12 +46,12 @@ class TransferTarget {
   struct Learner {
     core::SlotIndex slot = 0;
     core::Step replayed = 0;  // 0: it has not read the snapshot
-    bool told = false;        // it has said that it caught up
+    bool reported = false;    // that it has caught up
     bool arrived = false;     // has the state of its World
   };
-  [[nodiscard]] std::string look(const core::Arena& arena, Learner* learner) const;
+  [[nodiscard]] std::string read_progress(const core::Arena& arena, Learner* learner) const;
 
-  core::TransferStep mark_;
+  core::TransferStep base_;
   bool announced_ = false;
   core::Step kept_ = 0;
   std::map<core::MemberId, Learner> learners_;

@@ -16,7 +16,7 @@
 #include "core/clock.h"
 #include "core/message.h"
 #include "elastic/membership/agent_core.h"
-#include "elastic/membership/told_failures.h"
+#include "elastic/membership/printed_failures.h"
 #include "launcher/cmd/checkpoints.h"
 #include "launcher/cmd/finished_watch.h"
 #include "launcher/cmd/mpi_launches.h"
@@ -125,7 +125,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   launcher::Agent& agent_;
   ElasticAgentOptions options_;
   membership::AgentCore core_;
-  membership::ToldFailures told_;
+  membership::PrintedFailures told_;
   launcher::Listener listener_;
   std::map<LinkId, Link> links_;
   std::map<core::MemberId, boost::asio::steady_timer> lingering_;  // their connection is closed

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kMostClients = 64;
 constexpr std::chrono::seconds kClientDeadline{30};  // between two requests
-using membership::Source;
+using membership::Sender;
 
 class CoordinatorProcess {
  public:
@@ -39,7 +39,7 @@ class CoordinatorProcess {
         agent_(std::make_shared<launcher::Channel>(
             loop_, std::move(agent),
             [this](const core::Message& message) {
-              perform(core_.handle(clock_.now(), {Source::Kind::kAgent, message.node}, message));
+              perform(core_.handle(clock_.now(), {Sender::Kind::kAgent, message.node}, message));
             },
             // At the end of the job the guardian has the agent's last word; else it restarts this process.
             [this](const core::Status&) {
@@ -72,7 +72,7 @@ class CoordinatorProcess {
         loop_, std::move(socket),
         [this, id](const core::Message& message) {
           restart_deadline(id);
-          perform(core_.handle(clock_.now(), {Source::Kind::kClient, id}, message));
+          perform(core_.handle(clock_.now(), {Sender::Kind::kClient, id}, message));
         },
         [this, id](const core::Status&) { clients_.erase(id); });
     clients_.emplace(id, Client{channel, boost::asio::steady_timer(loop_)});

@@ -184,7 +184,7 @@ void ElasticHub::on_agent_message(core::NodeId node, const core::Message& messag
     hosts_->give_up(node, core::invalid_argument(fmt::format("host {}: its agent said {}",
                                                              index ? hosts_->name(*index) : "?", what)));
   };
-  if (!membership::is_of_agents(message.body)) return refuse("what only others may say");
+  if (!membership::is_agent_message(message.body)) return refuse("what only others may say");
   trained_.hear(message.body, agent_.ending());
   if (coordinator_ && !coordinator_->send({message.incarnation, message.body, node}))
     refuse("more than a message may hold");

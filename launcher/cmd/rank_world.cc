@@ -82,7 +82,7 @@ RankWorld::RankWorld(launcher::Agent& agent, RankWorldOptions options, node::Hos
       timer_(agent.loop()) {
   if (hosts_ == nullptr) return;
   hosts_->set_elastic({.membership = [this](core::NodeId node, const core::Message& message) {
-    membership::is_of_agents(message.body) ? on_agent(node, message) : refuse(node);
+    membership::is_agent_message(message.body) ? on_agent(node, message) : refuse(node);
   }});
 }
 
@@ -108,7 +108,7 @@ void RankWorld::on_agent(core::NodeId node, const core::Message& message) {
   if (ready != nullptr) joined_.insert(ready->join.member);
   if (!over_)
     perform(
-        coordinator_->handle(core::SystemClock().now(), {membership::Source::Kind::kAgent, node}, message));
+        coordinator_->handle(core::SystemClock().now(), {membership::Sender::Kind::kAgent, node}, message));
   if (lost != nullptr && lost->reaped && lost->joined && !lost->finished)
     end(fmt::format("rank {} ended before finish(): the World of {} is over", lost->member, policy_.max), 1);
   if (left_) missing(*left_);

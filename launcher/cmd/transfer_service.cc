@@ -71,7 +71,7 @@ void TransferService::attach(membership::AgentCore& core, Perform perform) {
 void TransferService::attend() {
   for (auto it = readers_.begin(); it != readers_.end();) pump((it++)->first);
   for (Source& source : sources_) {
-    if (source.paused && core_->room_for(there_.kept + 1)) {
+    if (source.paused && core_->room_for(received_.kept + 1)) {
       source.paused = false;
       source.channel->resume();
     }
@@ -106,12 +106,12 @@ void TransferService::on_reader(Channel channel) {
 void TransferService::on_request(std::uint64_t id, const node::TransferRequest& request) {
   Reader& reader = readers_.at(id);
   const membership::TransferSource& source = core_->transfer_source();
-  if (reader.request || !source.active() || source.mark().transfer != request.transfer)
+  if (reader.request || !source.active() || source.base().transfer != request.transfer)
     return send_away(id, fmt::format("state transfer {} is not served here", request.transfer));
   reader.request = request;
   reader.deadline.cancel();
-  core_->on_reader_progress(id,
-                            membership::TransferTarget::There{.snapshot = false, .kept = source.mark().step});
+  core_->on_reader_progress(
+      id, membership::TransferTarget::Received{.snapshot = false, .kept = source.base().step});
   pump(id);
 }
 
@@ -120,7 +120,7 @@ void TransferService::pump(std::uint64_t id) {
   if (found == readers_.end() || !found->second.request || found->second.waiting) return;
   Reader& reader = found->second;
   const membership::TransferSource& source = core_->transfer_source();
-  if (!source.active() || source.mark().transfer != reader.request->transfer)
+  if (!source.active() || source.base().transfer != reader.request->transfer)
     return send_away(id, source.broken().empty() ? "the state transfer has ended" : source.broken());
   for (int n = 0; n < kChunksInTurn && reader.channel->queued() < kQueued; ++n) {
     auto more = send_next(reader);
@@ -128,10 +128,10 @@ void TransferService::pump(std::uint64_t id) {
     if (!*more) break;
   }
   core_->on_reader_progress(
-      id, membership::TransferTarget::There{.snapshot = reader.step != 0,
-                                            .kept = reader.request->results
-                                                        ? std::max(reader.step, source.mark().step + 1) - 1
-                                                        : source.kept()});
+      id, membership::TransferTarget::Received{.snapshot = reader.step != 0,
+                                               .kept = reader.request->results
+                                                           ? std::max(reader.step, source.base().step + 1) - 1
+                                                           : source.kept()});
   if (reader.channel->queued() < kQueued) return;
   reader.waiting = true;
   reader.channel->when_queued_at_most(kQueued / 2, [this, id] {
@@ -173,7 +173,7 @@ core::Result<bool> TransferService::send_snapshot(Reader& reader) {
     reader.channel->send_payload(node::encode(TransferChunk{0, 0, true, 0, {}}));
   }
   if (reader.next_chunk < end) return true;
-  reader.step = source.mark().step + 1;
+  reader.step = source.base().step + 1;
   reader.next_chunk = 0;
   return true;
 }
@@ -216,7 +216,7 @@ void TransferService::send_away(std::uint64_t id, const std::string& why) {
 void TransferService::fetch(const core::StartTarget& transfer) {
   stop_fetch();
   transfer_ = transfer.transfer;
-  there_ = {.snapshot = false, .kept = transfer.step, .newest = transfer.step};
+  received_ = {.snapshot = false, .kept = transfer.step, .newest = transfer.step};
   sources_.resize(transfer.sources.size());
   for (std::size_t index = 0; index < transfer.sources.size(); ++index)
     sources_[index].host = transfer.sources[index].name;
@@ -265,9 +265,9 @@ Status TransferService::on_payload(std::size_t index, std::span<const std::byte>
   const auto* length = std::get_if<node::TransferLength>(&*message);
   if (length == nullptr) return wrong("a source sent a request");
   if (index == 0) {  // who gives the results; nobody keeps more of them than that
-    if (length->newest > there_.kept + core::kMaxKeptResults)
-      return wrong(fmt::format("step {} is the newest, {} came last", length->newest, there_.kept));
-    there_.newest = std::max(there_.newest, length->newest);
+    if (length->newest > received_.kept + core::kMaxKeptResults)
+      return wrong(fmt::format("step {} is the newest, {} came last", length->newest, received_.kept));
+    received_.newest = std::max(received_.newest, length->newest);
   }
   if (length->bytes == 0) return {};
   if (length->bytes > core_->arena().snapshot().size())
@@ -279,7 +279,7 @@ Status TransferService::on_payload(std::size_t index, std::span<const std::byte>
 
 Status TransferService::take(Source& source, const TransferChunk& chunk) {
   REGROUP_RETURN_IF_ERROR(chunk.step == 0 ? take_snapshot(source, chunk) : take_result(source, chunk));
-  core_->on_fetched(there_);
+  core_->on_fetched(received_);
   return {};
 }
 
@@ -300,13 +300,13 @@ Status TransferService::take_snapshot(Source& source, const TransferChunk& chunk
   if (!same) return wrong("the sources have states of different sizes");
   if (!std::ranges::all_of(sources_, &Source::whole)) return {};
   arena.snapshot_used().store(source.bytes, std::memory_order_relaxed);
-  there_.snapshot = true;
+  received_.snapshot = true;
   return {};
 }
 
 Status TransferService::take_result(Source& source, const TransferChunk& chunk) {
   const core::Arena& arena = core_->arena();
-  const bool turn = &source == &sources_.front() && source.whole && chunk.step == there_.kept + 1;
+  const bool turn = &source == &sources_.front() && source.whole && chunk.step == received_.kept + 1;
   if (!turn || !core_->room_for(chunk.step))
     return wrong(fmt::format("the result of step {} came out of turn", chunk.step));
   const auto crcs = arena.kept_crcs(chunk.step);
@@ -318,7 +318,7 @@ Status TransferService::take_result(Source& source, const TransferChunk& chunk) 
   std::ranges::copy(chunk.bytes, to.begin());
   crcs[chunk.chunk] = chunk.crc;
   if (!chunk.last) return {};
-  there_.kept = chunk.step;
+  received_.kept = chunk.step;
   if (core_->room_for(chunk.step + 1)) return {};
   source.paused = true;
   source.channel->pause();

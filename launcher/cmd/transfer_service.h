@@ -90,7 +90,7 @@ class TransferService {
   std::uint64_t attempt_ = 0;    // grows: what is on its way for an earlier one is dropped
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // a dial may end after us
   core::TransferId transfer_ = 0;
-  membership::TransferTarget::There there_;
+  membership::TransferTarget::Received received_;
 };
 
 }  // namespace regroup::cmd

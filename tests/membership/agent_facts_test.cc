@@ -65,7 +65,7 @@ class AgentFactsTest : public testing::Test {
     ASSERT_EQ(told<core::Hello>(begin(2, std::move(past), 2)).size(), 1U);
   }
   Effects from(core::NodeId node, core::Body body) {
-    return coordinator_->handle(now_, {Source::Kind::kAgent, node}, {incarnation_, std::move(body), node});
+    return coordinator_->handle(now_, {Sender::Kind::kAgent, node}, {incarnation_, std::move(body), node});
   }
   static core::MemberReady ready(core::MemberId id, core::SlotIndex slot = 0) {
     return {slot, {.member = id, .elements = 1, .model = "m"}};
@@ -325,7 +325,7 @@ TEST_F(AgentFactsTest, WhatIsSaidOfAMemberNamesIt) {
 TEST_F(AgentFactsTest, ALineHasOneMember) {
   run(1);
   const auto ask = [&](std::uint32_t size) {
-    return coordinator_->handle(now_, {Source::Kind::kClient, 1}, {0, core::ResizeRequest{size}});
+    return coordinator_->handle(now_, {Sender::Kind::kClient, 1}, {0, core::ResizeRequest{size}});
   };
   ASSERT_EQ(told<core::Start>(ask(3)).size(), 2U);  // members 1 on b, 2 on c
   (void)from(kB, core::NodeUp{kB, "b", 2});
@@ -342,7 +342,7 @@ TEST_F(AgentFactsTest, ALineHasOneMember) {
 
 TEST_F(AgentFactsTest, WhoWasNotAskedForATransferDoesNotEndIt) {
   run(1);
-  (void)coordinator_->handle(now_, {Source::Kind::kClient, 1}, {0, core::ResizeRequest{2}});
+  (void)coordinator_->handle(now_, {Sender::Kind::kClient, 1}, {0, core::ResizeRequest{2}});
   const auto asked = told<core::StartSource>(from(kB, ready(1)));
   ASSERT_EQ(asked.size(), 1U) << status();
   ASSERT_EQ(asked[0].first, kA);

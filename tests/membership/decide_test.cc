@@ -221,8 +221,8 @@ TEST(Decide, NamesTheFirstOfManyReasons) {
   EXPECT_TRUE(verdict.why.ends_with("member 9 was lost, 990 more: 1000 -> 2 members")) << verdict.why;
 }
 
-Census census_of(const Roster& roster) {
-  Census out{.started = roster.started};
+MemberCounts census_of(const Roster& roster) {
+  MemberCounts out{.started = roster.started};
   for (const Member& m : roster.members) {
     out.starting += m.state == S::kStarting;
     out.warm += m.state == S::kWarm && !m.learning;
@@ -236,7 +236,7 @@ Census census_of(const Roster& roster) {
   return out;
 }
 
-// Whatever the roster: where the census says that there is nothing to decide, nothing is decided.
+// Whatever the roster: where the counts says that there is nothing to decide, nothing is decided.
 TEST(Decide, TheCensusKnowsWhereNothingIsToBeDecided) {
   std::mt19937 random(5);
   const auto below = [&](unsigned n) { return std::uniform_int_distribution<unsigned>(0, n - 1)(random); };

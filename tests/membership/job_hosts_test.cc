@@ -248,7 +248,7 @@ TEST_F(HostsTest, AHostThatWasGivenUpIsHeardNoMore) {
   job.lose_host(1);
   ASSERT_TRUE(job.steady(2, 4));
   const auto say = [&](core::Body body) {
-    return job.coordinator->handle(job.now, {Source::Kind::kAgent, 1}, {job.incarnation, std::move(body)});
+    return job.coordinator->handle(job.now, {Sender::Kind::kAgent, 1}, {job.incarnation, std::move(body)});
   };
   EXPECT_TRUE(say(core::Report{2, {}}).empty());
   EXPECT_TRUE(say(core::MemberReady{0, {.member = 98, .elements = 1, .model = "m"}}).empty());
@@ -261,7 +261,7 @@ TEST_F(HostsTest, AMembersWordAboutASilentHostIsEnough) {
   SimJob& job = start_on(three_hosts(), 6);
   ASSERT_TRUE(job.reach(2));
   const auto tell = [&](core::Body body) {
-    return job.coordinator->handle(job.now, {Source::Kind::kAgent, 0}, {job.incarnation, std::move(body)});
+    return job.coordinator->handle(job.now, {Sender::Kind::kAgent, 0}, {job.incarnation, std::move(body)});
   };
   EXPECT_TRUE(tell(core::NodeSilent{1, true}).empty());
   const Effects effects = tell(core::PeerSuspect{2, "no answer"});
@@ -275,7 +275,7 @@ TEST_F(HostsTest, AMembersWordAboutASilentHostIsEnough) {
 
 TEST_F(HostsTest, AMembersWordAboutAHostThatIsHeardIsNot) {
   SimJob& job = start_on(three_hosts(), 6);
-  const auto effects = job.coordinator->handle(job.now, {Source::Kind::kAgent, 0},
+  const auto effects = job.coordinator->handle(job.now, {Sender::Kind::kAgent, 0},
                                                {job.incarnation, core::PeerSuspect{2, "no answer"}});
   EXPECT_TRUE(std::none_of(effects.begin(), effects.end(),
                            [](const Effect& effect) { return std::holds_alternative<ToAgent>(effect); }));
@@ -288,7 +288,7 @@ TEST(CoordinatorOfHosts, GoesOnFromWhatTheHostsHaveHadASayIn) {
   const core::TimePoint now{std::chrono::seconds(5)};
   (void)coordinator.tick(now);
   const auto tell = [&](core::Body body) {
-    return coordinator.handle(now, {Source::Kind::kAgent, 1}, {1, std::move(body), 1});
+    return coordinator.handle(now, {Sender::Kind::kAgent, 1}, {1, std::move(body), 1});
   };
   (void)tell(core::NodeUp{1, "a", 1});
   (void)tell(core::NodesKnown{300, 4});

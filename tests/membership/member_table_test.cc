@@ -24,33 +24,34 @@ class MemberTableTest : public testing::Test {
         std::count_if(all.begin(), all.end(), [&](const auto& entry) { return is(entry.second); }));
   }
 
-  void change(Record* r) {
+  void change(MemberInfo* r) {
     r->state = static_cast<S>(below(7));
     r->leave_wanted = below(3) == 0;
     r->finished = below(4) == 0;
     r->reaped = below(2) == 0;
     r->learning = below(2) == 0;
     r->proved = below(2) == 0;
-    r->place.replays = below(2) == 0;
+    r->entry.replays = below(2) == 0;
     if (below(3) == 0) r->kill_at = core::TimePoint(std::chrono::seconds(1 + below(100)));
   }
 
   void expect_all_counted() {
     for (const S state :
          {S::kStarting, S::kWarm, S::kActive, S::kDraining, S::kDrained, S::kLost, S::kGone}) {
-      EXPECT_EQ(table_.count(state), counted([&](const Record& r) { return r.state == state; }));
+      EXPECT_EQ(table_.count(state), counted([&](const MemberInfo& r) { return r.state == state; }));
     }
-    const auto stays = [](const Record& r) { return r.state <= S::kActive && !r.leave_wanted; };
+    const auto stays = [](const MemberInfo& r) { return r.state <= S::kActive && !r.leave_wanted; };
     EXPECT_EQ(table_.staying(), counted(stays));
     EXPECT_EQ(table_.staying_active(),
-              counted([&](const Record& r) { return stays(r) && r.state == S::kActive; }));
-    EXPECT_EQ(table_.holders(),
-              counted([&](const Record& r) { return stays(r) && r.state == S::kActive && r.has_state(); }));
-    EXPECT_EQ(table_.processes(), counted([](const Record& r) { return !r.reaped; }));
-    EXPECT_EQ(table_.any_finished(), counted([](const Record& r) { return r.finished; }) > 0);
-    EXPECT_EQ(table_.any_lacks_results(), counted([](const Record& r) { return r.lacks_results(); }) > 0);
+              counted([&](const MemberInfo& r) { return stays(r) && r.state == S::kActive; }));
+    EXPECT_EQ(table_.holders(), counted([&](const MemberInfo& r) {
+                return stays(r) && r.state == S::kActive && r.has_state();
+              }));
+    EXPECT_EQ(table_.processes(), counted([](const MemberInfo& r) { return !r.reaped; }));
+    EXPECT_EQ(table_.any_finished(), counted([](const MemberInfo& r) { return r.finished; }) > 0);
+    EXPECT_EQ(table_.any_lacks_results(), counted([](const MemberInfo& r) { return r.lacks_results(); }) > 0);
     EXPECT_EQ(table_.waiting_to_leave().size(),
-              counted([](const Record& r) { return r.state == S::kActive && r.leave_wanted; }));
+              counted([](const MemberInfo& r) { return r.state == S::kActive && r.leave_wanted; }));
     for (const auto& [id, r] : table_.all()) {
       if (r.kill_at) {
         EXPECT_LE(table_.earliest_kill(), *r.kill_at);
@@ -58,7 +59,7 @@ class MemberTableTest : public testing::Test {
     }
     for (const auto& [node, processes] : table_.take_loads()) loads_[node] = processes;
     for (core::NodeId node = 0; node < 4; ++node) {
-      EXPECT_EQ(loads_[node], counted([&](const Record& r) { return r.seat.node == node && !r.reaped; }));
+      EXPECT_EQ(loads_[node], counted([&](const MemberInfo& r) { return r.seat.node == node && !r.reaped; }));
     }
   }
 
@@ -71,28 +72,28 @@ TEST_F(MemberTableTest, CountsWhatItsRecordsSay) {
   for (int call = 0; call < 400; ++call) {
     if (below(4) == 0) (void)table_.add(table_.next_id(), below(4), {});
     if (below(20) == 0) {
-      for (auto& [id, r] : table_.each()) change(&r);
+      for (auto& [id, r] : table_.edit_all()) change(&r);
       expect_all_counted();
     }
     for (unsigned i = below(4); i > 0 && table_.next_id() > 0; --i) {
-      Record* r = table_.find(below(table_.next_id()));
+      MemberInfo* r = table_.edit(below(table_.next_id()));
       change(r);
       if (below(2) == 0) expect_all_counted();
       change(r);  // it may be changed as long as the call lasts
     }
     expect_all_counted();
-    table_.settle();
+    table_.end_edits();
     expect_all_counted();
   }
 }
 
 TEST_F(MemberTableTest, TheVersionTellsOfEveryChangeAndOfNothingElse) {
-  Record& r = table_.add(0, 0, {});
-  table_.settle();
+  MemberInfo& r = table_.add(0, 0, {});
+  table_.end_edits();
   const std::uint64_t before = table_.version();
-  table_.find(0)->reports = 5;
+  table_.edit(0)->reports = 5;
   EXPECT_EQ(table_.version(), before);
-  table_.find(0)->finished = true;
+  table_.edit(0)->finished = true;
   EXPECT_GT(table_.version(), before);
   EXPECT_TRUE(r.finished);
 }

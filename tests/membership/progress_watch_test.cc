@@ -35,7 +35,7 @@ class ProgressWatchTest : public testing::Test {
     line.step = position.step() - (applied ? 0 : 1);
     if (leaves > 0) line.seals.push_back({position.step(), {2 * id, 2 * id + leaves}});
     lines_[id] = line;
-    watch_.see(at_, line);
+    watch_.update(at_, line);
   }
   // Each second a step, of all; the last is `steps`.
   void train(core::Step steps, core::Duration each = 1s) {
@@ -45,12 +45,13 @@ class ProgressWatchTest : public testing::Test {
     at_ -= each;
   }
   // Nobody gets on: the seconds until somebody is said to stand still, or until nothing was said.
-  [[nodiscard]] std::optional<ProgressWatch::Standstill> wait(core::Duration most = 1000s) {
+  [[nodiscard]] std::optional<ProgressWatch::Stall> wait(core::Duration most = 1000s) {
     const core::Duration begin = at_;
     for (; at_ <= begin + most; at_ += 1s) {
-      if (!watch_.may_speak(at_, kLeast)) continue;
-      for (const auto& [id, line] : lines_) watch_.see(at_, line);  // asked for each second
-      auto found = watch_.look(at_, world_, [this](core::MemberId id) { return members_.contains(id); });
+      if (!watch_.is_quiet(at_, kLeast)) continue;
+      for (const auto& [id, line] : lines_) watch_.update(at_, line);  // asked for each second
+      auto found =
+          watch_.find_stall(at_, world_, [this](core::MemberId id) { return members_.contains(id); });
       if (found) waited_ = at_ - begin;
       if (found) return found;
     }
@@ -71,7 +72,7 @@ TEST_F(ProgressWatchTest, NamesWhoComputesWhileOthersWait) {
   see(2, Phase::kOpen, Position::of(21), 1);  // one of its two leaves
   const auto found = wait();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->who, Ids{2});
+  EXPECT_EQ(found->members, Ids{2});
   EXPECT_EQ(found->why, "keeps 3 others waiting for 60 s (a step takes 1 s): it computes step 21");
   EXPECT_EQ(waited_, 60s);
   EXPECT_FALSE(wait());  // it was said
@@ -82,7 +83,7 @@ TEST_F(ProgressWatchTest, NamesThoseThatHaveNotBegunTheStep) {
   for (const core::MemberId id : {0, 2}) see(id, Phase::kOpen, Position::of(21), 2);
   const auto found = wait();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->who, (Ids{1, 3}));
+  EXPECT_EQ(found->members, (Ids{1, 3}));
   EXPECT_EQ(found->why, "keep 2 others waiting for 60 s (a step takes 1 s): each has not begun step 21");
 }
 
@@ -100,7 +101,7 @@ TEST_F(ProgressWatchTest, NamesWhoHasNotComeToTheGeneration) {
   see(3, Phase::kClosed, Position::of(8), 2, kGeneration - 1);
   const auto found = wait();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->who, Ids{3});
+  EXPECT_EQ(found->members, Ids{3});
   EXPECT_EQ(found->why, "keeps 3 others waiting for 60 s: it has not come to generation 3");
 }
 
@@ -127,7 +128,7 @@ TEST_F(ProgressWatchTest, SaysThatAllWaitWhereNothingTellsForWhom) {
   for (const core::MemberId id : members_) see(id, Phase::kOpen, Position::of(21), 2);
   const auto found = wait();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->who, Ids{});
+  EXPECT_EQ(found->members, Ids{});
   EXPECT_EQ(found->why, "all 4 members have waited for each other in step 21 for 60 s (a step takes 1 s)");
 }
 
@@ -146,7 +147,7 @@ TEST_F(ProgressWatchTest, SaysNothingOfWhoHasFinishedOrTakesNoPart) {
   members_ = {0, 1, 2};  // 3 leaves
   const auto found = wait();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->who, Ids{});
+  EXPECT_EQ(found->members, Ids{});
 }
 
 TEST_F(ProgressWatchTest, BeginsAnewWhenSomebodyGetsOnAndInEachGeneration) {
@@ -181,7 +182,7 @@ TEST_F(ProgressWatchTest, IsNotSureOfANewcomer) {
   see(3, Phase::kCommitted, Position::of(20));
   const auto found = wait();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->who, Ids{3});
+  EXPECT_EQ(found->members, Ids{3});
   EXPECT_FALSE(found->sure);
 }
 
@@ -206,7 +207,7 @@ TEST_F(ProgressWatchTest, TakesAnOpenStepThatIsCommittedForNone) {
   see(3, Phase::kOpen, Position::of(30), 2);
   const auto found = wait();
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->who, Ids{3});
+  EXPECT_EQ(found->members, Ids{3});
 }
 
 }  // namespace

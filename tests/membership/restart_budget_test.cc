@@ -64,7 +64,7 @@ TEST_F(Budget, TheSameExceptionInOneSlotGivesUpThatSlotOnly) {
   EXPECT_EQ(end(2, kLog, 50, seconds(1)).what, What::kRestart);
   EXPECT_EQ(end(2, kLog, 50, seconds(1)).what, What::kRestart);
   const auto third = end(2, kLog, 50, seconds(1));
-  EXPECT_EQ(third.what, What::kGiveUpSlot);
+  EXPECT_EQ(third.what, What::kDisableSlot);
   EXPECT_EQ(third.why,
             "slot 2: 3 members in a row failed in the same way: FileNotFoundError: no 'log' at train.py:6");
   EXPECT_EQ(budget_.next(now_ + hours(1), 4, {true, true, false, true}), std::nullopt);
@@ -130,8 +130,8 @@ TEST_F(Budget, ACheckpointThatCannotBeReadSaysNothingOfTheNextLaunch) {
 
 TEST_F(Budget, OneThatSomeMembersNeverMeetDoesNot) {
   for (std::uint32_t slot : {2U, 3U, 2U, 3U}) EXPECT_EQ(end(slot, kLog, 50, seconds(1)).what, What::kRestart);
-  EXPECT_EQ(end(2, kLog, 50, seconds(1)).what, What::kGiveUpSlot);
-  EXPECT_EQ(end(3, kLog, 50, seconds(1)).what, What::kGiveUpSlot);
+  EXPECT_EQ(end(2, kLog, 50, seconds(1)).what, What::kDisableSlot);
+  EXPECT_EQ(end(3, kLog, 50, seconds(1)).what, What::kDisableSlot);
 }
 
 TEST_F(Budget, AmongManySlotsEightAreEnough) {
@@ -160,7 +160,7 @@ TEST_F(Budget, WithoutAnExceptionTheSameStatusCountsWhereTheJobMadeNoStep) {
   // Where it made some, each slot has its budget.
   for (std::uint32_t slot : {0U, 1U, 0U, 1U, 0U, 1U})
     EXPECT_EQ(by_status(slot, "exited with status 3", 5, {0, 1}).what, What::kRestart) << slot;
-  EXPECT_EQ(by_status(0, "exited with status 3", 5, {0, 1}).what, What::kGiveUpSlot);
+  EXPECT_EQ(by_status(0, "exited with status 3", 5, {0, 1}).what, What::kDisableSlot);
 }
 
 TEST_F(Budget, AMemberThatIsEndedFromOutsideAgainAndAgainIsPutOffLongerEachTimeAndNeverGivenUp) {
@@ -188,13 +188,13 @@ TEST_F(Budget, MaxRestartsBoundsFailuresThatDiffer) {
   for (const core::Failure& failure : failures)
     EXPECT_EQ(end(1, failure, 5, seconds(1)).what, What::kRestart);
   const auto last = end(1, kOther, 5, seconds(1));
-  EXPECT_EQ(last.what, What::kGiveUpSlot);
+  EXPECT_EQ(last.what, What::kDisableSlot);
   EXPECT_THAT(last.why, HasSubstr("replaced 3 times without progress (--max-restarts)"));
 }
 
 TEST_F(Budget, NoRestartsAtAllAreOneFailure) {
   budget_ = RestartBudget({.max_restarts = 0});
-  EXPECT_EQ(end(1, kLog, 50, seconds(1)).what, What::kGiveUpSlot);
+  EXPECT_EQ(end(1, kLog, 50, seconds(1)).what, What::kDisableSlot);
 }
 
 TEST_F(Budget, ThreeThatEndBeforeTheyAreReadyAreEnough) {
@@ -203,7 +203,7 @@ TEST_F(Budget, ThreeThatEndBeforeTheyAreReadyAreEnough) {
   EXPECT_EQ(by_status(1, "exited with status 1", 0).what, What::kRestart);
   EXPECT_EQ(by_status(1, "exited with status 2", 0).what, What::kRestart);
   const auto third = by_status(1, "exited with status 1", 0);
-  EXPECT_EQ(third.what, What::kGiveUpSlot);
+  EXPECT_EQ(third.what, What::kDisableSlot);
   EXPECT_THAT(third.why, HasSubstr("3 members in a row ended before they were ready"));
 }
 
@@ -215,14 +215,14 @@ TEST_F(Budget, AMinuteOfTrainingGivesTheBudgetBack) {
   // A minute of waiting, or of one long step, is no training.
   EXPECT_EQ(end(2, kLog, 0, hours(1)).what, What::kRestart);
   EXPECT_EQ(end(2, kLog, 9, hours(1)).what, What::kRestart);
-  EXPECT_EQ(end(2, kLog, 9, hours(1)).what, What::kGiveUpSlot);
+  EXPECT_EQ(end(2, kLog, 9, hours(1)).what, What::kDisableSlot);
 }
 
 TEST_F(Budget, KillsOfMembersThatTrainAreNoFailures) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(killed(1, 1).what, What::kRestart);
   // That of one that never takes a step is: as of one that has too little memory.
   for (int i = 0; i < 3; ++i) EXPECT_EQ(killed(1, 0).what, What::kRestart);
-  EXPECT_EQ(killed(1, 0).what, What::kGiveUpSlot);
+  EXPECT_EQ(killed(1, 0).what, What::kDisableSlot);
 }
 
 TEST_F(Budget, LearnersAreReplacedHoweverOftenTheyAreKilled) {
@@ -232,7 +232,7 @@ TEST_F(Budget, LearnersAreReplacedHoweverOftenTheyAreKilled) {
     EXPECT_EQ(verdict.what, What::kRestart);
     EXPECT_FALSE(budget_.next(now_, 3, {true, false, true})) << "it is put off";
   }
-  EXPECT_EQ(end({.slot = 1, .cause = "exit status 1", .learning = true}, {0, 2}).what, What::kGiveUpSlot);
+  EXPECT_EQ(end({.slot = 1, .cause = "exit status 1", .learning = true}, {0, 2}).what, What::kDisableSlot);
 }
 
 TEST_F(Budget, KillsDoNotEndTheJob) {

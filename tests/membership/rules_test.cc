@@ -33,7 +33,7 @@ class RulesTest : public testing::Test {
     EXPECT_EQ(nodes_told<core::Hello>(coordinator_->tick(kNow)), (Nodes{0, 1}));
   }
   Effects from(core::NodeId node, core::Body body) {
-    return coordinator_->handle(kNow, {Source::Kind::kAgent, node}, {2, std::move(body)});
+    return coordinator_->handle(kNow, {Sender::Kind::kAgent, node}, {2, std::move(body)});
   }
   template <class B>
   static Nodes nodes_told(const Effects& effects) {

@@ -77,7 +77,7 @@ std::vector<core::NodeId> SimJob::hosts() const {
 
 bool SimJob::transfer_is_halfway(core::NodeId id) const {
   const Node& node = nodes_.at(id);
-  return node.fetch && !node.gave.empty() && !node.there.snapshot;
+  return node.fetch && !node.gave.empty() && !node.received.snapshot;
 }
 
 void SimJob::say_of_nodes(core::Body body) {
@@ -135,7 +135,7 @@ void SimJob::perform(core::NodeId id, AgentEffects effects) {
     } else if (auto* fetch = std::get_if<Fetch>(&effect)) {
       end_fetch(id);
       node.fetch = fetch->transfer;
-      node.there = {.snapshot = false, .kept = fetch->transfer.step, .newest = fetch->transfer.step};
+      node.received = {.snapshot = false, .kept = fetch->transfer.step, .newest = fetch->transfer.step};
     } else if (std::holds_alternative<StopFetch>(effect)) {
       end_fetch(id);
     } else if (auto* tell = std::get_if<ToMember>(&effect)) {
@@ -201,7 +201,7 @@ bool SimJob::deliver_to_coordinator(std::optional<core::NodeId> at) {
   const core::Message message = std::move(node->to_coordinator.front());
   node->to_coordinator.pop_front();
   if (const auto* lost = std::get_if<core::MemberLost>(&message.body)) known_lost_.insert(lost->member);
-  perform(coordinator->handle(now, {Source::Kind::kAgent, message.node}, message));
+  perform(coordinator->handle(now, {Sender::Kind::kAgent, message.node}, message));
   return true;
 }
 
@@ -239,7 +239,7 @@ void SimJob::from_member(core::MemberId id, core::Body body) {
 
 core::Reply SimJob::ask(const core::Body& request) {
   reply_.reset();
-  perform(coordinator->handle(now, {Source::Kind::kClient, 1}, {0, request}));
+  perform(coordinator->handle(now, {Sender::Kind::kClient, 1}, {0, request}));
   return reply_.value_or(core::Reply{false, "no answer"});
 }
 

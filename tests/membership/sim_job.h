@@ -92,7 +92,7 @@ class SimJob {
     std::deque<Death> deaths{};
     std::optional<core::StartTarget> fetch{};  // that runs ...
     std::set<core::NodeId> gave{};             // ... to which these have given their parts ...
-    TransferTarget::There there{};             // ... and which has come so far
+    TransferTarget::Received received{};       // ... and which has come so far
   };
   // A node with something in that queue: the one asked for, or the first.
   template <class T>

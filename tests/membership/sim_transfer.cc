@@ -147,7 +147,7 @@ bool SimJob::carry_part(core::NodeId id, std::size_t index) {
   if (node.gave.size() < sources.size()) return true;
   ours.snapshot_crcs()[0].store(core::crc32c(ours.snapshot(), salt));
   ours.snapshot_used().store(theirs.snapshot_used().load());
-  node.there.snapshot = true;
+  node.received.snapshot = true;
   most_sources = std::max(most_sources, sources.size());
   return true;
 }
@@ -156,12 +156,12 @@ bool SimJob::carry_part(core::NodeId id, std::size_t index) {
 std::string SimJob::carry_result(core::NodeId id) {
   Node& node = nodes_.at(id);
   const core::Arena &theirs = agent(node.fetch->sources.front().node).arena(), &ours = node.agent.arena();
-  const Step next = node.there.kept + 1;
+  const Step next = node.received.kept + 1;
   if (theirs.kept_step(next).load() != next) return "the result is kept no more";
   ours.kept_step(next).store(0);
   std::ranges::copy(theirs.kept(next), ours.kept(next).begin());
   ours.kept_crcs(next)[0] = theirs.kept_crcs(next)[0];
-  node.there.kept = next;
+  node.received.kept = next;
   return "";
 }
 
@@ -178,30 +178,30 @@ bool SimJob::carry(core::NodeId id) {
   std::optional<std::size_t> gives;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const core::NodeId source = sources[i].node;
-    const TransferSource& source = agent(source).transfer_source();
+    const TransferSource& serving = agent(source).transfer_source();
     if (!nodes_.at(source).up) return fail(source, "it is gone");
-    if (!source.active() || source.mark().transfer != node.fetch->transfer)
+    if (!serving.active() || serving.base().transfer != node.fetch->transfer)
       return fail(source, "the state transfer has ended");
-    if (node.gave.contains(source) || !source.snapshot_complete()) continue;
-    if (source.snapshot_gone()) return fail(source, "the snapshot is gone");
+    if (node.gave.contains(source) || !serving.snapshot_complete()) continue;
+    if (serving.snapshot_gone()) return fail(source, "the snapshot is gone");
     if (!gives) gives = i;
   }
   const core::NodeId first = sources.front().node;
   if (gives) {
     if (!carry_part(id, *gives)) return fail(sources[*gives].node, "its snapshot is damaged");
-  } else if (node.there.snapshot && node.there.kept < agent(first).transfer_source().kept() &&
-             node.agent.room_for(node.there.kept + 1)) {
+  } else if (node.received.snapshot && node.received.kept < agent(first).transfer_source().kept() &&
+             node.agent.room_for(node.received.kept + 1)) {
     if (const std::string why = carry_result(id); !why.empty()) return fail(first, why);
   } else {
     return false;
   }
-  node.there.newest = std::max(node.there.newest, agent(first).transfer_source().kept());
+  node.received.newest = std::max(node.received.newest, agent(first).transfer_source().kept());
   for (const auto& [source, endpoints, name] : sources) {
-    const Step kept = source == first ? node.there.kept : agent(source).transfer_source().kept();
+    const Step kept = source == first ? node.received.kept : agent(source).transfer_source().kept();
     agent(source).on_reader_progress(
-        id, TransferTarget::There{.snapshot = node.gave.contains(source), .kept = kept});
+        id, TransferTarget::Received{.snapshot = node.gave.contains(source), .kept = kept});
   }
-  node.agent.on_fetched(node.there);
+  node.agent.on_fetched(node.received);
   return true;
 }
 

@@ -58,7 +58,7 @@ class TransferTest : public testing::Test {
     stands(Phase::kOpen, 5);
     const auto step = source_.begin(arena_, {1, 0}, world_);
     EXPECT_TRUE(step.ok()) << step.status().to_string();
-    return source_.mark();
+    return source_.base();
   }
   bool sound(Step step) {
     const auto bytes = arena_.kept(step);
@@ -82,10 +82,10 @@ TEST_F(TransferTest, AllOfTheWorldWriteAndNoStepThatItResumesFrom) {
   const auto step = source_.begin(arena_, {2, 0}, world_);  // nobody has entered it yet
   ASSERT_TRUE(step.ok()) << step.status().to_string();
   EXPECT_EQ(*step, 7U);
-  arena_.line(0).donated_step.store(source_.mark().pack());
+  arena_.line(0).donated_step.store(source_.base().pack());
   poll();
   EXPECT_FALSE(source_.snapshot_complete());
-  arena_.line(1).donated_step.store(source_.mark().pack());
+  arena_.line(1).donated_step.store(source_.base().pack());
   poll();
   EXPECT_TRUE(source_.snapshot_complete());
 }

@@ -223,7 +223,7 @@ Cost Cluster::join() {
         while (network_.step(next_tick_ - std::chrono::nanoseconds(1))) {
         }
         network_.schedule(kCoordinator, network_.now(), [this, wanted] {
-          perform(coordinator_.handle(network_.now(), {membership::Source::Kind::kClient, 1},
+          perform(coordinator_.handle(network_.now(), {membership::Sender::Kind::kClient, 1},
                                       {0, core::ResizeRequest{wanted}}));
         });
       },
@@ -246,7 +246,7 @@ void Cluster::handle(ProcessId to, ProcessId from, const Bytes& bytes) {
 }
 
 void Cluster::to_coordinator(const core::Message& message) {
-  perform(coordinator_.handle(network_.now(), {membership::Source::Kind::kAgent, message.node}, message));
+  perform(coordinator_.handle(network_.now(), {membership::Sender::Kind::kAgent, message.node}, message));
 }
 
 void Cluster::perform(membership::Effects effects) {

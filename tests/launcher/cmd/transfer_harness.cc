@@ -46,7 +46,7 @@ TestSource::TestSource(boost::asio::io_context& loop, std::shared_ptr<const laun
   (void)core_.handle({}, {1, core::Announce{world}});
   at(core::Phase::kOpen, kMark.step - 2);
   (void)core_.handle({}, {1, core::StartSource{kMark.transfer, 0}});
-  EXPECT_EQ(core_.transfer_source().mark(), kMark);
+  EXPECT_EQ(core_.transfer_source().base(), kMark);
   write_state(state);
   for (Step step = kMark.step + 1; step <= kNewest; ++step) commit(step);
   EXPECT_EQ(core_.transfer_source().kept(), kNewest);

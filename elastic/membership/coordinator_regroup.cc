@@ -19,7 +19,7 @@ std::uint32_t least(const NodeTable& nodes, const Policy& policy) {
 
 void Coordinator::advance() {
   if (stage_ == Stage::kNodes) return;
-  if (stage_ == Stage::kHello || stage_ == Stage::kRound) give_up_mute();
+  if (stage_ == Stage::kHello || stage_ == Stage::kRegrouping) drop_unresponsive_nodes();
   if (done()) return;
   if (stage_ == Stage::kHello) {
     if (lines_.size() < nodes_.size()) return;
@@ -28,16 +28,16 @@ void Coordinator::advance() {
   if (stage_ == Stage::kRelaunching) relaunch();
   watch_minimum();
   enforce_limits();
-  if (!done()) copy_instead(transfers_.attend(scene()));
+  if (!done()) regroup_to_copy(transfers_.poll(transfer_context()));
   if (!done()) decide_next();
   if (!done()) end_if_over();
   if (!done()) start_members();
 }
 
 void Coordinator::decide_next() {
-  const bool reported = stage_ == Stage::kRound && lines_.size() == nodes_.size();
+  const bool reported = stage_ == Stage::kRegrouping && lines_.size() == nodes_.size();
   if (stage_ != Stage::kSteady && stage_ != Stage::kStarting && !reported) return;
-  if (reported ? decided_before() : !may_decide(members_.census(world_), policy_)) {
+  if (reported ? decided_recently() : !may_decide(members_.counts(world_), policy_)) {
     if (stage_ == Stage::kStarting)
       held_ = still_starting(members_.count(MemberState::kWarm), members_.count(MemberState::kStarting));
     return;
@@ -49,7 +49,7 @@ void Coordinator::decide_next() {
       nodes_, policy_);  // where no host may have members any more, what is left ends its step and leaves
   const Verdict verdict = decide(now_, roster, policy);
   if (stage_ == Stage::kSteady) {
-    if (verdict.next || verdict.broken) start_round(verdict.why);
+    if (verdict.next || verdict.broken) start_regroup(verdict.why);
   } else if (verdict.next) {
     held_.clear();
     form_world(*verdict.next, verdict.why);
@@ -61,7 +61,7 @@ void Coordinator::decide_next() {
 }
 
 // The next World waits for something else than this message. Once a second for the sentence.
-bool Coordinator::decided_before() {
+bool Coordinator::decided_recently() {
   if (decided_) {
     const auto [version, target, at] = *decided_;
     if (version == members_.version() && target == policy_.target && now_ < at + std::chrono::seconds(1))
@@ -75,7 +75,7 @@ bool Coordinator::decided_before() {
 // somebody with the state stays.
 void Coordinator::make_room() {
   if (members_.holders() == 0 || members_.processes() < policy_.slots) return;
-  for (auto& [id, r] : members_.each()) {
+  for (auto& [id, r] : members_.edit_all()) {
     if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
   }
 }
@@ -86,7 +86,7 @@ void Coordinator::end_hello() {
   lines_.clear();
   launched_ = policy_.target;
   first_ready_ = now_;
-  for (auto& [id, r] : members_.each()) {
+  for (auto& [id, r] : members_.edit_all()) {
     const bool ending = r.state == MemberState::kLost && !r.reaped && !r.finished;
     if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
     // The incarnation that journaled it may have died before it said so.
@@ -101,7 +101,7 @@ void Coordinator::end_hello() {
   if (agreed_) {
     note(fmt::format("incarnation {} of the coordinator goes on with generation {}", incarnation_, highest_));
   } else {
-    start_round(
+    start_regroup(
         fmt::format("incarnation {} of the coordinator found generation {} over", incarnation_, highest_));
   }
 }
@@ -139,18 +139,19 @@ void Coordinator::watch_minimum() {
   }
 }
 
-void Coordinator::start_round(const std::string& why) {
-  stage_ = Stage::kRound;
+void Coordinator::start_regroup(const std::string& why) {
+  stage_ = Stage::kRegrouping;
   lines_.clear();
   held_.clear();
   decided_.reset();
   nodes_.ask_all(awake_);
-  for (auto& [id, r] : members_.each()) r.learning &= !r.caught_up;  // now, if not together with the others
+  for (auto& [id, r] : members_.edit_all())
+    r.learning &= !r.caught_up;  // now, if not together with the others
   to_agents(core::Revoke{highest_});
   remember(why);
 }
 
-StateTransfers::Scene Coordinator::scene() {
+StateTransfers::Context Coordinator::transfer_context() {
   return {now_,     world_,
           members_, nodes_,
           policy_,  stage_ == Stage::kSteady,
@@ -158,8 +159,8 @@ StateTransfers::Scene Coordinator::scene() {
 }
 
 // A learner of the World cannot come to its state by what it has.
-void Coordinator::copy_instead(const StateTransfers::Round& why) {
-  if (why && stage_ == Stage::kSteady) start_round(*why);
+void Coordinator::regroup_to_copy(const StateTransfers::RegroupReason& why) {
+  if (why && stage_ == Stage::kSteady) start_regroup(*why);
 }
 
 void Coordinator::form_world(const std::vector<core::MemberId>& next, const std::string& why) {
@@ -168,12 +169,12 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
   if (w.generation > core::kMaxGeneration) return end(1, "no generation number is left");
   w.resume = std::max(resume_of(world_, lines_), core::Position::of(policy_.resume));
   for (core::MemberId id : next) {
-    const Record& r = *members_.look(id);
+    const MemberInfo& r = *members_.find(id);
     w.members.push_back({.id = id, .seat = r.seat});
     // Whoever committed what a learner has had the votes of all.
     if (r.caught_up) w.resume = std::max(w.resume, core::Position::of(r.caught_up_to));
   }
-  if (!seat(&w.members, w.resume)) {
+  if (!assign_donors(&w.members, w.resume)) {
     return fail(fmt::format("all members that held the state of step {} are lost", w.resume.step()),
                 StateLeft::kNone);
   }
@@ -187,12 +188,12 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
 }
 
 // Says of each member whether it has the state of `resume`. False: nobody has.
-bool Coordinator::seat(std::vector<core::WorldMember>* members, core::Position resume) const {
+bool Coordinator::assign_donors(std::vector<core::WorldMember>* members, core::Position resume) const {
   const bool first = world_.generation == 0;
   bool donor = false;
   core::WorldMember* holder = nullptr;
   for (core::WorldMember& m : *members) {
-    const Record& r = *members_.look(m.id);
+    const MemberInfo& r = *members_.find(m.id);
     if (first) {
       m.needs_state = &m != members->data();
     } else if (r.rank < 0) {
@@ -200,7 +201,7 @@ bool Coordinator::seat(std::vector<core::WorldMember>* members, core::Position r
       m.needs_state = !m.replays;
       m.from_step = resume.step() + 1;
     } else {
-      const core::WorldMember& was = r.place;
+      const core::WorldMember& was = r.entry;
       const bool lacks = (was.needs_state || was.replays) && !r.proved;
       m.replays = lacks && was.replays && r.caught_up;
       m.needs_state = lacks && !m.replays;
@@ -229,17 +230,17 @@ void Coordinator::enter(const core::World& world) {
   watch_.begin(awake_);
   lines_.clear();
   note(world.why);
-  for (auto& [id, r] : members_.each()) r.rank = -1;
+  for (auto& [id, r] : members_.edit_all()) r.rank = -1;
   for (const core::WorldMember& m : world_.members) {
-    Record& r = *members_.find(m.id);
-    r.place = m;
+    MemberInfo& r = *members_.edit(m.id);
+    r.entry = m;
     r.rank = static_cast<int>(&m - world_.members.data());
     if (r.state != MemberState::kWarm) continue;
     r.state = MemberState::kActive;
     r.entered = now_;
     r.entered_at = world_.resume.step();
   }
-  for (auto& [id, r] : members_.each()) {
+  for (auto& [id, r] : members_.edit_all()) {
     if (r.rank >= 0) continue;
     if (r.state == MemberState::kDrained) {
       dismiss(&r, true, "left on notice");
@@ -261,7 +262,7 @@ void Coordinator::end_if_over() {
   std::int32_t status = 0;
   bool lost = false, well = members_.first_failure(progress_since_) == nullptr;
   for (const core::WorldMember& m : world_.members) {
-    const Record& r = members_.all().at(m.id);
+    const MemberInfo& r = members_.all().at(m.id);
     const bool late = !r.finished && now_ >= r.since + std::chrono::seconds(5);
     if (r.state == MemberState::kLost && !r.reaped && !late) return;
     lost |= r.state == MemberState::kLost;
@@ -282,7 +283,7 @@ void Coordinator::end_if_over() {
     end(kEndedOnNotice, "all members left on notice");
     const Effect done = effects_.back();
     effects_.pop_back();
-    for (auto& [id, r] : members_.each()) {
+    for (auto& [id, r] : members_.edit_all()) {
       if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
     }
     emit(done);
@@ -291,7 +292,7 @@ void Coordinator::end_if_over() {
 
 // With the status of the member whose death began it.
 void Coordinator::fail(const std::string& what, StateLeft left) {
-  const Record* first = members_.first_failure(progress_since_);
+  const MemberInfo* first = members_.first_failure(progress_since_);
   if (first == nullptr) return end(1, what, left);
   end(first->status,
       fmt::format("{}, first member {} ({})", what, first->id, what_of(first->failure, first->cause)), left);

@@ -10,7 +10,7 @@
 
 namespace regroup::membership {
 
-class ToldFailures {
+class PrintedFailures {
  public:
   // What the member is told: ok, that it prints its report; or the sentence that it prints in place of it,
   // none if the failure is one that the launcher says.

@@ -1,5 +1,5 @@
 // Of a failure that several members of a host have, one prints its traceback.
-#include "elastic/membership/told_failures.h"
+#include "elastic/membership/printed_failures.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@ core::Failure failure(core::MemberId member, const char* place) {
   return {.member = member, .kind = "OSError", .place = place, .message = "OSError: no 'log'"};
 }
 
-TEST(ToldFailures, TheFirstPrintsAndTheOthersSayWhoseItIs) {
-  ToldFailures told;
+TEST(PrintedFailures, TheFirstPrintsAndTheOthersSayWhoseItIs) {
+  PrintedFailures told;
   EXPECT_EQ(told.answer(failure(3, "train.py:6")), core::Reply{});
   EXPECT_EQ(told.answer(failure(4, "train.py:6")),
             (core::Reply{false,
@@ -20,8 +20,8 @@ TEST(ToldFailures, TheFirstPrintsAndTheOthersSayWhoseItIs) {
   EXPECT_EQ(told.answer(failure(5, "train.py:7")), core::Reply{});
 }
 
-TEST(ToldFailures, AnErrorRaisedAtTheSamePlaceByAnotherCallHasATracebackOfItsOwn) {
-  ToldFailures told;
+TEST(PrintedFailures, AnErrorRaisedAtTheSamePlaceByAnotherCallHasATracebackOfItsOwn) {
+  PrintedFailures told;
   const auto called_from = [](core::MemberId member, std::uint64_t trace) {
     core::Failure out = failure(member, "train.py:6");
     out.trace = trace;
@@ -33,8 +33,8 @@ TEST(ToldFailures, AnErrorRaisedAtTheSamePlaceByAnotherCallHasATracebackOfItsOwn
   EXPECT_FALSE(told.answer(called_from(6, 18)).message.find("as member 4 did") == std::string::npos);
 }
 
-TEST(ToldFailures, AFailureOfAnEarlierLaunchWasPrintedThen) {
-  ToldFailures told;
+TEST(PrintedFailures, AFailureOfAnEarlierLaunchWasPrintedThen) {
+  PrintedFailures told;
   for (int start = 0; start < 2; ++start) told.recall(failure(0, "train.py:6"));
   EXPECT_EQ(told.answer(failure(1, "train.py:6")),
             (core::Reply{false,
@@ -43,8 +43,8 @@ TEST(ToldFailures, AFailureOfAnEarlierLaunchWasPrintedThen) {
   EXPECT_EQ(told.answer(failure(1, "train.py:7")), core::Reply{});
 }
 
-TEST(ToldFailures, OfAFailureThatEndsTheJobNobodyPrintsAnything) {
-  ToldFailures told;
+TEST(PrintedFailures, OfAFailureThatEndsTheJobNobodyPrintsAnything) {
+  PrintedFailures told;
   core::Failure refused{
       .member = 3, .kind = "refused checkpoint", .message = "w is float32 [10]", .final = true};
   EXPECT_EQ(told.answer(refused), (core::Reply{false, ""}));
@@ -52,8 +52,8 @@ TEST(ToldFailures, OfAFailureThatEndsTheJobNobodyPrintsAnything) {
   EXPECT_EQ(told.answer(failure(4, "train.py:6")), core::Reply{});
 }
 
-TEST(ToldFailures, AreForgottenInTheEnd) {
-  ToldFailures told;
+TEST(PrintedFailures, AreForgottenInTheEnd) {
+  PrintedFailures told;
   for (int line = 0; line < 100; ++line) (void)told.answer(failure(1, std::to_string(line).c_str()));
   EXPECT_EQ(told.answer(failure(2, "0")), core::Reply{});
   EXPECT_FALSE(told.answer(failure(2, "99")).ok);

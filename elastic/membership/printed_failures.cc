@@ -1,6 +1,6 @@
 // Equal are failures of the same kind at the same place by the same calls: two errors of one helper function
 // have different tracebacks. Their messages may differ.
-#include "elastic/membership/told_failures.h"
+#include "elastic/membership/printed_failures.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ constexpr std::size_t kMost = 16;
 
 }  // namespace
 
-const ToldFailures::Printed* ToldFailures::printed(const core::Failure& failure) const {
+const PrintedFailures::Printed* PrintedFailures::printed(const core::Failure& failure) const {
   const auto same = std::ranges::find_if(printed_, [&](const Printed& one) {
     const core::Failure& other = one.failure;
     return other.kind == failure.kind && other.place == failure.place && other.trace == failure.trace;
@@ -22,16 +22,16 @@ const ToldFailures::Printed* ToldFailures::printed(const core::Failure& failure)
   return same == printed_.end() ? nullptr : &*same;
 }
 
-void ToldFailures::add(Printed failure) {
+void PrintedFailures::add(Printed failure) {
   printed_.push_back(std::move(failure));
   if (printed_.size() > kMost) printed_.pop_front();
 }
 
-void ToldFailures::recall(core::Failure failure) {
+void PrintedFailures::recall(core::Failure failure) {
   if (printed(failure) == nullptr) add({std::move(failure), true});
 }
 
-core::Reply ToldFailures::answer(const core::Failure& failure) {
+core::Reply PrintedFailures::answer(const core::Failure& failure) {
   if (failure.final) final_.insert(failure.member);
   if (final_.contains(failure.member)) return {false, ""};
   if (const Printed* same = printed(failure)) {
