@@ -20,8 +20,8 @@
 #include "core/arena.h"
 #include "core/detached_call.h"
 #include "core/save_mark.h"
+#include "elastic/byte_queue.h"
 #include "elastic/checkpointing.h"
-#include "elastic/handed_bytes.h"
 #include "elastic/save_layout.h"
 #include "elastic/training_difference.h"
 
@@ -35,9 +35,9 @@ using core::Status;
 
 constexpr std::uint64_t kMostManifest = 1ULL << 30;
 constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory
-constexpr std::size_t kTogether = 1 << 20;        // bytes of small tensors
-constexpr std::chrono::milliseconds kLookAgain(20);
-constexpr int kMostLooks = 100;
+constexpr std::size_t kGatherBytes = 1 << 20;     // bytes of small tensors
+constexpr std::chrono::milliseconds kOwnerRetry(20);
+constexpr int kMaxOwnerRetries = 100;
 
 // The pieces' lengths, and where each begins in the state's bytes.
 core::Result<std::vector<std::int64_t>> lengths_in(const Checkpoint& from) {
@@ -171,66 +171,68 @@ Status load_from(const std::string& path, State& state, core::Step step, const C
   return load_contents(path, *contents, read_next, state, step, options);
 }
 
-// What a thread reads out of a directory that may begin to hang; that thread never sees the state.
-struct Aside {
+// What a detached thread reads from a directory that may hang. The thread never touches the caller's state,
+// so that it can be abandoned.
+struct PendingRead {
   std::promise<core::Result<Contents>> contents;
-  HandedBytes bytes;
+  ByteQueue bytes;
 };
 
-// Small tensors go together: handing over takes its time.
-Status give_all(const Checkpoint& from, HandedBytes& bytes) {
+// Small tensors share a buffer, since each push wakes the consumer.
+Status push_all(const Checkpoint& from, ByteQueue& bytes) {
   std::vector<std::byte> together;
-  const auto give = [&bytes](std::vector<std::byte>& part) {
-    return bytes.give(part) ? Status() : Status(Code::kUnavailable, "nobody takes it any more");
+  const auto push = [&bytes](std::vector<std::byte>& part) {
+    return bytes.push(part) ? Status() : Status(Code::kUnavailable, "the reader was cancelled");
   };
-  const auto give_or_gather = [&](std::vector<std::byte>& part) {
-    if (together.size() + part.size() <= kTogether) {
+  const auto push_or_gather = [&](std::vector<std::byte>& part) {
+    if (together.size() + part.size() <= kGatherBytes) {
       together.insert(together.end(), part.begin(), part.end());
       return Status();
     }
-    Status given = together.empty() ? Status() : give(together);
+    Status given = together.empty() ? Status() : push(together);
     together.clear();
-    return given.ok() ? give(part) : given;
+    return given.ok() ? push(part) : given;
   };
   for (std::size_t tensor = 0; tensor < from.manifest().tensors.size(); ++tensor) {
     if (from.manifest().tensors[tensor].name != kPiecesName)
-      REGROUP_RETURN_IF_ERROR(from.read_parts(tensor, give_or_gather));
+      REGROUP_RETURN_IF_ERROR(from.read_parts(tensor, push_or_gather));
   }
-  return together.empty() ? Status() : give(together);
+  return together.empty() ? Status() : push(together);
 }
 
-Status read_aside(const std::string& path, Aside& aside) {
+Status read_into(PendingRead& pending, const std::string& path) {
   const auto from = Checkpoint::open(path);
   auto contents = from.ok() ? contents_of(*from) : core::Result<Contents>(from.status());
   const Status status = contents.status();
-  aside.contents.set_value(std::move(contents));
-  return status.ok() ? give_all(*from, aside.bytes) : status;
+  pending.contents.set_value(std::move(contents));
+  return status.ok() ? push_all(*from, pending.bytes) : status;
 }
 
-// As load_from(), of a directory that may begin to hang: then the error says so, and the thread that reads is
-// left behind.
-Status load_aside(const std::string& path, State& state, core::Step step, const Checkpointing& options) {
-  const auto aside = std::make_shared<Aside>();
-  std::future<core::Result<Contents>> told = aside->contents.get_future();
-  (void)core::call_detached([path, aside, taker = std::this_thread::get_id()] {
-    if (std::this_thread::get_id() == taker) {
-      Status none(Code::kResourceExhausted, path + ": no thread can be made that reads it");
-      aside->contents.set_value(none);
+// Like load_from(), for a directory that may hang: returns kDeadlineExceeded then, and abandons the reading
+// thread.
+Status load_with_deadline(const std::string& path, State& state, core::Step step,
+                          const Checkpointing& options) {
+  const auto pending = std::make_shared<PendingRead>();
+  std::future<core::Result<Contents>> answer = pending->contents.get_future();
+  (void)core::begin_aside([path, pending, caller = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() == caller) {
+      Status none(Code::kResourceExhausted, path + ": cannot start a thread to read it");
+      pending->contents.set_value(none);
       return none;
     }
-    aside->bytes.end(read_aside(path, *aside));
+    pending->bytes.close(read_into(*pending, path));
     return Status();
   });
   const auto silent = [&path] {
     return core::deadline_exceeded(
-        fmt::format("{}: nothing has come from it for {} s", path, kAnswerLimit.count()));
+        fmt::format("{}: no data was read from it for {} s", path, kAnswerLimit.count()));
   };
-  if (told.wait_for(kAnswerLimit) != std::future_status::ready) return aside->bytes.leave(), silent();
-  const auto contents = told.get();
+  if (answer.wait_for(kAnswerLimit) != std::future_status::ready) return pending->bytes.cancel(), silent();
+  const auto contents = answer.get();
   if (!contents.ok()) return contents.status();
-  const auto read_next = [&](std::span<std::byte> into) { return aside->bytes.take(into, kAnswerLimit); };
+  const auto read_next = [&](std::span<std::byte> into) { return pending->bytes.pop(into, kAnswerLimit); };
   const Status loaded = load_contents(path, *contents, read_next, state, step, options);
-  aside->bytes.leave();
+  pending->bytes.cancel();
   return loaded.code() == Code::kDeadlineExceeded ? silent() : loaded;
 }
 
@@ -251,7 +253,7 @@ Status check_copy(const std::string& path, const std::string& of) {
 }
 
 // Whether there is a copy as check_copy() has it whose files answer: a byte at either end of each is read.
-Status look_at_copy(const std::string& path, const std::string& of) {
+Status probe_copy(const std::string& path, const std::string& of) {
   REGROUP_RETURN_IF_ERROR(check_copy(path, of));
   const auto copy = Checkpoint::open(path);
   if (!copy.ok()) return copy.status();
@@ -270,34 +272,35 @@ Status look_at_copy(const std::string& path, const std::string& of) {
 
 // What `ask` says of `path`, which may not answer.
 Status answer_of(const std::string& path, const std::function<Status()>& ask) {
-  std::future<Status> told = core::call_detached(ask);
-  if (told.wait_for(kAnswerLimit) == std::future_status::ready) return told.get();
+  std::future<Status> answer = core::begin_aside(ask);
+  if (answer.wait_for(kAnswerLimit) == std::future_status::ready) return answer.get();
   return core::deadline_exceeded(fmt::format("{}: it has not answered for {} s", path, kAnswerLimit.count()));
 }
 
 // So that nobody takes it for good again. The agent may be about to take the directory for this job; another
 // job may have it.
-Status move_copy(const std::string& local, const std::string& job, core::Step step, const std::string& why) {
+Status move_to_quarantine(const std::string& local, const std::string& job, core::Step step,
+                          const std::string& why) {
   const std::string directory = std::filesystem::path(local).parent_path().string();
   Status owner = checkpoint::check_owner(directory, job);
-  for (int i = 0; i < kMostLooks && owner.code() == Code::kUnavailable; ++i) {
-    std::this_thread::sleep_for(kLookAgain);
+  for (int i = 0; i < kMaxOwnerRetries && owner.code() == Code::kUnavailable; ++i) {
+    std::this_thread::sleep_for(kOwnerRetry);
     owner = checkpoint::check_owner(directory, job);
   }
   return owner.ok() ? checkpoint::set_aside({step, local}, why) : owner;
 }
 
-void set_copy_aside(const Checkpointing& options, core::Step step, const Status& why) {
+void quarantine_copy(const Checkpointing& options, core::Step step, const Status& why) {
   const std::string& local = options.resume_local;
   const Status done = answer_of(local, [local, job = options.job, step, text = why.message()] {
-    return move_copy(local, job, step, text);
+    return move_to_quarantine(local, job, step, text);
   });
   fmt::print(stderr, "checkpoint {} of this host is {}\n", local,
              done.ok() ? "set aside: it is damaged" : "damaged and stays: " + done.message());
 }
 
 // On this member's standard error, which goes where the user of the job looks.
-void tell_passed_over(const std::string& local, const Status& why, const std::string& instead) {
+void report_skipped_copy(const std::string& local, const Status& why, const std::string& instead) {
   fmt::print(stderr, "checkpoint {} of this host is passed over, {} is read: {}\n", local, instead,
              why.message());
 }
@@ -308,14 +311,15 @@ Status load_checkpoint(Participant& self, State& state, core::Step step, const C
   const std::string& local = options.resume_local;
   Status loaded(Code::kNotFound, "not here");
   if (!local.empty())
-    loaded = answer_of(local, [local, of = options.resume_from] { return look_at_copy(local, of); });
+    loaded = answer_of(local, [local, of = options.resume_from] { return probe_copy(local, of); });
   if (!local.empty() && loaded.ok())
     loaded = local == options.resume_from ? load_from(local, state, step, options)
-                                          : load_aside(local, state, step, options);
-  if (!loaded.ok() && loaded.code() != Code::kNotFound) tell_passed_over(local, loaded, options.resume_from);
+                                          : load_with_deadline(local, state, step, options);
+  if (!loaded.ok() && loaded.code() != Code::kNotFound)
+    report_skipped_copy(local, loaded, options.resume_from);
   const Status damage = loaded.code() == Code::kDataLoss && local != options.resume_from ? loaded : Status();
   if (!loaded.ok()) loaded = load_from(options.resume_from, state, step, options);
-  if (!damage.ok()) set_copy_aside(options, step, damage);
+  if (!damage.ok()) quarantine_copy(options, step, damage);
   REGROUP_RETURN_IF_ERROR(loaded);
   self.arena().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
   return {};

@@ -45,14 +45,14 @@ core::Status DataPlane::open_mesh() {
   return {};
 }
 
-core::Result<std::unique_ptr<collective::Communicator>> DataPlane::region(core::Position at,
-                                                                          std::vector<int> ranks) {
+core::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section(core::Position at,
+                                                                                std::vector<int> ranks) {
   const collective::ShmOptions options{core::ChannelKind::kRegions, at, std::move(ranks)};
   if (mesh_) return collective::make_ucx(mesh_, options);
   return collective::make_shm(self_.arena(), self_.world(), self_.seat(), options);
 }
 
-core::Result<std::unique_ptr<collective::Communicator>> DataPlane::region_alone(core::Position at) {
+core::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section_alone(core::Position at) {
   if (!alone_.mapped()) {
     auto arena = core::Arena::create({.elements = 1});
     if (!arena.ok()) return arena.status();

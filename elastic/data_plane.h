@@ -28,10 +28,10 @@ class DataPlane {
   [[nodiscard]] collective::Communicator& steps() { return *steps_; }
   [[nodiscard]] bool spans_hosts() const { return mesh_ != nullptr; }  // members of other nodes take part
   // Of the members `ranks`, for the region at `at`.
-  [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> region(core::Position at,
-                                                                               std::vector<int> ranks);
+  [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> open_section(core::Position at,
+                                                                                     std::vector<int> ranks);
   // Of this member alone, whatever becomes of its World; before its first too.
-  [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> region_alone(core::Position at);
+  [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> open_section_alone(core::Position at);
 
  private:
   [[nodiscard]] core::Status open_mesh();

@@ -9,13 +9,13 @@
 
 namespace regroup::elastic {
 
-std::optional<std::string> report_failure(core::Failure failure, core::Duration patience) {
+std::optional<std::string> report_failure(core::Failure failure, core::Duration timeout) {
   const auto env = read_environment();
   if (!env.ok() || env->agent_socket.empty() || !failure.known()) return std::nullopt;
   failure.member = env->member;
   auto link = AgentLink::connect(env->agent_socket);
   if (!link.ok() || !link->send(std::move(failure)).ok()) return std::nullopt;
-  const auto answer = link->receive(core::SystemClock().now() + patience);
+  const auto answer = link->receive(core::SystemClock().now() + timeout);
   const auto* reply = answer.ok() ? std::get_if<core::Reply>(&answer->body) : nullptr;
   if (reply == nullptr || reply->ok) return std::nullopt;
   return reply->message;

@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kReadyTimeout{300};
 constexpr std::chrono::milliseconds kAgain{5};
 
 std::atomic<std::uint32_t> worlds{0};  // that this process has been in
-std::atomic<bool> seat_is_taken{false};
+std::atomic<bool> world_is_leased{false};
 
 // FNV-1a.
 std::uint64_t hash_of(std::string_view text, std::uint64_t hash) {
@@ -52,35 +52,35 @@ core::Status several_hosts(const Launch& launch) {
 
 }  // namespace
 
-Result<std::unique_ptr<RankSeat>> RankSeat::take() {
-  if (seat_is_taken.exchange(true))
+Result<std::unique_ptr<WorldLease>> WorldLease::take() {
+  if (world_is_leased.exchange(true))
     return core::invalid_argument("join: this process is in a World already; finish() its session first");
-  return std::unique_ptr<RankSeat>(new RankSeat());
+  return std::unique_ptr<WorldLease>(new WorldLease());
 }
 
-void RankSeat::finished() {
-  if (std::exchange(held_, false)) seat_is_taken.store(false);
+void WorldLease::finished() {
+  if (std::exchange(held_, false)) world_is_leased.store(false);
 }
 
-RankSeat::~RankSeat() { finished(); }
+WorldLease::~WorldLease() { finished(); }
 
-Result<Meeting> meet_ranks(const Launch& launch, const Environment& env, core::Duration patience) {
+Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env, core::Duration timeout) {
   if (!launch.one_host) return several_hosts(launch);
-  auto seat = RankSeat::take();
+  auto seat = WorldLease::take();
   if (!seat.ok()) return seat.status();
-  Meeting out{{}, nullptr, std::move(*seat)};
+  RankConnection out{{}, nullptr, std::move(*seat)};
   WorldServerOptions options{
       .name = name_of(launch),
       .size = launch.size,
       .shards = env.shards != 0 ? env.shards : std::bit_ceil(launch.size),
       .seed = env.seed,
-      .ready_timeout = std::min(kReadyTimeout, std::chrono::duration_cast<std::chrono::seconds>(patience)),
+      .ready_timeout = std::min(kReadyTimeout, std::chrono::duration_cast<std::chrono::seconds>(timeout)),
   };
   if (launch.by == "regroup" && !env.rank_exits.empty())
-    options.see_ranks = [path = env.rank_exits] { return told_exits(text_of(path)); };
+    options.scan_ranks = [path = env.rank_exits] { return parse_exits(text_of(path)); };
   else if (launch.starter != 0)
-    options.see_ranks = [launch] { return see_ranks(launch, read_descendants(launch.starter)); };
-  const core::TimePoint deadline = core::SystemClock().now() + patience;
+    options.scan_ranks = [launch] { return scan_ranks(launch, read_descendants(launch.starter)); };
+  const core::TimePoint deadline = core::SystemClock().now() + timeout;
   for (;;) {
     auto link = AgentLink::connect_to_rank(options.name);
     if (link.ok()) {
@@ -100,6 +100,6 @@ Result<Meeting> meet_ranks(const Launch& launch, const Environment& env, core::D
   }
 }
 
-void met_ranks() { worlds.fetch_add(1); }
+void count_world() { worlds.fetch_add(1); }
 
 }  // namespace regroup::elastic

@@ -14,28 +14,29 @@
 namespace regroup::elastic {
 
 // This process's place among the ranks, as long as it lives.
-class RankSeat {
+class WorldLease {
  public:
   // kInvalidArgument: this process is in a World already.
-  [[nodiscard]] static core::Result<std::unique_ptr<RankSeat>> take();
-  ~RankSeat();
+  [[nodiscard]] static core::Result<std::unique_ptr<WorldLease>> take();
+  ~WorldLease();
   void finished();  // its training is over: the process may join a World again
 
  private:
-  RankSeat() = default;
+  WorldLease() = default;
   bool held_ = true;
 };
 
-struct Meeting {
+struct RankConnection {
   AgentLink link;
   std::unique_ptr<WorldServer> server;  // in one rank
-  std::unique_ptr<RankSeat> seat;
+  std::unique_ptr<WorldLease> seat;
 };
 
-// Waits for `patience` at most. kInvalidArgument: ranks on several hosts.
-[[nodiscard]] core::Result<Meeting> meet_ranks(const Launch& launch, const Environment& env,
-                                               core::Duration patience);
-// The Join that meet_ranks() is followed by was accepted: a further one of this process is for another World.
-void met_ranks();
+// Waits for `timeout` at most. kInvalidArgument: ranks on several hosts.
+[[nodiscard]] core::Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env,
+                                                         core::Duration timeout);
+// The Join that connect_ranks() is followed by was accepted: a further one of this process is for another
+// World.
+void count_world();
 
 }  // namespace regroup::elastic

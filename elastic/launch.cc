@@ -287,9 +287,9 @@ Result<std::optional<Launch>> find_launch(const Variable& variable, const std::v
   return std::optional<Launch>();
 }
 
-RankSighting see_ranks(const Launch& launch, const std::vector<Descendant>& processes) {
-  using Started = RankSighting::Started;
-  RankSighting out;
+RankScan scan_ranks(const Launch& launch, const std::vector<Descendant>& processes) {
+  using Started = RankScan::Started;
+  RankScan out;
   std::uint32_t children = 0;
   bool all_known = launch.by_launcher;
   for (const Descendant& process : processes) {
@@ -308,8 +308,8 @@ RankSighting see_ranks(const Launch& launch, const std::vector<Descendant>& proc
   return out;
 }
 
-RankSighting told_exits(const std::string& text) {
-  RankSighting out;
+RankScan parse_exits(const std::string& text) {
+  RankScan out;
   std::istringstream lines(text);
   std::uint32_t rank = 0;
   pid_t pid = 0;

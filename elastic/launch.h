@@ -61,7 +61,7 @@ struct Descendant {
 };
 
 // What a look at the processes of this host tells of the ranks of a launch.
-struct RankSighting {
+struct RankScan {
   // Whether a rank that was never seen has been started: a process may hide its rank, or not have run its
   // program yet. kSoon: each living child of the launcher is known to be a rank. kAll: it has as many
   // children as ranks, too.
@@ -75,11 +75,11 @@ struct RankSighting {
 };
 
 // Pure. `processes`: those that launch.starter and its descendants have started.
-[[nodiscard]] RankSighting see_ranks(const Launch& launch, const std::vector<Descendant>& processes);
+[[nodiscard]] RankScan scan_ranks(const Launch& launch, const std::vector<Descendant>& processes);
 
 // Pure. `text`: what the launcher has written to REGROUP_RANK_EXITS, a line "RANK PID" for each rank that has
 // ended with status 0.
-[[nodiscard]] RankSighting told_exits(const std::string& text);
+[[nodiscard]] RankScan parse_exits(const std::string& text);
 
 // The processes that `of` and its descendants have started.
 [[nodiscard]] std::vector<Descendant> read_descendants(pid_t of);

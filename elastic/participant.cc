@@ -37,19 +37,19 @@ void warn_of_no_checkpoints() {
 }  // namespace
 
 Participant::Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t seed, AgentLink link,
-                         core::Duration patience, bool takes_notice)
+                         core::Duration timeout, bool takes_notice)
     : arena_(std::move(arena)),
       slot_(slot),
       seed_(seed),
-      patience_(patience),
+      timeout_(timeout),
       link_(std::move(link)),
       term_notice_(takes_notice ? &line() : nullptr) {}
 
 core::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
                                                                 core::Join declaration,
-                                                                core::Duration patience) {
+                                                                core::Duration timeout) {
   if (env.alone && env.checkpoint_every > 0 && env.member == 0) warn_of_no_checkpoints();
-  if (env.alone) return alone(env, declaration, patience, "REGROUP_WORLD=alone: a world of one");
+  if (env.alone) return alone(env, declaration, timeout, "REGROUP_WORLD=alone: a world of one");
   const auto launch = read_launch();
   if (!launch.ok()) return launch.status();
   const auto inside = [](pid_t rank) {
@@ -57,33 +57,33 @@ core::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   };
   if (!launch->has_value() && !env.agent_socket.empty()) {
     if (const pid_t rank = env.fixed ? read_rank_above() : 0; rank != 0)
-      return alone(env, declaration, patience, inside(rank));
+      return alone(env, declaration, timeout, inside(rank));
     auto link = AgentLink::connect(env.agent_socket);
     if (!link.ok()) return link.status();
     declaration.member = env.member;
     // A rank is ended by SIGTERM, unless there is something to save first.
     const bool takes_notice = !env.fixed || env.checkpoint_every > 0;
-    return through(std::move(*link), std::move(declaration), patience, takes_notice);
+    return through(std::move(*link), std::move(declaration), timeout, takes_notice);
   }
-  if (!launch->has_value()) return alone(env, declaration, patience, "no launcher: a world of one");
+  if (!launch->has_value()) return alone(env, declaration, timeout, "no launcher: a world of one");
   const Launch& ranks = **launch;
-  if (ranks.rank_joined != 0) return alone(env, declaration, patience, inside(ranks.rank_joined));
-  auto met = meet_ranks(ranks, env, patience);
+  if (ranks.rank_joined != 0) return alone(env, declaration, timeout, inside(ranks.rank_joined));
+  auto met = connect_ranks(ranks, env, timeout);
   if (!met.ok()) return met.status();
   declaration.member = ranks.rank;
-  auto joined = through(std::move(met->link), std::move(declaration), patience, /*takes_notice=*/false);
+  auto joined = through(std::move(met->link), std::move(declaration), timeout, /*takes_notice=*/false);
   if (!joined.ok()) return joined;
-  met_ranks();
+  count_world();
   (*joined)->server_ = std::move(met->server);
-  (*joined)->rank_seat_ = std::move(met->seat);
+  (*joined)->world_lease_ = std::move(met->seat);
   return joined;
 }
 
 core::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link, core::Join declaration,
-                                                                core::Duration patience, bool takes_notice) {
+                                                                core::Duration timeout, bool takes_notice) {
   REGROUP_RETURN_IF_ERROR(link.send(std::move(declaration)));
   core::Fd memfd;
-  auto answer = link.receive(now() + patience, &memfd);
+  auto answer = link.receive(now() + timeout, &memfd);
   if (!answer.ok()) return answer.status();
   if (const auto* refused = std::get_if<core::Refused>(&answer->body))
     return core::invalid_argument(refused->reason);
@@ -100,11 +100,11 @@ core::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link, 
   REGROUP_RETURN_IF_ERROR(arena->claim_slot(welcome->slot));
   REGROUP_RETURN_IF_ERROR(link.send(core::Ready{}));
   return std::unique_ptr<Participant>(new Participant(std::move(*arena), welcome->slot, welcome->seed,
-                                                      std::move(link), patience, takes_notice));
+                                                      std::move(link), timeout, takes_notice));
 }
 
 core::Result<std::unique_ptr<Participant>> Participant::alone(const Environment& env, const core::Join& join,
-                                                              core::Duration patience,
+                                                              core::Duration timeout,
                                                               const std::string& why) {
   const std::uint32_t shards = env.shards != 0 ? env.shards : 1;
   core::ArenaSpec spec;
@@ -125,7 +125,7 @@ core::Result<std::unique_ptr<Participant>> Participant::alone(const Environment&
   world.why = why;
   REGROUP_RETURN_IF_ERROR(arena->publish_world(world));
   return std::unique_ptr<Participant>(
-      new Participant(std::move(*arena), 0, env.seed, AgentLink(), patience, false));
+      new Participant(std::move(*arena), 0, env.seed, AgentLink(), timeout, false));
 }
 
 bool Participant::revoked() const {
@@ -133,7 +133,7 @@ bool Participant::revoked() const {
 }
 
 Status Participant::wait(const std::function<bool()>& ready, const std::string& what) {
-  const core::TimePoint deadline = now() + patience_;
+  const core::TimePoint deadline = now() + timeout_;
   for (;;) {
     const auto done = [&] {
       return ready() || revoked() || line().leave_request.load(std::memory_order_acquire) == core::kNow ||
@@ -238,8 +238,8 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
     if (woken) return {};
     REGROUP_RETURN_IF_ERROR(hear_agent());
     // Holding below --min can last: only the launcher's own --wait ends it. A first World has the caller's
-    // patience.
-    if (world_.generation == 0 && !link_.connected() && now() - start > patience_) {
+    // timeout.
+    if (world_.generation == 0 && !link_.connected() && now() - start > timeout_) {
       return core::deadline_exceeded("join: no World in time");
     }
   }
@@ -328,9 +328,9 @@ Status Participant::hear_agent() {
   return let_go_;
 }
 
-void Participant::leave_all_generations() {
-  if (rank_seat_) rank_seat_->finished();
-  core::leave_all_generations<RealPolicy>(line().left);
+void Participant::leave_for_good() {
+  if (world_lease_) world_lease_->finished();
+  core::leave_for_good<RealPolicy>(line().left);
   core::ring_all(arena_, slot_);
 }
 

@@ -29,7 +29,7 @@ class Participant {
   // or makes a world of one. Returns when the line is ours; no World yet.
   [[nodiscard]] static core::Result<std::unique_ptr<Participant>> connect(const Environment& env,
                                                                           core::Join declaration,
-                                                                          core::Duration patience);
+                                                                          core::Duration timeout);
 
   [[nodiscard]] core::Arena& arena() { return arena_; }
   [[nodiscard]] core::MemberSlot& line() { return arena_.member_slot(slot_); }
@@ -44,7 +44,7 @@ class Participant {
   [[nodiscard]] bool revoked() const;
 
   // Sleeps until `ready()`. kRevoked: the generation is over; kLeft: excluded, with the reason;
-  // kDeadlineExceeded: `what` took longer than the patience; kPeerLost: the agent is gone.
+  // kDeadlineExceeded: `what` took longer than the timeout; kPeerLost: the agent is gone.
   [[nodiscard]] core::Status wait(const std::function<bool()>& ready, const std::string& what);
   // So, but whatever becomes of the generation. False: the deadline has passed, or the agent is gone.
   [[nodiscard]] bool pause(const std::function<bool()>& ready, core::TimePoint deadline);
@@ -89,15 +89,15 @@ class Participant {
  private:
   // `takes_notice`: SIGTERM is a notice; else it is what the program made of it.
   Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t seed, AgentLink link,
-              core::Duration patience, bool takes_notice);
+              core::Duration timeout, bool takes_notice);
 
   [[nodiscard]] static core::Result<std::unique_ptr<Participant>> alone(const Environment& env,
                                                                         const core::Join& join,
-                                                                        core::Duration patience,
+                                                                        core::Duration timeout,
                                                                         const std::string& why);
   [[nodiscard]] static core::Result<std::unique_ptr<Participant>> through(AgentLink link,
                                                                           core::Join declaration,
-                                                                          core::Duration patience,
+                                                                          core::Duration timeout,
                                                                           bool takes_notice);
   // One attempt to enter `world`; nothing: it was revoked meanwhile.
   [[nodiscard]] core::Result<std::optional<Joined>> join(core::World world);
@@ -112,12 +112,12 @@ class Participant {
   [[nodiscard]] bool enter_as_newcomer(const core::World& world);
   [[nodiscard]] core::StateWord state() { return core::load_state<core::RealPolicy>(line().state); }
 
-  std::unique_ptr<WorldServer> server_;  // of a World of fixed size, in one of its ranks
-  std::unique_ptr<RankSeat> rank_seat_;  // in each of them
+  std::unique_ptr<WorldServer> server_;      // of a World of fixed size, in one of its ranks
+  std::unique_ptr<WorldLease> world_lease_;  // in each of them
   core::Arena arena_;
   const core::SlotIndex slot_;
   const std::uint64_t seed_;
-  const core::Duration patience_;
+  const core::Duration timeout_;
   AgentLink link_;
   TermNotice term_notice_;
   std::function<bool()> asked_ = [] { return false; };

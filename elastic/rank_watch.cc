@@ -14,8 +14,8 @@ constexpr core::Duration kStartOfRanks = std::chrono::seconds(5);  // of all, by
 
 }  // namespace
 
-std::optional<std::string> RankWatch::look(core::TimePoint now, const RankSighting& seen,
-                                           const std::set<std::uint32_t>& joined) {
+std::optional<std::string> RankWatch::check(core::TimePoint now, const RankScan& seen,
+                                            const std::set<std::uint32_t>& joined) {
   if (joined.empty() || seen.hidden) return std::nullopt;
   for (const auto& [rank, pid] : seen.left) {
     if (!joined.contains(rank))
@@ -23,7 +23,7 @@ std::optional<std::string> RankWatch::look(core::TimePoint now, const RankSighti
           "rank {} (process {}) ended with status 0 and has not called join(), for which {} of {} ranks wait",
           rank, pid, joined.size(), size_);
   }
-  using Started = RankSighting::Started;
+  using Started = RankScan::Started;
   for (const auto& [rank, pid] : seen.living) known_[rank] = pid;
   const bool all_started =
       seen.started == Started::kAll || (seen.started == Started::kSoon && now >= since_ + kStartOfRanks);

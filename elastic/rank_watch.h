@@ -18,8 +18,8 @@ class RankWatch {
   RankWatch(std::uint32_t size, core::TimePoint since) : size_(size), since_(since) {}
 
   // Each second, say. `joined`: the ranks that wait. Why their World cannot form; nothing: it may.
-  [[nodiscard]] std::optional<std::string> look(core::TimePoint now, const RankSighting& seen,
-                                                const std::set<std::uint32_t>& joined);
+  [[nodiscard]] std::optional<std::string> check(core::TimePoint now, const RankScan& seen,
+                                                 const std::set<std::uint32_t>& joined);
 
  private:
   std::uint32_t size_;

@@ -21,19 +21,19 @@ using core::Position;
 using core::Result;
 using core::Status;
 
-const char* name_of(Moment moment) {
-  switch (moment) {
-    case Moment::kRevoked:
+const char* name_of(StepEvent event) {
+  switch (event) {
+    case StepEvent::kRevoked:
       return "revoked";
-    case Moment::kJoined:
+    case StepEvent::kJoined:
       return "joined";
-    case Moment::kSealed:
+    case StepEvent::kSealed:
       return "sealed";
-    case Moment::kGathered:
+    case StepEvent::kGathered:
       return "gathered";
-    case Moment::kReduced:
+    case StepEvent::kReduced:
       return "reduced";
-    case Moment::kCommitted:
+    case StepEvent::kCommitted:
       return "committed";
   }
   return "?";
@@ -49,8 +49,11 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
   if (options_.samples > 0)
     sampler_.emplace(self_->seed(), options_.samples, options_.batch, self_->shards());
   self_->while_waiting(
-      [this] { return has_state() && last_save_.wanted(*self_, applied_, checkpointing_, Standing::kWaits); },
-      [this] { (void)answer_agent(Standing::kWaits).ok(); });
+      [this] {
+        return has_state() &&
+               final_snapshot_.wanted(*self_, applied_, checkpointing_, MemberActivity::kWaiting);
+      },
+      [this] { (void)answer_agent(MemberActivity::kWaiting).ok(); });
 }
 
 Status Session::Impl::check_thread(const char* call) const {
@@ -59,12 +62,12 @@ Status Session::Impl::check_thread(const char* call) const {
 }
 
 Result<Participant::Joined> Session::Impl::regroup() {
-  observe(Moment::kRevoked);
+  observe(StepEvent::kRevoked);
   for (;;) {
     auto joined = self_->regroup();
     if (!joined.ok() || *joined == Participant::Joined::kCommittedOpen) return joined;
     Status settled = settle_into_world();
-    if (settled.ok()) observe(Moment::kJoined);
+    if (settled.ok()) observe(StepEvent::kJoined);
     if (settled.ok()) return Participant::Joined::kInWorld;
     if (settled.code() != Code::kRevoked) return settled;
   }
@@ -92,7 +95,7 @@ Status Session::Impl::finish_apply() {
     const auto mark = core::TransferStep::unpack(transfer_);
     line.replayed.store(core::TransferStep{mark.transfer, applied_}.pack(), std::memory_order_release);
   }
-  regions_ = 0;
+  sections_ = 0;
   phase_ = Phase::kIdle;
   line.step.store(applied_, std::memory_order_relaxed);
   line.applied_at.store(static_cast<std::uint64_t>(core::SystemClock().now().time_since_epoch().count()),
@@ -100,27 +103,28 @@ Status Session::Impl::finish_apply() {
   return learning_ ? Status() : save_share(*self_, state_after(applied_), applied_, checkpointing_, &saving_);
 }
 
-Status Session::Impl::answer_agent(Standing standing) {
+Status Session::Impl::answer_agent(MemberActivity activity) {
   if (!has_state()) return {};
-  return last_save_.answer(*self_, state_after(applied_), applied_, checkpointing_, &saving_, standing);
+  return final_snapshot_.answer(*self_, state_after(applied_), applied_, checkpointing_, &saving_, activity);
 }
 
 // The agent may ask for the state at any time: as a signal comes to members before it comes to the launcher,
 // also when all have been let go.
 Status Session::Impl::drain() {
   self_->heed_term(true);
-  REGROUP_RETURN_IF_ERROR(answer_agent(Standing::kAtBoundary));
+  REGROUP_RETURN_IF_ERROR(answer_agent(MemberActivity::kAtBoundary));
   REGROUP_RETURN_IF_ERROR(self_->announce_drained());
   const auto asked = [this] {
-    return has_state() && last_save_.wanted(*self_, applied_, checkpointing_, Standing::kAtBoundary);
+    return has_state() &&
+           final_snapshot_.wanted(*self_, applied_, checkpointing_, MemberActivity::kAtBoundary);
   };
   for (;;) {
     Status status = self_->wait(asked, "leave: the agent did not let this member go");
     if (status.code() == Code::kRevoked) status = regroup().status();
-    if (status.ok()) REGROUP_RETURN_IF_ERROR(answer_agent(Standing::kAtBoundary));
+    if (status.ok()) REGROUP_RETURN_IF_ERROR(answer_agent(MemberActivity::kAtBoundary));
     if (status.code() == Code::kLeft && has_state())
       REGROUP_RETURN_IF_ERROR(
-          last_save_.settle(*self_, state_after(applied_), applied_, checkpointing_, &saving_));
+          final_snapshot_.settle(*self_, state_after(applied_), applied_, checkpointing_, &saving_));
     if (!status.ok()) return status;
     if (took_part() && !self_->asked_to_leave()) {  // the others are gone and this one has their state
       self_->heed_term(false);
@@ -133,7 +137,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing)
     return core::invalid_argument("next_step: the step before is not committed");
-  if (left_) come_back();
+  if (left_) resume_loop();
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
   if (sampler_ && options_.epochs > 0 && describe(applied_ + 1).epoch >= options_.epochs) {
@@ -178,7 +182,7 @@ void Session::Impl::seal_filled() {
   if (!filling_) return;
   filling_ = false;
   leaves_.seal();
-  observe(Moment::kSealed);
+  observe(StepEvent::kSealed);
   core::ring_all(self_->arena(), self_->seat().slot);
 }
 
@@ -207,7 +211,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
     if (!joined.ok()) return joined.status();
     if (*joined == Participant::Joined::kCommittedOpen) {
       phase_ = Phase::kCommitted;
-      observe(Moment::kCommitted);
+      observe(StepEvent::kCommitted);
       return std::optional<Shard>();
     }
     owners_ = core::owners_of(world(), applied_ + 1);
@@ -224,14 +228,14 @@ Status Session::Impl::reduce_and_commit() {
   };
   REGROUP_RETURN_IF_ERROR(
       self_->wait(all_sealed, fmt::format("step {}: the gradients of other members did not come", step)));
-  observe(Moment::kGathered);
+  observe(StepEvent::kGathered);
   const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
   const core::Arena& arena = self_->arena();
   const collective::SumBlocks blocks{arena.result_blocks(step), &arena.result_generation(step),
                                      static_cast<std::uint32_t>(step)};
   REGROUP_RETURN_IF_ERROR(data_plane_.steps().sum_partials(*partials, self_->shards(), arena.result(step),
                                                            options_.dtype, deadline, blocks));
-  observe(Moment::kReduced);
+  observe(StepEvent::kReduced);
   if (check_.due(world(), applied_)) {
     std::vector<int> ranks(world().size());
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -239,7 +243,7 @@ Status Session::Impl::reduce_and_commit() {
   }
   REGROUP_RETURN_IF_ERROR(vote(deadline));  // the whole result can be read here
   REGROUP_RETURN_IF_ERROR(self_->commit());
-  observe(Moment::kCommitted);
+  observe(StepEvent::kCommitted);
   return {};
 }
 
@@ -270,7 +274,7 @@ Status Session::Impl::compare_states(Communicator& communicator, const std::vect
     confirm_save(*self_, applied_, checkpointing_);
     return {};
   }
-  if (!kept_step_ && phase_ == Phase::kIdle)
+  if (!last_state_step_ && phase_ == Phase::kIdle)
     **different +=
         "; finish() compared the states as they are now, so one changed after the last step counts";
   self_->end_diverged(**different);
@@ -294,12 +298,12 @@ Result<std::vector<SaveTarget>> Session::Impl::save_targets() {
   return out;
 }
 
-Status Session::Impl::try_region(Position at, const Body& body, bool compare) {
+Status Session::Impl::try_section(Position at, const Body& body, bool compare) {
   std::vector<int> ranks;
   for (int r = 0; r < static_cast<int>(world().size()); ++r) {
     if (world().members[static_cast<std::size_t>(r)].from_step <= applied_) ranks.push_back(r);
   }
-  auto communicator = data_plane_.region(at, ranks);
+  auto communicator = data_plane_.open_section(at, ranks);
   if (!communicator.ok()) return communicator.status();
   if (compare || check_.snapshot_waits(world().generation, applied_)) {
     const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
@@ -311,18 +315,19 @@ Status Session::Impl::try_region(Position at, const Body& body, bool compare) {
   return self_->commit();
 }
 
-Status Session::Impl::region(const Body& body) { return run_region(body, false); }
+Status Session::Impl::collective(const Body& body) { return run_section(body, false); }
 
-Status Session::Impl::run_region(const Body& body, bool compare) {
+Status Session::Impl::run_section(const Body& body, bool compare) {
   REGROUP_RETURN_IF_ERROR(broken_);
-  if (phase_ == Phase::kComputing) return core::invalid_argument("region: a step is open");
+  if (phase_ == Phase::kComputing) return core::invalid_argument("collective: called while a step is open");
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
-  if (!took_part()) return region_alone(body);
-  if (regions_ == 255) return core::invalid_argument("region: more than 255 between two steps");
-  const Position at = Position::of(applied_, regions_ + 1);
+  if (!took_part()) return section_alone(body);
+  if (sections_ == 255)
+    return core::invalid_argument("collective: more than 255 collective sections between two steps");
+  const Position at = Position::of(applied_, sections_ + 1);
   REGROUP_RETURN_IF_ERROR(open(at));
   for (;;) {
-    const Status status = try_region(at, body, compare);
+    const Status status = try_section(at, body, compare);
     if (!status.ok() && status.code() != Code::kRevoked) return broken_ = status;
     if (status.ok()) break;
     auto joined = regroup();
@@ -330,12 +335,12 @@ Status Session::Impl::run_region(const Body& body, bool compare) {
     if (*joined == Participant::Joined::kCommittedOpen)
       break;  // everybody voted, so `body` had returned ok here too
   }
-  regions_ += 1;
+  sections_ += 1;
   return {};
 }
 
-Status Session::Impl::region_alone(const std::function<Status(Communicator&)>& body) {
-  auto communicator = data_plane_.region_alone(Position::of(applied_));
+Status Session::Impl::section_alone(const std::function<Status(Communicator&)>& body) {
+  auto communicator = data_plane_.open_section_alone(Position::of(applied_));
   return communicator.ok() ? body(**communicator) : communicator.status();
 }
 
@@ -360,9 +365,9 @@ Result<std::vector<SaveTarget>> Session::save_targets() {
 void Session::saved(std::size_t target) { impl_->saved(target); }
 SaveCounts Session::save_counts() const { return impl_->save_counts(); }
 void Session::report_loss(double loss) { impl_->report_loss(loss); }
-Status Session::region(const std::function<Status(Communicator&)>& body) {
-  REGROUP_RETURN_IF_ERROR(impl_->check_thread("region"));
-  return impl_->region(body);
+Status Session::collective(const std::function<Status(Communicator&)>& body) {
+  REGROUP_RETURN_IF_ERROR(impl_->check_thread("collective"));
+  return impl_->collective(body);
 }
 Status Session::leave_loop() {
   REGROUP_RETURN_IF_ERROR(impl_->check_thread("leave_loop"));

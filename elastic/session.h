@@ -36,7 +36,7 @@
 namespace regroup::elastic {
 
 // What just happened on this member, in step `step`; for measurements.
-enum class Moment : std::uint8_t {
+enum class StepEvent : std::uint8_t {
   kRevoked,   // noticed that the generation is over
   kJoined,    // entered a new World
   kSealed,    // a leaf is complete
@@ -44,7 +44,7 @@ enum class Moment : std::uint8_t {
   kReduced,   // the whole result can be read
   kCommitted,
 };
-[[nodiscard]] const char* name_of(Moment moment);  // "revoked"
+[[nodiscard]] const char* name_of(StepEvent event);  // "revoked"
 
 struct Options {
   std::uint64_t elements = 0;                             // of a gradient (and whatever travels with it)
@@ -55,7 +55,7 @@ struct Options {
   std::uint64_t samples = 0;  // of the data set; 0: no sampler, the caller maps (step, shard) to data itself
   std::uint64_t batch = 0;    // samples per step
   std::uint64_t epochs = 0;   // 0: no end
-  std::function<void(Moment, core::Step)>
+  std::function<void(StepEvent, core::Step)>
       observer;                        // may be empty; called by the training thread, must be quick
   std::chrono::seconds deadline{600};  // of any single wait on other members
 };
@@ -117,7 +117,11 @@ class Session {
   // Runs `body` on every member of the world with a communicator for it, again after a regroup: it must have
   // no side effects until it returns ok. Between steps only, after the sum of the last one was applied. If
   // `body` fails the session is unusable. A member that joined after the last step runs it alone.
-  [[nodiscard]] core::Status region(const std::function<core::Status(collective::Communicator&)>& body);
+  [[nodiscard]] core::Status collective(const std::function<core::Status(collective::Communicator&)>& body);
+  // The old name of collective(), for one release.
+  [[nodiscard]] core::Status region(const std::function<core::Status(collective::Communicator&)>& body) {
+    return collective(body);
+  }
   // The caller leaves the loop before next_step() has returned nothing, and has applied the last sum: what it
   // does to its state from now on is its own, as after the last epoch. Without it finish() compares the
   // states as it finds them. Copies the state if a checkpoint of it is due. next_step() may still follow.

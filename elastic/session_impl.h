@@ -11,13 +11,13 @@
 
 #include "elastic/checkpointing.h"
 #include "elastic/data_plane.h"
-#include "elastic/kept_state.h"
-#include "elastic/last_save.h"
+#include "elastic/final_snapshot.h"
 #include "elastic/leaves.h"
 #include "elastic/participant.h"
 #include "elastic/sampler.h"
 #include "elastic/session.h"
 #include "elastic/state_check.h"
+#include "elastic/state_copy.h"
 
 namespace regroup::elastic {
 
@@ -36,7 +36,7 @@ class Session::Impl {
     if (target < saving_.parts.size()) saving_.parts[target].saved = true;  // else of a step that is over
   }
   [[nodiscard]] SaveCounts save_counts() const { return saving_.counts; }
-  [[nodiscard]] core::Status region(const std::function<core::Status(collective::Communicator&)>& body);
+  [[nodiscard]] core::Status collective(const std::function<core::Status(collective::Communicator&)>& body);
   [[nodiscard]] core::Status leave_loop();
   [[nodiscard]] core::Status finish();
   void report_loss(double loss) { self_->line().loss.store(loss, std::memory_order_relaxed); }
@@ -64,9 +64,9 @@ class Session::Impl {
   // checkpoint is to be made of it. Nothing if that is done.
   [[nodiscard]] core::Status keep_last_state(Step step);
   [[nodiscard]] State& state_after(Step step);  // that copy, or what the caller has
-  void come_back();                             // to the loop that was left
+  void resume_loop();                           // to the loop that was left
   // Brings its state, if the agent asks for it.
-  [[nodiscard]] core::Status answer_agent(Standing standing);
+  [[nodiscard]] core::Status answer_agent(MemberActivity activity);
   // Stands at this boundary, in whatever World comes, until the agent lets this member go: kLeft.
   [[nodiscard]] core::Status drain();
   // A learner, in a World or not yet: true when the result of the next step is there to be applied, false
@@ -78,13 +78,14 @@ class Session::Impl {
   // False for a newcomer before its first step: it is no party to what follows the step whose state it
   // copied.
   [[nodiscard]] bool took_part() const { return in_world() && self_->self().from_step <= applied_; }
-  [[nodiscard]] core::Status region_alone(const std::function<core::Status(collective::Communicator&)>& body);
+  [[nodiscard]] core::Status section_alone(
+      const std::function<core::Status(collective::Communicator&)>& body);
 
   [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
   [[nodiscard]] Shard hand_out(std::uint32_t leaf);
   void seal_filled();
-  void observe(Moment moment) const {
-    if (options_.observer) options_.observer(moment, applied_ + 1);
+  void observe(StepEvent event) const {
+    if (options_.observer) options_.observer(event, applied_ + 1);
   }
   // kRevoked leads to a regroup; after it either more leaves are to be computed, or the step turned out to be
   // committed.
@@ -95,14 +96,14 @@ class Session::Impl {
   // job fails, and this call.
   [[nodiscard]] core::Status compare_states(collective::Communicator& communicator,
                                             const std::vector<int>& ranks, core::TimePoint deadline);
-  [[nodiscard]] core::Status run_region(const Body& body, bool compare);
-  [[nodiscard]] core::Status try_region(core::Position at, const Body& body, bool compare);
+  [[nodiscard]] core::Status run_section(const Body& body, bool compare);
+  [[nodiscard]] core::Status try_section(core::Position at, const Body& body, bool compare);
 
   const std::thread::id owner_ = std::this_thread::get_id();  // holds the lock of our line
   const Options options_;
   const Checkpointing checkpointing_;
   SavePlan saving_;  // of the step to be applied or the last one applied
-  LastSave last_save_;
+  FinalSnapshot final_snapshot_;
   const std::unique_ptr<Participant> self_;
   std::optional<Sampler> sampler_;
   Leaves leaves_;
@@ -111,13 +112,13 @@ class Session::Impl {
   StateCheck check_;
   Phase phase_ = Phase::kIdle;
   core::Status broken_;  // a region failed and stays open, or the members' states differ; sticky
-  std::unique_ptr<KeptState> kept_;
-  std::optional<Step> kept_step_;  // of keep_last_state()
-  bool left_ = false;              // the loop, by leave_loop()
-  bool filling_ = false;           // a leaf is handed out
-  Step applied_ = 0;               // everything up to here is applied to the caller's state
-  Step begun_ = 0;                 // applied_ when this member came in
-  unsigned regions_ = 0;           // committed since applied_
+  std::unique_ptr<StateCopy> last_state_;
+  std::optional<Step> last_state_step_;  // of keep_last_state()
+  bool left_ = false;                    // the loop, by leave_loop()
+  bool filling_ = false;                 // a leaf is handed out
+  Step applied_ = 0;                     // everything up to here is applied to the caller's state
+  Step begun_ = 0;                       // applied_ when this member came in
+  unsigned sections_ = 0;                // committed since applied_
   bool learning_ = false;
   bool torn_ = false;           // the state is a mixture: only another copy helps
   std::uint64_t transfer_ = 0;  // as last taken from our line

@@ -22,7 +22,7 @@ using core::Result;
 using core::Status;
 
 Status Session::Impl::enter() {
-  observe(Moment::kRevoked);
+  observe(StepEvent::kRevoked);
   while (!learning_) {
     auto joined = self_->regroup_or([this] { return transfer_offered(); });
     if (!joined.ok()) return joined.status();
@@ -31,7 +31,7 @@ Status Session::Impl::enter() {
       continue;
     }
     Status settled = settle_into_world();
-    if (settled.ok()) observe(Moment::kJoined);
+    if (settled.ok()) observe(StepEvent::kJoined);
     if (settled.code() == Code::kRevoked) settled = regroup().status();
     if (settled.ok()) applied_ = begun_ = world().resume.step();
     return settled;
@@ -80,7 +80,7 @@ Result<bool> Session::Impl::catch_up() {
       status = joined.status();
       if (joined.ok() && joined->has_value()) {
         status = settle_into_world();
-        if (status.ok()) observe(Moment::kJoined);
+        if (status.ok()) observe(StepEvent::kJoined);
       }
       if (status.code() == Code::kRevoked) status = regroup().status();
     }
@@ -109,7 +109,7 @@ Status Session::Impl::settle_into_world() {
   REGROUP_RETURN_IF_ERROR(fetch_state(*self_, data_plane_.steps(), deadline));
   REGROUP_RETURN_IF_ERROR(adopt_state(*self_, *options_.state));
   applied_ = world().resume.step();
-  regions_ = 0;
+  sections_ = 0;
   learning_ = torn_ = false;
   return {};
 }

@@ -32,7 +32,7 @@ using core::Status;
 constexpr int kBacklog = 128;
 constexpr int kTickMs = 200;
 constexpr int kEndMs = 100;  // from the end of a process's sockets to its own
-constexpr core::Duration kLook = std::chrono::seconds(1);
+constexpr core::Duration kRankCheckPeriod = std::chrono::seconds(1);
 constexpr core::Incarnation kIncarnation = 1;
 
 membership::AgentOptions agent_options(const WorldServerOptions& options) {
@@ -137,24 +137,24 @@ void WorldServer::serve() {
     for (std::size_t i = 2; i < polled.size(); ++i) {
       const auto found = links_.find(ids[i]);
       if (polled[i].revents == 0 || found == links_.end()) continue;
-      polled[i].fd == found->second.socket.get() ? hear(ids[i]) : on_gone(ids[i]);
+      polled[i].fd == found->second.socket.get() ? receive(ids[i]) : on_gone(ids[i]);
     }
     perform(coordinator_.tick(core::SystemClock().now()));
-    look_for_ranks();
+    check_ranks();
   }
 }
 
 // World 1 needs all of them. Where a World has failed already, ranks that come later would wait in vain.
-void WorldServer::look_for_ranks() {
+void WorldServer::check_ranks() {
   const core::TimePoint now = core::SystemClock().now();
-  if (!options_.see_ranks || failed_ || coordinator_.world().generation > 0 || now < next_look_) return;
+  if (!options_.scan_ranks || failed_ || coordinator_.world().generation > 0 || now < next_check_) return;
   std::set<core::MemberId> joined;
   for (const auto& [id, link] : links_) {
     if (link.member) joined.insert(*link.member);
   }
   if (joined.empty()) return;
-  if (const auto why = watch_.look(now, options_.see_ranks(), joined)) fail(*why);
-  next_look_ = now + kLook;
+  if (const auto why = watch_.check(now, options_.scan_ranks(), joined)) fail(*why);
+  next_check_ = now + kRankCheckPeriod;
 }
 
 void WorldServer::accept_links() {
@@ -174,7 +174,7 @@ void WorldServer::accept_links() {
   }
 }
 
-void WorldServer::hear(std::uint64_t id) {
+void WorldServer::receive(std::uint64_t id) {
   std::array<std::byte, 16 << 10> buffer;
   const ssize_t got = ::recv(links_.at(id).socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;

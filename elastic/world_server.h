@@ -33,7 +33,7 @@ struct WorldServerOptions {
   std::uint64_t seed = 0;
   std::chrono::seconds ready_timeout{300};  // from the first rank that is ready to the last
   // Asked each second until all have joined; none: ranks that end before they join are not noticed.
-  std::function<RankSighting()> see_ranks = {};
+  std::function<RankScan()> scan_ranks = {};
 };
 
 class WorldServer {
@@ -55,11 +55,11 @@ class WorldServer {
   WorldServer(const WorldServerOptions& options, core::Fd listener, core::Fd stop);
   void serve();
   void accept_links();
-  void hear(std::uint64_t id);
+  void receive(std::uint64_t id);
   void on_message(std::uint64_t id, const core::Message& message);
   void on_gone(std::uint64_t id);
   [[nodiscard]] static bool has_ended(const Link& link);
-  void look_for_ranks();
+  void check_ranks();
   void fail(const std::string& why);
   void send(Link& link, const core::Body& body, int fd = -1);
   [[nodiscard]] Link* link_of(core::MemberId member);
@@ -83,7 +83,7 @@ class WorldServer {
   std::map<core::MemberId, core::SlotIndex> slots_;  // of members that were given one
   std::deque<core::Body> to_coordinator_, to_agent_;
   RankWatch watch_;
-  core::TimePoint next_look_{};
+  core::TimePoint next_check_{};
   std::optional<std::string> failed_;  // why
   std::thread thread_;                 // last: it uses all of the above
 };

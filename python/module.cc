@@ -18,9 +18,9 @@ namespace {
 namespace nb = nanobind;
 using namespace nb::literals;
 using namespace regroup;
-using python::LentCommunicator;
 using python::PythonSession;
 using python::PythonShard;
+using python::SectionCommunicator;
 
 collective::Dtype gradient_type(const std::string& name) {
   if (name == "float32") return collective::Dtype::kFloat32;
@@ -64,12 +64,12 @@ void bind_values(nb::module_& module) {
       .def_ro("snapshots", &elastic::SaveCounts::snapshots)
       .def_ro("copied", &elastic::SaveCounts::copied)
       .def_ro("fused", &elastic::SaveCounts::fused);
-  nb::class_<LentCommunicator>(module, "Communicator")
-      .def_prop_ro("rank", &LentCommunicator::rank)
-      .def_prop_ro("size", &LentCommunicator::size)
-      .def("allreduce", &LentCommunicator::allreduce, "array"_a)
-      .def("broadcast", &LentCommunicator::broadcast, "array"_a, "root"_a = 0)
-      .def("barrier", &LentCommunicator::barrier);
+  nb::class_<SectionCommunicator>(module, "Communicator")
+      .def_prop_ro("rank", &SectionCommunicator::rank)
+      .def_prop_ro("size", &SectionCommunicator::size)
+      .def("allreduce", &SectionCommunicator::allreduce, "array"_a)
+      .def("broadcast", &SectionCommunicator::broadcast, "array"_a, "root"_a = 0)
+      .def("barrier", &SectionCommunicator::barrier);
 }
 
 void bind_session(nb::module_& module) {
@@ -86,7 +86,7 @@ void bind_session(nb::module_& module) {
       .def("saved", &PythonSession::saved, "target"_a)
       .def_prop_ro("save_counts", &PythonSession::save_counts)
       .def("report_loss", &PythonSession::report_loss, "loss"_a)
-      .def("region", &PythonSession::region, "body"_a)
+      .def("collective", &PythonSession::collective, "body"_a)
       .def("leave_loop", &PythonSession::leave_loop)
       .def("finish", &PythonSession::finish)
       .def_prop_ro("world", &PythonSession::world)

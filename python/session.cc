@@ -29,17 +29,18 @@ std::span<std::byte> bytes_of(const Memory& array) {
 
 }  // namespace
 
-collective::Communicator& LentCommunicator::get() {
-  if (communicator_ == nullptr) raise(core::invalid_argument("communicator: its region is over"));
+collective::Communicator& SectionCommunicator::get() {
+  if (communicator_ == nullptr)
+    raise(core::invalid_argument("communicator: its collective section has ended"));
   return *communicator_;
 }
 
-void LentCommunicator::check(const core::Status& status) {
+void SectionCommunicator::check(const core::Status& status) {
   if (!status.ok() && failure_.ok()) failure_ = status;
   python::check(status);
 }
 
-void LentCommunicator::allreduce(nb::handle object) {
+void SectionCommunicator::allreduce(nb::handle object) {
   const Memory array = memory_of(object, "allreduce");
   const Dtype dtype = dtype_of(array, "allreduce");
   auto& communicator = get();
@@ -51,7 +52,7 @@ void LentCommunicator::allreduce(nb::handle object) {
   check(status);
 }
 
-void LentCommunicator::broadcast(nb::handle object, int root) {
+void SectionCommunicator::broadcast(nb::handle object, int root) {
   const Memory array = memory_of(object, "broadcast");
   auto& communicator = get();
   if (root < 0 || root >= communicator.size()) {
@@ -65,7 +66,7 @@ void LentCommunicator::broadcast(nb::handle object, int root) {
   check(status);
 }
 
-void LentCommunicator::barrier() {
+void SectionCommunicator::barrier() {
   auto& communicator = get();
   core::Status status;
   {
@@ -80,7 +81,8 @@ class PythonSession::Entered {
   explicit Entered(PythonSession* session) : session_(session) {
     session->check_thread();
     if (session->inside_) raise(core::invalid_argument("session: called from inside one of its own calls"));
-    if (session->broken_) raise(core::invalid_argument("session: a region failed; it cannot go on"));
+    if (session->broken_)
+      raise(core::invalid_argument("session: a collective section failed; the session cannot continue"));
     session->inside_ = true;
   }
   ~Entered() { session_->inside_ = false; }
@@ -115,17 +117,17 @@ PythonSession::PythonSession(elastic::Options options, nb::object state, nb::obj
       options_([&] {
         options.state = &state_;
         if (!observer_.is_none())
-          options.observer = [this](elastic::Moment moment, core::Step step) { observe(moment, step); };
+          options.observer = [this](elastic::StepEvent event, core::Step step) { observe(event, step); };
         return std::move(options);
       }()),
       owner_(std::this_thread::get_id()) {
   session_ = value_of(blocking([&] { return elastic::Session::join(options_); }));
 }
 
-void PythonSession::observe(elastic::Moment moment, core::Step step) const {
+void PythonSession::observe(elastic::StepEvent event, core::Step step) const {
   nb::gil_scoped_acquire gil;
   try {
-    observer_(elastic::name_of(moment), step);
+    observer_(elastic::name_of(event), step);
   } catch (nb::python_error& error) {
     error.discard_as_unraisable("regroup: the observer of a session");
   }
@@ -198,11 +200,11 @@ void PythonSession::report_loss(double loss) {
   session_->report_loss(loss);
 }
 
-nb::object PythonSession::region(const nb::object& body) {
+nb::object PythonSession::collective(const nb::object& body) {
   nb::object value = nb::none();
   const auto lend = [&](collective::Communicator& communicator) -> core::Status {
     nb::gil_scoped_acquire gil;
-    LentCommunicator* lent = new LentCommunicator(&communicator, options_.deadline);
+    SectionCommunicator* lent = new SectionCommunicator(&communicator, options_.deadline);
     nb::object object = nb::cast(lent, nb::rv_policy::take_ownership);
     core::Status status;
     try {
@@ -216,7 +218,7 @@ nb::object PythonSession::region(const nb::object& body) {
     broken_ = !status.ok() && status.code() != core::Code::kRevoked;
     return status;
   };
-  check(blocking([&] { return session_->region(lend); }));
+  check(blocking([&] { return session_->collective(lend); }));
   return value;
 }
 

@@ -16,11 +16,11 @@
 
 namespace regroup::python {
 
-// The communicator that a region lends to Python code; void when the region is over.
-class LentCommunicator {
+// The communicator of a collective section, for Python code. Calls raise once the section has ended.
+class SectionCommunicator {
  public:
-  LentCommunicator(collective::Communicator* communicator, std::chrono::seconds patience)
-      : communicator_(communicator), patience_(patience) {}
+  SectionCommunicator(collective::Communicator* communicator, std::chrono::seconds timeout)
+      : communicator_(communicator), timeout_(timeout) {}
 
   [[nodiscard]] int rank() { return get().rank(); }
   [[nodiscard]] int size() { return get().size(); }
@@ -35,11 +35,11 @@ class LentCommunicator {
 
  private:
   [[nodiscard]] collective::Communicator& get();
-  [[nodiscard]] core::TimePoint deadline() const { return core::SystemClock().now() + patience_; }
+  [[nodiscard]] core::TimePoint deadline() const { return core::SystemClock().now() + timeout_; }
   void check(const core::Status& status);
 
   collective::Communicator* communicator_;
-  std::chrono::seconds patience_;
+  std::chrono::seconds timeout_;
   core::Status failure_;
 };
 
@@ -50,10 +50,10 @@ struct PythonShard {
   std::uint64_t seed = 0;
 };
 
-// Only the thread that joined may call it; from inside a region or a State only what it reads.
+// Only the thread that joined may call it; from inside a collective section or a State only what it reads.
 class PythonSession {
  public:
-  // `observer`, unless it is None, is called with the name of each Moment and its step; what it raises is
+  // `observer`, unless it is None, is called with the name of each StepEvent and its step; what it raises is
   // told on standard error and changes nothing.
   PythonSession(elastic::Options options, nb::object state, nb::object observer);
 
@@ -67,7 +67,7 @@ class PythonSession {
   void saved(std::size_t target);
   [[nodiscard]] elastic::SaveCounts save_counts();
   void report_loss(double loss);
-  [[nodiscard]] nb::object region(const nb::object& body);
+  [[nodiscard]] nb::object collective(const nb::object& body);
   void leave_loop();
   void finish();
   [[nodiscard]] elastic::WorldInfo world();
@@ -81,7 +81,7 @@ class PythonSession {
   auto blocking(Call call);
   [[nodiscard]] nb::object view_of(std::span<const std::byte> bytes, bool writable, nb::handle self) const;
 
-  void observe(elastic::Moment moment, core::Step step) const;
+  void observe(elastic::StepEvent event, core::Step step) const;
 
   Kept kept_;
   PythonState state_;
@@ -90,7 +90,7 @@ class PythonSession {
   const std::thread::id owner_;
   std::size_t targets_ = 0;  // of the last save_targets()
   bool inside_ = false;      // a call is in progress
-  bool broken_ = false;      // a region's body failed: the other members wait in it for ever
+  bool broken_ = false;      // a collective section's body failed: the other members wait in it
   std::unique_ptr<elastic::Session> session_;
 };
 

@@ -24,7 +24,7 @@ class Left(Error):
 
 
 class Revoked(BaseException):
-    """The generation is over. Unwinds a region before it runs again; no caller of a session sees it."""
+    """The generation is over: unwinds a collective section, which runs again. No caller sees it."""
 
 
 _CLASSES = {"invalid argument": Refused, "deadline exceeded": DeadlineExceeded, "left": Left}

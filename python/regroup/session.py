@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NOTHING = memoryview(b"")  # of an array without elements, which a memoryview cannot cast
-# Gets the name of a moment and the step: revoked (a generation is over), joined (a new one entered), sealed,
-# gathered, reduced, committed. For measurements.
+# Called with the name of a step event and the step, for measurements: revoked (a generation is over), joined
+# (this member entered a World), sealed, gathered, reduced, committed.
 Observer = Callable[[str, int], object]
 
 
@@ -151,10 +151,15 @@ class Member:
     _native: native.Session
     _loops_over = 0  # loops that have made the last step, or have found none left
 
+    def collective(self, body: Callable[[native.Communicator], T]) -> T:
+        """Runs `body(communicator)` on every member between two steps and returns its result.
+
+        A regroup runs it again from the start, so it must have no side effects."""
+        return leaving(lambda: self._native.collective(body))
+
     def region(self, body: Callable[[native.Communicator], T]) -> T:
-        """What `body(communicator)` returns. It runs on every member, again after a regroup:
-        it must have no side effects."""
-        return leaving(lambda: self._native.region(body))
+        """The old name of collective(), for one release."""
+        return self.collective(body)
 
     def finish(self) -> None:
         """Agrees with all members that training is over: exit status 0 is success after it, not before."""
@@ -186,7 +191,7 @@ class Member:
 
     @property
     def world(self) -> native.WorldInfo:
-        """The world of the moment: generation, rank, size, shards, and why it began."""
+        """The current world: generation, rank, size, shards, and why it began."""
         return self._native.world
 
     @property
@@ -226,7 +231,7 @@ class Session(Member):
         elements, dtype: of a gradient, float32 or float64.  model: what must be equal on all members.
         samples, batch, epochs: the data set's size, samples per step, 0 for no end; samples=0: no sampler.
         fingerprint: numeric environment; default_fingerprint() if empty.  deadline: seconds for a wait.
-        observer: called at each moment of a step (see Observer); must be quick.
+        observer: called at each event of a step (see Observer); must be quick.
         """
         _failure.install()
         _arguments.has("Session", "state", state, "capacity")

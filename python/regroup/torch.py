@@ -57,7 +57,7 @@ def join(
     extra: what else changes with the steps and has state_dict(), load_state_dict(): schedulers, GradScaler.
     state_bytes: most bytes the whole state will need; default: three values per parameter for the optimizer.
     progress: rank 0 prints a line per epoch.  deadline: seconds for any wait on other members.
-    observer: called at each moment of a step (see regroup.session.Observer); must be quick.
+    observer: called at each event of a step (see regroup.session.Observer); must be quick.
     """
     _failure.install()
     samples = _check_arguments(model, optimizer, dataset)
@@ -202,9 +202,9 @@ class Session(Member):
         self._fused.end()
         return leaving(self._native.next_step)
 
-    def region(self, body: Callable[[_native.Communicator], T]) -> T:
+    def collective(self, body: Callable[[_native.Communicator], T]) -> T:
         self._fused.end()
-        return super().region(body)
+        return super().collective(body)
 
     def finish(self) -> None:
         self._fused.end()

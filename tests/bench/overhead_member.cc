@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
   std::vector<std::int64_t> with, without;
   for (int block = 0; block < blocks; ++block) {
     for (int i = 0; i < steps; ++i) with.push_back(one_step(*session, shards));
-    const Status plain = session->region(
+    const Status plain = session->collective(
         [&](collective::Communicator& c) { return plain_block(c, steps, weights.size(), &without); });
     if (!plain.ok()) stop(plain);
   }

@@ -94,7 +94,7 @@ class Member {
     options.elements = weights_.size();
     options.state = &state;
     options.model = state.describe();
-    options.observer = [this](elastic::Moment moment, regroup::core::Step step) { observe(moment, step); };
+    options.observer = [this](elastic::StepEvent event, regroup::core::Step step) { observe(event, step); };
     session_ = must(elastic::Session::join(options));
     note("entered", 0);
     while (session_->last_step() < steps_) one_step();
@@ -139,13 +139,13 @@ class Member {
     }
   }
 
-  void observe(elastic::Moment moment, regroup::core::Step step) {
-    const std::int64_t at = note(elastic::name_of(moment), step);
-    if (moment == elastic::Moment::kGathered) {
+  void observe(elastic::StepEvent event, regroup::core::Step step) {
+    const std::int64_t at = note(elastic::name_of(event), step);
+    if (event == elastic::StepEvent::kGathered) {
       gathered_at_ = at;
       if (doomed_ && kill_in_reduction_) kill_within(reduction_ns_);
     }
-    if (moment == elastic::Moment::kCommitted) {
+    if (event == elastic::StepEvent::kCommitted) {
       reduction_ns_ = (3 * reduction_ns_ + static_cast<double>(at - gathered_at_)) / 4;
     }
   }

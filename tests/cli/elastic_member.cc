@@ -111,7 +111,7 @@ void count_in_region(regroup::elastic::Session& session, const Gates& gates, boo
     gates.pass("body");
     return {};
   };
-  if (const auto status = session.region(body); !status.ok()) stop(status);
+  if (const auto status = session.collective(body); !status.ok()) stop(status);
   if (quiet) return;
   std::printf("region %.1f runs %d\n", static_cast<double>(sum), runs);
 }

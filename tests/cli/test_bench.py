@@ -10,7 +10,7 @@ import matplotlib.image
 import pytest
 from conftest import BIN, DEADLINE_S
 
-PATIENCE_S = 240.0  # rivals compile, and import torch
+TIMEOUT_S = 240.0  # rivals compile, and import torch
 BENCH = [str(BIN / "regroup"), "bench"]
 QUICK = ["-f", "16", "-n", "3", "-w", "1", "--rounds", "2"]
 OPERATIONS = [
@@ -51,7 +51,7 @@ def rows_of(text: str) -> list[dict]:
 
 def bench(regroup, ranks: int, *words: str):
     job = regroup.start("--oversubscribe", "-np", str(ranks), *BENCH, *words)
-    job.wait(PATIENCE_S)
+    job.wait(TIMEOUT_S)
     job.assert_nothing_left(10)
     return job
 

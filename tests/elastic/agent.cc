@@ -67,8 +67,8 @@ void Agent::welcome_all() {
 void Agent::welcome() {
   links_.emplace_back(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   const int fd = links_.back().get();
-  const timeval patience{60, 0};
-  EXPECT_EQ(::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+  const timeval timeout{60, 0};
+  EXPECT_EQ(::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout), 0);
   core::FrameReader reader;
   const core::Body first = next(fd, &reader);
   ASSERT_TRUE(std::holds_alternative<core::Join>(first));

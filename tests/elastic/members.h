@@ -18,7 +18,7 @@
 
 namespace regroup::elastic::testing {
 
-inline constexpr std::chrono::seconds kPatience{30};
+inline constexpr std::chrono::seconds kTimeout{30};
 
 inline std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -68,7 +68,7 @@ inline void live(const std::string& agent, core::SlotIndex slot,
   Environment env;
   env.agent_socket = agent;
   env.member = slot;
-  auto self = Participant::connect(env, {}, kPatience);
+  auto self = Participant::connect(env, {}, kTimeout);
   ASSERT_TRUE(self.ok()) << self.status().to_string();
   const auto joined = (*self)->regroup();
   ASSERT_TRUE(joined.ok()) << joined.status().to_string();

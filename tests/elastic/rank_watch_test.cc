@@ -10,42 +10,42 @@
 namespace regroup::elastic {
 namespace {
 
-using Started = RankSighting::Started;
+using Started = RankScan::Started;
 using std::chrono::seconds;
 
 constexpr core::TimePoint kStart{};
 
-RankSighting seeing(std::map<std::uint32_t, pid_t> living, Started started = Started::kUnknown) {
-  RankSighting out{std::move(living), {}, false, started};
+RankScan seeing(std::map<std::uint32_t, pid_t> living, Started started = Started::kUnknown) {
+  RankScan out{std::move(living), {}, false, started};
   for (const auto& [rank, pid] : out.living) out.processes.insert(pid);
   return out;
 }
 
 TEST(RankWatchTest, NamesARankWhoseProcessHasEnded) {
   RankWatch watch(3, kStart);
-  EXPECT_FALSE(watch.look(kStart, seeing({{0, 10}, {1, 11}, {2, 12}}), {0, 2}));
-  EXPECT_FALSE(watch.look(kStart + seconds(1), seeing({{0, 10}, {2, 12}}), {0, 2}));
-  EXPECT_EQ(watch.look(kStart + seconds(2), seeing({{0, 10}, {2, 12}}), {0, 2}),
+  EXPECT_FALSE(watch.check(kStart, seeing({{0, 10}, {1, 11}, {2, 12}}), {0, 2}));
+  EXPECT_FALSE(watch.check(kStart + seconds(1), seeing({{0, 10}, {2, 12}}), {0, 2}));
+  EXPECT_EQ(watch.check(kStart + seconds(2), seeing({{0, 10}, {2, 12}}), {0, 2}),
             "rank 1 (process 11) has ended, and 2 of 3 ranks wait in join() for it");
 }
 
 TEST(RankWatchTest, SparesARankThatHidesItsVariables) {
   RankWatch watch(2, kStart);
-  EXPECT_FALSE(watch.look(kStart, seeing({{0, 10}, {1, 11}}), {0}));
-  RankSighting titled = seeing({{0, 10}}, Started::kUnknown);
+  EXPECT_FALSE(watch.check(kStart, seeing({{0, 10}, {1, 11}}), {0}));
+  RankScan titled = seeing({{0, 10}}, Started::kUnknown);
   titled.processes.insert(11);  // it has set a title where its environment was
-  for (int i = 1; i < 100; ++i) EXPECT_FALSE(watch.look(kStart + seconds(i), titled, {0}));
+  for (int i = 1; i < 100; ++i) EXPECT_FALSE(watch.check(kStart + seconds(i), titled, {0}));
   titled.processes.erase(11);
-  EXPECT_FALSE(watch.look(kStart + seconds(100), titled, {0}));
-  EXPECT_TRUE(watch.look(kStart + seconds(101), titled, {0}));
+  EXPECT_FALSE(watch.check(kStart + seconds(100), titled, {0}));
+  EXPECT_TRUE(watch.check(kStart + seconds(101), titled, {0}));
 }
 
 TEST(RankWatchTest, WaitsForARankThatMayNotHaveBeenStarted) {
   for (const Started started : {Started::kUnknown, Started::kSoon}) {
     RankWatch watch(2, kStart);
     for (int i = 0; i < 5; ++i)
-      EXPECT_FALSE(watch.look(kStart + seconds(i), seeing({{0, 10}}, started), {0}));
-    EXPECT_EQ(watch.look(kStart + seconds(5), seeing({{0, 10}}, started), {0}).has_value(),
+      EXPECT_FALSE(watch.check(kStart + seconds(i), seeing({{0, 10}}, started), {0}));
+    EXPECT_EQ(watch.check(kStart + seconds(5), seeing({{0, 10}}, started), {0}).has_value(),
               started == Started::kSoon);
   }
 }
@@ -53,24 +53,24 @@ TEST(RankWatchTest, WaitsForARankThatMayNotHaveBeenStarted) {
 // A World has failed before this rank came.
 TEST(RankWatchTest, NamesRanksThatEndedBeforeTheFirstLook) {
   RankWatch watch(3, kStart);
-  EXPECT_FALSE(watch.look(kStart, seeing({{2, 12}}, Started::kAll), {2}));
-  EXPECT_EQ(watch.look(kStart + seconds(1), seeing({{2, 12}}, Started::kAll), {2}),
+  EXPECT_FALSE(watch.check(kStart, seeing({{2, 12}}, Started::kAll), {2}));
+  EXPECT_EQ(watch.check(kStart + seconds(1), seeing({{2, 12}}, Started::kAll), {2}),
             "ranks 0, 1 have ended, and 1 of 3 ranks waits in join() for them");
 }
 
 TEST(RankWatchTest, JudgesNothingWhileAProcessIsHidden) {
   RankWatch watch(2, kStart);
-  RankSighting seen = seeing({{0, 10}}, Started::kAll);
+  RankScan seen = seeing({{0, 10}}, Started::kAll);
   seen.hidden = true;
-  for (int i = 0; i < 20; ++i) EXPECT_FALSE(watch.look(kStart + seconds(i), seen, {0}));
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(watch.check(kStart + seconds(i), seen, {0}));
 }
 
 TEST(RankWatchTest, NamesARankThatItsLauncherSaysHasEnded) {
   RankWatch watch(3, kStart);
-  const RankSighting told = told_exits("0 10\n2 12\n");
-  EXPECT_FALSE(watch.look(kStart, told_exits(""), {0, 1}));
-  EXPECT_FALSE(watch.look(kStart, told, {0, 2}));  // they wait: what has ended is what started them
-  EXPECT_EQ(watch.look(kStart, told, {0, 1}),
+  const RankScan told = parse_exits("0 10\n2 12\n");
+  EXPECT_FALSE(watch.check(kStart, parse_exits(""), {0, 1}));
+  EXPECT_FALSE(watch.check(kStart, told, {0, 2}));  // they wait: what has ended is what started them
+  EXPECT_EQ(watch.check(kStart, told, {0, 1}),
             "rank 2 (process 12) ended with status 0 and has not called join(), for which 2 of 3 ranks wait");
 }
 
@@ -91,23 +91,23 @@ Variables rank(int number, int size = 2) {
 }
 
 TEST(SeeRanksTest, ARankIsAnyProcessWithItsVariables) {
-  const auto seen = see_ranks(hydra(), {{10, 5, false, rank(0)},
-                                        {11, 5, true, {}},  // ended
-                                        {20, 10, false, rank(0)},
-                                        {21, 20, false, rank(1, 9)}});  // of another launch, inside rank 0
+  const auto seen = scan_ranks(hydra(), {{10, 5, false, rank(0)},
+                                         {11, 5, true, {}},  // ended
+                                         {20, 10, false, rank(0)},
+                                         {21, 20, false, rank(1, 9)}});  // of another launch, inside rank 0
   EXPECT_EQ(seen.living, (std::map<std::uint32_t, pid_t>{{0, 10}}));
   EXPECT_FALSE(seen.hidden);
   EXPECT_EQ(seen.started, Started::kAll);
 }
 
 TEST(SeeRanksTest, AChildThatIsNoRankYetMayBecomeOne) {
-  EXPECT_EQ(see_ranks(hydra(), {{10, 5, false, rank(0)}}).started, Started::kSoon);
-  EXPECT_EQ(see_ranks(hydra(), {{10, 5, false, rank(0)}, {11, 5, false, {{"PATH", "/"}}}}).started,
+  EXPECT_EQ(scan_ranks(hydra(), {{10, 5, false, rank(0)}}).started, Started::kSoon);
+  EXPECT_EQ(scan_ranks(hydra(), {{10, 5, false, rank(0)}, {11, 5, false, {{"PATH", "/"}}}}).started,
             Started::kUnknown);
-  EXPECT_TRUE(see_ranks(hydra(), {{10, 5, false, rank(0)}, {11, 5, false, {}}}).hidden);
+  EXPECT_TRUE(scan_ranks(hydra(), {{10, 5, false, rank(0)}, {11, 5, false, {}}}).hidden);
   Launch by_hand = hydra();
   by_hand.by_launcher = false;
-  EXPECT_EQ(see_ranks(by_hand, {{10, 5, false, rank(0)}, {11, 5, true, {}}}).started, Started::kUnknown);
+  EXPECT_EQ(scan_ranks(by_hand, {{10, 5, false, rank(0)}, {11, 5, true, {}}}).started, Started::kUnknown);
 }
 
 }  // namespace

@@ -68,10 +68,10 @@ TEST_F(SessionTest, ARegionThatFailsEndsTheSession) {
     return c.allreduce(std::as_bytes(std::span(&in, 1)), std::as_writable_bytes(std::span(&out, 1)),
                        collective::Dtype::kFloat32, core::SystemClock().now() + std::chrono::seconds(5));
   };
-  EXPECT_TRUE((*session)->region(body).ok());
+  EXPECT_TRUE((*session)->collective(body).ok());
   EXPECT_EQ(out, 3.0F);
   const auto fails = [](collective::Communicator&) { return core::invalid_argument("mine"); };
-  EXPECT_EQ((*session)->region(fails).message(), "mine");
+  EXPECT_EQ((*session)->collective(fails).message(), "mine");
   EXPECT_EQ((*session)->next_step().status().message(), "mine");  // it stays open: never a hang
 }
 
@@ -80,7 +80,7 @@ TEST_F(SessionTest, RefusesARegionWithinAStep) {
   ASSERT_TRUE(session.ok());
   const auto body = [](collective::Communicator&) { return core::Status(); };
   ASSERT_TRUE((*session)->next_step().ok());
-  EXPECT_EQ((*session)->region(body).code(), core::Code::kInvalidArgument);
+  EXPECT_EQ((*session)->collective(body).code(), core::Code::kInvalidArgument);
 }
 
 TEST_F(SessionTest, CallsOutOfOrderAreErrorsThatSaySo) {
@@ -107,7 +107,7 @@ TEST_F(SessionTest, OnlyTheThreadThatJoinedTrains) {
     answers.push_back(own.next_step().status());
     answers.push_back(own.commit().status());
     answers.push_back(own.save_targets().status());
-    answers.push_back(own.region([&](collective::Communicator&) { return ++ran, core::Status(); }));
+    answers.push_back(own.collective([&](collective::Communicator&) { return ++ran, core::Status(); }));
     answers.push_back(own.finish());
   }).join();
   for (const core::Status& answer : answers) {

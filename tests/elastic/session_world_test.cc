@@ -26,7 +26,7 @@ using core::SlotIndex;
 using core::Step;
 using testing::Agent;
 using testing::await;
-using testing::kPatience;
+using testing::kTimeout;
 
 constexpr core::TransferStep kTransfer{5, 1};
 constexpr std::uint32_t kShards = 2;
@@ -72,9 +72,9 @@ class Trainee {
     Options options;
     options.elements = 1;
     options.state = &state_;
-    options.deadline = kPatience;
-    options.observer = [this](Moment moment, Step step) {
-      if (moment == Moment::kGathered) gathered_ = step;
+    options.deadline = kTimeout;
+    options.observer = [this](StepEvent event, Step step) {
+      if (event == StepEvent::kGathered) gathered_ = step;
     };
     auto session = Session::join(options);
     ASSERT_TRUE(over_ || session.ok()) << session.status().to_string();

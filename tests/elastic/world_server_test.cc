@@ -73,7 +73,7 @@ TEST_F(WorldServerTest, AProcessThatOnlyLooksChangesNothing) {
 }
 
 TEST_F(WorldServerTest, ARankWhoseProcessHasEndedIsNamed) {
-  options_.see_ranks = [] { return RankSighting{{{0, 10}}, {10}, false, RankSighting::Started::kAll}; };
+  options_.scan_ranks = [] { return RankScan{{{0, 10}}, {10}, false, RankScan::Started::kAll}; };
   serve();
   AgentLink waits = join(0);
   EXPECT_EQ(refusal(waits), "rank 1 has ended, and 1 of 2 ranks waits in join() for it");

@@ -44,8 +44,8 @@ class Member {
     options.elements = weights_.size();
     options.state = &state;
     options.model = state.describe();
-    options.observer = [this](elastic::Moment moment, regroup::core::Step step) {
-      note(elastic::name_of(moment), step);
+    options.observer = [this](elastic::StepEvent event, regroup::core::Step step) {
+      note(elastic::name_of(event), step);
     };
     session_ = must(elastic::Session::join(options));
     note("entered", 0);

@@ -483,7 +483,7 @@ def test_a_copy_that_begins_to_hang_while_it_is_read_is_left_and_the_shared_one_
         again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0, ballast=BALLAST)
         passed_over = (
             rf"checkpoint {own}/step-\d+ of this host is passed over, {shared}/\S+ is read: "
-            rf"{own}/\S+: nothing has come from it for 10 s"
+            rf"{own}/\S+: no data was read from it for 10 s"
         )
         until(lambda: re.search(passed_over, again.text()) or again.process.poll() is not None, "a line", 90)
         assert Path(f"/proc/{server}/stat").read_text().split()[2] == "T"  # it was in the middle of a read

@@ -162,8 +162,8 @@ TEST_F(FutexWatcherTest, ForgetsADeathThatItFoundAndHasNotTold) {
   ASSERT_GE(found, 0);
   kill(child);
   pollfd event{found, POLLIN, 0};
-  const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(kDeadline).count();
-  ASSERT_EQ(::poll(&event, 1, static_cast<int>(patience)), 1);
+  const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(kDeadline).count();
+  ASSERT_EQ(::poll(&event, 1, static_cast<int>(timeout)), 1);
   watcher.unwatch(0);
   const pid_t other = hold(1);
   watch(watcher, 1);

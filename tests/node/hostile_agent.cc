@@ -49,7 +49,7 @@ bool come_to(std::string_view state, Wire& wire) {
   if (state == "linked") return true;
   wire.say(Hello{wire.build, "evil", 1, 4000});
   if (state == "hello") return true;
-  const auto end = Clock::now() + kPatience;
+  const auto end = Clock::now() + kTimeout;
   for (auto beat = Clock::now(); wire.open() && Clock::now() < end;) {
     if (Clock::now() >= beat) {
       wire.say(Heartbeat{});

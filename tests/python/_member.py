@@ -75,7 +75,7 @@ for step in session:
     if faults.get("leave") == (member, step.number):
         os.kill(os.getpid(), signal.SIGTERM)
 total = torch.tensor([float(step.number)])
-session.region(lambda communicator: communicator.allreduce(total))
+session.collective(lambda communicator: communicator.allreduce(total))
 assert total.item() == step.number * session.size
 session.finish()
 values = [*model.state_dict().values(), torch.tensor(scheduler.get_last_lr())]

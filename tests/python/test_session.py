@@ -167,7 +167,7 @@ def test_seeds_differ_between_shards_and_steps_and_are_the_same_again():
     assert seeds() == first
 
 
-def test_a_region_sums_broadcasts_and_returns_a_value():
+def test_a_collective_section_sums_broadcasts_and_returns_a_value():
     session = join(np.zeros(1, np.float32))
     array = np.arange(4, dtype=np.int64)
 
@@ -178,7 +178,8 @@ def test_a_region_sums_broadcasts_and_returns_a_value():
         assert session.rank == communicator.rank
         return communicator.size, array.tolist()
 
-    assert session.region(body) == (1, [0, 1, 2, 3])
+    assert session.collective(body) == (1, [0, 1, 2, 3])
+    assert session.region(body) == (1, [0, 1, 2, 3]), "the old name"
 
 
 @pytest.mark.parametrize(
@@ -199,25 +200,25 @@ def test_a_region_sums_broadcasts_and_returns_a_value():
 )
 def test_a_communicator_refuses_what_it_cannot_do(call, message):
     with pytest.raises(regroup.Refused, match=message):
-        join(np.zeros(1, np.float32)).region(call)
+        join(np.zeros(1, np.float32)).collective(call)
 
 
-def test_what_a_region_raises_comes_up_and_ends_the_session():
+def test_what_a_collective_section_raises_comes_up_and_ends_the_session():
     session = join(np.zeros(1, np.float32))
     lent = []
-    session.region(lent.append)
-    with pytest.raises(regroup.Refused, match="its region is over"):
+    session.collective(lent.append)
+    with pytest.raises(regroup.Refused, match="its collective section has ended"):
         lent[0].barrier()
     with pytest.raises(ZeroDivisionError):
-        session.region(lambda communicator: 1 // 0)
-    with pytest.raises(regroup.Refused, match="a region failed"):
+        session.collective(lambda communicator: 1 // 0)
+    with pytest.raises(regroup.Refused, match="a collective section failed"):
         session.finish()
 
 
 def test_calls_in_the_wrong_order_from_inside_and_from_another_thread_are_refused():
     session = join(np.zeros(1, np.float32))
     with pytest.raises(regroup.Refused, match="called from inside"):
-        session.region(lambda communicator: session.finish())
+        session.collective(lambda communicator: session.finish())
     session = join(np.zeros(1, np.float32))
     next(iter(session))
     with pytest.raises(regroup.Refused, match="the step before is not committed"):

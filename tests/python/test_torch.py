@@ -366,10 +366,10 @@ def test_a_step_without_any_gradient_is_told_once(capsys):
     assert capsys.readouterr().err == line
 
 
-def test_a_region_takes_tensors():
+def test_a_collective_section_takes_tensors():
     session = join(linear())
     tensor = torch.arange(3.0)
-    assert session.region(lambda c: (c.allreduce(tensor), c.size)[1]) == 1
+    assert session.collective(lambda c: (c.allreduce(tensor), c.size)[1]) == 1
     assert tensor.tolist() == [0, 1, 2]
     assert (session.rank, session.size, session.generation) == (0, 1, 1)
     session.finish()

@@ -25,7 +25,7 @@ for step in session:
     for x, y in step:
         step.record(torch.nn.functional.mse_loss(model(x), y))
     optimizer.step()
-total: int = session.region(lambda communicator: communicator.size) + session.rank
+total: int = session.collective(lambda communicator: communicator.size) + session.rank
 world: regroup.WorldInfo = session.world
 session.finish()
 """

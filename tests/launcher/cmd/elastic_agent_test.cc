@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kTimeout{20};
 constexpr milliseconds kJoinDeadline{60};
 
 class ElasticAgentTest : public testing::Test {
@@ -50,7 +50,7 @@ class ElasticAgentTest : public testing::Test {
   }
   // Lets the agent work until the other side of `socket` is closed.
   bool closes(const core::Fd& socket) {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTimeout;
     pollfd poll{socket.get(), POLLIN, 0};
     while (::poll(&poll, 1, 0) == 0 && std::chrono::steady_clock::now() < end) {
       agent_->loop().run_one_for(milliseconds(100));

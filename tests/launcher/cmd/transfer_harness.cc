@@ -103,7 +103,7 @@ TransferFixture::TransferFixture(std::size_t state) : state_(state), core_(make_
   std::jthread welcome([this] { members_->welcome_all(); });
   elastic::Environment env;
   env.agent_socket = members_->path();
-  auto learner = elastic::Participant::connect(env, {}, elastic::testing::kPatience);
+  auto learner = elastic::Participant::connect(env, {}, elastic::testing::kTimeout);
   EXPECT_TRUE(learner.ok()) << learner.status().to_string();
   learner_ = std::move(*learner);
 }

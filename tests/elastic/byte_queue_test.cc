@@ -1,5 +1,5 @@
-// Bytes handed over by a thread that may be left behind: in order, no more of them than fit, and none late.
-#include "elastic/handed_bytes.h"
+// ByteQueue keeps the order of the bytes and its bound, and a producer that hangs writes nothing late.
+#include "elastic/byte_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -23,68 +23,68 @@ std::vector<std::byte> pattern(std::size_t bytes) {
   return out;
 }
 
-TEST(HandedBytes, ComeInOrderWhateverThePartsAre) {
+TEST(ByteQueue, ComeInOrderWhateverThePartsAre) {
   const std::vector<std::byte> all = pattern(100'000);
-  HandedBytes bytes;
-  std::thread giver([&] {
+  ByteQueue bytes;
+  std::thread producer([&] {
     std::vector<std::byte> part;
     for (std::size_t at = 0, size = 1; at < all.size(); at += size, size = size * 7 % 4099 + 1) {
       const auto begin = all.begin() + static_cast<std::ptrdiff_t>(at);
       part.assign(begin, begin + static_cast<std::ptrdiff_t>(std::min(size, all.size() - at)));
-      ASSERT_TRUE(bytes.give(part));
+      ASSERT_TRUE(bytes.push(part));
     }
-    bytes.end({});
+    bytes.close({});
   });
   std::vector<std::byte> got(all.size());
   for (std::size_t at = 0, size = 3; at < got.size(); at += size, size = size * 5 % 2999 + 1) {
     const auto into = std::span(got).subspan(at, std::min(size, got.size() - at));
-    ASSERT_TRUE(bytes.take(into, 10s).ok());
+    ASSERT_TRUE(bytes.pop(into, 10s).ok());
   }
-  giver.join();
+  producer.join();
   EXPECT_EQ(got, all);
-  EXPECT_EQ(bytes.take(std::span(got).first(1), 10s).code(), Code::kDataLoss);
+  EXPECT_EQ(bytes.pop(std::span(got).first(1), 10s).code(), Code::kDataLoss);
 }
 
-TEST(HandedBytes, GiverWaitsForWhoTakes) {
-  HandedBytes bytes;
+TEST(ByteQueue, ProducerWaitsForTheConsumer) {
+  ByteQueue bytes;
   std::atomic<std::size_t> given{0};
-  std::thread giver([&] {
-    for (std::vector<std::byte> part(10); bytes.give(part); part.resize(10)) ++given;
+  std::thread producer([&] {
+    for (std::vector<std::byte> part(10); bytes.push(part); part.resize(10)) ++given;
   });
-  while (given < HandedBytes::kMost) std::this_thread::yield();
-  std::this_thread::sleep_for(20ms);  // in which it would give more, if it could
-  EXPECT_EQ(given, HandedBytes::kMost);
-  bytes.leave();
-  giver.join();
+  while (given < ByteQueue::kMaxBuffers) std::this_thread::yield();
+  std::this_thread::sleep_for(20ms);  // time in which the producer would push more if it could
+  EXPECT_EQ(given, ByteQueue::kMaxBuffers);
+  bytes.cancel();
+  producer.join();
 }
 
-TEST(HandedBytes, GiverThatHangsIsLeftAndTouchesNothingLater) {
-  const auto bytes = std::make_shared<HandedBytes>();
+TEST(ByteQueue, AProducerThatHangsIsAbandonedAndTouchesNothingLater) {
+  const auto bytes = std::make_shared<ByteQueue>();
   std::promise<void> answer;
   std::future<bool> taken = std::async(std::launch::async, [bytes, hangs = answer.get_future()] {
     std::vector<std::byte> part(10, std::byte{7});
-    if (!bytes->give(part)) return true;
+    if (!bytes->push(part)) return true;
     hangs.wait();
     part.assign(90, std::byte{9});
-    return bytes->give(part);
+    return bytes->push(part);
   });
   std::vector<std::byte> got(100);
-  EXPECT_EQ(bytes->take(got, 50ms).code(), Code::kDeadlineExceeded);
-  bytes->leave();
+  EXPECT_EQ(bytes->pop(got, 50ms).code(), Code::kDeadlineExceeded);
+  bytes->cancel();
   answer.set_value();
   EXPECT_FALSE(taken.get());
   EXPECT_EQ(std::ranges::count(got, std::byte{7}), 10);
   EXPECT_EQ(std::ranges::count(got, std::byte{9}), 0);
 }
 
-TEST(HandedBytes, ErrorComesAfterWhatWasBeforeIt) {
-  HandedBytes bytes;
+TEST(ByteQueue, ErrorComesAfterWhatWasBeforeIt) {
+  ByteQueue bytes;
   std::vector<std::byte> part(10, std::byte{7});
-  ASSERT_TRUE(bytes.give(part));
-  bytes.end({Code::kDataLoss, "a flipped bit"});
+  ASSERT_TRUE(bytes.push(part));
+  bytes.close({Code::kDataLoss, "a flipped bit"});
   std::vector<std::byte> got(10);
-  EXPECT_TRUE(bytes.take(got, 10s).ok());
-  EXPECT_EQ(bytes.take(got, 10s).message(), "a flipped bit");
+  EXPECT_TRUE(bytes.pop(got, 10s).ok());
+  EXPECT_EQ(bytes.pop(got, 10s).message(), "a flipped bit");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A request has a number, so that each member answers it once. Members may die at any point: the agent sees
 // who has claimed a request, and asks again where that one is dead and the snapshot is not complete.
-#include "elastic/last_save.h"
+#include "elastic/final_snapshot.h"
 
 #include <fmt/format.h>
 
@@ -74,26 +74,26 @@ bool save_is_due(Participant& self, core::Step applied, core::Step begun, const 
   return !mark.on_its_way() && mark.step > 0 && header.failed.load(std::memory_order_acquire) == mark.step;
 }
 
-bool LastSave::wanted(Participant& self, core::Step applied, const Checkpointing& options,
-                      Standing standing) const {
+bool FinalSnapshot::wanted(Participant& self, core::Step applied, const Checkpointing& options,
+                           MemberActivity activity) const {
   if (applied == 0 || !saves(self, options)) return false;
   const SaveRequest request = request_to(self);
   return request.open() && request.number != answered_ &&
-         (standing == Standing::kAtBoundary || request.what == What::kNow);
+         (activity == MemberActivity::kAtBoundary || request.what == What::kNow);
 }
 
-Status LastSave::answer(Participant& self, State& state, core::Step applied, const Checkpointing& options,
-                        SavePlan* plan, Standing standing) {
+Status FinalSnapshot::answer(Participant& self, State& state, core::Step applied,
+                             const Checkpointing& options, SavePlan* plan, MemberActivity activity) {
   bool again = true;
-  while (again && wanted(self, applied, options, standing)) {
+  while (again && wanted(self, applied, options, activity)) {
     again = false;
     REGROUP_RETURN_IF_ERROR(answer_once(self, state, applied, options, plan, &again));
   }
   return {};
 }
 
-Status LastSave::answer_once(Participant& self, State& state, core::Step applied,
-                             const Checkpointing& options, SavePlan* plan, bool* again) {
+Status FinalSnapshot::answer_once(Participant& self, State& state, core::Step applied,
+                                  const Checkpointing& options, SavePlan* plan, bool* again) {
   core::SaveHeader& header = core::save_header(self.arena().save_area());
   std::uint32_t asked = header.asked.load(std::memory_order_acquire);
   const SaveRequest request = SaveRequest::unpack(asked);
@@ -134,8 +134,8 @@ Status LastSave::answer_once(Participant& self, State& state, core::Step applied
 
 // The agent asks again where a copy is not complete, or a step was applied behind it: who goes earlier takes
 // that step along.
-Status LastSave::settle(Participant& self, State& state, core::Step applied, const Checkpointing& options,
-                        SavePlan* plan) {
+Status FinalSnapshot::settle(Participant& self, State& state, core::Step applied,
+                             const Checkpointing& options, SavePlan* plan) {
   if (applied == 0 || !saves(self, options)) return {};
   const core::SaveHeader& header = core::save_header(self.arena().save_area());
   const auto settled = [&] {
@@ -143,9 +143,11 @@ Status LastSave::settle(Participant& self, State& state, core::Step applied, con
     return (mark.phase != SaveMark::Phase::kWanted && mark.step >= applied) ||
            request_to(self).what == What::kNone;
   };
-  const auto changed = [&] { return settled() || wanted(self, applied, options, Standing::kAtBoundary); };
+  const auto changed = [&] {
+    return settled() || wanted(self, applied, options, MemberActivity::kAtBoundary);
+  };
   for (;;) {
-    REGROUP_RETURN_IF_ERROR(answer(self, state, applied, options, plan, Standing::kAtBoundary));
+    REGROUP_RETURN_IF_ERROR(answer(self, state, applied, options, plan, MemberActivity::kAtBoundary));
     const core::TimePoint until{std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
     if (settled() || !self.pause(changed, until)) return {};
   }

@@ -12,10 +12,10 @@
 
 namespace regroup::elastic {
 
-class KeptState final : public State {
+class StateCopy final : public State {
  public:
   // Copies what `state` saves now. Errors are those of `state`.
-  [[nodiscard]] static core::Result<std::unique_ptr<KeptState>> of(State& state);
+  [[nodiscard]] static core::Result<std::unique_ptr<StateCopy>> of(State& state);
   [[nodiscard]] std::uint64_t capacity() const override { return bytes_.size(); }
   [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
   // kInvalidArgument always: a copy is only read.
@@ -23,7 +23,7 @@ class KeptState final : public State {
   [[nodiscard]] std::vector<TensorInfo> tensors() override { return infos_; }
 
  private:
-  KeptState() = default;
+  StateCopy() = default;
 
   std::vector<std::byte> bytes_;      // of all pieces
   std::vector<std::size_t> lengths_;  // of each

@@ -16,21 +16,21 @@
 namespace regroup::elastic {
 
 // Where a member stands that is asked for its state: all of it is that after the last step it has applied.
-enum class Standing {
+enum class MemberActivity {
   kAtBoundary,  // it leaves, and opens nothing more
-  kWaits,       // for others, with a step open or between two generations
+  kWaiting,     // for others, with a step open or between two generations
 };
 
 // One member's answers. Used by the training thread.
-class LastSave {
+class FinalSnapshot {
  public:
   // The agent asks for the state of a member that stands so, and this one has not answered yet.
   [[nodiscard]] bool wanted(Participant& self, core::Step applied, const Checkpointing& options,
-                            Standing standing) const;
+                            MemberActivity activity) const;
   // Copies the state after `applied` into the save area, unless that step is saved already or another member
   // brings it. Waits until an older one is on the disk, at most for as long as the agent said.
   [[nodiscard]] core::Status answer(Participant& self, State& state, core::Step applied,
-                                    const Checkpointing& options, SavePlan* plan, Standing standing);
+                                    const Checkpointing& options, SavePlan* plan, MemberActivity activity);
   // Of a member that goes: answers until the state after `applied`, or a later one, is in the save area or
   // the agent wants none. Another member may be copying, or may have brought, an older one, or the same.
   [[nodiscard]] core::Status settle(Participant& self, State& state, core::Step applied,

@@ -1,5 +1,5 @@
 // The last snapshot: who brings the state when the agent asks for it, wherever members stand.
-#include "elastic/last_save.h"
+#include "elastic/final_snapshot.h"
 
 #include <gtest/gtest.h>
 
@@ -31,15 +31,15 @@ constexpr std::size_t kBytes = 50'000;
 const Checkpointing kSaving{1, "", "a model", "a fingerprint"};
 
 // Members of one host, of which each stands after step `applied` of its own.
-class LastSaveTest : public ::testing::Test {
+class FinalSnapshotTest : public ::testing::Test {
  protected:
-  LastSaveTest() : agent_(2, kBytes, kBytes + (1 << 20)) {
+  FinalSnapshotTest() : agent_(2, kBytes, kBytes + (1 << 20)) {
     for (SlotIndex slot = 0; slot < 2; ++slot) states_.emplace_back(pattern(kBytes, slot + 1));
   }
   // Both stand after step 7; the second is let go, and gone_ once it may. The first stays until then.
   void start_and_let_second_go() {
     start_both([this](Participant& self, State& state) {
-      LastSave save;
+      FinalSnapshot save;
       if (self.seat().slot == 1) {
         EXPECT_TRUE(save.settle(self, state, 7, kSaving, nullptr).ok());
         gone_ = true;
@@ -84,16 +84,16 @@ class LastSaveTest : public ::testing::Test {
   std::vector<std::jthread> threads_;
 };
 
-TEST_F(LastSaveTest, TheFirstThatLeavesBringsTheStateAndTheOtherNothing) {
+TEST_F(FinalSnapshotTest, TheFirstThatLeavesBringsTheStateAndTheOtherNothing) {
   ask(What::kAtBoundary);
   std::atomic<int> answered = 0;
   start_both([&](Participant& self, State& state) {
-    LastSave save;
-    EXPECT_FALSE(save.wanted(self, 7, kSaving, Standing::kWaits));
+    FinalSnapshot save;
+    EXPECT_FALSE(save.wanted(self, 7, kSaving, MemberActivity::kWaiting));
     // It would be asked for ever: answer() brings nothing before the first step.
-    EXPECT_FALSE(save.wanted(self, 0, kSaving, Standing::kAtBoundary));
-    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kAtBoundary).ok());
-    EXPECT_FALSE(save.wanted(self, 7, kSaving, Standing::kAtBoundary));
+    EXPECT_FALSE(save.wanted(self, 0, kSaving, MemberActivity::kAtBoundary));
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kAtBoundary).ok());
+    EXPECT_FALSE(save.wanted(self, 7, kSaving, MemberActivity::kAtBoundary));
     ++answered;
     EXPECT_TRUE(eventually([&] { return answered == 2; }));
   });
@@ -104,7 +104,7 @@ TEST_F(LastSaveTest, TheFirstThatLeavesBringsTheStateAndTheOtherNothing) {
 }
 
 // When all leave no step follows that would compare the states.
-TEST_F(LastSaveTest, ASnapshotThatWaitsForAComparisonIsReplacedByTheFirstThatLeaves) {
+TEST_F(FinalSnapshotTest, ASnapshotThatWaitsForAComparisonIsReplacedByTheFirstThatLeaves) {
   Checkpointing compared = kSaving;
   compared.compared = true;
   std::atomic<int> wanted = 0, shared = 0;
@@ -114,9 +114,9 @@ TEST_F(LastSaveTest, ASnapshotThatWaitsForAComparisonIsReplacedByTheFirstThatLea
     EXPECT_TRUE(eventually([&] { return wanted == 2; }));
     EXPECT_TRUE(save_share(self, state, 7, compared).ok());
     ++shared;
-    LastSave save;
+    FinalSnapshot save;
     EXPECT_TRUE(eventually([&] { return request().what != What::kNone; }));
-    EXPECT_TRUE(save.answer(self, state, 7, compared, nullptr, Standing::kAtBoundary).ok());
+    EXPECT_TRUE(save.answer(self, state, 7, compared, nullptr, MemberActivity::kAtBoundary).ok());
   });
   EXPECT_TRUE(eventually([&] { return shared == 2; }));
   EXPECT_EQ(mark(), (SaveMark{Phase::kWanted, 7}));
@@ -125,18 +125,19 @@ TEST_F(LastSaveTest, ASnapshotThatWaitsForAComparisonIsReplacedByTheFirstThatLea
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
-TEST_F(LastSaveTest, AMemberThatWaitsForAWorldBringsItsState) {
+TEST_F(FinalSnapshotTest, AMemberThatWaitsForAWorldBringsItsState) {
   std::atomic<bool> saved = false;
   std::atomic<int> in = 0;
   start_both([&](Participant& self, State& state) {
     ++in;
     if (self.seat().slot == 1) return;  // dies
-    LastSave save;
-    self.while_waiting([&] { return save.wanted(self, 7, kSaving, Standing::kWaits); },
-                       [&] {
-                         EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kWaits).ok());
-                         saved = true;
-                       });
+    FinalSnapshot save;
+    self.while_waiting(
+        [&] { return save.wanted(self, 7, kSaving, MemberActivity::kWaiting); },
+        [&] {
+          EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kWaiting).ok());
+          saved = true;
+        });
     EXPECT_EQ(self.wait([] { return false; }, "never").code(), core::Code::kRevoked);
     EXPECT_EQ(self.regroup().status().code(), core::Code::kLeft);
   });
@@ -151,13 +152,13 @@ TEST_F(LastSaveTest, AMemberThatWaitsForAWorldBringsItsState) {
   core::ring_all(agent_.arena());
 }
 
-TEST_F(LastSaveTest, SharesThatWillNotComeAreReplaced) {
+TEST_F(FinalSnapshotTest, SharesThatWillNotComeAreReplaced) {
   set_mark({Phase::kWanted, 8});  // in a generation that is over: the other one died before its share
   start_both([&](Participant& self, State& state) {
     if (self.seat().slot == 1) return;
-    LastSave save;
-    EXPECT_TRUE(eventually([&] { return save.wanted(self, 7, kSaving, Standing::kWaits); }));
-    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kWaits).ok());
+    FinalSnapshot save;
+    EXPECT_TRUE(eventually([&] { return save.wanted(self, 7, kSaving, MemberActivity::kWaiting); }));
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kWaiting).ok());
   });
   ask(What::kNow);
   threads_.clear();
@@ -165,7 +166,7 @@ TEST_F(LastSaveTest, SharesThatWillNotComeAreReplaced) {
 }
 
 // Who is in the newest World may bring a share of that later step at any time.
-TEST_F(LastSaveTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep) {
+TEST_F(FinalSnapshotTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep) {
   set_mark({Phase::kWanted, 8});
   std::atomic<int> in = 0;
   start_both([&](Participant& self, State& state) {
@@ -174,10 +175,10 @@ TEST_F(LastSaveTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep) {
       EXPECT_TRUE(eventually([&] { return request().open() && self.revoked(); }));
       return;
     }
-    LastSave save;
-    EXPECT_TRUE(
-        eventually([&] { return self.revoked() && save.wanted(self, 7, kSaving, Standing::kWaits); }));
-    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kWaits).ok());
+    FinalSnapshot save;
+    EXPECT_TRUE(eventually(
+        [&] { return self.revoked() && save.wanted(self, 7, kSaving, MemberActivity::kWaiting); }));
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kWaiting).ok());
   });
   EXPECT_TRUE(eventually([&] { return in == 2; }));
   for (const SlotIndex slot : {0, 1}) agent_.line(slot).revoked_up_to.store(1);
@@ -187,13 +188,13 @@ TEST_F(LastSaveTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep) {
   EXPECT_TRUE(request().open());
 }
 
-TEST_F(LastSaveTest, WaitsForTheDiskAndThenForWhatTheAgentSays) {
+TEST_F(FinalSnapshotTest, WaitsForTheDiskAndThenForWhatTheAgentSays) {
   set_mark({Phase::kTaken, 5});
   ask(What::kLater);
   std::atomic<int> left = 0;
   start_both([&](Participant& self, State& state) {
-    LastSave save;
-    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kAtBoundary).ok());
+    FinalSnapshot save;
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kAtBoundary).ok());
     ++left;
     EXPECT_TRUE(eventually([&] { return left == 2; }));
   });
@@ -205,19 +206,19 @@ TEST_F(LastSaveTest, WaitsForTheDiskAndThenForWhatTheAgentSays) {
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
-TEST_F(LastSaveTest, DoesNotWaitForADiskBeyondTheTimeThatIsLeft) {
+TEST_F(FinalSnapshotTest, DoesNotWaitForADiskBeyondTheTimeThatIsLeft) {
   set_mark({Phase::kTaken, 5});
   ask(What::kAtBoundary, std::chrono::milliseconds(50));
   start_both([&](Participant& self, State& state) {
-    LastSave save;
-    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kAtBoundary).ok());
+    FinalSnapshot save;
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kAtBoundary).ok());
   });
   threads_.clear();
   EXPECT_EQ(mark(), (SaveMark{Phase::kTaken, 5}));
 }
 
 // It was let go while the one before it, which had left after an older step, was being written.
-TEST_F(LastSaveTest, WhoGoesBehindAnOlderCopyBringsItsOwnWhenItIsAsked) {
+TEST_F(FinalSnapshotTest, WhoGoesBehindAnOlderCopyBringsItsOwnWhenItIsAsked) {
   claim_by(0, {Phase::kTaken, 6});
   start_and_let_second_go();
   EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
@@ -229,7 +230,7 @@ TEST_F(LastSaveTest, WhoGoesBehindAnOlderCopyBringsItsOwnWhenItIsAsked) {
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
-TEST_F(LastSaveTest, WhoGoesBringsTheStateThatTheOtherDiedWithHalfWay) {
+TEST_F(FinalSnapshotTest, WhoGoesBringsTheStateThatTheOtherDiedWithHalfWay) {
   claim_by(0, {Phase::kWanted, 7});
   start_and_let_second_go();
   EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
@@ -239,7 +240,7 @@ TEST_F(LastSaveTest, WhoGoesBringsTheStateThatTheOtherDiedWithHalfWay) {
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
-TEST_F(LastSaveTest, WhoGoesWaitsForNothingThatIsSettled) {
+TEST_F(FinalSnapshotTest, WhoGoesWaitsForNothingThatIsSettled) {
   const struct {
     SaveMark mark;
     What asked;
@@ -253,7 +254,7 @@ TEST_F(LastSaveTest, WhoGoesWaitsForNothingThatIsSettled) {
   };
   std::atomic<int> row = -1, settled = -1;
   start_both([&](Participant& self, State& state) {
-    LastSave save;
+    FinalSnapshot save;
     for (int i = 0; i < static_cast<int>(std::size(rows)); ++i) {
       EXPECT_TRUE(eventually([&] { return row == i; }));
       if (self.seat().slot == 1) {
@@ -273,7 +274,7 @@ TEST_F(LastSaveTest, WhoGoesWaitsForNothingThatIsSettled) {
 }
 
 // Rank 0 has just wanted a share of another step: its count lies over that of the one who copies alone.
-TEST_F(LastSaveTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
+TEST_F(FinalSnapshotTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
   ask(What::kAtBoundary);
   std::atomic<int> saves = 0;
   states_[0].on_save = [&] {
@@ -282,8 +283,8 @@ TEST_F(LastSaveTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
   };
   start_both([&](Participant& self, State& state) {
     if (self.seat().slot == 1) return;
-    LastSave save;
-    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kAtBoundary).ok());
+    FinalSnapshot save;
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kAtBoundary).ok());
   });
   threads_.clear();
   EXPECT_EQ(saves, 2);
@@ -301,12 +302,12 @@ TEST(DiskTimeout, IsOverWhenNothingHasMovedForAsLongAsTheLimit) {
   EXPECT_TRUE(timeout.over(start + std::chrono::seconds(630), 7));
 }
 
-TEST_F(LastSaveTest, WhatIsSavedAlreadyIsNotSavedAgain) {
+TEST_F(FinalSnapshotTest, WhatIsSavedAlreadyIsNotSavedAgain) {
   set_mark({Phase::kIdle, 7});
   ask(What::kAtBoundary);
   start_both([&](Participant& self, State& state) {
-    LastSave save;
-    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kAtBoundary).ok());
+    FinalSnapshot save;
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kAtBoundary).ok());
   });
   threads_.clear();
   EXPECT_EQ(mark(), (SaveMark{Phase::kIdle, 7}));

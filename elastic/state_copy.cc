@@ -1,14 +1,14 @@
 // Pieces lie one after the other, so that a copy is one allocation.
-#include "elastic/kept_state.h"
+#include "elastic/state_copy.h"
 
 #include <algorithm>
 
 namespace regroup::elastic {
 
-core::Result<std::unique_ptr<KeptState>> KeptState::of(State& state) {
+core::Result<std::unique_ptr<StateCopy>> StateCopy::of(State& state) {
   const auto pieces = state.save();
   if (!pieces.ok()) return pieces.status();
-  std::unique_ptr<KeptState> out(new KeptState);
+  std::unique_ptr<StateCopy> out(new StateCopy);
   std::size_t bytes = 0;
   for (const auto& piece : *pieces) bytes += piece.size();
   out->bytes_.reserve(bytes);
@@ -20,7 +20,7 @@ core::Result<std::unique_ptr<KeptState>> KeptState::of(State& state) {
   return out;
 }
 
-core::Result<std::vector<std::span<const std::byte>>> KeptState::save() {
+core::Result<std::vector<std::span<const std::byte>>> StateCopy::save() {
   std::vector<std::span<const std::byte>> out;
   std::size_t at = 0;
   for (const std::size_t length : lengths_) {
@@ -30,7 +30,7 @@ core::Result<std::vector<std::span<const std::byte>>> KeptState::save() {
   return out;
 }
 
-core::Status KeptState::load(std::span<const std::byte>) {
+core::Status StateCopy::load(std::span<const std::byte>) {
   return core::invalid_argument("load: a kept state is only read");
 }
 

@@ -1,0 +1,61 @@
+// A queue of a few buffers, which go round.
+#include "elastic/byte_queue.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace regroup::elastic {
+
+using core::Status;
+
+bool ByteQueue::push(std::vector<std::byte>& buffer) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return cancelled_ || buffers_.size() < kMaxBuffers; });
+  if (cancelled_) return false;
+  buffers_.push_back(std::move(buffer));
+  buffer = std::exchange(spare_, {});
+  changed_.notify_all();
+  return true;
+}
+
+void ByteQueue::close(Status status) {
+  const std::lock_guard lock(mutex_);
+  if (!status_) status_ = std::move(status);
+  changed_.notify_all();
+}
+
+Status ByteQueue::pop(std::span<std::byte> into, core::Duration limit) {
+  while (!into.empty()) {
+    if (consumed_ == front_.size()) {
+      std::unique_lock lock(mutex_);
+      if (!changed_.wait_for(lock, limit, [this] { return !buffers_.empty() || status_; }))
+        return core::deadline_exceeded(
+            fmt::format("nothing came for {:g} s", std::chrono::duration<double>(limit).count()));
+      if (buffers_.empty())
+        return status_->ok() ? Status(core::Code::kDataLoss, "it ends before it should") : *status_;
+      spare_ = std::exchange(front_, std::move(buffers_.front()));
+      buffers_.pop_front();
+      consumed_ = 0;
+      changed_.notify_all();
+      continue;
+    }
+    const std::size_t bytes = std::min(into.size(), front_.size() - consumed_);
+    std::memcpy(into.data(), front_.data() + consumed_, bytes);
+    consumed_ += bytes;
+    into = into.subspan(bytes);
+  }
+  return {};
+}
+
+void ByteQueue::cancel() {
+  const std::lock_guard lock(mutex_);
+  cancelled_ = true;
+  buffers_.clear();
+  changed_.notify_all();
+}
+
+}  // namespace regroup::elastic
