@@ -15,7 +15,7 @@
 
 #include "core/detached_call.h"
 #include "core/fd.h"
-#include "launcher/cmd/patience.h"
+#include "launcher/cmd/run_in_subprocess.h"
 #include "launcher/cmd/start.h"
 #include "launcher/cmd/time_limit.h"
 
@@ -116,7 +116,7 @@ core::Result<Attempt> count_attempt(const std::string& directory, const launcher
   if (directory.empty()) return Attempt{restarts_in(environment) + 1, 0, 0, 0};
   const std::string path = path_in(directory);
   const auto text =
-      ask_child([&] { return count_now(path); }, path, time_limit(environment, kAttemptAnswerLimit));
+      run_in_subprocess([&] { return count_now(path); }, path, time_limit(environment, kAttemptAnswerLimit));
   if (!text.ok()) return text.status();
   const json value = json::parse(*text, nullptr, false);
   const auto kept = plain(value, path);

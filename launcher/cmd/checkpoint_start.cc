@@ -8,7 +8,7 @@
 
 #include "core/lock_owner.h"
 #include "launcher/cmd/checkpoints.h"
-#include "launcher/cmd/patience.h"
+#include "launcher/cmd/run_in_subprocess.h"
 #include "launcher/cmd/start.h"
 #include "launcher/cmd/time_limit.h"
 
@@ -32,7 +32,7 @@ Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places, 
   std::vector<std::string> words{"regroup-persist", "newest"};
   words.insert(words.end(), places.begin(), places.end());
   const auto text =
-      ask_persist(std::move(words), "--checkpoint " + directory, time_limit(environment, kQuietLimit));
+      run_persist(std::move(words), "--checkpoint " + directory, time_limit(environment, kQuietLimit));
   if (!text.ok()) return text.status();
   return resume_of(*text, "--checkpoint " + directory);
 }
@@ -81,7 +81,7 @@ Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan, const 
   if (!newest.ok() || !newest->has_value()) return newest;
   const std::string name = fs::path((*newest)->path).filename().string();
   if ((*newest)->path == fmt::format("{}/{}", plan.shared, name)) return newest;
-  const auto copied = ask_persist(
+  const auto copied = run_persist(
       {"regroup-persist", "copy", plan.directory, plan.shared, plan.job, std::to_string(asked.keep),
        std::to_string(asked.keep_every), std::to_string((*newest)->step)},
       fmt::format("--checkpoint {} and {}", plan.directory, plan.shared), kSyncLimit);

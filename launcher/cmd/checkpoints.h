@@ -17,7 +17,7 @@
 #include "core/status.h"
 #include "launcher/cmd/last_snapshot.h"
 #include "launcher/cmd/options.h"
-#include "launcher/cmd/patience.h"
+#include "launcher/cmd/run_in_subprocess.h"
 #include "launcher/cmd/save_watcher.h"
 #include "launcher/node/checkpoint_plan.h"
 #include "launcher/spawn/piped_process.h"

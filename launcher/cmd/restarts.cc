@@ -10,7 +10,7 @@
 #include <ctime>
 #include <utility>
 
-#include "launcher/cmd/patience.h"
+#include "launcher/cmd/run_in_subprocess.h"
 #include "launcher/cmd/start.h"
 #include "launcher/node/children.h"
 #include "launcher/node/reparenting.h"
@@ -125,7 +125,7 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
     fail(fmt::format("it goes on from its newest checkpoint in {} s (restart {} of {})",
                      std::chrono::duration_cast<std::chrono::seconds>(pause).count(), fruitless_, most_),
          0);
-  HeldLocks::give_back();
+  HeldLocks::release_all();
   const int signal = signal_within(signals_that_end(options_), pause);
   if (signal == 0) return std::nullopt;
   return fail(fmt::format("{} came: it stays ended", launcher::signal_name(signal)),

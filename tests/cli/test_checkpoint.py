@@ -268,7 +268,7 @@ def test_who_reads_checkpoints_at_the_start_and_says_nothing_is_not_waited_for(
     monkeypatch.setattr(conftest, "BIN", programs)
     again = start(regroup, member, tmp_path / "ckpt", 1, pause_ms=0, env=TENTH)
     assert again.wait() == 1
-    told = f"--checkpoint {tmp_path}/ckpt: regroup-persist, which looks there, has said nothing for 3 s"
+    told = f"--checkpoint {tmp_path}/ckpt: regroup-persist printed nothing for 3 s"
     assert told in again.err
     again.assert_nothing_left(20)
 

@@ -1,5 +1,5 @@
-// A directory that another job has: one that is ending is waited for, one that lives is not.
-#include "launcher/cmd/patience.h"
+// take_directory() waits for a job that is ending, and refuses at once a directory whose job runs.
+#include "launcher/cmd/run_in_subprocess.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ pid_t dead_process() {
 class TakeDirectory : public testing::Test {
  protected:
   TakeDirectory() {
-    std::string name = testing::TempDir() + "patience-XXXXXX";
+    std::string name = testing::TempDir() + "subprocess-XXXXXX";
     directory_ = ::mkdtemp(name.data());
   }
   ~TakeDirectory() override { std::filesystem::remove_all(directory_); }

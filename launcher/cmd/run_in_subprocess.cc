@@ -1,6 +1,5 @@
-// A process that hangs in a call of the kernel's cannot be reaped: it is killed, which it will notice one
-// day, and left behind.
-#include "launcher/cmd/patience.h"
+// The child sends its result as one message over a socket pair, with the descriptor of a lock if it took one.
+#include "launcher/cmd/run_in_subprocess.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -45,7 +44,7 @@ constexpr std::chrono::milliseconds kEndingAnswer(500);  // ... and for how long
 
 double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// False: nothing is there to be read within `limit`, no end either.
+// False: neither data nor end of file came within `limit`.
 bool readable_within(int fd, Duration limit) {
   const auto until = std::chrono::steady_clock::now() + limit;
   for (;;) {
@@ -57,14 +56,14 @@ bool readable_within(int fd, Duration limit) {
   }
 }
 
-void leave_behind(pid_t pid) {
+void kill_and_abandon(pid_t pid) {
   ::kill(pid, SIGKILL);
   for (int i = 0; i < 100 && ::waitpid(pid, nullptr, WNOHANG) == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-// What a child says: a text, and perhaps a file.
-struct ChildAnswer {
+// What the child sends: a text, and perhaps a descriptor.
+struct SubprocessResult {
   std::string text;
   core::Fd file;
 };
@@ -77,10 +76,10 @@ std::string holder_of(const std::string& lock) {
   return text;
 }
 
-// The lock, or the text of one whose job is ending.
-Result<ChildAnswer> take_now(const std::string& directory, const std::string& owner, bool make) {
+// Returns the lock, or the text of one whose job is ending.
+Result<SubprocessResult> take_now(const std::string& directory, const std::string& owner, bool make) {
   std::error_code error;
-  if (!make && !fs::is_directory(directory, error)) return ChildAnswer();
+  if (!make && !fs::is_directory(directory, error)) return SubprocessResult();
   fs::create_directories(directory, error);
   if (error) return core::system_error("mkdir", directory, error.value());
   const std::string path = directory + "/LOCK";
@@ -89,35 +88,35 @@ Result<ChildAnswer> take_now(const std::string& directory, const std::string& ow
        lock.code() == Code::kUnavailable;) {
     const std::string holder = holder_of(path);
     if (!launcher_is_gone(holder, owner)) break;
-    if (std::chrono::steady_clock::now() >= end) return ChildAnswer{holder, {}};
+    if (std::chrono::steady_clock::now() >= end) return SubprocessResult{holder, {}};
     std::this_thread::sleep_for(kEndingLook);
     lock = core::FileLock::take(path, owner);
   }
   if (!lock.ok()) return lock.status();
   core::Fd file(::fcntl(lock->descriptor(), F_DUPFD_CLOEXEC, 0));
   if (!file.valid()) return core::system_error("fcntl", directory + "/LOCK", errno);
-  return ChildAnswer{{}, std::move(file)};
+  return SubprocessResult{{}, std::move(file)};
 }
 
 // One message: a code and a text, and the descriptor of the file if there is one.
-void tell(int socket, const Result<ChildAnswer>& told) {
-  std::string text = (told.ok() ? told->text : told.status().message()).substr(0, kMostText - 1);
-  text.insert(text.begin(), static_cast<char>(told.ok() ? Code::kOk : told.code()));
+void send_result(int socket, const Result<SubprocessResult>& result) {
+  std::string text = (result.ok() ? result->text : result.status().message()).substr(0, kMostText - 1);
+  text.insert(text.begin(), static_cast<char>(result.ok() ? Code::kOk : result.code()));
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part, message.msg_iovlen = 1;
-  if (told.ok() && told->file.valid()) {
+  if (result.ok() && result->file.valid()) {
     message.msg_control = control.data(), message.msg_controllen = control.size();
     cmsghdr* const header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof(int));
-    const int fd = told->file.get();
+    const int fd = result->file.get();
     std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   }
   (void)::sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
-Result<ChildAnswer> hear(int socket, const std::string& about) {
+Result<SubprocessResult> receive_result(int socket, const std::string& about) {
   std::array<char, kMostText> text{};
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -125,9 +124,9 @@ Result<ChildAnswer> hear(int socket, const std::string& about) {
   message.msg_iov = &part, message.msg_iovlen = 1;
   message.msg_control = control.data(), message.msg_controllen = control.size();
   const ssize_t bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (bytes <= 0) return core::internal_error(about + ": the process that was to ask it has died");
+  if (bytes <= 0) return core::internal_error(about + ": the child process ended without a result");
   const auto code = static_cast<Code>(text[0]);
-  ChildAnswer out{std::string(text.data() + 1, static_cast<std::size_t>(bytes - 1)), {}};
+  SubprocessResult out{std::string(text.data() + 1, static_cast<std::size_t>(bytes - 1)), {}};
   if (code != Code::kOk) return Status(code, std::move(out.text));
   const cmsghdr* const header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return out;
@@ -137,9 +136,9 @@ Result<ChildAnswer> hear(int socket, const std::string& about) {
   return out;
 }
 
-// What `work` returns, done by a child that is left behind if it has not answered within `limit`.
-Result<ChildAnswer> ask(const std::function<Result<ChildAnswer>()>& work, const std::string& about,
-                        Duration limit) {
+// Runs `work` in a child, which is abandoned if it has sent no result within `limit`.
+Result<SubprocessResult> run_child(const std::function<Result<SubprocessResult>()>& work,
+                                   const std::string& about, Duration limit) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return core::system_error("socketpair", about, errno);
@@ -149,22 +148,22 @@ Result<ChildAnswer> ask(const std::function<Result<ChildAnswer>()>& work, const 
   if (pid < 0) return core::system_error("fork", about, errno);
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() == parent) tell(theirs.get(), work());
+    if (::getppid() == parent) send_result(theirs.get(), work());
     ::_exit(0);
   }
   theirs.reset();
   if (!readable_within(ours.get(), limit)) {
-    leave_behind(pid);
+    kill_and_abandon(pid);
     return core::deadline_exceeded(
         fmt::format("{}: it has not answered for {:g} s", about, seconds_of(limit)));
   }
-  auto told = hear(ours.get(), about);
-  leave_behind(pid);  // it has nothing to do any more, but may hang in closing a file
-  return told;
+  auto result = receive_result(ours.get(), about);
+  kill_and_abandon(pid);  // it has sent its result, but may hang while it closes a file
+  return result;
 }
 
-// One that ends a job, and is blocked here. Or 0.
-int signal_that_waits() {
+// A pending signal that ends a job and is blocked here, or 0.
+int pending_end_signal() {
   sigset_t waiting;
   ::sigpending(&waiting);
   for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGHUP}) {
@@ -195,11 +194,11 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
                              const LockWait& wait) {
   std::optional<std::chrono::steady_clock::time_point> until;
   for (;;) {
-    auto told = ask([&] { return take_now(directory, owner, make); }, directory, wait.answer);
-    if (!told.ok()) return told.status();
-    if (told->file.valid()) return Taken(core::FileLock::adopt(std::move(told->file)));
-    if (told->text.empty()) return Taken();
-    const std::string has = fmt::format("{}/LOCK: {} has it", directory, told->text);
+    auto result = run_child([&] { return take_now(directory, owner, make); }, directory, wait.answer);
+    if (!result.ok()) return result.status();
+    if (result->file.valid()) return Taken(core::FileLock::adopt(std::move(result->file)));
+    if (result->text.empty()) return Taken();
+    const std::string has = fmt::format("{}/LOCK: {} has it", directory, result->text);
     const auto now = std::chrono::steady_clock::now();
     if (!until) {
       until = now + wait.ending;
@@ -214,26 +213,26 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
                                 "processes (REGROUP_JOB in their environment), or name another directory",
                                 has, seconds_of(wait.ending)));
     }
-    if (const int signal = signal_that_waits(); signal != 0)
+    if (const int signal = pending_end_signal(); signal != 0)
       return Status(Code::kUnavailable, fmt::format("{}, and {} came while its end was waited for", has,
                                                     launcher::signal_name(signal)));
   }
 }
 
-Result<std::string> ask_child(const std::function<Result<std::string>()>& work, const std::string& about,
-                              Duration limit) {
-  auto told = ask(
-      [&]() -> Result<ChildAnswer> {
+Result<std::string> run_in_subprocess(const std::function<Result<std::string>()>& work,
+                                      const std::string& about, Duration limit) {
+  auto result = run_child(
+      [&]() -> Result<SubprocessResult> {
         auto text = work();
         if (!text.ok()) return text.status();
-        return ChildAnswer{std::move(*text), {}};
+        return SubprocessResult{std::move(*text), {}};
       },
       about, limit);
-  if (!told.ok()) return told.status();
-  return std::move(told->text);
+  if (!result.ok()) return result.status();
+  return std::move(result->text);
 }
 
-Result<std::string> ask_persist(std::vector<std::string> words, const std::string& about, Duration quiet) {
+Result<std::string> run_persist(std::vector<std::string> words, const std::string& about, Duration quiet) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return core::system_error("pipe", "regroup-persist", errno);
   const core::Fd ours(ends[0]);
@@ -249,9 +248,9 @@ Result<std::string> ask_persist(std::vector<std::string> words, const std::strin
   std::array<char, 4096> part{};
   for (ssize_t count = 1; count > 0 || (count < 0 && errno == EINTR);) {
     if (!readable_within(ours.get(), quiet)) {
-      leave_behind(*pid);
-      return core::deadline_exceeded(fmt::format(
-          "{}: regroup-persist, which looks there, has said nothing for {:g} s", about, seconds_of(quiet)));
+      kill_and_abandon(*pid);
+      return core::deadline_exceeded(
+          fmt::format("{}: regroup-persist printed nothing for {:g} s", about, seconds_of(quiet)));
     }
     count = ::read(ours.get(), part.data(), part.size());
     if (count > 0) text.append(part.data(), static_cast<std::size_t>(count));
@@ -260,7 +259,7 @@ Result<std::string> ask_persist(std::vector<std::string> words, const std::strin
   while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    return core::internal_error(fmt::format("{}: its checkpoints cannot be read", about));
+    return core::internal_error(fmt::format("{}: regroup-persist could not read its checkpoints", about));
   return text;
 }
 
