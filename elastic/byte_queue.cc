@@ -1,4 +1,4 @@
-// A queue of a few buffers, which go round.
+// The buffers circulate, so that a stream allocates only a few.
 #include "elastic/byte_queue.h"
 
 #include <algorithm>

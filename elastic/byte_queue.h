@@ -1,4 +1,5 @@
-// Bytes on their way from a thread that reads them, and may hang for ever, to one that has better to do.
+// A bounded queue of bytes from a thread that may hang while it reads a file to one that must not wait for
+// it.
 #pragma once
 
 #include <condition_variable>
@@ -14,31 +15,33 @@
 
 namespace regroup::elastic {
 
-// One thread gives, one takes. What is taken was copied: the giver never touches the taker's memory.
+// One producer thread, one consumer thread. The consumer copies bytes out, so the producer never touches the
+// consumer's memory: an abandoned producer can do no harm.
 class ByteQueue {
  public:
-  // Giver. Waits while kMaxBuffers parts are on their way. `buffer` becomes a buffer that may be filled next.
-  // False: nobody takes any more.
+  // Producer: appends `buffer`, which is replaced by a free one to fill next. Blocks while kMaxBuffers are
+  // queued. False: the consumer has cancelled.
   [[nodiscard]] bool push(std::vector<std::byte>& buffer);
-  // Giver: nothing follows, or an error does. The first counts.
+  // Producer: ends the stream, with OK or the error that the consumer gets after the queued bytes. The first
+  // call counts.
   void close(core::Status status);
 
-  // Taker: the next bytes. kDeadlineExceeded: nothing came for `limit`; the giver's error;
-  // kDataLoss: it has ended before.
+  // Consumer: fills `into` with the next bytes. kDeadlineExceeded: nothing came for `limit`; kDataLoss: the
+  // stream ended too early; else the producer's error.
   [[nodiscard]] core::Status pop(std::span<std::byte> into, core::Duration limit);
-  // Taker: no more is wanted.
+  // Consumer: discards the queued bytes; push() returns false from now on.
   void cancel();
 
-  static constexpr std::size_t kMaxBuffers = 2;  // parts on their way
+  static constexpr std::size_t kMaxBuffers = 2;
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::vector<std::byte>> buffers_;  // guarded by mutex_, as what follows
+  std::deque<std::vector<std::byte>> buffers_;  // guarded by mutex_, as the next three
   std::vector<std::byte> spare_;
   std::optional<core::Status> status_;
   bool cancelled_ = false;
-  std::vector<std::byte> front_;  // the taker's, from consumed_ on
+  std::vector<std::byte> front_;  // consumer only: being read, from consumed_ on
   std::size_t consumed_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// The agent of one node as a state machine: it owns the arena, gives members their lines, closes their state
-// words when a generation is over and announces Worlds to them. docs/architecture.md sections 3 and 4.
-// Not thread-safe (one thread of the node revokes), never blocks. The driver performs the effects in order.
+// The agent of one node as a state machine: it owns the arena, assigns its slots to members, closes their
+// state words when a generation is revoked, and publishes Worlds. docs/architecture.md sections 3 and 4. Not
+// thread-safe (one thread of the node revokes), never blocks. The driver performs the effects in order.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@ namespace regroup::membership {
 
 struct AgentOptions {
   core::NodeId node = 0;
-  // Lines of the arena: a few more than members live here at once, for sums of dead ones that are of use.
+  // Of the arena: a few more than members run here at once, since sums of dead members stay in use.
   std::uint32_t slots = 1;
   std::uint32_t shards = 1;  // V
   std::uint64_t seed = 0;
   bool any_fingerprint = false;         // --bits=off
-  std::uint32_t kept_results = 0;       // room for learners, for states of at least ...
-  std::uint64_t learn_above = 0;        // ... so many bytes
-  std::string endpoints;                // where other agents get a state transfer; "" until there is one
-  bool checkpoints = false;             // room for a state on its way to the disk ...
-  std::uint64_t checkpoint_memory = 0;  // ... of at most so many bytes; 0: no limit
-  std::string resumed_fingerprint;      // of the checkpoint that the job goes on from; "": of none
+  std::uint32_t kept_results = 0;       // results in the ring for learners, if the state has at least ...
+  std::uint64_t learn_above = 0;        // ... this many bytes
+  std::string endpoints;                // where other agents fetch a state transfer; "" until one is served
+  bool checkpoints = false;             // reserve a save area for checkpoints ...
+  std::uint64_t checkpoint_memory = 0;  // ... of at most this many bytes; 0: no limit
+  std::string resumed_fingerprint;      // of the checkpoint that the job resumes from; "": none
 };
 
 class AgentCore {
@@ -41,33 +41,31 @@ class AgentCore {
   void set_endpoints(std::string endpoints) { options_.endpoints = std::move(endpoints); }
 
   // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill, StartSource,
-  // StartTarget, EndTransfer, JobDone. Of a member: Join, Ready, Contacts, PeerSuspect, Diverged, Failure,
-  // Drained; `source` of a Join is the id that it names. A coordinator of a lower incarnation than one before
-  // is refused.
+  // StartTarget, EndTransfer, JobDone. From a member: Join, Ready, Contacts, PeerSuspect, Diverged, Failure,
+  // Drained; the sender of a Join is the member that it names. Messages of a lower incarnation of the
+  // coordinator than the highest one seen are refused.
   [[nodiscard]] AgentEffects handle(AgentSender source, const core::Message& message);
 
-  // The robust futex of `slot` fired: its member's last store to a result is behind it. Call order of this
-  // and on_reaped() is free; each counts once.
+  // The robust futex of `slot` fired: its member will store nothing to a result any more. May come before or
+  // after on_reaped(); each counts once.
   [[nodiscard]] AgentEffects on_line_dead(core::SlotIndex slot);
-  // It was killed, and hangs in the kernel: it stores nothing more, but keeps its line until it is reaped.
+  // The member was killed and hangs in the kernel: it stores nothing more, but keeps its slot until reaped.
   [[nodiscard]] AgentEffects on_stuck(core::MemberId member, const std::string& why);
-  // The process is gone (or could not be started: exit_code 127). Only then may its line be given away.
+  // The process has ended (or could not be started: exit_code 127). Only now may its slot be reassigned.
   [[nodiscard]] AgentEffects on_reaped(core::MemberId member, std::int32_t pid, std::int32_t exit_code,
                                        std::int32_t signal);
   void let_go(core::SlotIndex slot);
-  void ring(core::SlotIndex slot) { core::ring(arena_.member_slot(slot).bell); }
-  // A member's connection is closed. One that neither finished nor was let go would be waited for.
+  void ring(core::SlotIndex slot) { core::ring(arena_.line(slot).bell); }
+  // A member closed its connection. It is killed if it neither finished nor was excluded: others wait for it.
   [[nodiscard]] AgentEffects on_link_closed(core::MemberId member);
 
-  // A state transfer is on: poll_transfer() wants to be called each millisecond, and again at once while
-  // *more.
+  // While a state transfer runs the driver calls poll_transfer() each millisecond, and at once while *more.
   [[nodiscard]] bool transferring() const { return source_.active() || target_.active(); }
   [[nodiscard]] AgentEffects poll_transfer(bool* more);
-  // Giving: the mark of the state transfer if its snapshot may be sent, the newest result kept, and what a
-  // reader on another node has of both; nothing: it has gone.
+  // Source side: what may be sent; and what a reader on another node has received, nothing once it has gone.
   [[nodiscard]] const TransferSource& transfer_source() const { return source_; }
   void on_reader_progress(std::uint64_t reader, std::optional<TransferTarget::Received> has);
-  // Taking: whether the result of `step` has room in the arena, and what has come.
+  // Target side: whether the ring has room for the result of `step`; what has been received.
   [[nodiscard]] bool room_for(core::Step step) const;
   void on_fetched(const TransferTarget::Received& received) { fetched_ = received; }
   [[nodiscard]] AgentEffects on_fetch_failed(const std::string& why);
@@ -80,10 +78,10 @@ class AgentCore {
     std::optional<core::SlotIndex> slot;
     bool ready = false;
     bool drained = false;
-    bool dead = false;  // its line says so
+    bool dead = false;  // marked so in its slot
     bool reaped = false;
     core::Join join;
-    core::MemberLost loss;  // as last told
+    core::MemberLost loss;  // as last reported
   };
 
   void on_coordinator(const core::Body& body);
@@ -109,7 +107,7 @@ class AgentCore {
   void end_transfer();
   void tell(const std::vector<core::TargetStatus>& news);
   void stop_fetch();
-  AgentEffects effects();  // of the call that ends
+  AgentEffects effects();  // ends a call: returns its effects
   [[nodiscard]] core::Step consumed() const;
   [[nodiscard]] bool snapshot_read() const;
 
@@ -132,15 +130,15 @@ class AgentCore {
   AgentOptions options_;
   core::Incarnation incarnation_ = 0;
   core::Arena arena_;
-  std::optional<core::Join> first_;  // accepted: fixes model, fingerprint and shape
+  std::optional<core::Join> first_;  // first accepted one: fixes model, fingerprint and shape
   std::shared_ptr<const core::World> world_ = std::make_shared<const core::World>();  // newest announced
   core::Generation revoked_ = 0;  // highest generation revoked
-  core::Contacts contacts_;       // of members here, in that generation
+  core::Contacts contacts_;       // of the members here, in the generation of world_
   std::map<core::MemberId, Local> members_;
-  std::deque<core::MemberId> waiting_;  // for a line that is still needed
+  std::deque<core::MemberId> waiting_;  // for a slot that a dead member still occupies
   TransferSource source_;
   TransferTarget target_;
-  bool source_is_local_ = false;  // by source_; else fetched_ says what has come
+  bool source_is_local_ = false;  // targets read what source_ writes; else fetched_ is what has been received
   bool fetching_ = false;
   TransferTarget::Received fetched_;
   core::Step published_ = 0;  // of fetched_.kept

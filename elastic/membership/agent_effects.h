@@ -1,4 +1,4 @@
-// What goes into AgentCore and what it wants done, as plain data; its driver does it in order.
+// Inputs and effects of AgentCore, as plain data. The driver performs the effects in order.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@
 namespace regroup::membership {
 
 struct AgentSender {
-  std::optional<core::MemberId> member;  // nothing: the coordinator
+  std::optional<core::MemberId> member;  // nothing: the coordinator sent it
 };
 
 struct ToCoordinator {
-  core::Body body;  // goes out in a Message with the agent's incarnation()
+  core::Body body;  // sent in a Message with the agent's incarnation()
 };
 struct ToMember {
   core::MemberId member = 0;
   core::Body body;
-  bool pass_memfd = false;  // arena().memfd() travels beside it
+  bool pass_memfd = false;  // send arena().memfd() along with it
 };
 struct StartMember {
   core::Start start;
@@ -28,23 +28,23 @@ struct StartMember {
 struct KillMember {  // SIGKILL
   core::MemberId member = 0;
 };
-struct CloseMember {  // its connection, once what was sent is out
+struct CloseMember {  // close its connection once everything queued is sent
   core::MemberId member = 0;
 };
-struct WatchLine {  // call on_line_dead(slot) when the owner of arena().member_slot(slot).alive is dead
+struct WatchLine {  // call on_line_dead(slot) when the owner of arena().line(slot).alive dies
   core::MemberId member = 0;
   core::SlotIndex slot = 0;
 };
-struct LetGo {  // call let_go(slot): its member waits there, what was sent before is on its way
+struct LetGo {  // call let_go(slot) after the messages before it are sent: the member then reads them
   core::SlotIndex slot = 0;
 };
-struct Ring {  // call ring(slot): what was sent to its member before is on its way
+struct Ring {  // call ring(slot) after the messages before it are sent
   core::SlotIndex slot = 0;
 };
-struct Fetch {  // the snapshot and the results behind it from other nodes: on_fetched_*()
+struct Fetch {  // fetch the snapshot and the results after it from other nodes: on_fetched()
   core::StartTarget transfer;
 };
-struct StopFetch {};  // at once: the memory is needed for something else
+struct StopFetch {};  // at once: the snapshot's memory is about to be reused
 struct Warn {         // a line for the user's terminal
   std::string sentence;
 };

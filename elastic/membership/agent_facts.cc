@@ -1,4 +1,4 @@
-// Everything here is asked of each message of an agent, before it changes anything.
+// Every message of an agent passes these checks before it changes anything.
 #include "elastic/membership/agent_facts.h"
 
 #include <fmt/format.h>
@@ -10,9 +10,9 @@
 namespace regroup::membership {
 namespace {
 
-// A generation is on disk before anybody hears of it, so no agent can know of one above. That many are
-// forgiven: a coordinator whose journal lacks its end costs nothing then, and of the two million that there
-// are a liar uses up none that matter.
+// A generation is on disk before it is announced, so no agent can know one above the journal's newest. A few
+// are tolerated for a coordinator whose journal has lost its end. A lying agent can so waste only a few of
+// the two million numbers.
 constexpr core::Generation kGenerationTolerance = 16;
 
 }  // namespace

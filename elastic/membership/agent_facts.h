@@ -1,5 +1,5 @@
-// Which facts an agent may state: a host speaks for its own members only. docs/security.md, What agents may
-// say.
+// What the coordinator accepts from an agent: facts about the members of its own host only. docs/security.md,
+// What agents may say. Pure.
 #pragma once
 
 #include <string>
@@ -11,28 +11,28 @@
 
 namespace regroup::membership {
 
-// What a coordinator knows when an agent speaks.
+// The coordinator's state when a message of an agent is checked.
 struct Known {
   const MemberTable& members;
   const core::World& world;
-  core::Generation highest = 0;  // that anybody was told of
-  bool one_agent = false;        // our own: it knows of members that the journal has not promised
+  core::Generation highest = 0;  // the highest generation that was announced to any agent
+  bool one_agent = false;        // in this process, so trusted with ids that the journal has not reserved
 };
 
-// What an agent says to the coordinator; all else it may not say.
+// True for the message types that agents send to the coordinator.
 [[nodiscard]] bool is_agent_message(const core::Body& body);
-// Of a member that runs there, or of one that nobody has told of and an earlier incarnation may have started:
-// its journal has promised the id.
+// True if `member` runs on `node`, or is unknown and may have been started by an earlier incarnation, whose
+// journal reserved its id.
 [[nodiscard]] bool may_report(const Known& known, core::NodeId node, core::MemberId member);
+// The lines and the contacts among the given ones that `node` may report.
 [[nodiscard]] std::vector<core::LineReport> lines_of_host(const Known& known, core::NodeId node,
                                                           std::vector<core::LineReport> lines);
-// Contacts of the members that the World has there.
 [[nodiscard]] core::Contacts contacts_of_host(const Known& known, core::NodeId node, core::Contacts contacts);
-// A member there is, or was, in the World.
+// True if a member of `world` runs, or ran, on `node`.
 [[nodiscard]] bool has_member_on(const core::World& world, core::NodeId node);
-// What the agent says of a member's end, where it begins with the name of that member; else our own words.
+// The agent's message about a member's end if it names that member, else one made of `cause`.
 [[nodiscard]] std::string loss_message(const core::MemberLost& lost, const std::string& cause);
-// What is wrong with numbers that no agent can have heard: "says ...", of its agent. Empty: nothing.
+// Checks generation numbers that no agent can know: "says that ...", or empty if they are possible.
 [[nodiscard]] std::string inconsistency_in(const Known& known, const core::Body& said);
 
 }  // namespace regroup::membership

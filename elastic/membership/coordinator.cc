@@ -1,4 +1,4 @@
-// What the coordinator learns from agents and control commands. docs/architecture.md sections 2 and 4.
+// Messages of agents and control commands to the coordinator. docs/architecture.md sections 2 and 4.
 #include "elastic/membership/coordinator.h"
 
 #include <fmt/format.h>
@@ -38,13 +38,13 @@ void Coordinator::recall(core::World world) {
     r.entry = m;
     r.rank = static_cast<int>(&m - world_.members.data());
     r.restart_slot = static_cast<std::uint32_t>(r.rank);
-    r.entered = core::TimePoint(core::Duration(1));  // when is not known: long ago
+    r.entered = core::TimePoint(core::Duration(1));  // unknown, but long ago
     r.entered_at = world_.resume.step();
     r.state = MemberState::kActive;
   }
 }
 
-// Marks of members that have left the World since say nothing any more.
+// Marks of members that are no longer in the World are ignored.
 void Coordinator::recall(const Intent& intent) {
   began_ = intent.began;
   policy_.target = intent.target;
@@ -84,7 +84,7 @@ void Coordinator::journal(Intent intent) {
   emit(Journal{std::move(intent)});
 }
 
-// It is called at least once a second. Where it was not, it was stopped itself, and did not wait.
+// Called at least once a second: a longer gap means that this process was stopped, and does not count.
 void Coordinator::pass_to(core::TimePoint now) {
   awake_ += std::min<core::Duration>(now - now_, std::chrono::seconds(1));
   now_ = now;
@@ -117,8 +117,8 @@ Effects Coordinator::handle(core::TimePoint now, Sender source, const core::Mess
   return finish_call();
 }
 
-// Losses are journaled after the Revoke, which need not wait for the disk: whoever does not find them in the
-// journal finds the lost in the World.
+// Losses are journaled after the Revoke, which so does not wait for the disk. A successor that does not find
+// them in the journal finds the lost members in the journaled World, and their agents report them again.
 Effects Coordinator::finish_call() {
   if (!done() && losses_due_) journal_intent();
   members_.end_edits();
@@ -136,7 +136,7 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
   } else if (const auto* failure = std::get_if<core::Failure>(&message.body)) {
     if (own(failure->member) && failure->final) end(1, what_of(*failure, ""));
   } else if (message.incarnation < incarnation_) {
-    return;  // answers to an earlier incarnation; the facts above stay true
+    return;  // a reply to an earlier incarnation; only the facts handled above stay true
   } else if (const std::string inconsistency = inconsistency_in(known(), message.body);
              !inconsistency.empty()) {
     drop_node(node, fmt::format("host {}: its agent {}", nodes_.find(node)->name, inconsistency));
@@ -149,7 +149,7 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
   } else if (const auto* suspect = std::get_if<core::PeerSuspect>(&message.body)) {
     on_peer_suspect(node, *suspect);
   } else if (const auto* diverged = std::get_if<core::Diverged>(&message.body)) {
-    // Nobody can tell which of the states is the right one, so no restart from memory follows.
+    // Which of the states is right is unknown, so the job does not resume from memory.
     if (own(diverged->member) && world_.rank_of(diverged->member) >= 0)
       end(1, diverged->why, StateLeft::kDiverged);
   } else if (const auto* source_status = std::get_if<core::SourceStatus>(&message.body)) {
@@ -160,8 +160,8 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
   }
 }
 
-// A member of the time before this incarnation, of which an agent tells. Of the dead that neither the World
-// nor the present launch has, everything was said.
+// Adds a member that an earlier incarnation started and that an agent reports. Dead ones that belong neither
+// to the World nor to the present launch have been dealt with.
 MemberInfo& Coordinator::recover(core::MemberId id, core::NodeId node, bool alive) {
   MemberInfo& r = members_.add(id, node, now_);
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
@@ -173,7 +173,7 @@ MemberInfo& Coordinator::recover(core::MemberId id, core::NodeId node, bool aliv
   if (launched || (alive && world_.generation > 0)) return r;
   r.state = MemberState::kGone;
   r.dismissed = true;
-  r.kill_at = now_ + std::chrono::seconds(1);  // unless it is reaped
+  r.kill_at = now_ + std::chrono::seconds(1);  // unless it is reaped before
   return r;
 }
 
@@ -181,12 +181,12 @@ void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
   MemberInfo* r = members_.edit(ready.join.member);
   if (r == nullptr) r = &recover(ready.join.member, node, true);
   if (r->state != MemberState::kStarting || !accept_declaration(r, ready.join)) return;
-  // Who had that line before was reaped, else it would not have been given away.
+  // The slot's previous member was reaped, since an agent reassigns no slot before.
   for (const core::MemberId id : members_.on_node(node)) {
     const MemberInfo& other = *members_.find(id);
     const bool living = other.state == MemberState::kWarm || other.lives_in_world();
     if (!living || other.seat.slot != ready.slot) continue;
-    members_.edit(id)->cause = "its line is another's";
+    members_.edit(id)->cause = "its slot was reassigned";
     lose_with_node(members_.edit(id));
   }
   r->state = MemberState::kWarm;
@@ -198,11 +198,12 @@ void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
   if (members_.any_finished()) dismiss(r, true, "the job is finishing");
 }
 
-// From now on members are replaced one by one, and a launch with fewer is made up for.
+// From the first Ready on, members are replaced one by one, and a launch of fewer than the target is filled
+// up.
 void Coordinator::on_first_ready() {
   if (first_ready_) return;
   first_ready_ = now_;
-  grow();  // with what has come meanwhile
+  grow();  // with the nodes that have come meanwhile
   if (!policy_.replace || world_.generation > 0 || desired_ == policy_.target) return;
   desired_ = policy_.target;
   journal_intent();
@@ -211,12 +212,13 @@ void Coordinator::on_first_ready() {
 void Coordinator::on_drained(core::NodeId node, const core::MemberDrained& drained) {
   MemberInfo* r = members_.edit(drained.member);
   if (r == nullptr) r = &recover(drained.member, node, true);
-  r->drained = true;  // it opens nothing more, but gives its state to others as long as it is needed
+  r->drained = true;  // it opens no step any more, but serves its state while that is needed
   if (stage_ != Stage::kHello) settle_drained(r);
 }
 
 void Coordinator::settle_drained(MemberInfo* r) {
-  if (r->state == MemberState::kStarting) return dismiss(r, true, "left on notice");  // the World went on
+  if (r->state == MemberState::kStarting)
+    return dismiss(r, true, "left on notice");  // the World went on without it
   if (r->state == MemberState::kActive || r->state == MemberState::kWarm) ask_to_leave(r);
   if (r->state == MemberState::kDraining) r->state = MemberState::kDrained;
 }
@@ -252,7 +254,7 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
     MemberInfo* r = members_.edit(id);
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
     r->state = MemberState::kLost;
-    r->reaped = true;  // its line was given away, so it was
+    r->reaped = true;  // since its slot was reassigned
     if (stayed) not_replaced(*r);
   }
   take_lines(node, reply.lines);
@@ -277,14 +279,14 @@ void Coordinator::take_lines(core::NodeId node, const std::vector<core::LineRepo
 
 core::Body Coordinator::answer(const core::Body& request) {
   if (std::holds_alternative<core::StatusRequest>(request)) {
-    next_query_ = now_;  // who looks once looks again, and wants to see progress
+    next_query_ = now_;  // the next status request then shows fresh progress
     return core::StatusReply{status_json(now_)};
   }
   if (done()) return core::Reply{false, "the job is over"};
   if (const auto* r = std::get_if<core::ResizeRequest>(&request)) return resize(r->members);
   if (const auto* r = std::get_if<core::NoticeRequest>(&request)) return notice(r->member);
   if (const auto* r = std::get_if<core::KillRequest>(&request)) return kill(r->member);
-  return core::Reply{false, "this is no request to a coordinator"};
+  return core::Reply{false, "not a request to a coordinator"};
 }
 
 core::Reply Coordinator::resize(std::uint32_t members) {
@@ -296,7 +298,7 @@ core::Reply Coordinator::resize(std::uint32_t members) {
     return {false, fmt::format("resize {}: the allocation has {} slots", members, policy_.slots)};
   }
   if (members_.any_finished()) return {false, fmt::format("resize {}: the job is finishing", members)};
-  // What can be launched again, and with how many, follows from what was launched.
+  // Relaunches depend on the size of the first launch, which must not change before a member has joined.
   if (!first_ready_ && world_.generation == 0) {
     return {false, fmt::format("resize {}: no member has joined yet", members)};
   }
@@ -306,7 +308,7 @@ core::Reply Coordinator::resize(std::uint32_t members) {
   forget_failures();
   const auto first = static_cast<std::ptrdiff_t>(effects_.size());
   if (stage_ != Stage::kHello) shrink();
-  effects_.insert(effects_.begin() + first, Journal{intent()});  // before anybody hears of it
+  effects_.insert(effects_.begin() + first, Journal{intent()});  // on disk before any effect of it
   journaled_ = desired_;
   return {true, fmt::format("target {}, {} in the World now", members, world_.size())};
 }

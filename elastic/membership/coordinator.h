@@ -1,5 +1,5 @@
-// The coordinator of an elastic job as a state machine: messages and time in, effects out, which its driver
-// performs in order. docs/architecture.md 2 and 4. Not thread-safe, never blocks.
+// The coordinator of an elastic job as a state machine: messages and time in, effects out, which the driver
+// performs in order. docs/architecture.md sections 2 and 4. Not thread-safe, never blocks.
 #pragma once
 
 #include <map>
@@ -25,16 +25,15 @@ namespace regroup::membership {
 
 class Coordinator {
  public:
-  // `past`: what is in the journal. With a World, or with an incarnation above 1, members may be running
-  // already: the first thing said is Hello. Incarnations begin at 1 and grow at each restart.
+  // `past`: the journal. With a World in it, or an incarnation above 1, members may be running: the
+  // coordinator first sends Hello to all agents. Incarnations begin at 1 and grow at each restart.
   Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past = {});
 
-  // From agents: facts of members, Report, HelloReply, SourceStatus, TargetStatus. From the driver, which
-  // closes the link of whom a NodeLost is sent to: NodeUp (or other slots), NodeSilent, NodesKnown. ToClient
-  // answers.
+  // From agents: facts about members, Report, HelloReply, SourceStatus, TargetStatus. From the driver, which
+  // closes the link of a node that is sent a NodeLost: NodeUp, NodeSilent, NodeLost, NodesKnown.
   [[nodiscard]] Effects handle(core::TimePoint now, Sender source, const core::Message& message);
-  [[nodiscard]] Effects tick(core::TimePoint now);  // at the beginning, and behind each next_deadline()
-  // When tick() has something to do, at most a second ahead; nothing once the job is done.
+  [[nodiscard]] Effects tick(core::TimePoint now);  // first, and after each next_deadline()
+  // When to call tick() next, at most a second ahead; nothing once the job is done.
   [[nodiscard]] std::optional<core::TimePoint> next_deadline() const;
   [[nodiscard]] std::string status_json(core::TimePoint now) const;
 
@@ -51,7 +50,7 @@ class Coordinator {
   void on_drained(core::NodeId node, const core::MemberDrained& drained);
   void settle_drained(MemberInfo* member);
   void on_lost(core::NodeId node, const core::MemberLost& lost);
-  void not_replaced(const MemberInfo& lost);  // unless it is
+  void not_replaced(const MemberInfo& lost);  // lowers desired_ unless lost members are replaced
   void on_report(core::NodeId node, const core::Report& report);
   void on_hello_reply(core::NodeId node, const core::HelloReply& reply);
   void take_lines(core::NodeId node, const std::vector<core::SlotReport>& lines);
@@ -96,7 +95,7 @@ class Coordinator {
   void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
   void lost_before_ready(MemberInfo* member, const core::MemberLost& lost);
   void launch_lost_one(const MemberInfo& member, const std::string& what);
-  void charge(MemberInfo*member), forget_failures();  // to its slot: it failed
+  void charge(MemberInfo*member), forget_failures();  // counts a failure against its slot
   void launch();
   void relaunch();
   void dismiss_launch();
@@ -122,28 +121,27 @@ class Coordinator {
   const JobInfo job_;
   const core::Incarnation incarnation_;
   Stage stage_;
-  core::TimePoint now_{}, began_{};                          // of the call in progress, of the job
-  core::Duration awake_{};                                   // without what it was stopped itself
-  bool begun_ = false, agreed_ = true, losses_due_ = false;  // hellos fit the journal; desired_ < journaled_
+  core::TimePoint now_{}, began_{};                          // of the call in progress; of the job
+  core::Duration awake_{};                                   // time in which this process was not stopped
+  bool begun_ = false, agreed_ = true, losses_due_ = false;  // replies fit the journal; desired_ < journaled_
   core::World world_;                 // newest formed (or journaled); generation 0 before World 1
-  core::TimePoint progress_since_{};  // a World with a later resume than the one before began then
-  core::Generation highest_ = 0;      // generation that anybody knows of
+  core::TimePoint progress_since_{};  // when a World began that resumes later than the one before
+  core::Generation highest_ = 0;      // highest generation that any agent knows
   MemberTable members_;
   RestartBudget budget_;
   std::uint32_t desired_, journaled_ = 0, launched_ = 0;  // members to keep; on disk; of this launch, or 0
   std::uint64_t ready_count_ = 0;
-  core::MemberId first_member_ = 0, promised_ids_ = 0;  // of that launch; given below, says the journal
+  core::MemberId first_member_ = 0, promised_ids_ = 0;  // of that launch; ids below are reserved on disk
   Relaunches relaunches_;
   NodeTable nodes_;
   StateTransfers transfers_;
   ProgressWatch watch_;
   std::optional<core::Join> declared_;                           // by the first member
-  std::map<core::NodeId, std::vector<core::SlotReport>> lines_;  // of this round, by node that answered
+  std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // reported in this regroup, by node
   std::string held_;                                             // why no World is formed, for status
-  std::optional<core::TimePoint> below_min_since_, straggling_since_, first_ready_;  // nobody has joined yet
+  std::optional<core::TimePoint> below_min_since_, straggling_since_, first_ready_;  // no member has joined
   core::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = core::TimePoint::max();
-  std::optional<std::tuple<std::uint64_t, std::uint32_t, core::TimePoint>>
-      decided_;  // see decided_recently()
+  std::optional<std::tuple<std::uint64_t, std::uint32_t, core::TimePoint>> decided_;  // decided_recently()
   std::deque<Sentence> history_;
   Effects effects_;  // of the call in progress
 };

@@ -1,5 +1,5 @@
-// What goes into Coordinator and what it wants done, as plain data; its driver (launcher/cmd, or a
-// simulation) does it in order.
+// Inputs and effects of Coordinator, as plain data. The driver (launcher/cmd, or a simulation) performs the
+// effects in order.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace regroup::membership {
 
-// The how many-th time that a job was begun, and how earlier ones ended: on a notice, by a failure, without a
-// word.
+// The number of this launch of the job, and how the earlier ones ended: preempted, failed, or killed without
+// a record.
 struct Attempt {
   std::uint32_t number = 1, preempted = 0, failed = 0, killed = 0;
 };
@@ -22,42 +22,42 @@ struct Attempt {
 struct JobInfo {
   std::string id;
   std::uint64_t seed = 0;
-  // Where members can be started, one agent each. Empty: the driver tells of them, with NodeUp and NodeLost,
-  // and of the first ones with NodesKnown, which the coordinator waits for.
+  // Nodes for members, with one agent each. Empty: the driver reports nodes by NodeUp and NodeLost, and the
+  // coordinator waits for NodesKnown, which says that the first ones are complete.
   std::vector<core::NodeId> nodes{0};
   Attempt attempt = {};                   // for status
-  std::vector<core::NodeId> placed = {};  // by rank, where the ranks of a World of fixed size run
+  std::vector<core::NodeId> placed = {};  // the node of each rank, in a World of fixed size
 };
 
-// Who sent a message: the agent of node `id` (of what is said of nodes: whoever holds their connections), or
-// the control command that the driver numbered `id`.
+// The sender of a message: the agent of node `id` (for messages about nodes: the driver, which holds the
+// connections), or the control command that the driver numbered `id`.
 struct Sender {
   enum class Kind : std::uint8_t { kAgent, kClient };
   Kind kind = Kind::kAgent;
   std::uint64_t id = 0;
 };
 
-struct ToAgent {          // JobDone of a job whose nodes the driver tells of: to the driver
+struct ToAgent {          // JobDone goes to the driver if that reports the nodes
   core::NodeId node = 0;  // or core::kEveryNode
-  core::Body body;        // goes out in a Message with the coordinator's incarnation
+  core::Body body;        // sent in a Message with the coordinator's incarnation
 };
 struct ToClient {
   std::uint64_t client = 0;
   core::Body body;
 };
-struct Journal {  // written before any effect after it is performed; a World or an Intent with fdatasync
+struct Journal {  // on disk before any later effect is performed; a World or an Intent with fdatasync
   JournalEntry entry;
 };
 struct Say {  // a line for the user's terminal
   std::string sentence;
 };
-// What a job that fails leaves to be saved: the newest state, states that differ, or nothing.
+// What a failed job leaves to be saved: the members' state, states that differ, or nothing.
 enum class StateLeft : std::uint8_t { kWithMembers, kDiverged, kNone };
 
-// JobDone::exit_code of a job whose members have all left on notice: whoever ends it knows its status.
+// JobDone::exit_code of a job whose members have all left on notice: the launcher decides the exit status.
 inline constexpr std::int32_t kEndedOnNotice = -1;
 
-struct Done {  // last effect ever; what still runs is to be killed
+struct Done {  // the last effect: the driver kills what still runs
   std::int32_t exit_code = 0;
   std::string reason;
 };

@@ -1,5 +1,5 @@
-// What a lost member means for its slot, for the launch it belonged to and for the job: the decisions are
-// those of restart_budget.h and relaunch.h.
+// What the loss of a member means for its slot, its launch and the job. restart_budget.h and relaunch.h
+// decide.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
     if (first_ready_) r->state = MemberState::kGone;
   }
   if (r->reaped) return;
-  // It was ready, and before World 1; whether an earlier incarnation counted the loss is not known.
+  // It had joined before World 1. Whether an earlier incarnation has counted this loss is unknown.
   if (r->state == MemberState::kStarting && lost.joined) {
     on_first_ready();
     r->state = MemberState::kGone;
@@ -56,7 +56,7 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
     const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
     r->state = r->in_world() ? MemberState::kLost : MemberState::kGone;
     r->since = now_;
-    // The training thread is dead, and so must be the rest; who has finished may tidy up.
+    // Its training thread is dead, so the rest of the process must end; after finish() it may still clean up.
     if (!r->reaped && !r->finished) r->kill_at = now_ + std::chrono::seconds(1);
     if (stayed) {
       budget_.put_off(now_, r->restart_slot, members_.staying() >= policy_.min);
@@ -67,19 +67,19 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
   if (r->reaped && !r->charged) charge(r);
 }
 
-// Of many that are lost in the same round the next World tells; a successor finds them in the one before.
+// The next World shows the members lost during one regroup; a successor finds them in the journaled World.
 void Coordinator::not_replaced(const MemberInfo& lost) {
   if (policy_.replace || desired_ == 0) return;
   --desired_;
   losses_due_ |= stage_ != Stage::kRegrouping || lost.rank < 0;
 }
 
-// How it failed is known now.
+// Called once the failure of a lost member is known.
 void Coordinator::charge(MemberInfo* r) {
   r->charged = true;
-  if (r->kill_asked && !r->stood_still) return;  // by a user: that is no failure
+  if (r->kill_asked && !r->stood_still) return;  // by a user, so it is no failure
   if (!policy_.replace || members_.any_finished() || stage_ == Stage::kHello) return;
-  // Before World 1 the program's next member would be refused as well.
+  // Before World 1 a new member of the same program would be refused as well.
   if (r->failure.kind == kOtherModelKind && world_.generation == 0 && members_.staying() < policy_.min)
     return end(r->status != 0 ? r->status : 1, r->failure.message);
   std::set<std::uint32_t> others;
@@ -108,7 +108,7 @@ void Coordinator::charge(MemberInfo* r) {
   if (verdict.what == RestartBudget::What::kEndJob)
     return end(status, verdict.why,
                r->failure.kind == core::kUnreadableKind ? StateLeft::kNone : StateLeft::kWithMembers);
-  // On this host alone no further slots come, and nothing is lost before World 1.
+  // On a single host no further slots can come, and before World 1 no progress is lost by ending.
   const bool more = budget_.any_left(desired_, members_.used_slots()) || members_.staying() >= policy_.min;
   if (more || (job_.nodes.empty() && world_.generation > 0))
     return note(verdict.why + ": the slot is disabled, `regroup resize` enables it again");
@@ -136,15 +136,15 @@ void Coordinator::launch_lost_one(const MemberInfo& member, const std::string& w
     if (members_.staying() == 0) end(0, "all members exited with status 0");
     return;
   }
-  if (stage_ == Stage::kRelaunching) return;  // one of those that the first took along
-  // A program that is refused has joined: others of it may be taken. Where none is, another launch is refused
-  // for the same reason.
+  if (stage_ == Stage::kRelaunching) return;  // it ended because the launch was dismissed
+  // A refused member may be the only one: the others may still be accepted. If all are refused, another
+  // launch would be refused for the same reason.
   const bool others = members_.count(MemberState::kStarting) > 0;
   if (refused(member) && others) return not_replaced(member);
   if (refused(member) && std::ranges::all_of(members_.all(), [&](const auto& one) {
         return one.first < first_member_ || refused(one.second);
       }))
-    return end(member.status, fmt::format("no member was taken: {}", member.failure.message));
+    return end(member.status, fmt::format("every member was refused: {}", member.failure.message));
   const auto verdict = relaunches_.on_failure(now_, member.first_rank, member.status, what, member.failure);
   if (!verdict.again) return end(verdict.exit_code, verdict.sentence);
   relaunch_due_ = verdict.due;

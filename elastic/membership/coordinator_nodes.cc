@@ -1,5 +1,5 @@
-// Nodes that come and go, and how members on different nodes find each other. docs/architecture.md sections 2
-// and 4; docs/design/elastic_hosts.md.
+// Nodes that join, change and leave, and the exchange of members' addresses between nodes.
+// docs/architecture.md sections 2 and 4; docs/design/elastic_hosts.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,13 +13,14 @@
 namespace regroup::membership {
 namespace {
 
-// For which a member's word that it cannot reach another counts.
+// How long a member's report that it cannot reach another counts.
 constexpr core::Duration kSuspicion = std::chrono::seconds(5);
-// Longer than it takes to miss an agent, and one that relays to it, and to reach it another way.
+// Longer than the detection of a lost agent and of a lost relay, and the reconnection by another way,
+// together.
 constexpr core::Duration kAnswer = std::chrono::seconds(20);
-constexpr std::size_t kContactBytes = 256 << 10;  // addresses in a message, which has its limit
+constexpr std::size_t kContactBytes = 256 << 10;  // of addresses in one message
 
-// A size without what was lent.
+// A size without the leased slots.
 std::uint32_t without(std::uint32_t lent, std::uint32_t size, std::uint32_t min) {
   return lent == 0 ? size : std::min(size, std::max(min, size - std::min(size, lent)));
 }
@@ -62,7 +63,7 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
   const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
   nodes_.add(up.node, {.name = up.name, .slots = up.slots, .for_now = up.for_now, .asked = awake_});
   count_slots();
-  // Of one that was there before this coordinator the target knows already.
+  // The target already counts a node that was there before this coordinator.
   const bool later = stage_ != Stage::kNodes && stage_ != Stage::kHello;
   const bool beyond = up.lent && !policy_.target_follows && !policy_.oversubscribe;
   std::uint32_t lent = 0;
@@ -72,11 +73,12 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
   grow(lent);
   remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
   if (stage_ == Stage::kHello) emit(ToAgent{up.node, core::Hello{}});
-  // It has no member of this World, so all that it can say in the open round is that it has none.
+  // The regroup waits for a report of every node, so also for this one, which has no member of the World.
   if (stage_ == Stage::kRegrouping) emit(ToAgent{up.node, core::Revoke{highest_}});
 }
 
-// Who is one too many there leaves as on a notice, the newest first: the host is wanted back, all or in part.
+// The allocator takes slots of this host back: members above its slots leave as on a notice, the newest
+// first.
 void Coordinator::leave_node(core::NodeId node) {
   const std::uint32_t before = desired_, slots = nodes_.find(node)->slots;
   const bool for_now = nodes_.find(node)->for_now;
@@ -94,17 +96,17 @@ void Coordinator::leave_node(core::NodeId node) {
     ask_to_leave(r);
     asked = true;
   }
-  if (!asked && wanted == before) return;  // or they have been asked, and their places are settled
-  // Who left for the sake of its host does not make the job smaller, if there is room elsewhere. What was
-  // lent with it does, wherever it runs.
+  if (!asked && wanted == before) return;  // or they were asked before, when the size was adjusted
+  // A member that leaves with its host is replaced if there is room elsewhere. Slots that were leased with
+  // the host make the job smaller, wherever members run.
   const std::uint32_t room = for_now ? wanted : policy_.slots;
   policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::min(wanted, room));
   journal_intent();
   if (wanted < before) shrink();
 }
 
-// Slots that are gone for now make the job smaller once it is known that they do not come again, unless there
-// is room elsewhere by then.
+// Slots that are missing temporarily make the job smaller once it is known that they will not return, unless
+// there is room elsewhere by then.
 void Coordinator::settle_owed(NodeTable::Node* node, std::uint32_t had) {
   const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
   if (node->for_now) {
@@ -117,7 +119,7 @@ void Coordinator::settle_owed(NodeTable::Node* node, std::uint32_t had) {
   journal_intent();
 }
 
-// A job whose size nobody has said grows with its hosts, others by what is lent to them.
+// A job without a requested size grows with its hosts; others grow by the slots that are leased to them.
 void Coordinator::grow(std::uint32_t lent) {
   const std::uint32_t size =
       policy_.target_follows ? std::clamp(policy_.slots, policy_.min, policy_.max) : desired_ + lent;
@@ -133,7 +135,7 @@ void Coordinator::count_slots() {
       policy_.oversubscribe ? std::max(nodes_.slots(), policy_.max + policy_.spares) : nodes_.slots();
 }
 
-// What is there decides how many members there are at first.
+// The known nodes decide the size of the first launch.
 void Coordinator::on_nodes_known(const core::NodesKnown& known) {
   if (stage_ != Stage::kNodes) return;
   if (known.shards > 0 && world_.generation == 0) policy_.shards = known.shards;
@@ -154,7 +156,7 @@ void Coordinator::on_nodes_known(const core::NodesKnown& known) {
   }
 }
 
-// Before the first World: later the members that are left hold its state until hosts come.
+// Only before the first World: later the remaining members hold the state until hosts come.
 void Coordinator::end_without_room() {
   end(1, fmt::format("the hosts that came up have {} slots for at least {} members", policy_.slots,
                      policy_.min));
@@ -183,7 +185,8 @@ void Coordinator::lose_node(core::NodeId node, const std::string& why) {
   dismiss_launch();
 }
 
-// Its processes are not ours to wait for: that node's agent ends them, or is fenced by its number.
+// The coordinator does not wait for the processes of a lost node: its agent kills them, and the node's id,
+// which is never used again, fences them off.
 void Coordinator::lose_with_node(MemberInfo* r) {
   const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
   r->reaped = true;
@@ -195,7 +198,7 @@ void Coordinator::lose_with_node(MemberInfo* r) {
   if (stayed) not_replaced(*r);
 }
 
-// Only who takes part misses another. Of a member it is written down once in a while.
+// Counts only if the reporting node has a member in the World. Recorded once per suspicion.
 void Coordinator::on_peer_suspect(core::NodeId node, const core::PeerSuspect& suspect) {
   MemberInfo* r = members_.edit(suspect.member);
   if (r == nullptr || !r->lives_in_world() || r->seat.node == node || !has_member_on(world_, node)) return;
@@ -210,7 +213,7 @@ void Coordinator::drop_node(core::NodeId node, const std::string& why) {
   lose_node(node, why);
 }
 
-// Two that know nothing of each other miss it: the agent's beats and another member's data.
+// Two independent observations agree: the agent's heartbeats and another member's data connection.
 void Coordinator::drop_suspected_nodes() {
   if (!members_.any_suspected()) return;
   std::set<core::NodeId> dropped;
@@ -225,8 +228,8 @@ void Coordinator::drop_suspected_nodes() {
   }
 }
 
-// Agents that are heard, but do not answer what the next World waits for. On one host there is no other agent
-// to go on with.
+// Drops agents whose heartbeats come but that do not send what the next World waits for. A job on one host
+// has no other agent to continue with.
 void Coordinator::drop_unresponsive_nodes() {
   if (awake_ - nodes_.asked_all() < kAnswer || lines_.size() == nodes_.size() || !job_.nodes.empty()) return;
   std::vector<std::pair<core::NodeId, std::string>> unresponsive;
@@ -257,7 +260,7 @@ void Coordinator::on_contacts(core::NodeId node, const core::Contacts& contacts)
   to_agents(part);
 }
 
-// All of a job declare the same, whatever their nodes.
+// Members on all nodes must declare the same.
 bool Coordinator::accept_declaration(MemberInfo* r, const core::Join& join) {
   if (!declared_) declared_ = join;
   std::string warning;

@@ -10,7 +10,7 @@
 namespace regroup::membership {
 namespace {
 
-// Members of a World.
+// The minimum size of a World.
 std::uint32_t least(const NodeTable& nodes, const Policy& policy) {
   return nodes.slots() > 0 ? policy.min : 1;
 }
@@ -45,8 +45,8 @@ void Coordinator::decide_next() {
   Roster roster = members_.roster(world_, below_min_since_.value_or(core::TimePoint{}));
   roster.revoked = reported;
   Policy policy = policy_;
-  policy.min = least(
-      nodes_, policy_);  // where no host may have members any more, what is left ends its step and leaves
+  // Once no host has slots any more, the remaining members finish their step and leave.
+  policy.min = least(nodes_, policy_);
   const Verdict verdict = decide(now_, roster, policy);
   if (stage_ == Stage::kSteady) {
     if (verdict.next || verdict.broken) start_regroup(verdict.why);
@@ -60,7 +60,7 @@ void Coordinator::decide_next() {
   }
 }
 
-// The next World waits for something else than this message. Once a second for the sentence.
+// True if no member has changed since the last decision. Once a second it is made again, for its sentence.
 bool Coordinator::decided_recently() {
   if (decided_) {
     const auto [version, target, at] = *decided_;
@@ -71,8 +71,8 @@ bool Coordinator::decided_recently() {
   return false;
 }
 
-// Below min with every slot in use: who only waits to be let go makes room for its successor, as long as
-// somebody with the state stays.
+// Below min with every slot in use, a drained member makes room for its successor, provided that another
+// member has the state.
 void Coordinator::make_room() {
   if (members_.holders() == 0 || members_.processes() < policy_.slots) return;
   for (auto& [id, r] : members_.edit_all()) {
@@ -80,7 +80,7 @@ void Coordinator::make_room() {
   }
 }
 
-// The members are as the journal and the lines of all agents say: go on, or regroup.
+// All agents have answered Hello: continue with the journaled World, or regroup.
 void Coordinator::end_hello() {
   if (world_.generation == 0) return end_hello_before_world_1();
   lines_.clear();
@@ -89,17 +89,18 @@ void Coordinator::end_hello() {
   for (auto& [id, r] : members_.edit_all()) {
     const bool ending = r.state == MemberState::kLost && !r.reaped && !r.finished;
     if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
-    // The incarnation that journaled it may have died before it said so.
+    // The incarnation that journaled this may have died before it sent the Notice.
     if (r.state == MemberState::kDraining && !r.drained) emit(ToAgent{r.seat.node, core::Notice{id}});
     if (r.drained) settle_drained(&r);
   }
   shrink();
   for (const auto& [id, node] : nodes_.all()) {
-    if (node.slots == 0) leave_node(id);  // the predecessor may have died before it asked
+    if (node.slots == 0) leave_node(id);  // the predecessor may have died before it did
   }
   stage_ = Stage::kSteady;
   if (agreed_) {
-    note(fmt::format("incarnation {} of the coordinator goes on with generation {}", incarnation_, highest_));
+    note(fmt::format("incarnation {} of the coordinator continues with generation {}", incarnation_,
+                     highest_));
   } else {
     start_regroup(
         fmt::format("incarnation {} of the coordinator found generation {} over", incarnation_, highest_));
@@ -145,8 +146,7 @@ void Coordinator::start_regroup(const std::string& why) {
   held_.clear();
   decided_.reset();
   nodes_.ask_all(awake_);
-  for (auto& [id, r] : members_.edit_all())
-    r.learning &= !r.caught_up;  // now, if not together with the others
+  for (auto& [id, r] : members_.edit_all()) r.learning &= !r.caught_up;  // those that have caught up join now
   to_agents(core::Revoke{highest_});
   remember(why);
 }
@@ -158,7 +158,7 @@ StateTransfers::Context Coordinator::transfer_context() {
           effects_, [this](const std::string& sentence) { remember(sentence); }};
 }
 
-// A learner of the World cannot come to its state by what it has.
+// A learner in the World cannot replay to its state, so the next World copies it.
 void Coordinator::regroup_to_copy(const StateTransfers::RegroupReason& why) {
   if (why && stage_ == Stage::kSteady) start_regroup(*why);
 }
@@ -171,7 +171,7 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
   for (core::MemberId id : next) {
     const MemberInfo& r = *members_.find(id);
     w.members.push_back({.id = id, .seat = r.seat});
-    // Whoever committed what a learner has had the votes of all.
+    // A step that a learner has applied was committed with the votes of all.
     if (r.caught_up) w.resume = std::max(w.resume, core::Position::of(r.caught_up_to));
   }
   if (!assign_donors(&w.members, w.resume)) {
@@ -187,7 +187,8 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
   enter(w);
 }
 
-// Says of each member whether it has the state of `resume`. False: nobody has.
+// Sets for each member whether it has the state of `resume`, replays to it or copies it. False: no member has
+// it.
 bool Coordinator::assign_donors(std::vector<core::WorldMember>* members, core::Position resume) const {
   const bool first = world_.generation == 0;
   bool donor = false;
@@ -212,8 +213,8 @@ bool Coordinator::assign_donors(std::vector<core::WorldMember>* members, core::P
     if (holder == nullptr) holder = &m;
   }
   if (donor) return true;
-  // Before the first step everybody has the initial state, or reads it from the checkpoint; later a newcomer
-  // that proved its copy can give it.
+  // Before the first step every member has the initial state, or reads it from the checkpoint. Later a
+  // newcomer that has proved its copy can be the donor.
   if (holder == nullptr && resume.step() == policy_.resume) holder = members->data();
   if (holder == nullptr) return false;
   holder->needs_state = false;
@@ -250,7 +251,7 @@ void Coordinator::enter(const core::World& world) {
   }
 }
 
-// Nobody is left who could go on: the job has ended, one way or the other, once the exit statuses are known.
+// Ends the job once no member can continue and the exit statuses are known.
 void Coordinator::end_if_over() {
   if (stage_ == Stage::kRelaunching || stage_ == Stage::kHello || !first_ready_) return;
   if (world_.generation == 0) {
@@ -279,7 +280,7 @@ void Coordinator::end_if_over() {
     fail(fmt::format("{} generation {}{}", what, world_.generation, well ? "" : " are lost"),
          StateLeft::kNone);
   } else {
-    // Agents hear first that the job ends, so that they ask for the state of who stands at its boundary.
+    // JobDone goes first, so that agents ask the members, which stand at a step boundary, for their state.
     end(kEndedOnNotice, "all members left on notice");
     const Effect done = effects_.back();
     effects_.pop_back();
@@ -290,7 +291,7 @@ void Coordinator::end_if_over() {
   }
 }
 
-// With the status of the member whose death began it.
+// Ends the job with the status of the member that failed first.
 void Coordinator::fail(const std::string& what, StateLeft left) {
   const MemberInfo* first = members_.first_failure(progress_since_);
   if (first == nullptr) return end(1, what, left);
@@ -303,7 +304,7 @@ void Coordinator::end(std::int32_t exit_code, const std::string& reason, StateLe
   remember(reason);
   const core::JobDone done{exit_code, reason, left == StateLeft::kNone,
                            exit_code > 0 && left == StateLeft::kWithMembers};
-  // Members that wait for a lost one in a collective operation are to stand where their state can be taken.
+  // The revoke frees members that wait for a lost one in a collective, so that their state can be saved.
   if (done.save_state && highest_ > 0) to_agents(core::Revoke{highest_});
   if (job_.nodes.empty()) {  // the driver ends the nodes' agents
     emit(ToAgent{0, done});
@@ -319,7 +320,8 @@ void Coordinator::note(const std::string& sentence) {
 }
 
 void Coordinator::remember(const std::string& sentence) {
-  if (!history_.empty() && history_.back().text == sentence) return;  // why a round began, and why it ended
+  if (!history_.empty() && history_.back().text == sentence)
+    return;  // a regroup begins and ends with the same reason
   history_.push_back({now_, sentence});
   while (history_.size() > kMostSentences) history_.pop_front();
   emit(Journal{history_.back()});

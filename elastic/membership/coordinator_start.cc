@@ -1,5 +1,5 @@
-// Which processes the coordinator has running: the first launch, replacements, relaunches of programs that
-// never join, time limits, and who is asked to go.
+// The processes of the job: first launch, replacements, relaunches of programs that never join, time limits,
+// and requests to leave.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +23,7 @@ bool others_have_state(const MemberTable& members, const core::World& world,
   });
 }
 
-// Of a World of fixed size, whose members are ranks.
+// For a World of fixed size, whose members are ranks.
 std::string missing_ranks(const MemberTable& members, std::uint32_t size, long seconds) {
   std::vector<core::MemberId> missing;
   for (const auto& [id, r] : members.all()) {
@@ -49,7 +49,7 @@ void Coordinator::start_members() {
   if (stage_ == Stage::kHello || stage_ == Stage::kRelaunching || members_.any_finished()) return;
   if (nodes_.empty()) return;
   if (launched_ == 0) return launch();
-  // A program that never joins gets nothing but a relaunch, and World 1 waits for no replacement.
+  // A program that never joins is only ever relaunched, and World 1 waits for no replacement.
   if (!first_ready_) return;
   if (world_.generation == 0 && members_.staying() >= policy_.min) return;
   const std::uint32_t wanted = desired_ + policy_.spares;
@@ -67,8 +67,9 @@ void Coordinator::start_members() {
 
 void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot) {
   const core::MemberId id = members_.next_id();
-  if (members_.find(id) != nullptr) return end(1, "no number is left for a further member");
-  // Of a member on a node that is lost together with this coordinator nobody tells the next one.
+  if (members_.find(id) != nullptr) return end(1, "no member id is left");
+  // Reserved on disk: if this coordinator dies together with the member's node, nothing else tells its
+  // successor that the id was used.
   if (job_.nodes.empty() && id >= promised_ids_) {
     const std::uint32_t wanted = desired_ + policy_.spares, staying = members_.staying();
     promised_ids_ = id + std::max(kIdsAhead, wanted > staying ? wanted - staying : 0);
@@ -81,7 +82,7 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size, std::u
   member.first_rank = rank;
   member.restart_slot = restart_slot;
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
-  // Its traceback was printed in an earlier launch.
+  // An earlier launch has printed this traceback.
   if (budget_.row().passed_on) emit(ToAgent{node, budget_.row().failure});
   emit(ToAgent{node, core::Start{id, rank, world_size, relaunches_.restarts()}});
 }
@@ -93,12 +94,13 @@ void Coordinator::dismiss_launch() {
   }
 }
 
-// All members together, on the slots that are not in back-off. Those of a host that was lost are gone.
+// Starts all members together, on the slots that are not in back-off.
 void Coordinator::launch() {
   launched_ = desired_ = relaunches_.launch(now_, job_.nodes.empty() ? policy_.slots : kUnlimited);
   first_member_ = members_.next_id();
   stage_ = Stage::kStarting;
-  // Before they start: of members that die before anybody joins nothing else is known to a successor.
+  // Journaled before they start: a successor learns nothing else about members that die before the first
+  // join.
   Intent ahead = intent();
   promised_ids_ = ahead.next_member += launched_;
   journal(std::move(ahead));
@@ -129,7 +131,8 @@ void Coordinator::enforce_limits() {
   end_straggling_finish();
   if (now_ >= next_query_ && world_.generation > 0) {
     const bool waits = !members_.waiting_to_leave().empty();
-    next_query_ = now_ + (waits ? kSecond / 10 : kSecond);  // it may be that a copy is proved
+    next_query_ =
+        now_ + (waits ? kSecond / 10 : kSecond);  // a leaving member may be replaced once a copy is proved
     to_agents(core::Query{});
     watch_progress();
   }
@@ -140,7 +143,7 @@ void Coordinator::kill_overdue() {
   for (auto& [id, r] : members_.edit_all()) {
     if (r.kill_at && now_ >= *r.kill_at) {
       r.kill_at.reset();
-      emit(ToAgent{r.seat.node, core::Kill{id, false, "it was to be gone by now"}});
+      emit(ToAgent{r.seat.node, core::Kill{id, false, "it did not exit in time"}});
     }
     if (r.kill_at) next = std::min(next, *r.kill_at);
   }
@@ -171,7 +174,8 @@ void Coordinator::end_unready_members() {
   }
 }
 
-// A member that waits for one who finished and left needs a World to learn that everything is committed.
+// A member that still waits for one that has finished and exited needs a new World to learn that everything
+// is committed.
 void Coordinator::end_straggling_finish() {
   if (stage_ != Stage::kSteady || !members_.any_unfinished() || !members_.any_finished()) {
     straggling_since_.reset();
@@ -179,11 +183,11 @@ void Coordinator::end_straggling_finish() {
     straggling_since_ = now_;
     to_agents(core::Query{});
   } else if (now_ >= *straggling_since_ + kSecond) {
-    start_regroup("some members have finished, some have not heard of it");
+    start_regroup("some members have finished, others do not know it yet");
   }
 }
 
-// As of the last query.
+// Judges by the reports of the last query.
 void Coordinator::watch_progress() {
   if (stage_ != Stage::kSteady || policy_.hung_after == core::Duration()) return;
   const bool long_quiet = policy_.kill_hung && watch_.is_long_quiet(awake_, policy_.hung_after);
@@ -197,7 +201,7 @@ void Coordinator::watch_progress() {
   if (!found) return;
   if (found->members.empty())
     return note(found->why +
-                (policy_.kill_hung ? "; nothing tells which of them hangs, so none is killed (--hung)" : ""));
+                (policy_.kill_hung ? "; which of them hangs is unknown, so none is killed (--hung)" : ""));
   constexpr std::size_t kMostNames = 8;
   std::vector<std::string> names;
   for (const core::MemberId id : found->members) {
@@ -228,7 +232,8 @@ void Coordinator::watch_progress() {
   if (policy_.drop_hung) journal_intent();
 }
 
-// To `desired_` in the World: what is neither in it nor a spare goes first, then the highest ranks.
+// Reduces the job to `desired_` members: first those outside the World that are no spares, then the highest
+// ranks.
 void Coordinator::shrink() {
   for (MemberState state : {MemberState::kStarting, MemberState::kWarm, MemberState::kActive}) {
     std::vector<MemberInfo*> newest;
@@ -252,8 +257,8 @@ void Coordinator::shrink() {
   }
 }
 
-// A member that leaves on its own account lowers the target, down to min: its place goes with it. One whose
-// state or company is still needed gets its notice when others can do without it.
+// A member that leaves lowers the target, down to min. A member whose state is still needed, or without which
+// the World would be too small, gets its notice once the others can do without it.
 void Coordinator::ask_to_leave(MemberInfo* member) {
   const bool spare = !member->in_world() && members_.staying() > desired_;
   if (!member->leave_wanted && !spare) {
@@ -264,18 +269,18 @@ void Coordinator::ask_to_leave(MemberInfo* member) {
   if (member->state != MemberState::kActive) {
     return dismiss(member, member->state == MemberState::kWarm, "asked to leave");
   }
-  // Its successor first, if there is room for both.
+  // Its successor starts first if there is room for both.
   const bool room = nodes_.slots() > 0 && world_.size() < policy_.max &&
                     (members_.processes() < policy_.slots ||
                      members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
-  // Who has the state stays until another has it, if another can come: not where all hosts are wanted back.
+  // The last member with the state stays until another has it, unless no other can come because all hosts are
+  // being taken back.
   const bool more =
       nodes_.slots() > 0 && policy_.replace && budget_.any_left(desired_, members_.used_slots());
   if (members_.holders() == 0 && (more || members_.count(MemberState::kStarting, MemberState::kWarm) > 0)) {
     return;
   }
-  // One that stands at its boundary already keeps the others from voting, so it does not wait for a
-  // successor.
+  // A drained member does not vote and so holds the others up: it does not wait for a successor.
   if (!member->drained && members_.staying_active() < policy_.min && room) return;
   member->state = member->drained ? MemberState::kDrained : MemberState::kDraining;
   if (!member->drained) emit(ToAgent{member->seat.node, core::Notice{member->id}});

@@ -15,14 +15,14 @@
 namespace regroup::membership {
 namespace {
 
-constexpr std::size_t kMostTensors = 6;  // that are named
+constexpr std::size_t kMostTensors = 6;  // in one message
 
 core::Status differs(core::MemberId id, const char* what, const std::string& its, const std::string& ours) {
   return core::invalid_argument(
       fmt::format("member {} is refused: its {} is {}, that of the job is {}", id, what, its, ours));
 }
 
-// The words NAME=... of fingerprint `a` that `b` does not have: ": they differ in build, libc".
+// Names the NAME=VALUE words of fingerprint `a` that `b` lacks: ": they differ in build, libc".
 std::string difference(const std::string& a, const std::string& b) {
   std::string names;
   std::istringstream words(a);
@@ -35,7 +35,7 @@ std::string difference(const std::string& a, const std::string& b) {
   return names;
 }
 
-// `model` as it is compared.
+// The part of `model` that is compared.
 std::string_view text_of(std::string_view model) { return model.substr(0, model.find(kTensors)); }
 
 struct Tensor {
@@ -56,8 +56,8 @@ std::vector<Tensor> tensors_of(std::string_view model) {
   return out;
 }
 
-// "tensor w is float32 [5] in member 1, float32 [4] in member 0; ...", or nothing. A list that was cut has no
-// tensors that the other lacks.
+// "tensor w is float32 [5] in member 1, float32 [4] in member 0; ...", or nothing. If a list was cut, tensors
+// that only one member has are not reported.
 std::string tensors_that_differ(const core::Join& join, const core::Join& first) {
   const std::vector<Tensor> its = tensors_of(join.model), ours = tensors_of(first.model);
   std::map<std::string_view, std::string_view> of_first, of_join;

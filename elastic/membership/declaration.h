@@ -1,4 +1,5 @@
-// What members say of themselves when they join, and that all of a job say the same.
+// What a member declares when it joins (model, shape, numeric fingerprint), which must equal the declaration
+// of the job's first member.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +10,22 @@
 
 namespace regroup::membership {
 
-// In Join::model: what is compared; then, for the sentence that refuses another model, its tensors: before
-// each this character, between its name and its type and shape a tab.
+// Join::model is the text that is compared, followed by the list of tensors for error messages: this
+// character before each, a tab between its name and its type and shape.
 inline constexpr char kTensors = '\x1e';
-inline constexpr std::size_t kMostOfList = 32 << 10;  // bytes of Join::model with a list that is not cut
+inline constexpr std::size_t kMostOfList = 32 << 10;  // bytes; a longer list of tensors is cut
 
-// The kind of core::Failure of a member whose model is another than that of the members before it.
+// core::Failure::kind of a member whose model differs from the job's.
 inline constexpr const char* kOtherModelKind = "another model";
-// The kind of core::Failure of a member that is refused since `join` is not `first`.
+// core::Failure::kind of a member that is refused because `join` differs from `first`.
 [[nodiscard]] const char* refusal_kind(const core::Join& join, const core::Join& first);
 
-// That `join` has the model and shape of `first`, the job's first member, and its numeric fingerprint:
-// kInvalidArgument with a sentence that says what differs. With `any_fingerprint` (--bits=off) another
-// fingerprint is let in, and `warning` says so.
+// Checks that `join` has the model, shape and numeric fingerprint of `first`, the job's first member.
+// kInvalidArgument says what differs. With `any_fingerprint` (--bits=off) another fingerprint is accepted and
+// `warning` says so.
 [[nodiscard]] core::Status check_declaration(const core::Join& join, const core::Join& first,
                                              bool any_fingerprint, std::string* warning);
-// The same of the fingerprint of the checkpoint that the job goes on from.
+// The same for the fingerprint of the checkpoint that the job resumes from.
 [[nodiscard]] core::Status check_resumed(const core::Join& join, const std::string& fingerprint,
                                          bool any_fingerprint, std::string* warning);
 

@@ -1,4 +1,5 @@
-// What a coordinator writes down for its successor, as plain data. docs/formats/journal.md has the bytes.
+// The entries of the coordinator's journal, from which a restarted coordinator recovers. Plain data;
+// docs/formats/journal.md has the bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace regroup::membership {
 
-// How many members are wanted, and how the members of the World differ from plainly taking part.
+// The wanted number of members, and the members of the World that are not simply active.
 struct Intent {
   struct Mark {
     core::MemberId member = 0;
@@ -24,18 +25,18 @@ struct Intent {
     bool operator==(const Mark&) const = default;
   };
 
-  core::TimePoint began{};          // the job
-  std::uint32_t target = 0;         // --start, or what `resize` or a notice made of it
-  std::uint32_t desired = 0;        // less those that are not replaced
+  core::TimePoint began{};          // when the job began
+  std::uint32_t target = 0;         // --start, or the size after the last `resize` or notice
+  std::uint32_t desired = 0;        // the target less the lost members that are not replaced
   std::uint32_t restarts = 0;       // relaunches so far
-  core::MemberId next_member = 0;   // ids below may have been given
-  core::MemberId first_member = 0;  // of the present launch; those below belong to earlier ones
-  std::uint32_t said = 0;           // the target without what hosts lend; 0: nobody has said one
+  core::MemberId next_member = 0;   // ids below this may be in use
+  core::MemberId first_member = 0;  // first id of the present launch
+  std::uint32_t said = 0;           // the requested target, without leased slots; 0: none was requested
   std::vector<Mark> marks;
   bool operator==(const Intent&) const = default;
 };
 
-// Why something happened, for `regroup status`.
+// An event of the job with its reason, for `regroup status`.
 struct Sentence {
   core::TimePoint at{};
   std::string text;
@@ -46,7 +47,7 @@ using JournalEntry = std::variant<core::World, Intent, Sentence, FailureRow>;
 
 inline constexpr std::size_t kMostSentences = 20;
 
-// All that a successor needs of a journal: of Worlds, intents and rows of failures the newest.
+// What a restarted coordinator needs of a journal: the newest World, intent and failure row.
 struct Past {
   std::optional<core::World> world;
   std::optional<Intent> intent;

@@ -1,4 +1,4 @@
-// What the coordinator knows of each process it started.
+// The coordinator's table of all members that were ever started, with counts by state.
 #pragma once
 
 #include <algorithm>
@@ -18,24 +18,24 @@
 namespace regroup::membership {
 
 struct MemberInfo : Member {
-  core::TimePoint since{};                     // its process was asked for; of a lost one: its loss
-  std::uint64_t warm_order = 0;                // 0: was never ready
+  core::TimePoint since{};                     // when its start was requested; if lost, when it was lost
+  std::uint64_t warm_order = 0;                // 0: never ready
   std::uint32_t first_rank = 0;                // RANK at its start
-  bool reaped = false;                         // the process is gone, `status` is known
-  bool drained = false;                        // stands at a boundary for good
-  bool dismissed = false;                      // we ended it: it is neither replaced nor counted as a failure
-  bool kill_asked = false;                     // by a KillRequest, or since it stood still
-  bool stood_still = false;                    // and the others waited for it
+  bool reaped = false;                         // the process has ended, `status` is known
+  bool drained = false;                        // stopped at a step boundary
+  bool dismissed = false;                      // ended by the coordinator: not replaced, not a failure
+  bool kill_asked = false;                     // by a KillRequest, or because it hung
+  bool stood_still = false;                    // it hung while the others waited for it
   std::optional<core::TimePoint> kill_at;      // SIGKILL if it still runs then
-  std::optional<core::TimePoint> suspected{};  // last word of another member that it cannot be reached
+  std::optional<core::TimePoint> suspected{};  // when another member last reported it unreachable
   std::int32_t status = 0;                     // as a shell would give it: 128 + signal
   std::uint32_t restart_slot = 0;              // of RestartBudget
-  bool charged = true;                         // its end counts there, or need not: false from its loss on
+  bool charged = true;                         // false from its loss until the failure is counted
   core::TimePoint entered{};                   // its first World ...
-  core::Step entered_at = 0;                   // ... which went on after that step
-  core::Failure failure;                       // as it, or its agent, said it
+  core::Step entered_at = 0;                   // ... which resumed after that step
+  core::Failure failure;                       // as it, or its agent, reported it
   core::WorldMember entry;                     // in the newest World ...
-  int rank = -1;                               // ... and its rank there; -1: it is not in it
+  int rank = -1;                               // ... and its rank there; -1: not in it
   core::StateWord word;                        // this and what follows as last reported
   bool proved = false;
   core::Step caught_up_to = 0;  // what it may have applied, once it has ...
@@ -43,11 +43,11 @@ struct MemberInfo : Member {
   std::uint32_t failed_transfers = 0;
   core::Step step = 0;
   double loss = 0.0;
-  std::uint64_t reports = 0;  // how many have come: who looks twice sees whether it is a new one
+  std::uint64_t reports = 0;  // number of reports, so that a reader can tell a new one
 
   [[nodiscard]] bool in_world() const { return state >= MemberState::kActive && state <= MemberState::kLost; }
   [[nodiscard]] bool lives_in_world() const { return in_world() && state != MemberState::kLost; }
-  // Of its place in the World: it had the state when that was formed, or has proved it since.
+  // It had the state when its World was formed, or has proved its copy since.
   [[nodiscard]] bool has_state() const { return proved || !(entry.needs_state || entry.replays); }
   // In the World, without the results that it was to have from its state transfer.
   [[nodiscard]] bool lacks_results() const { return lives_in_world() && entry.replays && !proved; }
@@ -57,33 +57,33 @@ struct MemberInfo : Member {
   mutable std::uint32_t counted_ = 0;  // its traits
 };
 
-// Counts are kept as records change, so that a question costs the same among ten thousand members as among
-// ten. Who gets a record to change may do so until settle().
+// Counts are updated as members change, so that a query costs the same with ten thousand members as with ten.
+// A reference from add(), edit() or edit_all() may be written until end_edits(). Not thread-safe.
 class MemberTable {
  public:
   MemberInfo& add(core::MemberId id, core::NodeId node, core::TimePoint now);
   [[nodiscard]] MemberInfo* edit(core::MemberId id);               // to change it
-  [[nodiscard]] const MemberInfo* find(core::MemberId id) const;   // null, as above: never seen
+  [[nodiscard]] const MemberInfo* find(core::MemberId id) const;   // null, as above: unknown
   [[nodiscard]] std::map<core::MemberId, MemberInfo>& edit_all();  // to change them
   [[nodiscard]] const std::map<core::MemberId, MemberInfo>& all() const { return members_; }
   // Ids of all that were ever started on `node`.
   [[nodiscard]] const std::set<core::MemberId>& on_node(core::NodeId node) const;
-  // No record that was handed out is changed any more.
+  // The caller writes to no reference any more that it got before.
   void end_edits();
-  // Grows when an answer below may have changed.
+  // Grows when the result of a query below may have changed.
   [[nodiscard]] std::uint64_t version() const { return count(), version_; }
 
-  // How many are in a state from `first` to `last`.
+  // The number of members in a state from `first` to `last`.
   [[nodiscard]] std::uint32_t count(MemberState first, MemberState last) const;
   [[nodiscard]] std::uint32_t count(MemberState state) const { return count(state, state); }
-  // Those that take part in the World and are to stay, are warm, or will be.
+  // Members that are active and stay, are warm, or are starting.
   [[nodiscard]] std::uint32_t staying() const { return of(kStays); }
-  // Those in the World that stay, and of these those that have the state.
+  // Active members that stay; those of them that have the state.
   [[nodiscard]] std::uint32_t staying_active() const { return of(kStaysActive); }
   [[nodiscard]] std::uint32_t holders() const { return of(kHolds); }
   [[nodiscard]] std::uint32_t processes() const { return of(kRuns); }  // not reaped
   [[nodiscard]] bool any_finished() const { return of(kFinished) > 0; }
-  // In the World, alive, and has not finished.
+  // True if a living member of the World has not finished.
   [[nodiscard]] bool any_unfinished() const { return of(kUnfinished) > 0; }
   [[nodiscard]] std::uint32_t learning() const { return of(kLearns); }  // warm
   [[nodiscard]] bool any_lacks_results() const { return of(kLacksResults) > 0; }

@@ -1,4 +1,4 @@
-// Choosing among nodes, and putting their contacts together.
+// The choice of a node for the next process, and the collection of addresses.
 #include "elastic/membership/node_table.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ void NodeTable::ask_all(core::Duration at) {
 }
 
 void NodeTable::set_load(core::NodeId id, std::uint32_t processes) {
-  const bool here = contains(id);  // members of one that comes may be known before it is
+  const bool here = contains(id);  // its members may be known before the node is
   if (here) by_load_.erase(load_key(id));
   load_[id] = processes;
   if (here) by_load_.insert(load_key(id));

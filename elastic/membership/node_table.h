@@ -1,4 +1,4 @@
-// The nodes that are there: what each can run, and the contacts that their members gave in one generation.
+// The nodes of the job with their slots, and the addresses that their members published in one generation.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,28 @@ class NodeTable {
   struct Node {
     std::string name;
     std::uint32_t slots = 0;
-    bool silent = false;     // not heard for a second
-    bool for_now = false;    // what it has fewer slots may come again
-    std::uint32_t owed = 0;  // members by which the job is smaller if that does not
-    std::uint32_t lent = 0;  // members by which the job is larger as long as it is there
-    core::Duration asked{};  // when what the next World waits for was, on a clock of the caller
+    bool silent = false;     // no heartbeat for a second
+    bool for_now = false;    // its missing slots may return
+    std::uint32_t owed = 0;  // members by which the job shrinks if they do not
+    std::uint32_t lent = 0;  // members by which the job is larger while it is there
+    core::Duration asked{};  // when its report was requested, on the caller's clock
   };
 
-  // Slots are filled node after node, or (by_node) where the fewest processes are.
+  // Slots are filled node by node, or with `by_node` on the node with the fewest processes.
   explicit NodeTable(bool by_node) : by_node_(by_node) {}
 
   void add(core::NodeId id, const Node& node);
   void erase(core::NodeId id);
   void resize(core::NodeId id, std::uint32_t slots);
-  // What a job that lacks so many members has more by that node, and until take_lent(); no more than `most`.
+  // Leases the slots of a node, less those that fill the `lacked` members, to the job: returns by how many
+  // members it grows, at most `most`, until take_lent().
   std::uint32_t lend(core::NodeId id, std::uint32_t lacked, std::uint32_t most);
   std::uint32_t take_lent(core::NodeId id);
-  // What the nodes of an earlier table had lent is lent by those of this one that lend_again().
+  // Restores the leases of an earlier incarnation: nodes take their part of them by lend_again().
   void recall_lent(std::uint32_t members) { recalled_ = members; }
   void lend_again(core::NodeId id);
-  [[nodiscard]] std::uint32_t lent() const;  // by all, with what was recalled
-  void forget_changes();                     // the size of the job has been said, with all that is there
+  [[nodiscard]] std::uint32_t lent() const;  // by all nodes, recalled ones included
+  void forget_changes();                     // after a resize: no leases, no missing slots
   [[nodiscard]] Node* find(core::NodeId id);
   [[nodiscard]] bool contains(core::NodeId id) const { return nodes_.contains(id); }
   [[nodiscard]] bool empty() const { return nodes_.empty(); }
@@ -52,17 +53,19 @@ class NodeTable {
   [[nodiscard]] core::Duration asked_all() const { return asked_all_; }  // the last time
 
   void set_load(core::NodeId id, std::uint32_t processes);
-  // Where the next process goes; at least one node is there. When all slots are taken, where the fewest
-  // processes are.
+  // The node for the next process; the table must not be empty. If all slots are in use: the node with the
+  // fewest processes.
   [[nodiscard]] core::NodeId next() const { return std::get<2>(*by_load_.begin()); }
 
-  // Takes what a node says of its members in `world`; everybody's, once each node of the World has spoken.
+  // Adds the addresses of the members of `world` on node `from`. Returns all addresses once every node of the
+  // World has sent its own.
   [[nodiscard]] std::optional<core::Contacts> gather(core::NodeId from, const core::Contacts& contacts,
                                                      const core::World& world);
 
  private:
-  enum class Room : std::uint8_t { kFree, kFull, kNone };         // kNone: it has no slot at all
-  using LoadKey = std::tuple<Room, std::uint32_t, core::NodeId>;  // processes that matter; the least is next
+  enum class Room : std::uint8_t { kFree, kFull, kNone };         // kNone: no slots
+  using LoadKey = std::tuple<Room, std::uint32_t, core::NodeId>;  // the middle one: processes that matter;
+                                                                  // the smallest key is next
   [[nodiscard]] LoadKey load_key(core::NodeId id) const;
 
   const bool by_node_;
@@ -71,12 +74,12 @@ class NodeTable {
   core::Duration asked_all_{};
   std::map<core::NodeId, std::uint32_t> load_;
   std::set<LoadKey> by_load_;
-  core::Generation generation_ = 0;  // of what follows
-  std::set<core::NodeId> awaited_;   // of its nodes
+  core::Generation generation_ = 0;  // of the next two
+  std::set<core::NodeId> awaited_;   // nodes whose addresses are missing
   std::map<core::NodeId, std::vector<core::Contact>> contacts_;
 };
 
-// Those of the members of `world`.
+// The nodes of the members of `world`.
 [[nodiscard]] std::vector<core::NodeId> nodes_of(const core::World& world);
 
 }  // namespace regroup::membership

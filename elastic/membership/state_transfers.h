@@ -1,5 +1,6 @@
-// Newcomers learn while the others train: which nodes give, who learns, and when all have caught up. One
-// state transfer at a time. docs/design/learners.md.
+// The coordinator's side of state transfers, by which joining members catch up while the others train:
+// chooses the source nodes and the learners, and admits the learners once all have caught up.
+// docs/design/learners.md.
 #pragma once
 
 #include <functional>
@@ -18,26 +19,27 @@
 
 namespace regroup::membership {
 
-// The coordinator's part of it, without timers of its own.
+// One transfer at a time. Pure: no timers, no I/O.
 class StateTransfers {
  public:
   explicit StateTransfers(core::Incarnation incarnation);
 
-  // What the coordinator knows at the moment of a call.
+  // The coordinator's state during one call.
   struct Context {
     core::TimePoint now;
     const core::World& world;
     MemberTable& members;
     const NodeTable& nodes;
     const Policy& policy;
-    bool steady = false;  // no round is open
+    bool steady = false;  // no regroup is in progress
     Effects& effects;
     std::function<void(const std::string&)> remember;  // for `regroup status`
   };
-  // Each returns why a round is needed: a learner in `world` cannot come to its state and gets a copy.
+  // Each call may return why the coordinator must regroup: a learner in `world` cannot replay to its state,
+  // so the next World copies it.
   using RegroupReason = std::optional<std::string>;
-  // Begins a state transfer if somebody is to learn; lets in those who have caught up; ends what nobody
-  // needs.
+  // Begins a transfer if a member is to catch up, admits learners that have, ends a transfer without
+  // learners.
   [[nodiscard]] RegroupReason poll(Context context);
   [[nodiscard]] RegroupReason on_source_status(const Context& context, core::NodeId node,
                                                const core::SourceStatus& status);
@@ -47,12 +49,12 @@ class StateTransfers {
  private:
   struct Transfer {
     core::TransferId id = 0;
-    core::Generation generation = 0;                    // of the World whose members write
-    core::Step step = 0;                                // 0: the first source has not said it yet
-    std::map<core::NodeId, std::string> asked;          // and not answered: the names of their hosts
-    std::map<core::NodeId, core::SourceAgent> sources;  // those that give
-    std::map<core::MemberId, bool> learners;            // whether they have caught up
-    bool begun = false;                                 // the learners are told
+    core::Generation generation = 0;            // of the World whose members write the snapshot
+    core::Step step = 0;                        // of the snapshot; 0: the first source has not answered
+    std::map<core::NodeId, std::string> asked;  // nodes that have not answered: the names of their hosts
+    std::map<core::NodeId, core::SourceAgent> sources;  // nodes that serve the state
+    std::map<core::MemberId, bool> learners;            // whether each has caught up
+    bool begun = false;                                 // the learners' agents have been started
   };
   [[nodiscard]] core::TransferId next_id();
   void begin(const Context& context);
@@ -63,7 +65,7 @@ class StateTransfers {
 
   std::optional<Transfer> transfer_;
   core::TransferId last_;
-  core::TimePoint next_{};
+  core::TimePoint next_{};  // not before this
 };
 
 }  // namespace regroup::membership

@@ -1,5 +1,5 @@
-// The receiving side of a state transfer on one node: tells its learners of the snapshot, and watches how far
-// they have come with the results behind it. docs/design/learners.md.
+// The target side of a state transfer on one node: offers the snapshot to its learners, and follows how far
+// each has replayed the results after it. docs/design/learners.md.
 #pragma once
 
 #include <map>
@@ -21,17 +21,18 @@ class TransferTarget {
     core::SlotIndex slot = 0;
   };
   void begin(core::TransferStep base, const std::vector<LearnerSlot>& learners);
-  struct Received {  // on this node
+  struct Received {  // what this node has of the transfer
     bool snapshot = false;
-    core::Step kept = 0, newest = 0;  // results: up to here, of those that the source has
+    core::Step kept = 0, newest = 0;  // results: all up to `kept`; the source has them up to `newest`
   };
-  // What is to be told: a member has caught up (once), has the state of its World (once), or could not go on.
+  // Returns the reports that are due: a learner has caught up (once), has the state of its World (once), or
+  // has failed.
   [[nodiscard]] std::vector<core::TargetStatus> poll(const core::Arena& arena, const Received& received,
                                                      const core::World& world);
-  // The state transfer cannot go on. Those that had not said they have all are told of with `why`.
+  // Ends the transfer with an error: a report with `why` for every learner that does not have its state yet.
   [[nodiscard]] std::vector<core::TargetStatus> break_off(const core::Arena& arena, const std::string& why);
   void forget(core::MemberId member) { learners_.erase(member); }
-  // What a member that has caught up may have applied; else 0.
+  // The newest step that a learner which has caught up may have applied; 0 for any other member.
   [[nodiscard]] core::Step may_have(core::MemberId member) const;
   void end(const core::Arena& arena);
 
@@ -39,7 +40,7 @@ class TransferTarget {
   [[nodiscard]] bool active() const { return !learners_.empty(); }
   // All learners have read the snapshot.
   [[nodiscard]] bool read() const;
-  // Results up to here are applied by all who still need any.
+  // Every learner that still replays has applied the results up to this step.
   [[nodiscard]] core::Step consumed() const;
 
  private:
@@ -47,7 +48,7 @@ class TransferTarget {
     core::SlotIndex slot = 0;
     core::Step replayed = 0;  // 0: it has not read the snapshot
     bool reported = false;    // that it has caught up
-    bool arrived = false;     // has the state of its World
+    bool arrived = false;     // it has the state of its World
   };
   [[nodiscard]] std::string read_progress(const core::Arena& arena, Learner* learner) const;
 

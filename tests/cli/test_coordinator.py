@@ -23,7 +23,7 @@ def test_target_and_sentences_survive_the_coordinator(regroup, member):
     wait_for_members(regroup, 3)
     before = status(regroup)
     os.kill(job.coordinator, signal.SIGKILL)
-    job.wait_err("incarnation 2 of the coordinator goes on with generation 2")
+    job.wait_err("incarnation 2 of the coordinator continues with generation 2")
     after = until(lambda: (s := status(regroup)).get("incarnation") == 2 and s, "the second incarnation")
     assert after["target"] == before["target"] == 3
     assert after["history"][: len(before["history"])] == before["history"]

@@ -109,7 +109,7 @@ def test_resize_and_notice(regroup, trio):
 def test_coordinator_killed(regroup, trio):
     for incarnation in (2, 3):
         os.kill(trio.coordinator, signal.SIGKILL)
-        trio.wait_err(f"incarnation {incarnation} of the coordinator goes on with generation 1")
+        trio.wait_err(f"incarnation {incarnation} of the coordinator continues with generation 1")
     until(lambda: status(regroup).get("incarnation") == 3, "status of the third incarnation")
     assert len(members(regroup)) == 3
     assert_finished(trio, 3)

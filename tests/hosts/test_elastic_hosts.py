@@ -60,7 +60,7 @@ def test_a_coordinator_dies_and_the_job_goes_on_in_its_generation(
     job.reach(20)
     kill(processes(hosts[0], "regroup-coord"))
     job.expect_weights(undisturbed)
-    assert "incarnation 2 of the coordinator goes on with generation 1" in job.text()
+    assert "incarnation 2 of the coordinator continues with generation 1" in job.text()
 
 
 def slow_ssh(hosts: Hosts, host: Host, seconds: float) -> str:

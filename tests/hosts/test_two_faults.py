@@ -53,7 +53,7 @@ def regroup_of(job: Training, victims: list[int]) -> Iterator[None]:
 def expect_recovery(job: Training, undisturbed: str) -> None:
     """A coordinator that comes while generation 1 is being left does not go on with it."""
     job.expect_weights(undisturbed)
-    assert "goes on with generation 1\n" not in job.text()
+    assert "continues with generation 1\n" not in job.text()
     assert "generation 2: " in job.text()
 
 

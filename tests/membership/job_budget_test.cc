@@ -155,7 +155,7 @@ TEST_F(BudgetTest, ALaunchOfWhichNobodyIsTakenIsTheLast) {
   job_.emplace(o);
   ASSERT_TRUE(job_->run_to_end());
   EXPECT_EQ(job_->end->exit_code, 1);
-  EXPECT_THAT(job_->end->reason, HasSubstr("no member was taken: member"));
+  EXPECT_THAT(job_->end->reason, HasSubstr("every member was refused: member"));
   EXPECT_EQ(job_->members.size(), 3U);
 }
 

@@ -16,7 +16,7 @@ TEST_F(JobTest, Fault32_ARestartedCoordinatorGoesOnWhenAllAgree) {
   }
   job.restart_coordinator(true);
   ASSERT_TRUE(
-      job.run_until([&] { return job.heard("incarnation 2 of the coordinator goes on with generation 1"); }));
+      job.run_until([&] { return job.heard("incarnation 2 of the coordinator continues with generation 1"); }));
   EXPECT_EQ(job.worlds.size(), 1U);
   job.kill(2);  // and it still rules
   ASSERT_TRUE(job.steady(3, 3));
@@ -79,7 +79,7 @@ TEST_F(JobTest, ARestartedCoordinatorKeepsTheTargetAndTheSentences) {
   const auto status = status_of(job);
   EXPECT_EQ(status["target"], 3);
   EXPECT_EQ(status["history"][0]["why"], "the first 2 members are ready");
-  EXPECT_EQ(status["history"][1]["why"], "incarnation 2 of the coordinator goes on with generation 1");
+  EXPECT_EQ(status["history"][1]["why"], "incarnation 2 of the coordinator continues with generation 1");
   EXPECT_GE(status["history"][0]["at"], 0.0);
   EXPECT_LT(status["history"][0]["at"], status["history"][1]["at"]);
   job.kill(1);
