@@ -12,9 +12,9 @@ namespace {
 
 using Ids = std::vector<core::MemberId>;
 
-constexpr std::size_t kMostReasons = 8;  // in a sentence
+constexpr std::size_t kMostReasons = 8;  // in one sentence
 
-// The members of a roster by what they mean for the next World.
+// The members of a roster by their part in the next World.
 struct Tally {
   explicit Tally(const Roster& roster) {
     for (const Member& m : roster.members) {
@@ -54,7 +54,7 @@ struct Tally {
   }
 
   Ids stay, warm, learning;
-  std::vector<std::string> reasons;  // why some are in the next World no more
+  std::vector<std::string> reasons;  // why members of this World are not in the next
   std::uint32_t in_world = 0, starting = 0, leaving = 0;
   bool finishing = false, unfinished = false;  // some member has finished; some living member has not
 };
@@ -74,7 +74,7 @@ Verdict decide_first(core::TimePoint now, const Tally& tally, const Roster& rost
     return {.why = fmt::format("{} of at least {} ready, {} s of --wait left", ready, members(policy.min),
                                seconds_left(now, roster, policy))};
   }
-  // Of a job that replaces nobody notices may have lowered the target.
+  // Without replacement, notices may have lowered the target below min.
   const std::uint32_t wanted = std::max(policy.target, policy.min);
   Ids next(tally.warm.begin(), tally.warm.begin() + std::min<std::ptrdiff_t>(ready, wanted));
   if (policy.fixed) std::sort(next.begin(), next.end());
@@ -96,7 +96,7 @@ std::string sentence(const Tally& tally, const Ids& join, std::size_t size) {
   std::vector<std::string> reasons = tally.reasons;
   for (core::MemberId id : join) reasons.push_back(fmt::format("member {} is warm", id));
   if (reasons.empty()) reasons.emplace_back("the generation was revoked");
-  if (reasons.size() > kMostReasons) {  // everybody gets the sentence
+  if (reasons.size() > kMostReasons) {  // it is sent to every member
     const std::size_t others = reasons.size() - kMostReasons;
     reasons.resize(kMostReasons);
     reasons.push_back(fmt::format("{} more", others));
@@ -140,11 +140,11 @@ bool may_decide(const MemberCounts& counts, const Policy& policy) {
 
 Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy) {
   Tally tally(roster);
-  if (tally.stay.size() + tally.warm.size() < policy.min) {  // nothing can be learned where nobody trains
+  if (tally.stay.size() + tally.warm.size() < policy.min) {  // without training there is nothing to replay
     tally.warm.insert(tally.warm.end(), tally.learning.begin(), tally.learning.end());
   }
   if (!roster.started) return decide_first(now, tally, roster, policy);
-  // Once somebody finished everything is committed: only who has not heard of it still needs a World.
+  // After a finish() everything is committed: only members that do not know it yet still need a World.
   const bool broken = !tally.reasons.empty() && (!tally.finishing || tally.unfinished);
   const Ids join = joiners(tally, policy);
   if (!broken && !roster.revoked && join.empty()) {

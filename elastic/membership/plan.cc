@@ -15,15 +15,15 @@
 namespace regroup::membership {
 namespace {
 
-// A sealed interval of the open step that lies with `seat`.
+// A sealed interval of the open step, held at `seat`.
 struct Sealed {
   core::Seat seat;
   core::Interval leaves;
-  bool planned = false;  // its holder was to compute all of it
+  bool planned = false;  // `seat` owned all of it in the plan before
   bool alive = false;
 };
 
-// On a node without a member of the next World nobody can read them.
+// Skips nodes without a member of the next World, which could not read the seals there.
 std::vector<Sealed> seals_of_step(core::Step step, std::uint32_t shards,
                                   const std::vector<core::Seat>& before, const std::set<core::NodeId>& nodes,
                                   const std::map<core::NodeId, std::vector<core::SlotReport>>& lines) {
@@ -42,8 +42,8 @@ std::vector<Sealed> seals_of_step(core::Step step, std::uint32_t shards,
       }
     }
   }
-  // Where two hold the same leaf, the larger sum goes first (nodes of one tree are nested, so nothing is left
-  // of the smaller), then who was meant to hold it, then the living.
+  // If two seats hold the same leaf, the larger sum goes first (intervals of one tree are nested, so it
+  // covers the smaller one), then the planned owner's, then a living member's.
   std::sort(found.begin(), found.end(), [](const Sealed& a, const Sealed& b) {
     if (a.leaves.size() != b.leaves.size()) return a.leaves.size() > b.leaves.size();
     if (a.planned != b.planned) return a.planned;
@@ -58,15 +58,15 @@ using Plan = std::vector<std::optional<core::Seat>>;
 void keep_sealed(const std::vector<Sealed>& seals, Plan* plan) {
   for (const Sealed& s : seals) {
     const auto first = plan->begin() + s.leaves.begin, last = plan->begin() + s.leaves.end;
-    // A sum can be used whole only: not if part of it is somebody else's.
+    // A sum can only be used whole: skip it if a part of it has another owner.
     if (std::all_of(first, last, [&](auto& owner) { return !owner || *owner == s.seat; })) {
       std::fill(first, last, s.seat);
     }
   }
 }
 
-// True if a member with `buffers` buffers can compute `leaves` in ascending order beside `sealed`, its
-// complete leaves, folding siblings whenever it can.
+// True if a member's buffers suffice to compute `leaves` in ascending order in addition to `sealed`, its
+// complete leaves, folding siblings whenever possible.
 bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
           const std::vector<std::uint32_t>& leaves) {
   const std::uint32_t buffers = core::canonical_buffers(shards);
@@ -90,11 +90,10 @@ bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
   return true;
 }
 
-// Hands `leaves` out in runs, in rank order, so that nobody has more than one leaf more to compute than it
-// must.
+// Assigns `leaves` in runs, in rank order, such that the loads differ by at most one where possible.
 void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<core::Seat>& candidates,
               const std::map<core::Seat, std::uint32_t>& load, Plan* plan) {
-  using Candidate = std::pair<std::uint32_t, std::size_t>;  // its load, its place among the candidates
+  using Candidate = std::pair<std::uint32_t, std::size_t>;  // its load, its index in `candidates`
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> least;
   for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate)
     least.push({load.at(candidates[candidate]), candidate});
@@ -111,7 +110,7 @@ void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<core::
   }
 }
 
-// Everybody's contiguous share, whatever was sealed before.
+// Contiguous even shares, whatever was sealed before.
 std::vector<core::Seat> even_shares(std::uint32_t shards, const std::vector<core::Seat>& candidates) {
   std::vector<core::Seat> plan(shards);
   const auto size = static_cast<std::uint32_t>(candidates.size());
@@ -146,7 +145,7 @@ std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
     load[m.seat] = 0;
     if (before.empty() || !(m.needs_state || m.replays)) candidates.push_back(m.seat);
   }
-  assert(!candidates.empty());  // somebody gives the newcomers their state
+  assert(!candidates.empty());  // a newcomer needs a donor
   if (before.empty()) return even_shares(shards, candidates);
   Plan sealed(shards);
   keep_sealed(seals_of_step(step, shards, before, nodes, lines), &sealed);

@@ -1,5 +1,5 @@
-// Equal are failures of the same kind at the same place by the same calls: two errors of one helper function
-// have different tracebacks. Their messages may differ.
+// Failures are equal if kind, location and traceback are; messages may differ. Two errors in one helper
+// function have different tracebacks.
 #include "elastic/membership/printed_failures.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Which failures of a host's members were printed by one of them: the others need not.
+// The failures whose reports members of this host have printed, so that equal ones are printed once.
 #pragma once
 
 #include <deque>
@@ -12,10 +12,10 @@ namespace regroup::membership {
 
 class PrintedFailures {
  public:
-  // What the member is told: ok, that it prints its report; or the sentence that it prints in place of it,
-  // none if the failure is one that the launcher says.
+  // The reply to a failing member. ok: print the full report. Else print the message in its place; an empty
+  // message means that the launcher reports the failure.
   [[nodiscard]] core::Reply answer(const core::Failure& failure);
-  // A member of an earlier launch of the job has printed it.
+  // A member of an earlier launch of the job has printed this failure.
   void recall(core::Failure failure);
 
  private:

@@ -1,4 +1,4 @@
-// Where each member stands, and who stands behind the others.
+// Orders the members by their progress in the step; the last ones are those that the others wait for.
 #include "elastic/membership/progress_watch.h"
 
 #include <fmt/format.h>
@@ -10,18 +10,18 @@
 namespace regroup::membership {
 namespace {
 
-constexpr std::size_t kSteps = 31;                // whose median is taken
-constexpr std::size_t kMeasured = 3;              // at least, of the job
-constexpr unsigned kTaken = 2;                    // at least, by a member that is surely hung
-constexpr int kMedians = 10;                      // that nobody gets on
-constexpr int kAgainAfter = 5;                    // times as long as until the first word
-constexpr std::chrono::seconds kHeard(3);         // a line is asked for each second
-constexpr std::chrono::milliseconds kGrain(500);  // lines of one question come one after the other
+constexpr std::size_t kSteps = 31;                // of whose durations the median is taken
+constexpr std::size_t kMeasured = 3;              // measured steps of the job, at least, for Stall::sure
+constexpr unsigned kTaken = 2;                    // completed steps of a member, at least, for Stall::sure
+constexpr int kMedians = 10;                      // without progress of any member
+constexpr int kAgainAfter = 5;                    // times the silence before the first report
+constexpr std::chrono::seconds kHeard(3);         // lines are queried each second
+constexpr std::chrono::milliseconds kGrain(500);  // the lines of one query arrive one after the other
 
-// In the order in which a member comes by them.
+// In the order in which a member passes through them.
 enum class Activity : std::uint8_t { kElsewhere, kComputes, kWaits, kBehind };
 
-// The later, the further. A member of another generation has not come to this one.
+// Compares by progress. A member of an older generation is behind all others.
 struct Progress {
   bool here = false;
   std::uint64_t position = 0;
@@ -29,7 +29,7 @@ struct Progress {
   auto operator<=>(const Progress&) const = default;
 };
 
-// Which leaves of a step are whose.
+// The leaves of a step by owner.
 using Shares = std::map<core::Seat, std::vector<std::uint32_t>>;
 
 Shares shares_in(const core::World& world, core::Step step) {
@@ -46,7 +46,7 @@ bool has_sealed(const core::SlotReport& line, core::Step step, const std::vector
   });
 }
 
-// Of a line that is in no region. `shares`: of the steps that were looked at.
+// The progress of a line that is in no collective section. `shares` caches the steps seen.
 Progress progress_of(const core::LineReport& line, const core::World& world, core::Seat seat,
                      std::map<core::Step, Shares>* shares) {
   const core::StateWord& word = line.state;
@@ -84,7 +84,7 @@ void ProgressWatch::begin(core::Duration at) {
   seen_.clear();
   quiet_since_ = at;
   reported_ = reported_again_ = false;
-  furthest_at_ = {};  // what the regroup took is no step
+  furthest_at_ = {};  // the time of the regroup is no step
 }
 
 void ProgressWatch::update(core::Duration at, const core::LineReport& line) {

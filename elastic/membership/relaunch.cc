@@ -1,4 +1,4 @@
-// A slot whose members keep dying is left out for longer and longer; the others need not wait for it.
+// A slot whose members keep dying is left out for exponentially longer; the others do not wait for it.
 #include "elastic/membership/relaunch.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// When a job whose members do not use the runtime loses one: with how many it is launched again, and when, or
-// why not any more. Pure.
+// Relaunches of a job whose members have not joined: after a failure, how many members to launch again and
+// when, or why the job ends. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct RelaunchPolicy {
   std::uint32_t max_restarts = 3;
   core::Duration back_off = std::chrono::milliseconds(500);  // of a slot after a death; doubles with each
   core::Duration longest_back_off = std::chrono::seconds(60);
-  core::Duration progress = std::chrono::seconds(10);  // a launch that lived shorter made none
+  core::Duration progress = std::chrono::seconds(10);  // a shorter launch made no progress
   std::uint32_t most_without_progress = 5;             // such launches in a row; then the job ends
   std::uint32_t most_same = 3;                         // launches in a row that fail in the same way
 };
@@ -23,30 +23,29 @@ struct RelaunchPolicy {
 inline constexpr std::int32_t kNoProgress = 93;  // exit status
 inline constexpr std::uint32_t kUnlimited = 0xffffffff;
 
-// Slots are numbered from 0; a launch of n members runs on the n lowest-numbered ones that are not in
-// back-off.
+// Slots are numbered from 0. A launch runs on the lowest-numbered slots that are not in back-off.
 class Relaunches {
  public:
   Relaunches(RelaunchPolicy policy, std::uint32_t min, std::uint32_t target);
 
-  // A launch of at most `most` members begins now; returns how many it has. Call when due() has passed.
+  // Begins a launch of at most `most` members and returns its size. Call once Verdict::due has passed.
   std::uint32_t launch(core::TimePoint now, std::uint32_t most = kUnlimited);
 
   struct Verdict {
     bool again = false;
-    core::TimePoint due{};       // again: when to launch, once all processes are gone
-    std::uint32_t members = 0;   // again: how many there will be
+    core::TimePoint due{};       // again: when to launch, after all processes have ended
+    std::uint32_t members = 0;   // again: the size of that launch
     std::int32_t exit_code = 0;  // not again
     std::string sentence;
   };
-  // The member of `rank` of the present launch was the first to fail, with `status` as a shell gives it;
-  // `what` says so. `failure`, if it is known: three in a row that are the same are the last.
+  // The member of `rank` was the first of this launch to fail, with `status` as a shell reports it; `what` is
+  // the message. `failure`: its exception, if known; the job ends after most_same equal ones in a row.
   Verdict on_failure(core::TimePoint now, std::uint32_t rank, std::int32_t status, const std::string& what,
                      const core::Failure& failure = {});
 
-  // A launch of `members` that an earlier coordinator made is found running.
+  // A launch of `members` by an earlier coordinator is still running.
   void adopt(core::TimePoint now, std::uint32_t members);
-  // So many restarts were made by earlier coordinators.
+  // Earlier coordinators made this many restarts.
   void recall(std::uint32_t restarts) { restarts_ = restarts; }
 
   [[nodiscard]] std::uint32_t restarts() const { return restarts_; }

@@ -1,6 +1,5 @@
-// A failure is known by the exception and its place, where the member said them: then progress between two of
-// them does not matter. By an exit status alone two failures are the same only if the job made no step
-// between them.
+// Two failures are equal if exception and location are, whatever progress lies between them. If only exit
+// statuses are known, they are equal only if the job made no step between them.
 #include "elastic/membership/restart_budget.h"
 
 #include <fmt/format.h>
@@ -29,7 +28,7 @@ core::Duration delay_after(std::uint32_t failures) {
 
 }  // namespace
 
-// A shell that waits for the member says the same.
+// A shell between the agent and the member reports the same status.
 bool ended_from_outside(std::int32_t status) {
   return status > 128 && status < 128 + 32 && !of_program(status - 128);
 }
@@ -52,7 +51,7 @@ RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Endin
   const bool well = ending.lived >= kWell && ending.steps >= kWellSteps;
   if (well || (ending.outside && ending.steps > 0)) {
     if (well) row_ = {};
-    // A member that is ended sooner, again and again, costs the others a regroup each time.
+    // Repeated early ends cost the others a regroup each, so the back-off grows.
     const std::uint32_t endings = ending.lived >= kLongest ? 0 : slot.endings + 1;
     const core::TimePoint due = endings == 0 ? slot.free_at : now + delay_after(endings - 1);
     slot = {.endings = endings, .free_at = std::max(slot.free_at, due)};
@@ -69,7 +68,7 @@ RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Endin
   if (!ending.outside) lengthen_row(ending, failure);
   if (!ending.outside && meets_all(others)) return {What::kEndJob, ends_why(ending)};
   const bool same = slot.same >= kInARow && ending.failure.known();
-  const bool spared = ending.outside && ending.learning;  // nobody waits for it
+  const bool spared = ending.outside && ending.learning;  // no member waits for it
   if (!same && slot.unready < kInARow && (spared || slot.failures <= policy_.max_restarts)) return {};
   slot.disabled = true;
   const std::string last = what_of(ending.failure, ending.cause);
