@@ -1,4 +1,4 @@
-// Frames over a Unix socket, one descriptor at most beside them.
+// Frames over a Unix socket, with at most one descriptor each.
 #include "elastic/agent_link.h"
 
 #include <fmt/format.h>

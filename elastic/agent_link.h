@@ -1,5 +1,4 @@
-// A member's Unix socket to the agent of its node: joins, then hears when it is excluded. Used by the
-// training thread.
+// A member's connection to the agent of its node over a Unix socket. Used by the training thread only.
 #pragma once
 
 #include <string>
@@ -15,17 +14,17 @@ namespace regroup::elastic {
 
 class AgentLink {
  public:
-  // kUnavailable or kNotFound if nobody listens at `path`.
+  // kUnavailable or kNotFound: no process listens at `path`.
   [[nodiscard]] static core::Result<AgentLink> connect(const std::string& path);
-  // To the rank that serves a World under the abstract `name`. kNotFound or kUnavailable: none does;
-  // kInvalidArgument: a process of another user has that name.
+  // Connects to the rank that serves a World under the abstract socket `name`. kNotFound or kUnavailable:
+  // none does; kInvalidArgument: a process of another user holds that name.
   [[nodiscard]] static core::Result<AgentLink> connect_to_rank(const std::string& name);
 
   AgentLink() = default;  // not connected
   [[nodiscard]] bool connected() const { return socket_.valid(); }
   [[nodiscard]] core::Status send(const core::Body& body);
-  // The next message; a descriptor that came with it goes to `*fd` if that is not null. kDeadlineExceeded, or
-  // kPeerLost if the agent is gone. A deadline in the past only looks.
+  // Returns the next message, and the descriptor that came with it in `*fd` unless that is null. Blocks until
+  // `deadline`; one in the past only polls. kDeadlineExceeded; kPeerLost: the agent has gone.
   [[nodiscard]] core::Result<core::Message> receive(core::TimePoint deadline, core::Fd* fd = nullptr);
 
  private:
@@ -35,7 +34,7 @@ class AgentLink {
   [[nodiscard]] core::Status peer_lost() const;
 
   core::Fd socket_;
-  core::Fd peer_;    // a pidfd of the rank that serves the World: its children may keep its sockets open
+  core::Fd peer_;    // pidfd of the rank that serves the World, since its children may keep its sockets open
   std::string who_;  // for messages
   core::FrameReader reader_;
 };

@@ -1,5 +1,5 @@
-// State into the arena's save area, from where the agent brings it to the disk; and out of a checkpoint.
-// docs/design/checkpoint.md.
+// Copies a session's state into the arena's save area, from where the agent writes it to disk, and loads it
+// from a checkpoint. docs/design/checkpoint.md.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@
 
 namespace regroup::elastic {
 
-// Of the first World's checkpoint, and of when the next is due.
+// The checkpoint to resume from, and when the next one is due.
 struct Checkpointing {
-  core::Step every = 0;            // steps; 0: none are made
-  std::string resume_from;         // folder of the checkpoint that the job goes on from; empty: none
+  core::Step every = 0;            // interval in steps; 0: no checkpoints
+  std::string resume_from;         // folder of the checkpoint to resume from; empty: none
   std::string model, fingerprint;  // as declared at the join, without the number of epochs
-  std::string resume_local = {};   // where this host may have the same one; empty: nowhere
-  std::string job = {};            // whose directory that is in
-  bool compared = false;  // a snapshot is complete only when confirm_save() says that the states are equal
+  std::string resume_local = {};   // where this host may have a copy of it; empty: nowhere
+  std::string job = {};            // the job that owns the directory of that copy
+  bool compared = false;           // a snapshot counts only after confirm_save(): the states are equal
 };
 
-// Where in the save area this member's part of a state goes, told before the step that makes that state; and
-// what became of it. Tensors only: bytes may be text that the step makes longer.
+// Where in the save area this member's part of a state goes, planned before the step that makes that state,
+// so that the optimizer can write it; and what it has written. Tensors only: text may grow in the step.
 struct SavePlan {
   struct Part {
     SaveTarget target;
-    std::span<const std::byte> tensor;  // as it lay before the step
+    std::span<const std::byte> tensor;  // its memory before the step
     bool saved = false;                 // the step has filled the target
   };
   struct Place {
@@ -39,42 +39,44 @@ struct SavePlan {
   };
   core::Step step = 0;
   std::vector<Part> parts;
-  std::vector<Place> places;  // of all tensors, also of those that are other members' to bring
+  std::vector<Place> places;  // of all tensors, those that other members copy included
   SaveCounts counts;          // of all snapshots
 };
 
-// At a step boundary, `applied` applied and the next step about to be opened: rank 0 wants the state after
-// that one, if a checkpoint is due and the one before is on the disk; else it is made up for later. So all
-// who commit that step know. Waits for nobody.
+// Call at a step boundary, after `applied` and before the next step is opened. Rank 0 requests a snapshot of
+// the state after the next step if a checkpoint is due and the one before is on disk; if not, it is requested
+// later. Every member that commits that step so sees the request. Never blocks.
 void want_save(Participant& self, core::Step applied, const Checkpointing& options);
 
-// `step` is committed and about to be applied: plan->parts become what is wanted of it, none if nothing is.
+// Call when `step` is committed and about to be applied: sets plan->parts to this member's share of the
+// requested snapshot, or to none.
 [[nodiscard]] core::Status plan_save(Participant& self, State& state, core::Step step,
                                      const Checkpointing& options, SavePlan* plan);
 
-// `state` has just had `applied` applied: copies this member's share of it, if it is wanted: the members of
-// the node of rank 0 have equal ones. The last of them rings the agent. A share that does not come, since its
-// member died, costs this snapshot; rank 0 of the next World wants another one. What `plan` says is saved is
-// not copied, unless it looks another than the state by now.
+// Call when `applied` has just been applied to `state`: copies this member's share of a requested snapshot.
+// The members on rank 0's node have equal shares, and the last one rings the agent. If a member dies before
+// it has copied its share, this snapshot is lost, and rank 0 of the next World requests another. Parts that
+// `plan` marks as saved are not copied, unless samples of them differ from the state.
 [[nodiscard]] core::Status save_share(Participant& self, State& state, core::Step applied,
                                       const Checkpointing& options, SavePlan* plan = nullptr);
 
-// Whether a snapshot of the state after `step`, which is open, is wanted on this node: the same for all
-// members of it that vote for that step.
+// True if a snapshot of the state after the open `step` is requested on this node. All members of the node
+// that vote for the step get the same answer.
 [[nodiscard]] bool save_wanted(Participant& self, core::Step step, const Checkpointing& options);
 
-// The states of all members after `applied` are equal: a snapshot of it may go to the disk. Only rank 0 does
-// something.
+// Call when the states of all members after `applied` were found equal: its snapshot may go to disk. Has an
+// effect on rank 0 only.
 void confirm_save(Participant& self, core::Step applied, const Checkpointing& options);
 
-// Copies the whole state after `applied`, if the save area's word still is `seen`, idle or wanted: this
-// member alone, and whoever was to bring a share brings none any more.
+// Copies the whole state after `applied` by this member alone, if the save area's word is still `seen` (idle
+// or requested). Members that were to copy shares of a requested snapshot then copy none.
 [[nodiscard]] core::Status save_alone(Participant& self, State& state, core::Step applied,
                                       const Checkpointing& options, SavePlan* plan, std::uint64_t seen);
 
-// Fills `state` with that of `step` from options.resume_from, or from the same one on this host if that
-// answers; is it damaged, and its directory the job's, it is set aside. kDataLoss, kNotFound: damaged or gone
-// since the launcher verified it. kInvalidArgument: of another model.
+// Loads the state of `step` from the copy of the checkpoint on this host if its file system answers, else
+// from options.resume_from. A damaged copy in a directory of this job is moved aside. kDataLoss, kNotFound:
+// the checkpoint was damaged or removed since the launcher verified it. kInvalidArgument: it is of another
+// model.
 [[nodiscard]] core::Status load_checkpoint(Participant& self, State& state, core::Step step,
                                            const Checkpointing& options);
 

@@ -1,5 +1,5 @@
-// The communicators of the World that a member is in: over the arena where all its members are on one node,
-// over the network where they are not. Used by the training thread.
+// The communicators of a member's World: over the arena if all members are on one node, else over the
+// network. Used by the training thread only.
 #pragma once
 
 #include <memory>
@@ -21,26 +21,26 @@ class DataPlane {
  public:
   explicit DataPlane(Participant& self) : self_(self) {}
 
-  // For the World that the participant has just entered. Blocks for nobody. kUnavailable: the World is on
-  // several nodes and libucp is not there.
+  // Opens the communicators of the World that the participant has just entered. Does not block. kUnavailable:
+  // the World spans several nodes and libucp cannot be loaded.
   [[nodiscard]] core::Status enter();
-  // Of all members, for steps. Valid until the next enter().
+  // All members, for steps. Valid until the next enter().
   [[nodiscard]] collective::Communicator& steps() { return *steps_; }
-  [[nodiscard]] bool spans_hosts() const { return mesh_ != nullptr; }  // members of other nodes take part
-  // Of the members `ranks`, for the region at `at`.
+  [[nodiscard]] bool spans_hosts() const { return wire_ != nullptr; }  // the World has members on other nodes
+  // The members `ranks`, for the collective section at `at`.
   [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> open_section(core::Position at,
                                                                                      std::vector<int> ranks);
-  // Of this member alone, whatever becomes of its World; before its first too.
+  // This member alone: unaffected by a revoke, and usable before the first World.
   [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> open_section_alone(core::Position at);
 
  private:
   [[nodiscard]] core::Status open_mesh();
 
   Participant& self_;
-  std::shared_ptr<const collective::UcxContext> ucx_;  // once a World needed it
-  std::shared_ptr<collective::PeerMesh> mesh_;         // of this World, if it is on several nodes
+  std::shared_ptr<const collective::UcxContext> ucx_;  // opened by the first World that needs it
+  std::shared_ptr<collective::Wire> wire_;             // of this World, if it spans several nodes
   std::unique_ptr<collective::Communicator> steps_;
-  core::Arena alone_;  // where a revoke of the generation does not reach
+  core::Arena alone_;  // of open_section_alone(): no revoke reaches it
 };
 
 }  // namespace regroup::elastic

@@ -1,7 +1,7 @@
-// Who gives the state of a World to its newcomers: pure functions of the World. On a node with members that
-// have the state each of them writes a share into the node's snapshot. On another the newcomer of lowest
-// rank, the fetcher, gets all shares of one such node, its source, and stands for them.
-// docs/design/elastic_hosts.md.
+// Assigns the copy of a World's state to its newcomers: pure functions of the World. On a node with donors
+// (members that have the state) each of them writes a share into the node's snapshot. On any other node the
+// newcomer of lowest rank, the fetcher, receives all shares of one such node, its source, and writes them
+// into the snapshot. docs/design/elastic_hosts.md.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace regroup::elastic {
 [[nodiscard]] bool has_newcomers(const core::World& world);
 // The members on `node` that have the state of the step it resumes from, in rank order.
 [[nodiscard]] std::vector<core::Seat> holders_on(const core::World& world, core::NodeId node);
-// All members on `node`, in rank order: they have the state of every step behind the one it resumes from,
-// since none is committed without their votes.
+// All members on `node`, in rank order. They have the state of every step after the one the World resumes
+// from, since none is committed without their votes.
 [[nodiscard]] std::vector<core::Seat> members_on(const core::World& world, core::NodeId node);
-// The members that write the snapshot of `node`, in rank order; none where nobody needs one.
+// The members that write the snapshot of `node`, in rank order; none if no member needs it.
 [[nodiscard]] std::vector<core::Seat> writers_of_snapshot(const core::World& world, core::NodeId node);
 // Rank of the fetcher of `node`, if it has one.
 [[nodiscard]] std::optional<int> fetcher_of(const core::World& world, core::NodeId node);
-// The node whose snapshot the fetcher of `node` gets.
+// The node whose snapshot the fetcher of `node` receives.
 [[nodiscard]] core::NodeId source_of(const core::World& world, core::NodeId node);
-// Ranks of the fetchers that get the snapshot of `node`.
+// Ranks of the fetchers that receive the snapshot of `node`.
 [[nodiscard]] std::vector<int> fetchers_from(const core::World& world, core::NodeId node);
 
 struct Chunks {
@@ -34,7 +34,7 @@ struct Chunks {
 [[nodiscard]] constexpr std::uint64_t chunks_of(std::uint64_t bytes) {
   return (bytes + core::kSnapshotChunk - 1) / core::kSnapshotChunk;
 }
-// What writer `writer` of `writers` writes of a state of `used` bytes.
+// The chunks of writer `writer` of `writers`, of a state of `used` bytes.
 [[nodiscard]] constexpr Chunks share_of(std::size_t writer, std::size_t writers, std::uint64_t used) {
   return {chunks_of(used) * writer / writers, chunks_of(used) * (writer + 1) / writers};
 }

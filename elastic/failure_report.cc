@@ -1,4 +1,4 @@
-// One message and its answer. A process that ends cannot do more about an agent that does not answer.
+// One message and its reply.
 #include "elastic/failure_report.h"
 
 #include <utility>

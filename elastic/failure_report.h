@@ -1,4 +1,4 @@
-// Tells the agent how this process fails, before it ends.
+// Reports the failure of this process to its agent before the process ends.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace regroup::elastic {
 
-// Over a connection of its own, so that any thread may call it, whatever became of the session; `member` is
-// filled in. Blocks for at most `timeout`. Nothing: this process is to print its report itself, also where
-// there is no agent or it does not answer. A text: that is to be printed in its place, for another member of
-// this host has printed the same one; empty: the launcher says it all.
+// Fills in `member` and sends `failure` over a connection of its own, so that any thread may call it,
+// whatever the state of the session. Blocks for at most `timeout`. Nothing: print the full report, also if
+// there is no agent or it does not answer. A text: print that instead, since another member of this host has
+// printed an equal report; an empty text: the launcher reports the failure.
 [[nodiscard]] std::optional<std::string> report_failure(core::Failure failure,
                                                         core::Duration timeout = std::chrono::seconds(2));
 

@@ -1,4 +1,4 @@
-// A share goes as three messages: the length of the state, the CRCs of the share's chunks, its bytes.
+// A share is three messages: the length of the state, the CRCs of the share's chunks, its bytes.
 #include "elastic/fetch.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// State of a step from one node's snapshot to another's, over the data plane. docs/design/elastic_hosts.md.
+// Copies the snapshot of one node to another over the data plane. docs/design/elastic_hosts.md.
 #pragma once
 
 #include "collective/communicator.h"
@@ -8,12 +8,12 @@
 
 namespace regroup::elastic {
 
-// Donor, after donate_state(): sends what it wrote to the fetchers of other nodes that get it from here.
+// Donor, after donate_state(): sends its share to the fetchers of the nodes whose source this node is.
 [[nodiscard]] core::Status send_state(Participant& self, collective::Communicator& communicator,
                                       core::TimePoint deadline);
 
-// Newcomer, before adopt_state(): if it is the fetcher of its node, lays the snapshot of another node into
-// the arena here. kDataLoss if what comes cannot be one; damage to its bytes is found by adopt_state().
+// Newcomer, before adopt_state(): if it is the fetcher of its node, receives the snapshot of the source node
+// into the arena. kDataLoss: the sizes are impossible; adopt_state() finds damaged bytes.
 [[nodiscard]] core::Status fetch_state(Participant& self, collective::Communicator& communicator,
                                        core::TimePoint deadline);
 

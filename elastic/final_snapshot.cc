@@ -1,5 +1,5 @@
-// A request has a number, so that each member answers it once. Members may die at any point: the agent sees
-// who has claimed a request, and asks again where that one is dead and the snapshot is not complete.
+// A request has a number, so that each member handles it once. The member that copies claims it first; if
+// that member dies before the snapshot is complete, the agent sees the claim and makes a new request.
 #include "elastic/final_snapshot.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ using core::SaveRequest;
 using core::Status;
 using What = core::SaveRequest::What;
 
-constexpr std::chrono::seconds kDiskLimit(30);  // of finish(), for a disk on which nothing moves
+constexpr std::chrono::seconds kDiskLimit(30);  // of finish(), without progress of the disk
 
 bool saves(Participant& self, const Checkpointing& options) {
   return options.every > 0 && !self.arena().save_area().empty();
@@ -35,7 +35,7 @@ SaveMark mark_of(Participant& self) {
   return SaveMark::unpack(self.arena().save_word().load(std::memory_order_acquire));
 }
 
-// Shares of this very step are coming: their members need not look again.
+// True if the members copy shares of this very step anyway.
 bool shares_come(Participant& self, const SaveMark& mark, core::Step applied) {
   const auto progress = core::save_header(self.arena().save_area()).progress.load(std::memory_order_acquire);
   return mark == SaveMark{SaveMark::Phase::kWanted, applied} &&
@@ -50,16 +50,16 @@ bool is_alone(Participant& self) {
   return true;
 }
 
-// Nobody stores a share of what is wanted while this member copies the state after `applied`. Of that step
-// the bytes would be the same; who has applied more had brought its shares before; a later step nobody
-// commits without the vote of this member, as long as its generation lasts.
+// True if no member can store a share of a requested snapshot while this one copies the state after
+// `applied`. For the same step the bytes are equal; a member that has applied more stored its shares before;
+// and no later step commits without this member's vote as long as the generation lasts.
 bool may_take_over(Participant& self, const SaveMark& mark, core::Step applied) {
   if (mark.phase != SaveMark::Phase::kWanted || mark.step <= applied) return true;
   const bool holds_vote = self.world().generation == self.arena().newest_world() && !self.revoked();
   return holds_vote || is_alone(self);
 }
 
-// Some checkpoint of `mark` or later ones is the one that was due last.
+// True if the snapshot of `mark` is not older than the checkpoint that was due last.
 bool covers(const SaveMark& mark, core::Step applied, const Checkpointing& options) {
   return mark.phase != SaveMark::Phase::kWanted && applied / options.every <= mark.step / options.every;
 }
@@ -112,7 +112,7 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, core::Step ap
     if (*again) answered_ = ~0U;
     return {};
   }
-  // Where states are compared before a snapshot counts, no further step does that for this one.
+  // If states are compared before a snapshot counts, no further step compares those of this one.
   const bool shared = request.what == What::kAtBoundary && !options.compared && request.number != crossed_;
   if (shared && shares_come(self, mark, applied)) return {};
   if (!may_take_over(self, mark, applied)) return {};
@@ -123,7 +123,7 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, core::Step ap
     return {};
   }
   REGROUP_RETURN_IF_ERROR(save_alone(self, state, applied, options, plan, seen));
-  // Another snapshot was wanted, or complete, just before: it is asked anew.
+  // Another snapshot was requested or completed meanwhile: reopen the request.
   if (const SaveMark now = mark_of(self); now.phase == SaveMark::Phase::kWanted || now.step < applied) {
     std::uint32_t claimed = claim.pack();
     *again = header.asked.compare_exchange_strong(claimed, asked, std::memory_order_acq_rel);
@@ -132,8 +132,8 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, core::Step ap
   return {};
 }
 
-// The agent asks again where a copy is not complete, or a step was applied behind it: who goes earlier takes
-// that step along.
+// The agent repeats its request if a copy is incomplete, or if a step was applied after it: a member that
+// exited earlier would take that step with it.
 Status FinalSnapshot::settle(Participant& self, State& state, core::Step applied,
                              const Checkpointing& options, SavePlan* plan) {
   if (applied == 0 || !saves(self, options)) return {};
@@ -162,14 +162,14 @@ Status save_what_is_due(Participant& self, State& state, core::Step applied, cor
                         const Checkpointing& options, SavePlan* plan, collective::Communicator& all,
                         core::TimePoint deadline, bool as_left) {
   if (options.every == 0 || applied <= begun) return {};
-  REGROUP_RETURN_IF_ERROR(all.barrier(deadline));  // all have brought their shares of what was wanted
+  REGROUP_RETURN_IF_ERROR(all.barrier(deadline));  // all have copied their shares of a requested snapshot
   if (all.rank() != 0 || !saves(self, options)) return {};
   core::SaveHeader& header = core::save_header(self.arena().save_area());
   header.due.store(applied, std::memory_order_release);
   if (!save_is_due(self, applied, begun, options)) return {};
   const core::SystemClock clock;
   DiskTimeout timeout(kDiskLimit);
-  // The others wait for this member's vote, and until their deadline.
+  // The others wait for this member's vote only until their deadline.
   const core::TimePoint latest =
       deadline - std::min<core::Duration>(kDiskLimit, (deadline - clock.now()) / 4);
   const auto is_free = [&] {
@@ -180,7 +180,7 @@ Status save_what_is_due(Participant& self, State& state, core::Step applied, cor
       is_free, fmt::format("finish: waiting for the checkpoint of step {} to be written before the final one",
                            mark_of(self).step)));
   const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
-  if (SaveMark::unpack(seen).on_its_way()) return {};  // the agent says what becomes of that one
+  if (SaveMark::unpack(seen).on_its_way()) return {};  // the agent reports what becomes of that one
   const bool again = save_is_due(self, applied, begun, options);
   const bool failed = covers(SaveMark::unpack(seen), applied, options);
   return again && (as_left || !failed) ? save_alone(self, state, applied, options, plan, seen) : Status();

@@ -1,5 +1,5 @@
-// The last snapshot of a job, which one member brings alone: before an end that was announced the agent asks
-// for it, and behind the last step of a training it may be due. docs/design/checkpoint.md.
+// The last snapshot of a job, which one member copies alone: the agent requests it before an announced end,
+// and it may be due after the last step of a training. docs/design/checkpoint.md.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,26 @@
 
 namespace regroup::elastic {
 
-// Where a member stands that is asked for its state: all of it is that after the last step it has applied.
+// What a member does when its state is requested. In both cases the state is that after its last applied
+// step.
 enum class MemberActivity {
-  kAtBoundary,  // it leaves, and opens nothing more
-  kWaiting,     // for others, with a step open or between two generations
+  kAtBoundary,  // it leaves, and opens no further step
+  kWaiting,     // it waits for others, with a step open or between two generations
 };
 
-// One member's answers. Used by the training thread.
+// One member's handling of the requests. Used by the training thread only.
 class FinalSnapshot {
  public:
-  // The agent asks for the state of a member that stands so, and this one has not answered yet.
+  // True if the agent requests the state of a member in `activity` and this member has not handled the
+  // request.
   [[nodiscard]] bool wanted(Participant& self, core::Step applied, const Checkpointing& options,
                             MemberActivity activity) const;
-  // Copies the state after `applied` into the save area, unless that step is saved already or another member
-  // brings it. Waits until an older one is on the disk, at most for as long as the agent said.
+  // Copies the state after `applied` into the save area, unless it is saved already or another member copies
+  // it. Blocks until an older snapshot is on disk, at most until the agent's deadline.
   [[nodiscard]] core::Status answer(Participant& self, State& state, core::Step applied,
                                     const Checkpointing& options, SavePlan* plan, MemberActivity activity);
-  // Of a member that goes: answers until the state after `applied`, or a later one, is in the save area or
-  // the agent wants none. Another member may be copying, or may have brought, an older one, or the same.
+  // For a member that exits: handles requests until the state after `applied`, or a later one, is in the save
+  // area, or the agent requests none. Meanwhile another member may copy the same state or an older one.
   [[nodiscard]] core::Status settle(Participant& self, State& state, core::Step applied,
                                     const Checkpointing& options, SavePlan* plan);
 
@@ -44,16 +46,16 @@ class FinalSnapshot {
   std::uint32_t crossed_ = ~0U;   // ... and of one whose copy another snapshot has crossed
 };
 
-// A checkpoint has become due after step `begun` that is neither written nor on its way to the disk (a write
-// that failed may be tried again: there may be room), and `applied` is the last step.
+// True if a checkpoint became due after step `begun`, with `applied` as the last step, that is neither
+// written nor being written. A failed write counts as not written, since there may be room by now.
 [[nodiscard]] bool save_is_due(Participant& self, core::Step applied, core::Step begun,
                                const Checkpointing& options);
 
-// How long finish() waits for a disk: until nothing has moved there for `limit`.
+// The wait of finish() for a disk: ends after `limit` without progress of the writer.
 class DiskTimeout {
  public:
   explicit DiskTimeout(core::Duration limit) : limit_(limit) {}
-  // `moved` counts signs of life of the process that writes. The limit counts from the first call.
+  // `moved` is the writer's progress counter. The limit counts from the first call.
   [[nodiscard]] bool over(core::TimePoint now, std::uint64_t moved);
 
  private:
@@ -62,11 +64,10 @@ class DiskTimeout {
   std::uint64_t moved_ = 0;
 };
 
-// In a region of all members, `all`, behind the last step: the first of them copies the state after
-// `applied`, if a checkpoint has become due after step `begun` that is neither written nor on its way to the
-// disk, or could not be written. It waits for the one before as long as its writer moves, and tells the agent
-// up to which step it counts on it. `as_left`: `state` is as the loop left it, so that a snapshot of the last
-// step that has failed can be made again. kRevoked: the region is to be run again.
+// Call in a collective section of all members, `all`, after the last step: rank 0 copies the state after
+// `applied` if save_is_due(). It first waits for the snapshot before as long as the writer makes progress,
+// and tells the agent which step must be saved. `as_left`: `state` is unchanged since the training loop
+// ended, so that a failed snapshot of the last step can be made again. kRevoked: run the section again.
 [[nodiscard]] core::Status save_what_is_due(Participant& self, State& state, core::Step applied,
                                             core::Step begun, const Checkpointing& options, SavePlan* plan,
                                             collective::Communicator& all, core::TimePoint deadline,

@@ -1,4 +1,4 @@
-// Whoever binds the name first serves; the others connect to it.
+// The rank that binds the name first serves; the others connect to it.
 #include "elastic/fixed_world.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ using core::Result;
 constexpr std::chrono::seconds kReadyTimeout{300};
 constexpr std::chrono::milliseconds kAgain{5};
 
-std::atomic<std::uint32_t> worlds{0};  // that this process has been in
+std::atomic<std::uint32_t> worlds{0};  // number of Worlds this process has been in
 std::atomic<bool> world_is_leased{false};
 
 // FNV-1a.
@@ -95,7 +95,7 @@ Result<RankConnection> connect_ranks(const Launch& launch, const Environment& en
     } else if (core::SystemClock().now() >= deadline) {
       return link.status();
     } else {
-      std::this_thread::sleep_for(kAgain);  // it is bound, and not yet listened at
+      std::this_thread::sleep_for(kAgain);  // another rank has bound the name, but does not listen yet
     }
   }
 }

@@ -1,5 +1,5 @@
-// How the ranks of a launcher other than regroup meet: the first serves the World of all, the others find it
-// by a name that follows from the launch. docs/design/fixed_size_worlds.md.
+// Connects the ranks that another launcher (mpirun, srun, torchrun ...) started: the first one serves their
+// World, the others find it by a socket name derived from the launch. docs/design/fixed_size_worlds.md.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@
 
 namespace regroup::elastic {
 
-// This process's place among the ranks, as long as it lives.
+// A process is in one World at a time: holds that right until finished() or destruction.
 class WorldLease {
  public:
   // kInvalidArgument: this process is in a World already.
   [[nodiscard]] static core::Result<std::unique_ptr<WorldLease>> take();
   ~WorldLease();
-  void finished();  // its training is over: the process may join a World again
+  void finished();  // training is over: the process may join another World
 
  private:
   WorldLease() = default;
@@ -28,15 +28,15 @@ class WorldLease {
 
 struct RankConnection {
   AgentLink link;
-  std::unique_ptr<WorldServer> server;  // in one rank
+  std::unique_ptr<WorldServer> server;  // in the rank that serves
   std::unique_ptr<WorldLease> seat;
 };
 
-// Waits for `timeout` at most. kInvalidArgument: ranks on several hosts.
+// Connects to the rank that serves the World, or becomes it. Blocks for at most `timeout`. kInvalidArgument:
+// the ranks are on several hosts.
 [[nodiscard]] core::Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env,
                                                          core::Duration timeout);
-// The Join that connect_ranks() is followed by was accepted: a further one of this process is for another
-// World.
+// Call when the Join after connect_ranks() was accepted: the next one of this process is for another World.
 void count_world();
 
 }  // namespace regroup::elastic

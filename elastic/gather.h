@@ -1,4 +1,4 @@
-// What each rank contributes, of the same type, on all of them.
+// An allgather of one value of each rank.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace regroup::elastic {
 
-// By rank. A collective call: all ranks make it, and it fails as an allgather does.
+// Returns the values by rank. Collective; fails as an allgather does.
 template <class T>
 [[nodiscard]] core::Result<std::vector<T>> gather(collective::Communicator& communicator, const T& own,
                                                   core::TimePoint deadline) {

@@ -1,5 +1,6 @@
-// Each launcher is one row of a table. Where variables of several are set, one launcher was started inside
-// another: what the inner one's own process has inherited is the outer one's, and counts no more.
+// Each launcher is one row of a table. If the variables of several launchers are set, one was started inside
+// the other: variables that the inner launcher's own process has inherited belong to the outer one and do not
+// count.
 #include "elastic/launch.h"
 
 #include <fmt/format.h>
@@ -18,18 +19,22 @@ using core::Result;
 constexpr const char* kAgent = "REGROUP_AGENT";
 constexpr const char* kRole = "regroup --role";
 
-enum class Where : std::uint8_t { kLocalSize, kNodes, kMaster };  // how a row tells whether all run here
+enum class Where : std::uint8_t {
+  kLocalSize,
+  kNodes,
+  kMaster
+};  // how a row shows whether all ranks run on this host
 
 struct Row {
   const char* by;
-  std::vector<const char*> needs;  // set, or the row does not count
+  std::vector<const char*> needs;  // the row counts only if these are set
   const char* rank;
   const char* size;
   const char* place;  // number of ranks on this host, of hosts, or the address of rank 0
   Where where;
   std::vector<const char*> ids;       // of the launch
-  std::vector<const char*> programs;  // that start ranks; "" ends none
-  bool by_process;                    // the ids do not suffice: the process that starts ranks is one, too
+  std::vector<const char*> programs;  // that start ranks
+  bool by_process;                    // the ids are not unique: add the process that starts ranks
 };
 
 const std::vector<Row>& rows() {
@@ -130,7 +135,7 @@ const std::vector<Row>& rows() {
   return all;
 }
 
-// Of launchers that tell a rank, and not of how many: prterun, Cray's aprun and PALS, gforker.
+// Launchers that set a rank but no size: prterun, Cray's aprun and PALS, gforker.
 constexpr const char* kRanksAlone[] = {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "PMI_FORK_RANK"};
 
 std::optional<std::uint32_t> number(const std::string& text) {
@@ -140,7 +145,7 @@ std::optional<std::uint32_t> number(const std::string& text) {
   return error == std::errc() && at == end ? std::optional(value) : std::nullopt;
 }
 
-// The shell of salloc, a batch script and what prepares a node are steps with numbers of their own.
+// The shell of salloc, a batch script and node preparation are steps with reserved numbers.
 bool is_step_of_srun(const std::string& step) {
   constexpr std::uint32_t kFirstReserved = 0xfffffff0;
   const auto id = number(step);
@@ -170,26 +175,26 @@ std::string value_in(const Process& process, const std::string& name) {
   return found == process.environment.end() ? "" : found->second;
 }
 
-// It was started as this process was told to be.
+// True if `process` has this process's rank, size and launch.
 bool is_same_rank(const Row& row, const Variable& variable, const Ancestor& process) {
   const auto same = [&](const char* name) { return value_in(process, name) == variable(name); };
   return same(row.rank) && same(row.size) && std::ranges::all_of(row.ids, same);
 }
 
-// Its variables were there before the nearest launcher, one of another kind, started this process.
+// True if the row's variables were set before the nearest launcher, of another kind, started this process.
 bool is_outer(const Row& row, const Variable& variable, const std::vector<Ancestor>& ancestors) {
   const auto inner = nearest_launcher(ancestors);
   return inner != ancestors.end() && !starts_ranks(row, *inner) && is_same_rank(row, variable, *inner);
 }
 
-// A member of an elastic job, or a rank of regroup, started this launch.
+// True if a member of an elastic job, or a rank of regroup, started this launch.
 bool is_inside_member(const Row& row, const Variable& variable, const std::vector<Ancestor>& ancestors) {
   return row.where != Where::kMaster && std::ranges::any_of(ancestors, [&](const Ancestor& process) {
            return value_in(process, kAgent) == variable(kAgent) && !is_same_rank(row, variable, process);
          });
 }
 
-// One past the last process of this rank, which is the one that started it if it can be seen.
+// One past the last process of this rank: the process that started the rank, if it is visible.
 std::vector<Ancestor>::const_iterator end_of_rank(const Row& row, const Variable& variable,
                                                   const std::vector<Ancestor>& ancestors) {
   return std::ranges::find_if(ancestors, [&](const Ancestor& process) {

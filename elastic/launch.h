@@ -1,5 +1,5 @@
-// Which launcher started this process together with others: mpirun, mpiexec, srun, torchrun and their like
-// tell each rank by variables. docs/design/fixed_size_worlds.md. Pure.
+// Finds the launcher that started this process as one of several ranks (mpirun, mpiexec, srun, torchrun ...)
+// by the environment variables that it sets. docs/design/fixed_size_worlds.md. Pure.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@
 
 namespace regroup::elastic {
 
-// This process as one of the ranks of a launch, of which there is more than one.
+// A launch of more than one rank, with this process as one of them.
 struct Launch {
   std::string by;  // "mpirun", for messages
   std::uint32_t rank = 0;
@@ -24,19 +24,19 @@ struct Launch {
   std::string key;        // equal on all ranks of the launch, and on no others of this host
   std::string seen;       // "OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2", for messages
   bool one_host = false;  // all ranks run on this host
-  pid_t rank_joined = 0;  // the process of this rank that has joined, and started this one; 0: there is none
-  // How the processes of the other ranks are known.
+  pid_t rank_joined = 0;  // the process of this rank that has joined and is an ancestor; 0: none
+  // How to recognise the processes of the other ranks.
   std::string rank_variable;                     // holds a process's rank
-  std::map<std::string, std::string> variables;  // have these values in each rank
-  pid_t starter = 0;                             // the process that started this rank; 0: it is hidden
-  bool by_launcher = false;                      // that process is known to start all ranks
+  std::map<std::string, std::string> variables;  // their values, equal in all ranks
+  pid_t starter = 0;                             // the process that started this rank; 0: hidden
+  bool by_launcher = false;                      // that process starts all ranks
 };
 
 // A process above this one.
 struct Ancestor {
   pid_t pid = 0;
-  std::string start;                               // time of its start, as /proc has it; "" if that is hidden
-  std::string name;                                // of its program, 15 bytes at most
+  std::string start;                               // start time as in /proc; "": hidden
+  std::string name;                                // of its program, at most 15 bytes
   std::map<std::string, std::string> environment;  // as it was started; empty if that is hidden
   bool joined = false;                             // it maps an arena
 };
@@ -44,47 +44,46 @@ struct Ancestor {
 // The value of a variable of this process, or "".
 using Variable = std::function<std::string(const std::string& name)>;
 
-// `ancestors`: this process's parent first. Nothing: this process was started alone, or by regroup, whose
-// agent knows the others (REGROUP_AGENT). kInvalidArgument: the variables contradict each other.
+// `ancestors`: this process's parent first. Returns nothing if this process was started alone, or by regroup,
+// whose agent knows the other ranks (REGROUP_AGENT). kInvalidArgument: the variables contradict each other.
 [[nodiscard]] core::Result<std::optional<Launch>> find_launch(const Variable& variable,
                                                               const std::vector<Ancestor>& ancestors);
 
-// The process of the same rank that started this one and has joined through its agent, of a World of fixed
-// size; 0: there is none.
+// The ancestor of the same rank that has joined a World of fixed size through its agent; 0: none.
 [[nodiscard]] pid_t rank_above(const Variable& variable, const std::vector<Ancestor>& ancestors);
 
 // A process that another one has started.
 struct Descendant {
   pid_t pid = 0, parent = 0;
-  bool ended = false;                              // and its parent has not asked for its status
+  bool ended = false;                              // a zombie
   std::map<std::string, std::string> environment;  // as it was started; empty if that is hidden
 };
 
-// What a look at the processes of this host tells of the ranks of a launch.
+// The ranks of a launch as seen in the processes of this host.
 struct RankScan {
-  // Whether a rank that was never seen has been started: a process may hide its rank, or not have run its
-  // program yet. kSoon: each living child of the launcher is known to be a rank. kAll: it has as many
-  // children as ranks, too.
+  // Whether ranks that were never seen have been started, since a process may hide its rank or not have run
+  // its program yet. kSoon: every living child of the launcher is a known rank. kAll: it also has as many
+  // children as there are ranks.
   enum class Started : std::uint8_t { kUnknown, kSoon, kAll };
   std::map<std::uint32_t, pid_t> living;  // rank -> the first of its processes
-  std::set<pid_t> processes;              // that live, of any kind
-  bool hidden = false;                    // one of them cannot be looked at
+  std::set<pid_t> processes;              // all living ones
+  bool hidden = false;                    // the environment of one of them cannot be read
   Started started = Started::kUnknown;
   std::map<std::uint32_t, pid_t>
       left;  // rank -> its process, which ended with status 0, as the launcher says
 };
 
-// Pure. `processes`: those that launch.starter and its descendants have started.
+// Pure. `processes`: the descendants of launch.starter.
 [[nodiscard]] RankScan scan_ranks(const Launch& launch, const std::vector<Descendant>& processes);
 
-// Pure. `text`: what the launcher has written to REGROUP_RANK_EXITS, a line "RANK PID" for each rank that has
-// ended with status 0.
+// Pure. `text`: the contents of the file REGROUP_RANK_EXITS, a line "RANK PID" for each rank that ended with
+// status 0.
 [[nodiscard]] RankScan parse_exits(const std::string& text);
 
-// The processes that `of` and its descendants have started.
+// The descendants of `of`.
 [[nodiscard]] std::vector<Descendant> read_descendants(pid_t of);
 
-// The processes above this one, up to the first that belongs to another user or cannot be looked at.
+// The ancestors of this process, up to the first that belongs to another user or cannot be read.
 [[nodiscard]] std::vector<Ancestor> read_ancestors();
 
 }  // namespace regroup::elastic

@@ -1,4 +1,4 @@
-// Buffer bookkeeping and folding; order of seal and data as docs/design/interfaces.md (Buffers) has it.
+// Buffers and folding. The order of seal and data is that of docs/design/interfaces.md, Buffers.
 #include "elastic/leaves.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ std::optional<std::uint32_t> Leaves::free_buffer() const {
 
 std::span<std::byte> Leaves::acquire(std::uint32_t leaf) {
   while (!free_buffer()) {
-    if (!fold_one()) give_up_last();
+    if (!fold_one()) drop_last();
   }
   filling_ = Node{{leaf, leaf + 1}, *free_buffer()};
   // The seal's withdrawal must be seen before the first byte that is written over the data.
@@ -96,7 +96,7 @@ bool Leaves::fold_one() {
   return false;
 }
 
-void Leaves::give_up_last() {
+void Leaves::drop_last() {
   seal_word(nodes_.back().buffer).store(0, std::memory_order_release);
   nodes_.pop_back();
 }
@@ -143,8 +143,8 @@ std::optional<std::vector<collective::Partial>> sealed_partials(const core::Aren
     partials.push_back({best, arena.buffer(slot, buffer)});
     leaf = best.end;
   }
-  // An author may fold while we look and use a buffer again that we have chosen. If no seal has changed, all
-  // of them stood at one instant; then every leaf was there and nobody has one left to write.
+  // An owner may fold meanwhile and reuse a buffer that is chosen here. If no seal has changed, all were
+  // valid at one instant: then every leaf was complete, and no owner has one left to write.
   for (const Chosen& seal : chosen) {
     if (seal.word->load(std::memory_order_acquire) != seal.bits) return std::nullopt;
   }

@@ -1,4 +1,4 @@
-// Donors and newcomers. The snapshot belongs to one generation; a newcomer of an older one says so in
+// Donors and newcomers. The snapshot belongs to one generation; a reader of an older one announces itself in
 // `adopting`.
 #include "elastic/migrate.h"
 
@@ -22,7 +22,7 @@ using core::Status;
 
 constexpr std::uint32_t kNoSalt = 0;
 
-// Memory that is one after another what save() gives and load() takes.
+// Pieces of memory whose concatenation is what save() returns and load() takes.
 template <class Byte>
 using SpansOf = std::vector<std::span<Byte>>;
 
@@ -64,7 +64,7 @@ Status verify_chunk(core::Arena& arena, std::uint64_t chunk, std::uint64_t used,
   return {};
 }
 
-// That this chunk of the newcomer's own state has the CRC its donor wrote.
+// Checks a chunk of the newcomer's own state against the CRC of its donor.
 template <class Byte>
 Status prove_chunk(const core::Arena& arena, const SpansOf<Byte>& own, std::uint64_t chunk,
                    std::uint64_t used, std::uint32_t salt) {
@@ -77,8 +77,8 @@ Status prove_chunk(const core::Arena& arena, const SpansOf<Byte>& own, std::uint
           fmt::format("state: chunk {} differs from the donors' after loading", chunk)};
 }
 
-// Copies a chunk to where it belongs and proves it there while it is still in the cache: one pass over the
-// memory instead of three.
+// Copies a chunk to its destination and proves it there while it is in the cache: one pass over memory, not
+// three.
 Status land_chunk(core::Arena& arena, const SpansOf<std::byte>& own, std::uint64_t chunk, std::uint64_t used,
                   std::uint32_t salt) {
   const std::span<const std::byte> from = bytes_of(arena, chunk, used);
@@ -90,7 +90,8 @@ Status land_chunk(core::Arena& arena, const SpansOf<std::byte>& own, std::uint64
   });
   Status proved = prove_chunk(arena, own, chunk, used, salt);
   if (!proved.ok())
-    REGROUP_RETURN_IF_ERROR(verify_chunk(arena, chunk, used, salt));  // else whose fault it is
+    REGROUP_RETURN_IF_ERROR(
+        verify_chunk(arena, chunk, used, salt));  // finds out whether the donor or the copy is at fault
   return proved;
 }
 
@@ -141,8 +142,8 @@ Status prove_state(core::Arena& arena, State& state, std::uint64_t used, std::ui
 
 Status load_and_prove(Participant& self, State& state) {
   core::Arena& arena = self.arena();
-  std::optional<SpansOf<std::byte>> own;  // where the chunks go at once, if the state has such memory
-  // Before the first step a member counts as one that has the state even if its copy was never complete.
+  std::optional<SpansOf<std::byte>> own;  // destination of the chunks, if the state is plain memory
+  // Before the first step a member counts as having the state even if its copy was never completed.
   bool may_tear = self.world().resume.step() > 0;
   const auto used = receive_chunks(self, [&](std::uint64_t chunk, std::uint64_t length) {
     if (std::exchange(may_tear, false)) own = state.memory_of(length);
@@ -175,9 +176,9 @@ bool write_share(Participant& self, const SpansOf<const std::byte>& pieces, Chun
 
 }  // namespace
 
-// Donors pass no gate: a slow donor of g may still store while donors of g+1 write, and stores the same
-// bytes. It has voted neither in g nor in g+1, so no step is committed while it stores; if it is excluded, no
-// result of g+1 is written before it is dead.
+// Donors pass no generation fence: a slow donor of g may still store while donors of g+1 write, but it stores
+// the same bytes. It has voted neither in g nor in g+1, so no step commits while it stores; if it is
+// excluded, no result of g+1 is written before it is dead.
 Status no_old_readers(Participant& self) {
   const core::Generation g = self.world().generation;
   const auto none = [&] {
@@ -217,8 +218,8 @@ Status adopt_state(Participant& self, State& state) {
   const core::Generation g = self.world().generation;
   line.adopting.store(g, std::memory_order_seq_cst);
   Status status = load_and_prove(self, state);
-  // Donors of a later generation may have begun to write what was being read: then this generation is over.
-  // The fence keeps those reads before the look at it.
+  // Donors of a later generation may have overwritten what was being read: then this generation is revoked.
+  // The fence orders those reads before the check.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (self.revoked()) status = {core::Code::kRevoked, fmt::format("generation {} is over", g)};
   if (status.ok()) line.proved.store(g, std::memory_order_release);
@@ -231,18 +232,18 @@ Status donate_to_transfer(Participant& self, State& state, core::Step applied) {
   core::Arena& arena = self.arena();
   core::MemberSlot& line = self.line();
   std::atomic_thread_fence(
-      std::memory_order_seq_cst);  // TransferSource::begin() looks at our word behind its store
+      std::memory_order_seq_cst);  // TransferSource::begin() reads our state word after its store
   const auto mark = core::TransferStep::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
   if (mark.transfer == 0 || mark.step != applied) return {};
-  if (applied <= self.world().resume.step()) return {};  // not all of the World have the state
+  if (applied <= self.world().resume.step()) return {};  // not all members of the World have that state
   if (line.donated_step.load(std::memory_order_relaxed) == mark.pack()) return {};
   const auto writers = members_on(self.world(), self.seat().node);
   const auto mine = std::ranges::find(writers, self.seat());
   auto pieces = state.save();
   if (mine == writers.end() || !pieces.ok()) return pieces.status();
   const std::uint64_t used = total_bytes(*pieces);
-  if (used > arena.snapshot().size()) return {};  // the state transfer waits in vain, and is given up
-  // Who donates in a later World waits until this is over.
+  if (used > arena.snapshot().size()) return {};  // without this share the source ends the transfer
+  // Donors of a later World wait until this is over.
   line.adopting.store(self.world().generation, std::memory_order_seq_cst);
   const auto share = share_of(static_cast<std::size_t>(mine - writers.begin()), writers.size(), used);
   const bool written = write_share(self, *pieces, share, used, core::snapshot_salt(mark.transfer));

@@ -1,4 +1,4 @@
-// Pieces lie one after the other, so that a copy is one allocation.
+// The pieces are stored contiguously, so that a copy is one allocation.
 #include "elastic/state_copy.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ core::Result<std::vector<std::span<const std::byte>>> StateCopy::save() {
 }
 
 core::Status StateCopy::load(std::span<const std::byte>) {
-  return core::invalid_argument("load: a kept state is only read");
+  return core::invalid_argument("load: a copy of a state is read-only");
 }
 
 }  // namespace regroup::elastic

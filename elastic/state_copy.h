@@ -1,4 +1,5 @@
-// A copy of a state as it stood after the last step, for a checkpoint that is made of it later.
+// A copy of a state after the last step, for a checkpoint that is made after the caller has changed the
+// state.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +15,11 @@ namespace regroup::elastic {
 
 class StateCopy final : public State {
  public:
-  // Copies what `state` saves now. Errors are those of `state`.
+  // Copies the present contents of `state`. Errors are those of State::save().
   [[nodiscard]] static core::Result<std::unique_ptr<StateCopy>> of(State& state);
   [[nodiscard]] std::uint64_t capacity() const override { return bytes_.size(); }
   [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
-  // kInvalidArgument always: a copy is only read.
+  // Always kInvalidArgument: a copy is read-only.
   [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
   [[nodiscard]] std::vector<TensorInfo> tensors() override { return infos_; }
 

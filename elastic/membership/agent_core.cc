@@ -1,5 +1,5 @@
-// The agent's answers to coordinator and members. docs/architecture.md sections 3 and 4; whose line may be
-// given away is decided in agent_lines.cc.
+// The agent's reactions to the coordinator and to members. docs/architecture.md sections 3 and 4.
+// agent_lines.cc decides which slots may be reassigned.
 #include "elastic/membership/agent_core.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ AgentEffects AgentCore::handle(AgentSender source, const core::Message& message)
   if (source.member) {
     on_member(*source.member, message.body);
   } else if (message.incarnation < incarnation_) {
-    emit(Warn{fmt::format("a message of incarnation {} of the coordinator is refused: {} is known",
+    emit(Warn{fmt::format("refused a message of coordinator incarnation {}: incarnation {} is known",
                           message.incarnation, incarnation_)});
   } else {
     incarnation_ = message.incarnation;
@@ -61,7 +61,7 @@ void AgentCore::on_coordinator(const core::Body& body) {
   } else if (std::holds_alternative<core::EndTransfer>(body)) {
     end_transfer();
   } else if (const auto* done = std::get_if<core::JobDone>(&body)) {
-    if (done->exit_code == kEndedOnNotice) return;  // they have been let go, and end in their own words
+    if (done->exit_code == kEndedOnNotice) return;  // the members were excluded and end by themselves
     for (const auto& [id, member] : members_) {
       if (!member.reaped) emit(KillMember{id});
     }
@@ -81,7 +81,7 @@ void AgentCore::on_member(core::MemberId id, const core::Body& body) {
   } else if (const auto* failure = std::get_if<core::Failure>(&body)) {
     on_failure(id, *failure);
   } else if (found == members_.end() || !found->second.slot || found->second.dead) {
-    return;  // of a connection that was refused, or late news of the dead
+    return;  // its connection was refused, or it is dead
   } else if (std::holds_alternative<core::Ready>(body)) {
     on_ready(id);
   } else if (const auto* contacts = std::get_if<core::Contacts>(&body)) {
@@ -104,18 +104,18 @@ void AgentCore::on_ready(core::MemberId id) {
   emit(ToCoordinator{core::MemberReady{*member.slot, member.join}});
 }
 
-// It is about to end. What ends the job is heard before its process is gone, and by it alone.
+// The member is about to end. A failure that ends the job is forwarded at once, before its process has ended.
 void AgentCore::on_failure(core::MemberId id, const core::Failure& failure) {
   const auto found = members_.find(id);
   if (found == members_.end() || found->second.reaped) return;
   core::Failure& known = found->second.loss.failure;
-  if (known.known()) return;  // what comes later follows from it
+  if (known.known()) return;  // later failures follow from the first
   known = failure;
   if (known.final) emit(ToCoordinator{known});
 }
 
-// A restarted coordinator asks: the lines, and once more every fact that it may have missed. Who is drained
-// comes first, so that it is not taken for one that starts.
+// A restarted coordinator asks for the lines: the agent also repeats every fact that it may have missed.
+// Drained members come first, so that the coordinator does not take them for starting ones.
 void AgentCore::on_hello() {
   end_transfer();
   for (const auto& [id, member] : members_) {
@@ -151,12 +151,12 @@ void AgentCore::on_revoke(core::Generation g) {
 void AgentCore::on_announce(const core::Announce& announce) {
   const core::World& world = *announce.world;
   if (world.generation <= world_->generation || world.generation <= revoked_) {
-    emit(Warn{fmt::format("World {} is refused: {} is known, {} is revoked", world.generation,
+    emit(Warn{fmt::format("refused World {}: World {} is known, generation {} is revoked", world.generation,
                           world_->generation, revoked_)});
     return;
   }
   contacts_ = {world.generation, {}};
-  if (!arena_.mapped()) {  // nobody here has joined, so nobody here is in it
+  if (!arena_.mapped()) {  // no member has joined here, so none is in the World
     world_ = announce.world;
     return;
   }
@@ -167,14 +167,14 @@ void AgentCore::on_announce(const core::Announce& announce) {
   world_ = announce.world;
   core::ring_all(arena_);
   if (!plan_holds(world)) {
-    emit(Warn{fmt::format("World {} counts on partial sums that are gone", world.generation)});
+    emit(Warn{fmt::format("World {} needs partial sums that no longer exist", world.generation)});
     on_revoke(world.generation);
   }
   retry_joins();
 }
 
-// Of all members here that are in the World at once: the others need all of them. A member may give another
-// one later.
+// Contacts are sent once all members of the World on this node have published theirs, since the others need
+// all of them. A member may publish another one later.
 void AgentCore::on_contact(core::MemberId id, const core::Contacts& own) {
   if (own.generation != world_->generation || own.members.size() != 1 || world_->rank_of(id) < 0) return;
   const core::Contact contact{id, own.members[0].address};
@@ -277,7 +277,7 @@ AgentEffects AgentCore::on_reaped(core::MemberId id, std::int32_t pid, std::int3
   return effects();
 }
 
-// Its last store to a result is behind it, so nobody needs to wait for it any more.
+// The member will store nothing to a result any more, so no member needs to wait for it.
 void AgentCore::mark_dead(core::MemberId id, Local* member) {
   if (member->dead) return;
   member->dead = true;

@@ -1,5 +1,5 @@
-// Who gets which line of the arena, and what the lines say. A dead member's line is kept until a World
-// without it was announced and the step is committed for which its partial sums still count.
+// Assigns the slots of the arena to members, and reports what is in them. A dead member's slot is kept until
+// a World without that member is announced and the step that still needs its partial sums is committed.
 // docs/architecture.md section 3.
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 namespace regroup::membership {
 namespace {
 
-// Of the memory that is left: members have not allocated theirs yet.
+// The ring gets one part in this many of the free memory, since members have not allocated theirs yet.
 constexpr std::uint64_t kShareForResults = 8;
 
 core::ArenaSpec with_kept_results(core::ArenaSpec spec, std::uint64_t state, const AgentOptions& options) {
@@ -29,14 +29,14 @@ core::ArenaSpec with_kept_results(core::ArenaSpec spec, std::uint64_t state, con
   return spec;
 }
 
-// The state, and the names of its tensors: regroup::elastic describes them in JSON behind it.
+// The state, followed by the JSON description of its tensors that regroup::elastic writes.
 constexpr std::uint64_t kRoomForNames = 8 << 20;
 std::uint64_t save_bytes(std::uint64_t state) { return state + state / 16 + kRoomForNames; }
 
 }  // namespace
 
-// Before World 1 the job can be launched again: what the first, now dead, members were says nothing of the
-// next.
+// Before World 1 the job can be relaunched, so the declaration of a launch whose members are all dead is
+// dropped.
 void AgentCore::forget_dead_launch() {
   const bool over =
       world_->generation == 0 && std::all_of(members_.begin(), members_.end(),
@@ -81,8 +81,8 @@ void AgentCore::on_join(const core::Join& join) {
   give_line(join.member);
 }
 
-// A line that nobody needs; else, while a round is open, one whose sums the next plan must then do without;
-// else the member waits, if a dead one's line can come free, or is refused.
+// Prefers a free slot; else, while a regroup is in progress, one whose sums the next plan can then not use;
+// else the member waits if the slot of a dead member will become free, or is refused.
 void AgentCore::give_line(core::MemberId id) {
   std::optional<core::SlotIndex> slots[4];
   for (core::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
@@ -93,13 +93,14 @@ void AgentCore::give_line(core::MemberId id) {
   const auto& voidable = slots[static_cast<std::size_t>(Use::kVoidable)];
   if (!free && !voidable) {
     if (slots[static_cast<std::size_t>(Use::kNeeded)]) return waiting_.push_back(id);
-    return refuse(id, fmt::format("member {} is refused: all {} places of node {} are taken", id,
+    return refuse(id, fmt::format("member {} is refused: all {} slots of node {} are in use", id,
                                   arena_.spec().slots, options_.node));
   }
   const core::SlotIndex slot = free ? *free : *voidable;
   if (source_.active()) source_.read_state_words(arena_);
   arena_.assign_line(slot, id);
-  // assign_line() knows the newest World only; a generation can be over that never reached this node.
+  // assign_line() knows only the newest World here, but a revoke may concern a generation that never reached
+  // this node.
   arena_.line(slot).revoked_up_to.store(std::max(revoked_, world_->generation), std::memory_order_seq_cst);
   members_.at(id).slot = slot;
   emit(ToMember{id, core::Welcome{slot, options_.shards, options_.seed}, true});
@@ -142,7 +143,7 @@ core::Step AgentCore::committed_step() const {
   return resume_of(*world_, {{options_.node, report()}}).step();
 }
 
-// Every leaf that the plan finds with somebody who does not compute is sealed there.
+// True if every leaf that the plan assigns to a slot outside the World is sealed in that slot.
 bool AgentCore::plan_holds(const core::World& world) const {
   for (std::uint32_t leaf = 0; leaf < world.plan.size(); ++leaf) {
     const core::Seat seat = world.plan[leaf];

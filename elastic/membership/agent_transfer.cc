@@ -11,7 +11,7 @@ void AgentCore::on_start_source(const core::StartSource& order) {
   readers_.clear();
   stop_fetch();  // the snapshot is for the new transfer
   if (!arena_.mapped() || awaits_world()) {
-    answer.why = "a generation is over here";
+    answer.why = "the generation is over on this node";
   } else {
     const auto step = source_.begin(arena_, {order.transfer, order.step}, *world_);
     if (step.ok())
@@ -29,7 +29,7 @@ void AgentCore::on_start_target(const core::StartTarget& order) {
   for (const core::MemberId id : order.members) {
     const auto found = members_.find(id);
     if (found == members_.end() || !found->second.slot || found->second.dead || world_->rank_of(id) >= 0)
-      continue;  // the coordinator knows or will hear of it
+      continue;  // the coordinator knows, or will be told
     learners.push_back({id, *found->second.slot});
   }
   if (learners.empty()) return;
@@ -40,7 +40,7 @@ void AgentCore::on_start_target(const core::StartTarget& order) {
       order.sources, [this](const core::SourceAgent& source) { return source.node == options_.node; });
   if (source_is_local_ && source_.active() && source_.base() == target_.base()) return;
   if (source_is_local_ || order.sources.empty() || arena_.spec().kept_results == 0)
-    return tell(target_.break_off(arena_, "its node cannot give what it is to get"));
+    return tell(target_.break_off(arena_, "its node cannot fetch the state"));
   if (snapshot_in_use(arena_)) return tell(target_.break_off(arena_, "the snapshot is in use"));
   fetching_ = true;
   emit(Fetch{order});
@@ -48,7 +48,8 @@ void AgentCore::on_start_target(const core::StartTarget& order) {
 
 AgentEffects AgentCore::poll_transfer(bool* more) {
   *more = false;
-  // What is published after the report may be ahead of the World that is formed of it.
+  // A result that is published after the report could put a learner ahead of the World that is formed from
+  // it.
   if (awaits_world()) return {};
   *more = source_.poll(arena_, consumed());
   if (!source_.broken().empty()) {
@@ -77,7 +78,7 @@ void AgentCore::tell(const std::vector<core::TargetStatus>& news) {
 
 core::Step AgentCore::consumed() const {
   const bool here = source_is_local_ && target_.active();
-  if (!here && readers_.empty()) return source_.base().step;  // those on other nodes are on their way
+  if (!here && readers_.empty()) return source_.base().step;  // targets on other nodes are still connecting
   core::Step least = here ? target_.consumed() : source_.kept();
   for (const auto& [reader, has] : readers_) least = std::min(least, has.kept);
   return std::min(least, source_.kept());
@@ -109,13 +110,13 @@ void AgentCore::stop_fetch() {
   if (std::exchange(fetching_, false)) emit(StopFetch{});
 }
 
-// Its last learner may have gone in the call.
+// The last learner may have been removed during the call.
 AgentEffects AgentCore::effects() {
   if (!target_.active()) stop_fetch();
   return std::exchange(effects_, {});
 }
 
-// Before the World is there for members to see: they and its donors may then write the snapshot.
+// Runs before the World is published: afterwards its donors may overwrite the snapshot.
 void AgentCore::on_world_in_transfer(const core::World& world) {
   source_.on_world(arena_, world, snapshot_read());
   if (!target_.active()) return;

@@ -13,9 +13,9 @@ namespace {
 constexpr core::Duration kPause = std::chrono::milliseconds(200);  // between a state transfer and the next
 constexpr core::TransferId kOfIncarnation = 4096;
 constexpr std::size_t kMostSources = 4;
-constexpr std::uint32_t kMaxFailedTransfers = 3;  // that fail: then a member gets a copy inside the regroup
+constexpr std::uint32_t kMaxFailedTransfers = 3;  // then the member is copied to inside the regroup
 
-// In a job on one host, that has no name.
+// A job on one host has no host name.
 std::string at_host(const std::string& host, const std::string& why) {
   return host.empty() ? why : fmt::format("host {}: {}", host, why);
 }
@@ -24,8 +24,9 @@ std::string lost(const std::string& host) {
   return fmt::format("host {} was lost while it served the state", host);
 }
 
-// Why a node can give no more, whose host may be in no table any more; empty: it can. `writing`: in the World
-// whose members write, which all have the state when they do.
+// Why a source node cannot serve the state any more, or empty. `host` is passed, since a lost node is in no
+// table. `writing`: the World is still the one whose members write the snapshot, so all of them have the
+// state then.
 std::string why_unable(const StateTransfers::Context& context, core::NodeId node, const std::string& host,
                        bool writing) {
   if (!context.nodes.contains(node)) return lost(host);
@@ -41,7 +42,7 @@ std::string why_unable(const StateTransfers::Context& context, core::NodeId node
 StateTransfers::StateTransfers(core::Incarnation incarnation)
     : last_(incarnation % kOfIncarnation * kOfIncarnation) {}
 
-// Never 0; each incarnation has numbers of its own, over and over.
+// Never 0. Each incarnation cycles through its own range of ids.
 core::TransferId StateTransfers::next_id() {
   const core::TransferId first = last_ / kOfIncarnation * kOfIncarnation;
   last_ = first + std::max<core::TransferId>((last_ + 1) % kOfIncarnation, 1);
@@ -53,7 +54,8 @@ StateTransfers::RegroupReason StateTransfers::poll(Context context) {
     for (auto& [id, r] : context.members.edit_all()) {
       if (!r.lacks_results() || (transfer_ && transfer_->learners.contains(id))) continue;
       r.caught_up = false;
-      return fmt::format("member {} gets a copy: no source has the results that it lacks", id);
+      return fmt::format("member {} is copied to inside the regroup: no source has the results that it lacks",
+                         id);
     }
   }
   if (!transfer_) {
@@ -83,8 +85,7 @@ StateTransfers::RegroupReason StateTransfers::poll(Context context) {
   return {};
 }
 
-// The node with the most members, those first that need not come to their state in this World, says after
-// which step.
+// The node with the most members that have the state chooses the step of the snapshot.
 void StateTransfers::begin(const Context& context) {
   if (!context.steady || context.now < next_ || context.members.any_finished() ||
       context.members.learning() == 0)
@@ -92,10 +93,10 @@ void StateTransfers::begin(const Context& context) {
   const std::vector<core::MemberId> learning =
       learners(context.members.roster(context.world, {}), context.policy);
   if (learning.empty()) return;
-  std::map<core::NodeId, std::pair<int, int>> members;  // with the state, and all
+  std::map<core::NodeId, std::pair<int, int>> members;  // those with the state, and all
   for (const core::WorldMember& m : context.world.members) {
     const MemberInfo& r = *context.members.find(m.id);
-    if (!r.lives_in_world()) return;  // no step is committed in this World any more
+    if (!r.lives_in_world()) return;  // this World commits no further step
     if (!context.nodes.contains(m.seat.node)) continue;
     auto& [with_state, all] = members[m.seat.node];
     with_state += r.has_state() ? 1 : 0;
@@ -130,7 +131,7 @@ StateTransfers::RegroupReason StateTransfers::on_source_status(const Context& co
     const std::string why = !status.why.empty() ? status.why
                             : !reached          ? "its agent has no address that other hosts can reach"
                                                 : "it serves another step";
-    if (first || !asked)  // the others do without this one
+    if (first || !asked)  // else the transfer continues without this node
       return end(context, at_host(context.nodes.all().at(node).name, why));
   } else if (asked) {
     transfer_->sources[node] = {node, status.endpoints, answered.mapped()};
@@ -172,7 +173,7 @@ StateTransfers::RegroupReason StateTransfers::on_target_status(Context context,
   if (status.why.empty()) {
     transfer_->learners[r.id] = r.caught_up = true;
     r.caught_up_to = std::max(r.caught_up_to, status.step);
-    r.proved |= in_world;  // who comes in with it has said that it caught up before
+    r.proved |= in_world;  // a learner in the World had caught up before
     return {};
   }
   transfer_->learners.erase(r.id);
@@ -180,7 +181,7 @@ StateTransfers::RegroupReason StateTransfers::on_target_status(Context context,
   if (++r.failed_transfers >= kMaxFailedTransfers) r.learning = false;
   context.remember(fmt::format("state transfer {}: member {} failed: {}", status.transfer, r.id, status.why));
   if (!in_world) return {};
-  return fmt::format("member {} gets a copy: {}", r.id, status.why);
+  return fmt::format("member {} is copied to inside the regroup: {}", r.id, status.why);
 }
 
 // Those that have not come in have another state transfer, or a copy.
@@ -205,7 +206,7 @@ StateTransfers::RegroupReason StateTransfers::end(Context context, const std::st
   }
   if (!why.empty()) context.remember(fmt::format("state transfer {} ended: {}", transfer.id, why));
   if (!stuck) return {};
-  return fmt::format("a learner gets a copy: {}", why);
+  return fmt::format("a learner is copied to inside the regroup: {}", why);
 }
 
 }  // namespace regroup::membership

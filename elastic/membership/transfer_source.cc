@@ -1,4 +1,4 @@
-// Serves docs/design/learners.md. Everything about members is read from their lines.
+// Serves docs/design/learners.md. The progress of members is read from their slots in the arena.
 #include "elastic/membership/transfer_source.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace regroup::membership {
 namespace {
 
 constexpr std::size_t kChunksAtOnce = 4;
-// Members that read its base have a whole step before they come to it.
+// A member that sees the request has at least a whole step left before the snapshot's step.
 constexpr core::Step kAhead = 2;
 
 template <class Take>
@@ -110,7 +110,8 @@ bool TransferSource::copy_next_chunks(const core::Arena& arena) {
     std::copy_n(from.data() + begin, size, to.data() + begin);
     crcs[chunk_] = core::crc32c(to.subspan(begin, size), core::result_salt(next));
   }
-  // Whoever writes result next + 2 into the same memory has opened that step before.
+  // Result next + 2 is written into the same memory, and only by members that have opened that step before.
+  // So the copy is intact if no member is seen there after it.
   std::atomic_thread_fence(std::memory_order_acquire);
   read_state_words(arena);
   if (furthest_ >= next + 2) {
@@ -127,7 +128,7 @@ bool TransferSource::copy_next_chunks(const core::Arena& arena) {
 void TransferSource::on_world(const core::Arena& arena, const core::World& world, bool read) {
   if (!active()) return;
   if (!complete_) return break_off(arena, "the members changed while they wrote the state");
-  // Its donors write the snapshot of the step that it resumes from.
+  // The donors of this World write the snapshot of its resume step into the same memory.
   const bool donors = std::ranges::any_of(world.members, &core::WorldMember::needs_state);
   if (donors && !read) break_off(arena, "the snapshot is needed for a member that does not learn");
   gone_ |= donors;

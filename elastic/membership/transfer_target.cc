@@ -15,12 +15,12 @@ void TransferTarget::begin(core::TransferStep base, const std::vector<LearnerSlo
   for (const LearnerSlot& learner : learners) learners_[learner.member].slot = learner.slot;
 }
 
-// Reads how far it is; why it cannot go on, or nothing.
+// Reads a learner's progress. Returns why it failed, or nothing.
 std::string TransferTarget::read_progress(const core::Arena& arena, Learner* learner) const {
   const auto at =
       core::TransferStep::unpack(arena.line(learner->slot).replayed.load(std::memory_order_acquire));
   if (at.transfer != base_.transfer) return "";
-  if (at.step == 0) return "what it got has another CRC32C than the donors gave it";
+  if (at.step == 0) return "the received data does not match its CRC32C";
   learner->replayed = at.step;
   return "";
 }

@@ -145,11 +145,11 @@ TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {
   });
   refused(fb::Body::StartTarget, [](Builder& b) {
     const auto text = b.CreateString(std::string(10'000, 'x'));
-    return fb::CreateLearn(b, 1, 1, 0, b.CreateVector(often(fb::CreateSource(b, 1, text))));
+    return fb::CreateStartTarget(b, 1, 1, 0, b.CreateVector(often(fb::CreateSourceAgent(b, 1, text))));
   });
   refused(fb::Body::StartTarget, [](Builder& b) {
     const auto text = b.CreateString(std::string(10'000, 'x'));
-    return fb::CreateLearn(b, 1, 1, 0, b.CreateVector(often(fb::CreateSource(b, 1, 0, text))));
+    return fb::CreateStartTarget(b, 1, 1, 0, b.CreateVector(often(fb::CreateSourceAgent(b, 1, 0, text))));
   });
 }
 

@@ -134,7 +134,7 @@ TEST_F(AgentTest, StrangersSecondJoinsAndAFullNodeAreRefused) {
               HasSubstr("not started by this agent"));
   for (core::MemberId id : {0U, 1U, 2U}) EXPECT_TRUE(sent<core::Welcome>(join(id)));
   EXPECT_THAT(sent<core::Refused>(from(1, core::Join{.member = 1}))->reason, HasSubstr("has joined before"));
-  EXPECT_THAT(sent<core::Refused>(join(3))->reason, HasSubstr("all 3 places of node 0 are taken"));
+  EXPECT_THAT(sent<core::Refused>(join(3))->reason, HasSubstr("all 3 slots of node 0 are in use"));
 }
 
 // "no member had joined: relaunch": the next launch is not held to what a dead first joiner was.
