@@ -1,4 +1,4 @@
-// The processes above this one, and those below another, as /proc has them.
+// Ancestors and descendants of a process, read from /proc.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@
 namespace regroup::elastic {
 namespace {
 
-constexpr std::size_t kMost = 64;  // processes one above the other
+constexpr std::size_t kMost = 64;  // ancestors, at most
 
 std::string text_of(pid_t pid, const char* file) {
   std::ifstream in(fmt::format("/proc/{}/{}", pid, file), std::ios::binary);
@@ -71,8 +71,7 @@ std::vector<Ancestor> read_ancestors() {
     Stat stat;
     process.pid = pid;
     if (!read_stat(pid, &stat)) {
-      out.push_back(
-          std::move(process));  // where others' processes are hidden, its number is known all the same
+      out.push_back(std::move(process));  // hidden from this user, but its pid is known
       break;
     }
     process.name = std::move(stat.name);

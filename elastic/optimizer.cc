@@ -1,4 +1,4 @@
-// A tensor goes through in blocks that stay in the first cache between the arithmetic and the snapshot.
+// Tensors are processed in blocks that stay in the L1 cache between the arithmetic and the snapshot.
 #include "elastic/optimizer.h"
 
 #include <fmt/format.h>
@@ -16,10 +16,10 @@ namespace {
 using core::Status;
 
 constexpr std::size_t kBlock = 1024;  // elements: four arrays of 4 KiB
-// With a snapshot: so few that the processor computes the next ones while it stores these.
+// With a snapshot: small enough that the processor computes a block while it stores the one before.
 constexpr std::size_t kSavedBlock = 64;
 
-// What is to be copied of elements [at, at + count).
+// Copies the part of elements [at, at + count) that belongs to the snapshot.
 void save(const Kernels& kernels, const Stepped& tensor, std::size_t at, std::size_t count) {
   const std::size_t from = std::max(at, tensor.begin);
   const std::size_t to = std::min(at + count, tensor.begin + tensor.copy.size());

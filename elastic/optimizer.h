@@ -1,7 +1,6 @@
-// Steps of optimizers over fp32 tensors, which write a snapshot of what they computed in the same pass: past
-// the cache, block by block, while the results are still in it. A snapshot so costs the stores and nothing
-// else. Formulas and the order of their operations: torch.optim's; the same bits with a snapshot and without,
-// and on every processor.
+// Optimizer steps over fp32 tensors that write a snapshot of their results in the same pass, block by block,
+// with non-temporal stores: the snapshot costs the stores only. Formulas and order of operations are
+// torch.optim's; the bits are the same with and without a snapshot, and on every processor.
 #pragma once
 
 #include <cstddef>
@@ -27,18 +26,17 @@ struct AdamOptions {
   bool decoupled = false;  // weight decay as AdamW has it
 };
 
-// A tensor that a step changes, and where its snapshot goes: nowhere if `copy` is empty. The copy is of the
-// values from `begin` on and overlaps none of them; where it begins at a multiple of 16 bytes it is written
-// past the cache.
+// A tensor that a step changes. `copy` receives the values from `begin` on, unless it is empty; it must not
+// overlap them. Non-temporal stores are used where it is aligned to 16 bytes.
 struct Stepped {
   std::span<float> values;
   std::span<float> copy;
   std::size_t begin = 0;
 };
 
-// One step of stochastic gradient descent. `momentum`: empty without momentum. `first`: it holds nothing yet.
-// kInvalidArgument: lengths that do not fit, options that contradict. Any thread; the copies are complete for
-// others after a release store by this thread that follows.
+// One step of stochastic gradient descent. `momentum`: empty without momentum; `first`: its contents are
+// undefined. kInvalidArgument: lengths that do not match, or contradicting options. Any thread. The copies
+// are visible to other threads after a later release store of this one.
 [[nodiscard]] core::Status sgd_step(Stepped parameter, std::span<const float> gradient, Stepped momentum,
                                     bool first, const SgdOptions& options);
 

@@ -1,6 +1,6 @@
-// One body for each optimizer, inlined into a function for each instruction set. Every operation rounds alike
-// in all of them, the fused multiply-add where torch's kernels have one, too: the bits do not depend on the
-// processor.
+// One body for each optimizer, inlined into one function for each instruction set. Every operation rounds
+// alike in all of them, with a fused multiply-add where torch's kernels have one, so the bits do not depend
+// on the processor.
 #include "elastic/optimizer_kernels.h"
 
 #if defined(__x86_64__)
@@ -36,7 +36,7 @@ REGROUP_INLINE void sgd_momentum(float* p, const float* g, float* m, std::size_t
   }
 }
 
-// torch's lerp begins at the nearer end.
+// Like torch's lerp, from the nearer end.
 REGROUP_INLINE float lerp(float from, float to, float share) {
   return share < 0.5F ? __builtin_fmaf(share, to - from, from) : __builtin_fmaf(share - 1, to - from, to);
 }
@@ -55,7 +55,7 @@ REGROUP_INLINE void adam(float* p, const float* g, float* first, float* second, 
   }
 }
 
-// What is left of a line, or lies across lines, goes the old way: half lines past the cache are slow.
+// The rest of a cache line, or an unaligned range: non-temporal stores of partial lines are slow.
 REGROUP_INLINE void stream_rest(float* to, const float* from, std::size_t count) {
   collective::store_block(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
                           count * sizeof(float), collective::Stores::kStream);

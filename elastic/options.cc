@@ -57,7 +57,7 @@ std::string build_digest() {
   return count == 0 ? fmt::format("{:08x}", crc) : "?";
 }
 
-// The mathematical functions are its.
+// It provides the mathematical functions.
 std::string libc_version() {
 #ifdef __GLIBC__
   return ::gnu_get_libc_version();

@@ -19,15 +19,14 @@ using core::Code;
 using core::RealPolicy;
 using core::Status;
 
-// The agent rings for everything it has to say; only its own death goes unannounced, so sleeps are cut to
-// look for it.
+// The agent rings for every message; only its own death is silent, so sleeps are cut short to check for it.
 constexpr core::Duration kAgentCheck = std::chrono::seconds(1);
-constexpr core::Duration kFirstToTell = std::chrono::seconds(2);  // for rank 0 that states differ
+constexpr core::Duration kFirstToTell = std::chrono::seconds(2);  // rank 0 reports diverged states first
 constexpr core::Duration kEndOfJob = std::chrono::seconds(10);
 
 core::TimePoint now() { return core::SystemClock().now(); }
 
-// By one of the ranks: each is a World of its own, and the launcher does not know.
+// Printed by member 0 only: with REGROUP_WORLD=alone each rank is a World of its own.
 void warn_of_no_checkpoints() {
   constexpr std::string_view kLine =
       "regroup: REGROUP_WORLD=alone: --checkpoint is ignored, as each rank trains alone\n";
@@ -61,7 +60,7 @@ core::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
     auto link = AgentLink::connect(env.agent_socket);
     if (!link.ok()) return link.status();
     declaration.member = env.member;
-    // A rank is ended by SIGTERM, unless there is something to save first.
+    // SIGTERM ends a rank of fixed size, unless there is a state to save first.
     const bool takes_notice = !env.fixed || env.checkpoint_every > 0;
     return through(std::move(*link), std::move(declaration), timeout, takes_notice);
   }
@@ -90,12 +89,12 @@ core::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link, 
   if (const auto* late = std::get_if<core::Excluded>(&answer->body)) return Status(Code::kLeft, late->reason);
   const auto* welcome = std::get_if<core::Welcome>(&answer->body);
   if (welcome == nullptr || !memfd.valid())
-    return core::internal_error("join: the agent answered out of turn");
+    return core::internal_error("join: unexpected reply of the agent");
   auto arena = core::Arena::open(std::move(memfd));
   if (!arena.ok()) return arena.status();
   if (welcome->slot >= arena->spec().slots)
-    return core::internal_error("join: the agent gave a line that is not there");
-  REGROUP_RETURN_IF_ERROR(arena->reserve_slot(welcome->slot));
+    return core::internal_error("join: the agent assigned a slot that does not exist");
+  REGROUP_RETURN_IF_ERROR(arena->reserve_line(welcome->slot));
   arena->populate(welcome->slot);
   REGROUP_RETURN_IF_ERROR(arena->claim_slot(welcome->slot));
   REGROUP_RETURN_IF_ERROR(link.send(core::Ready{}));
@@ -182,7 +181,7 @@ core::Result<std::optional<Participant::Joined>> Participant::regroup_or(const s
     if (!world.ok() && world.code() == Code::kUnavailable) continue;
     if (!world.ok()) return world.status();
     const int rank = world->rank_of(seat());
-    if (rank < 0) {  // a learner not admitted yet, or excluded: then the agent says so
+    if (rank < 0) {  // not admitted yet, or excluded, which the agent announces
       seen_ = world->generation;
       continue;
     }
@@ -204,7 +203,7 @@ core::Result<std::optional<Participant::Joined>> Participant::join(core::World w
       from.phase == core::Phase::kClosed ? from.position.before().step() : from.position.step();
   if (at != world.resume.step() && !(from.phase == core::Phase::kClosed && from.position.region() != 0)) {
     return core::internal_error(
-        fmt::format("World {} resumes after step {}, this member stands after step {}", world.generation,
+        fmt::format("World {} resumes after step {}, but this member is after step {}", world.generation,
                     world.resume.step(), at));
   }
   core::hold_fence<RealPolicy>(line().left, world.generation);
@@ -237,7 +236,7 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
     }
     if (woken) return {};
     REGROUP_RETURN_IF_ERROR(hear_agent());
-    // Holding below --min can last: only the launcher's own --wait ends it. A first World has the caller's
+    // Waiting below --min may be long: only the launcher's --wait ends it. The first World has the caller's
     // timeout.
     if (world_.generation == 0 && !link_.connected() && now() - start > timeout_) {
       return core::deadline_exceeded("join: no World in time");
@@ -248,8 +247,8 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
 bool Participant::enter_as_newcomer(const core::World& world) {
   const core::StateWord from = state();
   if (from.phase == core::Phase::kNone) {
-    core::hold_fence<RealPolicy>(line().left, world.generation);
-    // A full barrier: the look at `revoked_up_to` that follows must not overtake it (tests/model).
+    core::stand_before<RealPolicy>(line().left, world.generation);
+    // A full barrier: the check of `revoked_up_to` that follows must not overtake it (tests/model).
     return core::swap_state<RealPolicy>(line().state, from,
                                         {core::Phase::kCommitted, true, world.generation - 1, world.resume});
   }
@@ -278,7 +277,7 @@ Status Participant::tell_contact(std::span<const std::byte> address) {
   return link_.send(core::Contacts{world_.generation, {{self().id, {address.begin(), address.end()}}}});
 }
 
-// The agent's end is noticed by the next wait.
+// An error of the link is noticed by the next wait.
 std::optional<std::vector<std::byte>> Participant::contact_of(core::MemberId member) {
   (void)hear_agent().ok();
   const auto found = contacts_.find(member);
@@ -286,7 +285,7 @@ std::optional<std::vector<std::byte>> Participant::contact_of(core::MemberId mem
   return found->second;
 }
 
-// Those of many members come in parts.
+// The contacts of many members come in several messages.
 void Participant::add_contacts(core::Contacts contacts) {
   if (contacts.generation < met_) return;
   if (std::exchange(met_, contacts.generation) != contacts.generation) contacts_.clear();
@@ -322,7 +321,7 @@ Status Participant::hear_agent() {
     } else if (auto* contacts = std::get_if<core::Contacts>(&message->body)) {
       add_contacts(std::move(*contacts));
     } else {
-      return core::internal_error("the agent of this node spoke out of turn");
+      return core::internal_error("unexpected message of this node's agent");
     }
   }
   return let_go_;

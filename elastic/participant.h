@@ -1,6 +1,6 @@
-// This process's part in the job: its line in the arena, the generation it is in, and the moves of section 3
-// and 4 of docs/architecture.md: join, open, commit, leave. All calls come from the one training thread,
-// which holds the line.
+// This process as a member of the job: its slot in the arena, its generation, and the transitions of sections
+// 3 and 4 of docs/architecture.md: join, open, commit, leave. All calls come from the training thread, which
+// holds the slot's robust futex.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ namespace regroup::elastic {
 
 class Participant {
  public:
-  // Joins through the agent of `env`; or through one of the ranks of the launch that this process belongs to;
-  // or makes a world of one. Returns when the line is ours; no World yet.
+  // Joins through the agent of `env`, or through a rank of the launch that this process belongs to, or makes
+  // a World of one. Returns once the slot is claimed, before any World.
   [[nodiscard]] static core::Result<std::unique_ptr<Participant>> connect(const Environment& env,
                                                                           core::Join declaration,
                                                                           core::Duration timeout);
@@ -46,48 +46,47 @@ class Participant {
   // Sleeps until `ready()`. kRevoked: the generation is over; kLeft: excluded, with the reason;
   // kDeadlineExceeded: `what` took longer than the timeout; kPeerLost: the agent is gone.
   [[nodiscard]] core::Status wait(const std::function<bool()>& ready, const std::string& what);
-  // So, but whatever becomes of the generation. False: the deadline has passed, or the agent is gone.
+  // The same, but not ended by a revoke or an exclusion. False: the deadline has passed, or the agent has
+  // gone.
   [[nodiscard]] bool pause(const std::function<bool()>& ready, core::TimePoint deadline);
-  // While this member waits for others, in wait() or for a World: once `asked()`, which must be quick, it
-  // does `answer()`; after which `asked()` is false.
+  // While this member waits, in wait() or for a World, it calls `answer()` whenever `asked()` becomes true.
+  // `asked()` must be quick, and false after `answer()`.
   void while_waiting(std::function<bool()> asked, std::function<void()> answer);
 
   enum class Joined {
-    kInWorld,        // in the newest World, which goes on where this member stands
+    kInWorld,        // in the newest World, which resumes at this member's position
     kCommittedOpen,  // the transaction that was open here is committed: apply it, then regroup again
   };
-  // Leaves the present generation and waits for the next World. kLeft if this member is in none any more.
+  // Leaves the present generation and waits for the next World. kLeft: this member was excluded.
   [[nodiscard]] core::Result<Joined> regroup();
-  // The same for who is in no World yet. Nothing: `other()` came first.
+  // The same, but ended by `other()`, with nothing as the result. For a member that is in no World yet.
   [[nodiscard]] core::Result<std::optional<Joined>> regroup_or(const std::function<bool()>& other);
 
   // committed -> open(next). kRevoked: regroup first.
   [[nodiscard]] core::Status open(core::Position next);
-  // open -> committed, once all voted. kRevoked: regroup, which tells whether it happened.
+  // open -> committed, once all have voted. kRevoked: regroup(), which returns whether it was committed.
   [[nodiscard]] core::Status commit();
 
-  [[nodiscard]] bool asked_to_leave() {
-    return line().leave_request.load(std::memory_order_acquire) != core::kStay;
-  }
-  // This thread will touch no buffer of any generation again: nobody need wait for it.
-  void leave_all_generations();
-  // How others reach this member in the generation it is in, and it them: opaque. None blocks; when contacts
-  // come the agent rings.
+  [[nodiscard]] bool asked_to_leave() { return line().leave.load(std::memory_order_acquire) != core::kStay; }
+  // This thread will touch no buffer of any generation again, so no member needs to wait for it.
+  void leave_for_good();
+  // Publishes this member's address in its generation; looks up another's, nothing while it is unknown.
+  // Addresses are opaque. Neither blocks; the agent rings the doorbell when addresses arrive.
   [[nodiscard]] core::Status tell_contact(std::span<const std::byte> address);
   [[nodiscard]] std::optional<std::vector<std::byte>> contact_of(core::MemberId member);
-  // Another member does not answer.
+  // Reports that another member does not answer.
   void suspect(core::MemberId member, const std::string& why);
-  // Members hold different states. Tells the agent and waits for the end that the job comes to; returns after
-  // some seconds if none comes. Rank 0 tells at once, the others if it could not.
+  // Members hold different states: reports it and waits for the end of the job, at most some seconds. Rank 0
+  // reports at once, the others only if it could not.
   void end_diverged(const std::string& why);
 
-  // Tells the agent that everything is applied and nothing more will be opened.
+  // Tells the agent that everything is applied and no further step will be opened.
   [[nodiscard]] core::Status announce_drained();
-  // It stands at its last boundary, as SIGTERM asked: a further one says nothing new.
+  // This member is leaving, as SIGTERM asked: further SIGTERMs are ignored.
   void heed_term(bool heeded) { term_notice_.heed(heeded); }
 
  private:
-  // `takes_notice`: SIGTERM is a notice; else it is what the program made of it.
+  // `takes_notice`: handle SIGTERM as a notice; else the program's own handling stays.
   Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t seed, AgentLink link,
               core::Duration timeout, bool takes_notice);
 
@@ -103,17 +102,17 @@ class Participant {
   [[nodiscard]] core::Result<std::optional<Joined>> join(core::World world);
   [[nodiscard]] bool newer_world();
   [[nodiscard]] core::Status await_newer_world(const std::function<bool()>& other);
-  // Takes what the agent has said. kLeft, with the reason, once it has let this member go; kPeerLost.
+  // Handles the agent's messages. kLeft, with the reason, once this member was excluded; kPeerLost.
   [[nodiscard]] core::Status hear_agent();
   void add_contacts(core::Contacts contacts);
   [[nodiscard]] core::Status excluded();
-  // Brings the word of a member without state to "committed up to where `world` resumes, revoked": ready to
-  // join.
+  // Sets the state word of a member without state to {committed up to the resume position of `world`,
+  // revoked}, from which it can join.
   [[nodiscard]] bool enter_as_newcomer(const core::World& world);
   [[nodiscard]] core::StateWord state() { return core::load_state<core::RealPolicy>(line().state); }
 
-  std::unique_ptr<WorldServer> server_;      // of a World of fixed size, in one of its ranks
-  std::unique_ptr<WorldLease> world_lease_;  // in each of them
+  std::unique_ptr<WorldServer> server_;      // in the rank that serves a World of fixed size
+  std::unique_ptr<WorldLease> world_lease_;  // in every rank of one
   core::Arena arena_;
   const core::SlotIndex slot_;
   const std::uint64_t seed_;
@@ -123,10 +122,10 @@ class Participant {
   std::function<bool()> asked_ = [] { return false; };
   std::function<void()> answer_;
   core::World world_;
-  core::Generation met_ = 0;  // of contacts_
+  core::Generation met_ = 0;  // generation of contacts_
   std::map<core::MemberId, std::vector<std::byte>> contacts_;
-  core::Status let_go_;        // kLeft, once the agent said so
-  core::Generation seen_ = 0;  // newest World that turned out not to contain this member
+  core::Status let_go_;        // not OK once the agent has excluded this member
+  core::Generation seen_ = 0;  // newest World without this member
 };
 
 }  // namespace regroup::elastic

@@ -1,6 +1,6 @@
-// A process that starts another program hides its rank for a moment, and one that sets its title for good: so
-// a rank that was seen counts as ended when that process has, in two looks in a row; one that was never seen,
-// when it must have been started.
+// A process hides its rank while it starts another program, and for good when it sets its title. So a rank
+// that was seen counts as ended when its process has ended in two checks in a row; one that was never seen
+// only once it must have been started.
 #include "elastic/rank_watch.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,8 @@
 namespace regroup::elastic {
 namespace {
 
-constexpr core::Duration kStartOfRanks = std::chrono::seconds(5);  // of all, by a launcher on a busy host
+constexpr core::Duration kStartOfRanks =
+    std::chrono::seconds(5);  // time of a launcher on a busy host to start all ranks
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-// Ranks that end without being in a World for which the others wait. docs/design/fixed_size_worlds.md. Pure.
+// Detects ranks that end without join() while the others wait for them. docs/design/fixed_size_worlds.md.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,18 @@ namespace regroup::elastic {
 
 class RankWatch {
  public:
-  // `since`: the ranks were about to be started, or had been.
+  // `since`: by when the launcher had begun to start the ranks.
   RankWatch(std::uint32_t size, core::TimePoint since) : size_(size), since_(since) {}
 
-  // Each second, say. `joined`: the ranks that wait. Why their World cannot form; nothing: it may.
+  // Call about once a second. `joined`: the ranks that wait. Returns why their World cannot form, or nothing.
   [[nodiscard]] std::optional<std::string> check(core::TimePoint now, const RankScan& seen,
                                                  const std::set<std::uint32_t>& joined);
 
  private:
   std::uint32_t size_;
   core::TimePoint since_;
-  std::map<std::uint32_t, pid_t> known_;  // rank -> a process that it had
-  std::set<std::uint32_t> missed_;        // had no process at the last look
+  std::map<std::uint32_t, pid_t> known_;  // rank -> its last known process
+  std::set<std::uint32_t> missed_;        // had no process at the last check
 };
 
 }  // namespace regroup::elastic

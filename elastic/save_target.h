@@ -1,4 +1,4 @@
-// Where an optimizer's step brings what it computes, so that a snapshot needs no copy of it.
+// Memory into which an optimizer's step writes its results for a snapshot, which then needs no copy.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace regroup::elastic {
 
-// A part of a tensor of the state, and the memory it goes to: its bytes from `begin` on.
+// Part of a tensor, its bytes from `begin` on, and the memory that receives it.
 struct SaveTarget {
-  std::string name;  // as State::tensors() has it
+  std::string name;  // as in State::tensors()
   std::uint64_t begin = 0;
   std::span<std::byte> memory;
 };
 
-// Of one member, since it joined. Bytes.
+// Bytes of one member since it joined.
 struct SaveCounts {
-  std::uint64_t snapshots = 0;  // of which it brought a share
+  std::uint64_t snapshots = 0;  // to which it contributed a share
   std::uint64_t copied = 0;     // by the session, after the step
   std::uint64_t fused = 0;      // by the step
 };

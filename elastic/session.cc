@@ -108,8 +108,8 @@ Status Session::Impl::answer_agent(MemberActivity activity) {
   return final_snapshot_.answer(*self_, state_after(applied_), applied_, checkpointing_, &saving_, activity);
 }
 
-// The agent may ask for the state at any time: as a signal comes to members before it comes to the launcher,
-// also when all have been let go.
+// The agent may request the state at any time, even after all members were excluded, since a signal may reach
+// the members before the launcher.
 Status Session::Impl::drain() {
   self_->heed_term(true);
   REGROUP_RETURN_IF_ERROR(answer_agent(MemberActivity::kAtBoundary));
@@ -119,14 +119,14 @@ Status Session::Impl::drain() {
            final_snapshot_.wanted(*self_, applied_, checkpointing_, MemberActivity::kAtBoundary);
   };
   for (;;) {
-    Status status = self_->wait(asked, "leave: the agent did not let this member go");
+    Status status = self_->wait(asked, "leave: the agent did not release this member");
     if (status.code() == Code::kRevoked) status = regroup().status();
     if (status.ok()) REGROUP_RETURN_IF_ERROR(answer_agent(MemberActivity::kAtBoundary));
     if (status.code() == Code::kLeft && has_state())
       REGROUP_RETURN_IF_ERROR(
           final_snapshot_.settle(*self_, state_after(applied_), applied_, checkpointing_, &saving_));
     if (!status.ok()) return status;
-    if (took_part() && !self_->asked_to_leave()) {  // the others are gone and this one has their state
+    if (took_part() && !self_->asked_to_leave()) {  // the others have ended and this member has the state
       self_->heed_term(false);
       return {};
     }
@@ -141,7 +141,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
   if (sampler_ && options_.epochs > 0 && describe(applied_ + 1).epoch >= options_.epochs) {
-    if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // joined after the last step: nothing is left to do
+    if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // it joined after the last step
     REGROUP_RETURN_IF_ERROR(keep_last_state(applied_));
     return std::optional<StepInfo>();
   }
@@ -241,14 +241,14 @@ Status Session::Impl::reduce_and_commit() {
     std::iota(ranks.begin(), ranks.end(), 0);
     REGROUP_RETURN_IF_ERROR(compare_states(data_plane_.steps(), ranks, deadline));
   }
-  REGROUP_RETURN_IF_ERROR(vote(deadline));  // the whole result can be read here
+  REGROUP_RETURN_IF_ERROR(vote(deadline));  // the whole result is readable on this host
   REGROUP_RETURN_IF_ERROR(self_->commit());
   observe(StepEvent::kCommitted);
   return {};
 }
 
-// Whoever votes knows whether a snapshot is made of the state after this step, which is to be compared then:
-// on the node of rank 0 its members see it in the arena, those of other nodes are told with the vote.
+// The vote also spreads whether a snapshot of the state after this step is made, whose states are then
+// compared: the members on rank 0's node see that in the arena, those of other nodes get it with the vote.
 Status Session::Impl::vote(core::TimePoint deadline) {
   const Step step = applied_ + 1;
   const bool saves = save_wanted(*self_, step, checkpointing_);
@@ -275,22 +275,21 @@ Status Session::Impl::compare_states(Communicator& communicator, const std::vect
     return {};
   }
   if (!last_state_step_ && phase_ == Phase::kIdle)
-    **different +=
-        "; finish() compared the states as they are now, so one changed after the last step counts";
+    **different += "; finish() compared the present states, so changes after the last step count";
   self_->end_diverged(**different);
   return broken_ = Status(Code::kDataLoss, **different);
 }
 
 Result<std::span<const std::byte>> Session::Impl::commit() {
   if (phase_ != Phase::kCommitted)
-    return core::invalid_argument("commit: next_shard() has not returned nothing yet");
+    return core::invalid_argument("commit() called before next_shard() returned no shard");
   core::Arena& arena = self_->arena();
   return std::span<const std::byte>(learning_ ? arena.kept(applied_ + 1) : arena.result(applied_ + 1));
 }
 
 Result<std::vector<SaveTarget>> Session::Impl::save_targets() {
   if (phase_ != Phase::kCommitted)
-    return core::invalid_argument("save_targets: next_shard() has not returned nothing yet");
+    return core::invalid_argument("save_targets() called before next_shard() returned no shard");
   std::vector<SaveTarget> out;
   if (learning_) return out;
   REGROUP_RETURN_IF_ERROR(plan_save(*self_, *options_.state, applied_ + 1, checkpointing_, &saving_));
@@ -333,7 +332,7 @@ Status Session::Impl::run_section(const Body& body, bool compare) {
     auto joined = regroup();
     if (!joined.ok()) return joined.status();
     if (*joined == Participant::Joined::kCommittedOpen)
-      break;  // everybody voted, so `body` had returned ok here too
+      break;  // all have voted, so `body` had returned OK here too
   }
   sections_ += 1;
   return {};

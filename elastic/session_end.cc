@@ -1,5 +1,5 @@
-// How a member leaves the loop over the steps: what it does to its state after that, to export it say, goes
-// neither into the comparison of docs/design/divergence.md nor into a checkpoint.
+// How a member leaves the training loop: later changes of its state, for an export say, enter neither the
+// comparison of docs/design/divergence.md nor a checkpoint.
 #include <fmt/format.h>
 
 #include <utility>
@@ -16,7 +16,8 @@ Status Session::Impl::keep_last_state(Step step) {
   if (last_state_step_ == step) return {};
   check_.forget();
   if (world().size() > 1) REGROUP_RETURN_IF_ERROR(check_.prepare(*options_.state, step));
-  // Where the step is applied its shares are in the save area; rank 0 alone makes up for a checkpoint.
+  // If the step is applied, its shares are in the save area already; only rank 0 makes a checkpoint that is
+  // due.
   const bool needed = save_wanted(*self_, step, checkpointing_)
                           ? phase_ == Phase::kCommitted
                           : self_->rank() == 0 && save_is_due(*self_, step, begun_, checkpointing_);
@@ -33,7 +34,7 @@ State& Session::Impl::state_after(Step step) {
   return last_state_ && last_state_step_ == step ? *last_state_ : *options_.state;
 }
 
-// The step that is committed stays as it is: the caller may still read its sum, or go on.
+// A committed step stays open to the caller, which may still read its sum, or continue.
 Status Session::Impl::leave_loop() {
   REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing || learning_ || torn_ || !took_part() || last_step() == 0) return {};

@@ -1,5 +1,5 @@
-// The inside of a Session: the transaction of docs/architecture.md section 3, the regroup inside it
-// (session.cc), and how a process comes into a World (session_join.cc).
+// The implementation of Session: the transaction of docs/architecture.md section 3 and the regroup inside it
+// (session.cc), how a process enters a World (session_join.cc) and leaves the training loop (session_end.cc).
 #pragma once
 
 #include <functional>
@@ -25,7 +25,8 @@ class Session::Impl {
  public:
   Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing);
 
-  // Of the thread that joined: that one's death is known, and that it stores no result behind it.
+  // kInvalidArgument unless the calling thread is the one that joined: only that thread's death is detected,
+  // so only it may store results.
   [[nodiscard]] core::Status check_thread(const char* call) const;
   [[nodiscard]] core::Status enter();
   [[nodiscard]] core::Result<std::optional<StepInfo>> next_step();
@@ -33,7 +34,8 @@ class Session::Impl {
   [[nodiscard]] core::Result<std::span<const std::byte>> commit();
   [[nodiscard]] core::Result<std::vector<SaveTarget>> save_targets();
   void saved(std::size_t target) {
-    if (target < saving_.parts.size()) saving_.parts[target].saved = true;  // else of a step that is over
+    if (target < saving_.parts.size())
+      saving_.parts[target].saved = true;  // else it belongs to an earlier step
   }
   [[nodiscard]] SaveCounts save_counts() const { return saving_.counts; }
   [[nodiscard]] core::Status collective(const std::function<core::Status(collective::Communicator&)>& body);
@@ -56,26 +58,26 @@ class Session::Impl {
   [[nodiscard]] core::Status open(core::Position next);
   [[nodiscard]] StepInfo describe(Step step) const;
   [[nodiscard]] core::Status finish_apply();
-  // Its state is that of the job after applied_.
+  // True if the caller's state is the job's state after applied_.
   [[nodiscard]] bool has_state() const {
     return broken_.ok() && took_part() && !learning_ && !torn_ && phase_ != Phase::kCommitted;
   }
-  // `step` is the last one, and applied: takes what finish() compares of the state, and a copy if a
-  // checkpoint is to be made of it. Nothing if that is done.
+  // `step` is the last one and applied: takes the digest that finish() compares, and a copy if a checkpoint
+  // of it is due. Does nothing if that is done.
   [[nodiscard]] core::Status keep_last_state(Step step);
-  [[nodiscard]] State& state_after(Step step);  // that copy, or what the caller has
-  void resume_loop();                           // to the loop that was left
-  // Brings its state, if the agent asks for it.
+  [[nodiscard]] State& state_after(Step step);  // that copy, or the caller's state
+  void resume_loop();                           // after leave_loop()
+  // Copies the state into the save area if the agent requests it.
   [[nodiscard]] core::Status answer_agent(MemberActivity activity);
-  // Stands at this boundary, in whatever World comes, until the agent lets this member go: kLeft.
+  // Stays at this step boundary, through any regroups, until the agent excludes this member: kLeft.
   [[nodiscard]] core::Status drain();
-  // A learner, in a World or not yet: true when the result of the next step is there to be applied, false
-  // when it has the state of its World.
+  // For a learner, in a World or not yet. True: the result of the next step can be applied; false: it has the
+  // state of its World.
   [[nodiscard]] core::Result<bool> catch_up();
   [[nodiscard]] core::Status load_transfer();
   [[nodiscard]] bool transfer_offered() const;
   [[nodiscard]] bool in_world() const { return self_->world().generation > 0; }
-  // False for a newcomer before its first step: it is no party to what follows the step whose state it
+  // False for a newcomer before its first step: it takes no part in sections after the step whose state it
   // copied.
   [[nodiscard]] bool took_part() const { return in_world() && self_->self().from_step <= applied_; }
   [[nodiscard]] core::Status section_alone(
@@ -87,19 +89,19 @@ class Session::Impl {
   void observe(StepEvent event) const {
     if (options_.observer) options_.observer(event, applied_ + 1);
   }
-  // kRevoked leads to a regroup; after it either more leaves are to be computed, or the step turned out to be
-  // committed.
+  // kRevoked: regroup; then either more leaves must be computed, or the step was committed.
   [[nodiscard]] core::Status reduce_and_commit();
   using Body = std::function<core::Status(collective::Communicator&)>;
   [[nodiscard]] core::Status vote(core::TimePoint deadline);
-  // Compares the states after applied_ of the members `ranks`, those of `communicator`. If they differ the
-  // job fails, and this call.
+  // Compares the states after applied_ of the members `ranks`, the ranks of `communicator`. If they differ,
+  // the job and this call fail.
   [[nodiscard]] core::Status compare_states(collective::Communicator& communicator,
                                             const std::vector<int>& ranks, core::TimePoint deadline);
   [[nodiscard]] core::Status run_section(const Body& body, bool compare);
   [[nodiscard]] core::Status try_section(core::Position at, const Body& body, bool compare);
 
-  const std::thread::id owner_ = std::this_thread::get_id();  // holds the lock of our line
+  const std::thread::id owner_ =
+      std::this_thread::get_id();  // the training thread, which holds the slot's robust futex
   const Options options_;
   const Checkpointing checkpointing_;
   SavePlan saving_;  // of the step to be applied or the last one applied
@@ -111,17 +113,17 @@ class Session::Impl {
   std::vector<core::Seat> owners_;  // of the leaves of the open step, in world()
   StateCheck check_;
   Phase phase_ = Phase::kIdle;
-  core::Status broken_;  // a region failed and stays open, or the members' states differ; sticky
+  core::Status broken_;  // a collective section failed, or the members' states differ; sticky
   std::unique_ptr<StateCopy> last_state_;
   std::optional<Step> last_state_step_;  // of keep_last_state()
-  bool left_ = false;                    // the loop, by leave_loop()
-  bool filling_ = false;                 // a leaf is handed out
+  bool left_ = false;                    // leave_loop() was called
+  bool filling_ = false;                 // the caller fills a leaf
   Step applied_ = 0;                     // everything up to here is applied to the caller's state
-  Step begun_ = 0;                       // applied_ when this member came in
+  Step begun_ = 0;                       // applied_ when this member entered
   unsigned sections_ = 0;                // committed since applied_
   bool learning_ = false;
-  bool torn_ = false;           // the state is a mixture: only another copy helps
-  std::uint64_t transfer_ = 0;  // as last taken from our line
+  bool torn_ = false;           // the state is a mixture of two: only another copy repairs it
+  std::uint64_t transfer_ = 0;  // the transfer word last read from the slot
 };
 
 }  // namespace regroup::elastic

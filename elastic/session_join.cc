@@ -1,4 +1,4 @@
-// Into a World: from the start, by a copy inside the regroup, or as a learner. docs/design/learners.md.
+// Entering a World: from the start, by a copy inside the regroup, or as a learner. docs/design/learners.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ bool Session::Impl::transfer_offered() const {
   return transfer != 0 && transfer != transfer_;
 }
 
-// Called off or damaged: another may come, or a World.
+// After a cancelled or damaged transfer another one follows, or a World.
 Status Session::Impl::load_transfer() {
   transfer_ = self_->line().transfer.load(std::memory_order_acquire);
   torn_ = true;
@@ -116,8 +116,8 @@ Status Session::Impl::settle_into_world() {
 
 namespace {
 
-// Nobody has the state then. One of another training is so for every member; an exception in the caller's own
-// load() is his to report.
+// Then no member has the state. A checkpoint of another training is one for every member; an exception in the
+// caller's own load() is the caller's to report.
 void tell_agent(const Status& failed) {
   if (failed.code() == Code::kInternal) return;
   const bool other = failed.code() == Code::kInvalidArgument;
@@ -128,7 +128,7 @@ void tell_agent(const Status& failed) {
 
 }  // namespace
 
-// Who is to have the state of a World that nobody has trained in yet: the others get it as newcomers do.
+// The member that must have the state of the first World loads it; the others copy it as newcomers do.
 Status Session::Impl::resume_from_checkpoint() {
   const core::WorldMember& self = self_->self();
   const core::Step step = world().resume.step();
@@ -153,13 +153,13 @@ namespace {
 
 Status check(const Options& options) {
   if (options.elements == 0) return core::invalid_argument("join: a gradient of 0 elements");
-  if (options.state == nullptr) return core::invalid_argument("join: no state is tracked");
+  if (options.state == nullptr) return core::invalid_argument("join: Options::state is null");
   if (options.dtype != collective::Dtype::kFloat32 && options.dtype != collective::Dtype::kFloat64) {
     return core::invalid_argument("join: gradients are float32 or float64");
   }
   if (options.deadline < std::chrono::seconds(1) || options.deadline > std::chrono::hours(24 * 365)) {
     return core::invalid_argument(
-        fmt::format("join: a deadline of {} s is not from 1 s to a year", options.deadline.count()));
+        fmt::format("join: the deadline must be from 1 s to a year, got {} s", options.deadline.count()));
   }
   if (options.samples > 0 && options.batch == 0) return core::invalid_argument("join: a batch of 0 samples");
   return {};
@@ -175,7 +175,7 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   declaration.elements = options.elements;
   declaration.element_bytes = static_cast<std::uint32_t>(collective::size_of(options.dtype));
   declaration.state_bytes = options.state->capacity();
-  // Members of one job end together; a job that goes on from a checkpoint may have more epochs than it had.
+  // Members of one job must agree on the epochs, but a job that resumes may have more than its checkpoint.
   const std::size_t list = std::min(options.model.find(membership::kTensors), options.model.size());
   const std::string model =
       fmt::format("{} samples={} batch={}", std::string_view(options.model).substr(0, list), options.samples,

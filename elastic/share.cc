@@ -1,4 +1,4 @@
-// Lengths come from other hosts: nothing is counted on before check_length().
+// Lengths come from other hosts and must pass check_length() before use.
 #include "elastic/share.h"
 
 #include <fmt/format.h>
@@ -14,15 +14,15 @@ Share::Share(const core::Arena& arena, Chunks chunks, std::uint64_t used)
           std::min(chunks.end * core::kSnapshotChunk, used) - chunks.begin * core::kSnapshotChunk)) {}
 
 core::Status check_length(const core::Arena& arena, int from, std::uint64_t length,
-                          std::optional<std::uint64_t> told) {
+                          std::optional<std::uint64_t> expected) {
   const std::uint64_t room = arena.snapshot().size();
   if (length > room) {
     return {core::Code::kDataLoss,
             fmt::format("state: rank {} has {} bytes of it, {} are reserved here", from, length, room)};
   }
-  if (told && length != *told) {
+  if (expected && length != *expected) {
     return {core::Code::kDataLoss,
-            fmt::format("state: rank {} has {} bytes of it, others have {}", from, length, *told)};
+            fmt::format("state: rank {} has {} bytes of it, others have {}", from, length, *expected)};
   }
   return {};
 }

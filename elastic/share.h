@@ -1,5 +1,4 @@
-// Where a share of the state lies in the arena of a node that gets it from another one, as what the others
-// say of its length has it.
+// A share of the state in the arena of a node that receives it from another node.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +17,9 @@ struct Share {
   std::span<std::byte> crcs, data;
 };
 
-// What rank `from` says: that the state has `length` bytes. `told`: what those before it have said. kDataLoss
-// if that is not the same, or there is no room for it.
+// Checks the length of the state as sent by rank `from` against `expected`, the length that earlier ranks
+// sent, and the reserved memory: kDataLoss.
 [[nodiscard]] core::Status check_length(const core::Arena& arena, int from, std::uint64_t length,
-                                        std::optional<std::uint64_t> told);
+                                        std::optional<std::uint64_t> expected);
 
 }  // namespace regroup::elastic

@@ -1,5 +1,4 @@
-// What a State is by default, and TrackedState: a fixed list of the caller's buffers, in the order in which
-// they were tracked.
+// The defaults of State, and TrackedState: a list of the caller's buffers in the order of track().
 #include "elastic/state.h"
 
 #include <fmt/format.h>

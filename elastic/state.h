@@ -1,4 +1,4 @@
-// What a newcomer must receive to take part: everything that applying a step changes.
+// State: everything that applying a step changes, so what a newcomer must copy to take part.
 #pragma once
 
 #include <cstddef>
@@ -15,48 +15,47 @@
 
 namespace regroup::elastic {
 
-// The state a member must have to take part: everything that apply() changes. All members have the same
-// layout.
-// A piece of a state, for a checkpoint.
+// The description of one piece of a state, for checkpoints.
 struct TensorInfo {
   std::string name;   // empty: padding, which is zeros
-  std::string dtype;  // as docs/formats/checkpoint.md has it
+  std::string dtype;  // as in docs/formats/checkpoint.md
   std::vector<std::uint64_t> shape;
 };
 
-// A piece of what must be equal in all members: a tensor, or a plain value as text.
+// A part of the state that must be equal on all members: a tensor, or a plain value as text.
 struct StatePart {
   std::string name;
   std::span<const std::byte> bytes;
   bool is_value = false;
 };
 
+// Implemented by the caller. All calls come from the training thread. All members have the same layout.
 class State {
  public:
   virtual ~State() = default;
-  // Most bytes that save() will ever need: reserved in the arena before the start.
+  // The most bytes that save() will ever return: reserved in the arena before the start.
   [[nodiscard]] virtual std::uint64_t capacity() const = 0;
   // The state as pieces of memory, valid until the next call into State; concatenated they are what load()
   // takes. The same pieces, byte for byte, on every member that has applied the same steps.
   [[nodiscard]] virtual core::Result<std::vector<std::span<const std::byte>>> save() = 0;
-  // Takes over the state of another member. `bytes` is only read.
+  // Replaces the state by that of another member. `bytes` is read-only.
   [[nodiscard]] virtual core::Status load(std::span<const std::byte> bytes) = 0;
-  // For a state that is nothing but memory: the pieces of save(), `bytes` bytes in all, to be written. State
-  // is then copied there as it arrives, before all of it is verified, and load() is not called. If that ends
-  // with an error (kRevoked among them, after which it begins again) the memory holds a mixture. Nothing:
-  // load() is called, with what is verified as a whole.
+  // For a state that is plain memory: the pieces of save(), `bytes` bytes in all, to be written directly. The
+  // state is then copied there as it arrives, before all of it is verified, and load() is not called. After
+  // an error (also kRevoked, after which the copy begins again) the memory holds a mixture. Nothing: load()
+  // is called instead, with a state that is verified as a whole.
   [[nodiscard]] virtual std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t /*bytes*/) {
     return std::nullopt;
   }
-  // What the pieces of the last save() are, in their order; those that are left out are bytes.
+  // Describes the pieces of the last save(), in their order; missing ones are bytes.
   [[nodiscard]] virtual std::vector<TensorInfo> tensors() { return {}; }
-  // Calls take(part) for each part of what is compared among members that have applied the same steps, in the
-  // same order on all: docs/design/divergence.md. By default the pieces of save(), without padding. A part is
-  // valid during its call.
+  // Calls take(part) for each part of the state that is compared among members, in the same order on all:
+  // docs/design/divergence.md. By default the pieces of save() without padding. A part is valid during its
+  // call.
   [[nodiscard]] virtual core::Status replicated(const std::function<void(const StatePart&)>& take);
 };
 
-// State that is a fixed list of buffers of the caller. The buffers outlive it.
+// A state that is a fixed list of buffers of the caller, which must outlive it.
 class TrackedState final : public State {
  public:
   // Adds a named tensor; all members track the same names and sizes in the same order.
@@ -68,7 +67,7 @@ class TrackedState final : public State {
   [[nodiscard]] std::uint64_t capacity() const override;
   [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
   [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
-  // Nothing if the length is another than the tracked one: load() says what is wrong.
+  // Nothing if `bytes` is not the tracked length: load() then returns the error.
   [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t bytes) override;
   [[nodiscard]] std::vector<TensorInfo> tensors() override;
   // "weight:65536;bias:40": goes into Options::model.

@@ -1,5 +1,5 @@
-// The digest is taken where the state after the last step stands still: all gradients of the next step are
-// there, and it is not committed. Serves docs/design/divergence.md.
+// The digest is taken while the state cannot change: all gradients of the next step exist, and it is not
+// committed. Serves docs/design/divergence.md.
 #include "elastic/state_check.h"
 
 #include <fmt/format.h>
@@ -14,10 +14,10 @@ namespace regroup::elastic {
 namespace {
 
 constexpr core::Step kLongestInterval = kCheckInterval << 12;
-constexpr std::uint64_t kShare = 100;  // a digest takes at most one part of so many of the steps' time
-constexpr core::Step kIntoWorld[] = {1, 8, 64};  // steps; most that goes wrong begins with a change
+constexpr std::uint64_t kShare = 100;            // digests take at most 1/kShare of the steps' time
+constexpr core::Step kIntoWorld[] = {1, 8, 64};  // steps after a regroup, where most errors begin
 
-// What each rank contributes: its digest, what that took, and what a step takes, in microseconds.
+// One rank's digest, the time it took, and the time of a step, in microseconds.
 struct Contribution {
   std::uint64_t digest = 0;
   std::uint32_t cost = 0, step = 0;
@@ -92,7 +92,7 @@ core::Result<std::optional<std::string>> StateCheck::compare(collective::Communi
   return std::optional<std::string>();
 }
 
-// All of the World have gathered the same, or it is over.
+// Every member has gathered the same values, or the World is over.
 void StateCheck::learn_costs(const core::World& world, core::Step applied, std::uint64_t cost,
                              std::uint64_t step) {
   if (step > 0) {

@@ -1,5 +1,5 @@
-// When members compare their states, and the comparison itself. Every member decides the same from what all
-// of its World know: docs/design/divergence.md.
+// When members compare their states, and the comparison. All members of a World decide alike, from data that
+// all of them have: docs/design/divergence.md.
 #pragma once
 
 #include <optional>
@@ -15,28 +15,28 @@
 
 namespace regroup::elastic {
 
-inline constexpr core::Step kCheckInterval = 256;  // steps, where a digest is cheap
+inline constexpr core::Step kCheckInterval = 256;  // steps, if a digest is cheap
 
 class StateCheck {
  public:
   explicit StateCheck(bool enabled) : enabled_(enabled) {}
 
-  // True when the states after `applied` are to be compared in `world`, before the step that follows commits:
-  // at each interval, 1, 8 and 64 steps into the World, and where a snapshot waits for it.
+  // True if the states after `applied` must be compared in `world` before the next step commits: at each
+  // interval, 1, 8 and 64 steps into the World, and when a snapshot waits for the comparison.
   [[nodiscard]] bool due(const core::World& world, core::Step applied) const;
   // True when a snapshot of `applied`, announced in `generation`, waits for the comparison.
   [[nodiscard]] bool snapshot_waits(core::Generation generation, core::Step applied) const;
-  // All of `generation` know, since they voted for `step`, that a snapshot is made of the state after it.
+  // A snapshot of the state after `step` is made, as all members of `generation` know from the vote.
   void await_snapshot(core::Generation generation, core::Step step) { snapshot_ = {generation, step}; }
 
-  // Takes the digest of `state` after `applied` now, for the next compare(): the caller may change the state
-  // before that, as some do after the last step. It serves each comparison of that state.
+  // Takes the digest of `state` after `applied` now, for all later comparisons of that state: the caller may
+  // change it before them, as after the last step.
   [[nodiscard]] core::Status prepare(State& state, core::Step applied);
-  // What prepare() has taken is void: the caller goes on.
+  // Drops the digest of prepare(): the caller continues to train.
   void forget() { prepared_.reset(); }
   // Compares the states after `applied` of the ranks of `communicator`, which are `members` of `world`.
-  // Collective. Nothing: they are equal; else a sentence that says what differs. Errors are those of the
-  // communicator and of `state`.
+  // Collective. Returns nothing if they are equal, else a sentence that says what differs. Errors are those
+  // of the communicator and of `state`.
   [[nodiscard]] core::Result<std::optional<std::string>> compare(collective::Communicator& communicator,
                                                                  const std::vector<core::MemberId>& members,
                                                                  const core::World& world, State& state,
@@ -62,11 +62,11 @@ class StateCheck {
   const bool enabled_;
   Snapshot snapshot_;
   std::optional<Prepared> prepared_;
-  core::Generation generation_ = 0;  // in which interval_ was agreed
+  core::Generation generation_ = 0;  // the generation that agreed on interval_
   core::Step interval_ = kCheckInterval;
-  core::Step timed_step_ = 0;   // a comparison ended then ...
+  core::Step timed_step_ = 0;   // step of the last comparison, which ended ...
   core::TimePoint timed_at_{};  // ... at this time
-  core::Step equal_ = 0;        // newest step after which all were equal; 0: none is known
+  core::Step equal_ = 0;        // newest step after which all states were equal; 0: none
 };
 
 // Most that digests may take of the time of the steps, in steps of `step` microseconds: a power of two times

@@ -27,7 +27,7 @@ constexpr const char* kCause =
 
 const std::string kNothing;
 
-// What a rank has at one place of a list, as text of bounded length.
+// A rank's entry of a list as text of bounded length.
 struct Shown {
   std::array<char, 160> name{};
   std::array<char, 64> value{};

@@ -1,5 +1,5 @@
-// CRC32Cs of what must be equal in all members of a World, and where two members first differ.
-// docs/design/divergence.md.
+// CRC32Cs of the state that must be equal on all members, and the search for the first difference of two
+// members. docs/design/divergence.md.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ class StateDigest {
 
   enum Kind : std::uint8_t { kValues, kTensors };
   [[nodiscard]] std::size_t count(Kind kind) const { return lists_[kind].size(); }
-  // Of the first `parts` parts of `kind`, their names included.
+  // CRC of the first `parts` parts of `kind`, names included.
   [[nodiscard]] std::uint32_t of_first(Kind kind, std::size_t parts) const;
-  // Of all parts of both kinds.
+  // Digest of all parts of both kinds.
   [[nodiscard]] std::uint64_t of_all() const;
   [[nodiscard]] const std::string& name(Kind kind, std::size_t part) const;
   // A value as text; empty for a tensor, and for a part that does not exist.
@@ -37,10 +37,9 @@ class StateDigest {
   std::vector<Part> lists_[2];  // by Kind
 };
 
-// A digest is one number here and on every other rank; `digests` has those of all ranks, which differ. Says
-// what differs in a sentence that names members by their ids (`members`, by rank): the odd ones out where
-// most agree, the first value and the first tensor that differ. Collective. Ends early, with less said, if
-// the communicator fails meanwhile: that the states differ is known by then.
+// Describes how the states of the ranks differ: the members that deviate from the majority (by id; `members`
+// is indexed by rank), the first value and the first tensor that differ. `digests` has the digests of all
+// ranks, which must not be equal. Collective. If the communicator fails meanwhile, the sentence is shorter.
 [[nodiscard]] std::string describe_difference(collective::Communicator& communicator, const StateDigest& own,
                                               const std::vector<std::uint64_t>& digests,
                                               const std::vector<core::MemberId>& members, core::Step step,

@@ -1,4 +1,4 @@
-// The handler only does what is async-signal-safe: an atomic store, a futex wake, and giving the signal back.
+// The handler is async-signal-safe: an atomic store, a futex wake, or the default action of the signal.
 #include "elastic/term_notice.h"
 
 #include <unistd.h>
@@ -12,14 +12,15 @@
 namespace regroup::elastic {
 namespace {
 
-// All that a signal handler can reach.
+// Globals, since a signal handler can reach nothing else.
 std::atomic<pid_t> noticed_process{0};
-std::atomic<core::MemberSlot*> noticed_line{nullptr};
-std::atomic<std::int64_t> first_ns{0};  // when the first came; 0: none has
+std::atomic<core::Line*> noticed_line{nullptr};
+std::atomic<std::int64_t> first_ns{0};  // time of the first SIGTERM; 0: none
 std::atomic<bool> is_heeded{false};
 
-// Slurm sends it to all processes of a job, and the agent, which gets it too, passes it on.
-constexpr std::int64_t kSameWord = 5'000'000'000;
+// SIGTERMs within this time count as one: Slurm sends it to all processes of a job, and the agent forwards
+// its own.
+constexpr std::int64_t kSameNotice = 5'000'000'000;
 
 std::int64_t now_ns() {
   timespec now{};
@@ -27,18 +28,18 @@ std::int64_t now_ns() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-void die_of_it() {
+void end_by_sigterm() {
   ::signal(SIGTERM, SIG_DFL);
   ::raise(SIGTERM);
 }
 
 void on_term(int /*signal*/) {
-  if (::getpid() != noticed_process.load()) return die_of_it();  // a forked child is no member
+  if (::getpid() != noticed_process.load()) return end_by_sigterm();  // a forked child is no member
   const int saved = errno;
   std::int64_t first = 0;
   const std::int64_t now = now_ns();
   if (!first_ns.compare_exchange_strong(first, now)) {
-    if (now - first > kSameWord && !is_heeded.load()) die_of_it();
+    if (now - first > kSameNotice && !is_heeded.load()) end_by_sigterm();
     errno = saved;
     return;
   }

@@ -1,20 +1,20 @@
-// SIGTERM as a notice: the first asks the member to leave at the next step boundary, one that comes
-// more than five seconds later does what SIGTERM does.
+// SIGTERM as a notice: the first one asks the member to leave at the next step boundary, one that comes more
+// than five seconds later ends the process.
 #pragma once
 
 #include "core/arena.h"
 
 namespace regroup::elastic {
 
-// While it lives a SIGTERM sets `line.leave_request`. Does nothing if the program has a handler of its own.
-// At most one at a time in a process (a signal handler is process-wide); a second one does nothing.
+// While it lives, SIGTERM sets `line.leave`. Has no effect if the program has its own handler, or if another
+// TermNotice exists in the process, since a signal handler is process-wide.
 class TermNotice {
  public:
-  explicit TermNotice(core::MemberSlot* line);  // null: does nothing
+  explicit TermNotice(core::Line* line);  // null: no effect
   ~TermNotice();
   TermNotice(const TermNotice&) = delete;
   TermNotice& operator=(const TermNotice&) = delete;
-  // From now on (or no more) the member does what the first one asked: later ones do nothing.
+  // `heeded`: the member is leaving, so later SIGTERMs are ignored.
   void heed(bool heeded);
 
  private:

@@ -1,5 +1,5 @@
-// A loop of poll() around AgentCore and Coordinator, which are those of an elastic job: here their messages
-// to each other are calls. The first rank that ends before finish(), or is refused, fails the World for all.
+// A poll() loop around the AgentCore and Coordinator of elastic jobs, whose messages to each other are calls
+// here. The first rank that ends before finish(), or is refused, fails the World for all.
 #include "elastic/world_server.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ using core::Status;
 
 constexpr int kBacklog = 128;
 constexpr int kTickMs = 200;
-constexpr int kEndMs = 100;  // from the end of a process's sockets to its own
+constexpr int kEndMs = 100;  // from the close of a process's sockets to its end
 constexpr core::Duration kRankCheckPeriod = std::chrono::seconds(1);
 constexpr core::Incarnation kIncarnation = 1;
 
@@ -50,7 +50,7 @@ membership::Policy policy(const WorldServerOptions& options) {
           .ready_timeout = options.ready_timeout};
 }
 
-// Lines of a few dozen bytes to members that read them: never more than a socket takes.
+// Messages of a few dozen bytes, which always fit into a socket's buffer.
 bool send_all(int socket, std::span<const std::byte> bytes, int fd) {
   while (!bytes.empty()) {
     iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};  // NOLINT: sendmsg does not write
@@ -105,7 +105,7 @@ WorldServer::WorldServer(const WorldServerOptions& options, core::Fd listener, c
       agent_(agent_options(options_)),
       coordinator_(policy(options_), {.id = options_.name, .seed = options_.seed}, kIncarnation),
       watch_(options_.size, core::SystemClock().now()) {
-  // Signals are for the threads of the program.
+  // Signals are handled by the program's own threads.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -144,7 +144,7 @@ void WorldServer::serve() {
   }
 }
 
-// World 1 needs all of them. Where a World has failed already, ranks that come later would wait in vain.
+// World 1 needs all ranks. Fails the World if one has ended without joining.
 void WorldServer::check_ranks() {
   const core::TimePoint now = core::SystemClock().now();
   if (!options_.scan_ranks || failed_ || coordinator_.world().generation > 0 || now < next_check_) return;
@@ -216,8 +216,8 @@ bool WorldServer::has_ended(const Link& link) {
   return link.ended || (link.process.valid() && ::poll(&process, 1, kEndMs) > 0);
 }
 
-// A process that ends closes its socket a moment before its pidfd tells. One that has not said Join by then
-// is a rank that never will; one that lives on may be anybody's, and has only looked.
+// A process closes its sockets shortly before its pidfd becomes readable. A process that ended before its
+// Join was a rank that will never join; one that still runs may be any program that only connected.
 void WorldServer::on_gone(std::uint64_t id) {
   const Link link = std::move(links_.extract(id).mapped());
   if (failed_ || link.refused) return;
@@ -233,7 +233,7 @@ void WorldServer::on_gone(std::uint64_t id) {
       link.pid, options_.size));
 }
 
-// Whoever waits is woken, and hears why.
+// Wakes the waiting ranks, with the reason.
 void WorldServer::fail(const std::string& why) {
   if (failed_) return;
   failed_ = why;
@@ -242,7 +242,7 @@ void WorldServer::fail(const std::string& why) {
     send(link, core::Refused{why});
     if (const auto slot = slots_.find(*link.member); slot != slots_.end()) agent_.let_go(slot->second);
   }
-  // Those in the middle of a collective see a revoke.
+  // Ranks in a collective see a revoke.
   if (const core::Generation open = coordinator_.world().generation; open > 0)
     take(agent_.handle({}, {kIncarnation, core::Revoke{open}}));
 }
@@ -275,7 +275,7 @@ void WorldServer::settle() {
   }
 }
 
-// The launcher starts ranks and ends them.
+// Effects that start or kill processes are skipped: the launcher does that.
 void WorldServer::take(const membership::AgentEffects& effects) {
   for (const membership::AgentEffect& effect : effects) {
     if (const auto* out = std::get_if<membership::ToCoordinator>(&effect)) {
@@ -300,7 +300,7 @@ void WorldServer::take_one(const membership::ToMember& effect) {
     fail(fmt::format("the World of {} cannot form: {}", options_.size, refused->reason));
 }
 
-// Nobody goes on from a journal: who serves the World is one of its ranks.
+// No journal: the server ends with its rank.
 void WorldServer::take(const membership::Effects& effects) {
   for (const membership::Effect& effect : effects) {
     if (const auto* out = std::get_if<membership::ToAgent>(&effect)) {

@@ -1,5 +1,5 @@
-// Serves the membership of a World of fixed size on one host, in a thread of the first of its ranks that
-// joins: under launchers other than regroup there is no agent. docs/design/fixed_size_worlds.md.
+// Serves the membership of a World of fixed size on one host, in a thread of the first rank that joins, since
+// other launchers than regroup provide no agent. docs/design/fixed_size_worlds.md.
 #pragma once
 
 #include <sys/types.h>
@@ -31,23 +31,23 @@ struct WorldServerOptions {
   std::uint32_t size = 2;
   std::uint32_t shards = 2;
   std::uint64_t seed = 0;
-  std::chrono::seconds ready_timeout{300};  // from the first rank that is ready to the last
-  // Asked each second until all have joined; none: ranks that end before they join are not noticed.
+  std::chrono::seconds ready_timeout{300};  // from the first ready rank to the last
+  // Called each second until all have joined; empty: ranks that end before they join are not detected.
   std::function<RankScan()> scan_ranks = {};
 };
 
 class WorldServer {
  public:
-  // Nothing: another process serves that name.
+  // Returns null if another process serves that name.
   [[nodiscard]] static core::Result<std::unique_ptr<WorldServer>> start(const WorldServerOptions& options);
-  ~WorldServer();  // ranks that still need it fail
+  ~WorldServer();  // ranks that are still connected fail
 
  private:
   struct Link {
-    core::Fd socket, process;  // the second: a pidfd, if there is one
+    core::Fd socket, process;  // process: a pidfd, or invalid
     pid_t pid = 0;
     core::FrameReader reader;
-    std::optional<core::MemberId> member;  // once it has said Join
+    std::optional<core::MemberId> member;  // once it has sent Join
     bool refused = false;
     bool ended = false;  // before its connection was accepted
   };
@@ -65,7 +65,7 @@ class WorldServer {
   [[nodiscard]] Link* link_of(core::MemberId member);
   [[nodiscard]] bool is_done(core::MemberId member) const;
 
-  // Performs them, and then all that follows from them.
+  // Performs effects, and those that follow from them.
   void perform(const membership::AgentEffects& effects);
   void perform(const membership::Effects& effects);
   void take(const membership::AgentEffects& effects);
@@ -80,12 +80,12 @@ class WorldServer {
   membership::Coordinator coordinator_;
   std::map<std::uint64_t, Link> links_;
   std::uint64_t last_link_ = 0;
-  std::map<core::MemberId, core::SlotIndex> slots_;  // of members that were given one
+  std::map<core::MemberId, core::SlotIndex> slots_;  // of members that have one
   std::deque<core::Body> to_coordinator_, to_agent_;
   RankWatch watch_;
   core::TimePoint next_check_{};
   std::optional<std::string> failed_;  // why
-  std::thread thread_;                 // last: it uses all of the above
+  std::thread thread_;                 // last member: it uses all others
 };
 
 }  // namespace regroup::elastic

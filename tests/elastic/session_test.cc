@@ -128,10 +128,11 @@ TEST_F(SessionTest, RefusesOptionsThatCannotWork) {
   EXPECT_EQ(Session::join(options_).status().message(), "join: a gradient of 0 elements");
   options_.elements = 8;
   options_.state = nullptr;
-  EXPECT_EQ(Session::join(options_).status().message(), "join: no state is tracked");
+  EXPECT_EQ(Session::join(options_).status().message(), "join: Options::state is null");
   options_.state = &state_;
   options_.deadline = std::chrono::seconds(0);
-  EXPECT_EQ(Session::join(options_).status().message(), "join: a deadline of 0 s is not from 1 s to a year");
+  EXPECT_EQ(Session::join(options_).status().message(),
+            "join: the deadline must be from 1 s to a year, got 0 s");
 }
 
 TEST_F(SessionTest, RefusesAnEnvironmentThatIsNoNumber) {
