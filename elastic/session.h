@@ -2,12 +2,12 @@
 // calls of other threads return kInvalidArgument and do nothing. A regroup happens inside these calls: after
 // a member died next_shard() may return leaves of the same step again. Without the checks of ok():
 //
-//   auto session = *Session::join(options);                        // blocks until this process is in a World
-//   while (auto step = *session->next_step()) {                    // nothing: all epochs are done
-//     while (auto shard = *session->next_shard()) {                // nothing: the step is committed
+//   auto session = Session::join(options).value();                 // blocks until this process is in a World
+//   while (auto step = session->next_step().value()) {             // nothing: all epochs are done
+//     while (auto shard = session->next_shard().value()) {         // nothing: the step is committed
 //       // fill shard->gradient with the sum over shard->samples, divided by step->samples
 //     }
-//     apply(*session->commit());                                   // the sum over all leaves, read-only
+//     apply(session->commit().value());                            // the sum over all leaves, read-only
 //   }
 //   auto status = session->finish();
 #pragma once
