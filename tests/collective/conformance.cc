@@ -246,25 +246,25 @@ TEST_P(Conformance, ALateHandleTellsWhoIsMissingAndSinceWhen) {
       ASSERT_TRUE(comm.barrier(soon()).ok());
       const int late = comm.size() - 1;
       if (comm.rank() == 0) {
-        constexpr std::chrono::milliseconds kPatience{30};
+        constexpr std::chrono::milliseconds kTimeout{30};
         Bytes data(1000);
         const auto seconds = [](core::Duration time) { return std::chrono::duration<double>(time).count(); };
         const core::TimePoint begin = core::SystemClock().now();
         auto request = comm.start(
             message ? Operation::receive(data, late) : Operation::allreduce(data, data, Dtype::kUint8),
-            begin + kPatience);
+            begin + kTimeout);
         const core::TimePoint started = core::SystemClock().now();
         ASSERT_TRUE(request.ok()) << request.status().to_string();
         auto done = request->test();
         while (done.ok() && !*done) done = request->test();
         const core::TimePoint end = core::SystemClock().now();
-        EXPECT_GE(end - begin, kPatience);
+        EXPECT_GE(end - begin, kTimeout);
         EXPECT_EQ(done.code(), core::Code::kDeadlineExceeded) << done.status().to_string();
         const std::string& why = done.status().message();
         const std::string who =
             fmt::format("rank [^a-z]*{}( of {} did not arrive| did not send) after", late, comm.size());
         EXPECT_THAT(why, ::testing::ContainsRegex(who));
-        EXPECT_GE(seconds_told(why), seconds(begin + kPatience - started) - 0.001) << why;
+        EXPECT_GE(seconds_told(why), seconds(begin + kTimeout - started) - 0.001) << why;
         EXPECT_LE(seconds_told(why), seconds(end - begin) + 0.001) << why;
         board_->through = 1;
       }

@@ -20,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTimeout{60};
 
 void cover(core::Interval node, std::mt19937_64& random, std::vector<core::Interval>* out) {
   if (node.size() == 1 || random() % 4 == 0) {
@@ -93,7 +93,7 @@ std::uint64_t arrivals_in(const core::Channel& channel) {
   return std::max(channel.arrivals[0].word.load() >> 32, channel.arrivals[1].word.load() >> 32);
 }
 
-core::TimePoint soon() { return core::SystemClock().now() + kPatience; }
+core::TimePoint soon() { return core::SystemClock().now() + kTimeout; }
 
 bool eventually(const std::function<bool()>& ready) {
   for (const core::TimePoint deadline = soon(); !ready(); ::sched_yield()) {
