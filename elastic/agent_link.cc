@@ -32,23 +32,23 @@ core::Result<AgentLink> AgentLink::connect_to_rank(const std::string& name) {
   if (peer.uid != ::geteuid())
     return core::invalid_argument(fmt::format(
         "join: process {} of user {} has taken the socket {} of this World", peer.pid, peer.uid, name));
-  link->who_ = fmt::format("the rank that served this World (process {})", peer.pid);
+  link->peer_name_ = fmt::format("the rank that served this World (process {})", peer.pid);
   if (peer.pid > 0) link->peer_.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
   return link;
 }
 
-core::Result<AgentLink> AgentLink::connect_to(const core::UnixAddress& address, const std::string& who) {
+core::Result<AgentLink> AgentLink::connect_to(const core::UnixAddress& address, const std::string& peer) {
   AgentLink link;
   link.socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!link.connected()) return core::system_error("socket", "AF_UNIX", errno);
   if (::connect(link.socket_.get(), address.get(), address.size) != 0) {
-    return core::system_error("connect", who, errno);
+    return core::system_error("connect", peer, errno);
   }
   return link;
 }
 
 core::Status AgentLink::peer_lost() const {
-  return {core::Code::kPeerLost, who_ + " is gone: this World of fixed size is over"};
+  return {core::Code::kPeerLost, peer_name_ + " is gone: this World of fixed size is over"};
 }
 
 core::Status AgentLink::send(const core::Body& body) {

@@ -29,13 +29,13 @@ class AgentLink {
 
  private:
   [[nodiscard]] static core::Result<AgentLink> connect_to(const core::UnixAddress& address,
-                                                          const std::string& who);
+                                                          const std::string& peer);
   [[nodiscard]] core::Status read_more(core::Fd* fd);
   [[nodiscard]] core::Status peer_lost() const;
 
   core::Fd socket_;
-  core::Fd peer_;    // pidfd of the rank that serves the World, since its children may keep its sockets open
-  std::string who_;  // for messages
+  core::Fd peer_;  // pidfd of the rank that serves the World, since its children may keep its sockets open
+  std::string peer_name_;  // for messages
   core::FrameReader reader_;
 };
 

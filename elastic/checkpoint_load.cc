@@ -1,4 +1,4 @@
-// Out of a checkpoint into the state of the member that is to have it; the others copy it from there.
+// Loads a checkpoint into the state of the member that must have it first; the others copy it from there.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -34,12 +34,12 @@ using core::SaveMark;
 using core::Status;
 
 constexpr std::uint64_t kMostManifest = 1ULL << 30;
-constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory
+constexpr std::chrono::seconds kAnswerLimit(10);  // for a host's own directory
 constexpr std::size_t kGatherBytes = 1 << 20;     // bytes of small tensors
 constexpr std::chrono::milliseconds kOwnerRetry(20);
 constexpr int kMaxOwnerRetries = 100;
 
-// The pieces' lengths, and where each begins in the state's bytes.
+// The lengths of the pieces; negative for padding.
 core::Result<std::vector<std::int64_t>> lengths_in(const Checkpoint& from) {
   const auto index = from.find(kPiecesName);
   if (!index || from.manifest().tensors[*index].dtype != "int64")
@@ -49,7 +49,7 @@ core::Result<std::vector<std::int64_t>> lengths_in(const Checkpoint& from) {
   return out;
 }
 
-// What a checkpoint says of the state in it.
+// A checkpoint's description of its state.
 struct Contents {
   checkpoint::Manifest manifest;
   std::vector<std::int64_t> lengths;
@@ -62,7 +62,7 @@ core::Result<Contents> contents_of(const Checkpoint& from) {
 
 using ReadNext = std::function<Status(std::span<std::byte>)>;  // the next tensor's bytes
 
-// Into memory that is one piece after another: the caller's own, or one buffer.
+// Reads all pieces into `into`: the caller's own memory, or parts of one buffer.
 Status read_pieces(const ReadNext& read_next, const std::vector<std::int64_t>& lengths,
                    const std::vector<std::span<std::byte>>& into) {
   for (std::size_t i = 0; i < lengths.size(); ++i) {
@@ -114,8 +114,8 @@ Status fill_state(const ReadNext& read_next, const std::vector<std::int64_t>& le
   return state.load(buffer);
 }
 
-// Whether `saved`, of a manifest, is what members declare now as `own`. Until 0.1.0 it had the number of
-// epochs as well, of a job of regroup.torch twice: "..., 3 epochs samples=90 batch=9 epochs=3".
+// True if `saved`, from a manifest, is the same training as `own`, which members declare now. Until 0.1.0 it
+// also had the number of epochs, in jobs of regroup.torch twice: "..., 3 epochs samples=90 batch=9 epochs=3".
 bool same_training(std::string_view saved, std::string_view own) {
   constexpr std::string_view kOfTorch = " epochs";
   if (saved == own) return true;
@@ -139,7 +139,7 @@ Status of_another(const std::string& path, const std::string& difference) {
                   path, difference));
 }
 
-// Names what differs: who reads it knows layers, not digests.
+// Names the tensors that differ, since users know layers, not digests.
 Status of_another(const std::string& path, const checkpoint::Manifest& manifest, State& state,
                   const std::string& model) {
   std::vector<TensorInfo> saved, own;
@@ -153,8 +153,8 @@ Status load_contents(const std::string& path, const Contents& contents, const Re
                      State& state, core::Step step, const Checkpointing& options) {
   const checkpoint::Manifest& manifest = contents.manifest;
   if (manifest.step != step)
-    return core::invalid_argument(
-        fmt::format("checkpoint {}: of step {}, the job goes on after step {}", path, manifest.step, step));
+    return core::invalid_argument(fmt::format("checkpoint {}: of step {}, but the job resumes after step {}",
+                                              path, manifest.step, step));
   if (!same_training(manifest.model, options.model)) return of_another(path, manifest, state, options.model);
   REGROUP_RETURN_IF_ERROR(check_lengths(path, contents, state.capacity()));
   const Status filled = fill_state(read_next, contents.lengths, state);
@@ -236,8 +236,8 @@ Status load_with_deadline(const std::string& path, State& state, core::Step step
   return loaded.code() == Code::kDeadlineExceeded ? silent() : loaded;
 }
 
-// A copy has the very manifest of what it is a copy of, and so, block for block, its bytes. kNotFound:
-// another checkpoint, or none, is there, as may well be. kDataLoss: one whose manifest is damaged or gone.
+// A copy has the same manifest as the original, and so the same bytes in every block. kNotFound: another
+// checkpoint or none, which is no error. kDataLoss: its manifest is damaged or missing.
 Status check_copy(const std::string& path, const std::string& of) {
   const std::string name = path + "/" + checkpoint::kManifestName;
   const auto one = checkpoint::read_file(name, kMostManifest);
@@ -252,7 +252,7 @@ Status check_copy(const std::string& path, const std::string& of) {
   return {Code::kNotFound, name + ": of another checkpoint"};
 }
 
-// Whether there is a copy as check_copy() has it whose files answer: a byte at either end of each is read.
+// check_copy(), and reads the first and last byte of every file, so that a hung file system is noticed.
 Status probe_copy(const std::string& path, const std::string& of) {
   REGROUP_RETURN_IF_ERROR(check_copy(path, of));
   const auto copy = Checkpoint::open(path);
@@ -270,15 +270,15 @@ Status probe_copy(const std::string& path, const std::string& of) {
   return {};
 }
 
-// What `ask` says of `path`, which may not answer.
+// Runs `ask`, which reads `path`, with a deadline.
 Status answer_of(const std::string& path, const std::function<Status()>& ask) {
   std::future<Status> answer = core::begin_aside(ask);
   if (answer.wait_for(kAnswerLimit) == std::future_status::ready) return answer.get();
   return core::deadline_exceeded(fmt::format("{}: it has not answered for {} s", path, kAnswerLimit.count()));
 }
 
-// So that nobody takes it for good again. The agent may be about to take the directory for this job; another
-// job may have it.
+// Moves a damaged copy aside, so that it is not used again. Retries while the agent is about to take the
+// directory for this job; fails if another job owns it.
 Status move_to_quarantine(const std::string& local, const std::string& job, core::Step step,
                           const std::string& why) {
   const std::string directory = std::filesystem::path(local).parent_path().string();
@@ -299,7 +299,7 @@ void quarantine_copy(const Checkpointing& options, core::Step step, const Status
              done.ok() ? "set aside: it is damaged" : "damaged and stays: " + done.message());
 }
 
-// On this member's standard error, which goes where the user of the job looks.
+// Printed on this member's standard error, which the job's user sees.
 void report_skipped_copy(const std::string& local, const Status& why, const std::string& instead) {
   fmt::print(stderr, "checkpoint {} of this host is passed over, {} is read: {}\n", local, instead,
              why.message());

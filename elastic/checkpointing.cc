@@ -1,6 +1,6 @@
-// The state of a session is a list of pieces of memory: those with a name become tensors, those without are
-// padding. The tensor `regroup.pieces` tells how they follow each other: their lengths, negative for padding.
-// What an optimizer's step has brought to the save area already is not copied.
+// The state of a session is a list of pieces of memory: named pieces become tensors, the others are padding.
+// The tensor `regroup.pieces` has their lengths in order, negative for padding. What an optimizer's step has
+// written into the save area already is not copied.
 #include "elastic/checkpointing.h"
 
 #include <algorithm>
@@ -26,9 +26,9 @@ using Json = nlohmann::json;
 using Parts = std::vector<const SavePlan::Part*>;
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kSmall = 1 << 20;  // bytes of a tensor that are looked at more closely
-constexpr std::size_t kLooksAhead = 16;
-constexpr core::Generation kNobodys = 0;  // Worlds begin with 1
+constexpr std::size_t kSmall = 1 << 20;  // bytes of a tensor that is sampled more densely
+constexpr std::size_t kPrefetchDistance = 16;
+constexpr core::Generation kNoGeneration = 0;  // Worlds begin with 1
 
 // False: no room.
 bool put_description(std::span<std::byte> area, std::uint64_t at, const std::string& text) {
@@ -39,13 +39,13 @@ bool put_description(std::span<std::byte> area, std::uint64_t at, const std::str
   return true;
 }
 
-// Costs this checkpoint, not the training: the agent says so.
+// Fails this checkpoint, not the training: the agent reports it.
 void put_error(std::span<std::byte> area, core::Step step, const char* what) {
   const Json error = {{"step", step}, {"error", what}};
   (void)put_description(area, sizeof(core::SaveHeader), error.dump());
 }
 
-// `bytes` at `at` of the area, but for what lies outside `range`.
+// Copies the part of `bytes`, which belong at offset `at` of the area, that lies within `range`.
 void copy_part(std::span<std::byte> area, ShareRange range, std::uint64_t at,
                std::span<const std::byte> bytes, SaveCounts* counts) {
   const std::uint64_t from = std::max(range.begin, at), to = std::min(range.end, at + bytes.size());
@@ -54,15 +54,16 @@ void copy_part(std::span<std::byte> area, ShareRange range, std::uint64_t at,
   counts->copied += to - from;
 }
 
-// Whether `copy` still is what the tensor holds: whoever changed it after its step mostly changed much of it.
-bool looks_alike(std::span<const std::byte> tensor, std::span<const std::byte> copy) {
-  // Each look is a miss in the cache, in both.
+// True if `copy` still equals the tensor at sampled places: a change after the step mostly changes much of a
+// tensor.
+bool samples_equal(std::span<const std::byte> tensor, std::span<const std::byte> copy) {
+  // Each sample is a cache miss in both.
   const std::size_t every = tensor.size() <= kSmall ? 4 << 10 : 16 << 10;
   if (tensor.size() <= every) return std::memcmp(tensor.data(), copy.data(), tensor.size()) == 0;
   for (std::size_t at = 0; at < tensor.size(); at += every) {
     const std::size_t count = std::min(kLine, tensor.size() - at);
-    // No processor foresees such strides.
-    if (const std::size_t ahead = at + kLooksAhead * every; ahead < tensor.size()) {
+    // Hardware prefetchers do not follow such strides.
+    if (const std::size_t ahead = at + kPrefetchDistance * every; ahead < tensor.size()) {
       __builtin_prefetch(tensor.data() + ahead);
       __builtin_prefetch(copy.data() + ahead);
     }
@@ -71,7 +72,7 @@ bool looks_alike(std::span<const std::byte> tensor, std::span<const std::byte> c
   return true;
 }
 
-// Whether a tensor belongs elsewhere in the area than where steps have been told, here or on another member.
+// True if a tensor's place in the area differs from the plan that steps have used, here or on another member.
 bool moved(const SavePlan& plan, const SaveLayout& layout, const std::vector<TensorInfo>& infos,
            const Pieces& pieces) {
   std::map<std::string_view, const SavePlan::Place*> by_name;
@@ -85,7 +86,7 @@ bool moved(const SavePlan& plan, const SaveLayout& layout, const std::vector<Ten
   return found != plan.places.size();
 }
 
-// Of each piece the part that this member's step was told where to bring.
+// For each piece the part of it that this member's step may have written.
 Parts match(const SavePlan& plan, const std::vector<TensorInfo>& infos, std::size_t pieces) {
   std::map<std::string_view, const SavePlan::Part*> by_name;
   for (const SavePlan::Part& part : plan.parts) by_name.emplace(part.target.name, &part);
@@ -96,12 +97,12 @@ Parts match(const SavePlan& plan, const std::vector<TensorInfo>& infos, std::siz
   return out;
 }
 
-// What this member is to bring of the piece at `at`; `part` of it may be there already.
+// Copies this member's share of the piece at `at`, less `part` if the step has written that.
 void copy_piece(std::span<std::byte> area, ShareRange range, std::uint64_t at,
                 std::span<const std::byte> piece, const SavePlan::Part* part, SaveCounts* counts) {
   const bool fused =
       part != nullptr && part->saved && part->tensor.data() == piece.data() &&
-      looks_alike(piece.subspan(part->target.begin, part->target.memory.size()), part->target.memory);
+      samples_equal(piece.subspan(part->target.begin, part->target.memory.size()), part->target.memory);
   if (!fused) return copy_part(area, range, at, piece, counts);
   const std::uint64_t begin = at + part->target.begin, end = begin + part->target.memory.size();
   counts->fused += end - begin;
@@ -109,7 +110,7 @@ void copy_piece(std::span<std::byte> area, ShareRange range, std::uint64_t at,
   copy_part(area, {std::max(range.begin, end), range.end}, at, piece, counts);
 }
 
-// Those whose memory is the node's, in rank order.
+// The members on this node in rank order.
 std::vector<core::Seat> sharers(Participant& self) {
   std::vector<core::Seat> out;
   for (const core::WorldMember& member : self.world().members) {
@@ -122,11 +123,11 @@ bool is_alive(const core::Arena& arena, core::SlotIndex slot) {
   return slot < arena.spec().slots && arena.member_slot(slot).dead.load(std::memory_order_acquire) == 0;
 }
 
-void hand_over(core::Arena& arena, core::Step step) {
+void mark_ready(core::Arena& arena, core::Step step) {
   core::SaveHeader& header = core::save_header(arena.save_area());
   arena.save_word().store(SaveMark{SaveMark::Phase::kReady, step}.pack(), std::memory_order_release);
   core::ring(header.bell);
-  // Members that leave wait for the last one.
+  // Leaving members wait for the last snapshot.
   const auto last = core::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
   if (last.what != core::SaveRequest::What::kNone) core::ring_all(arena);
 }
@@ -139,18 +140,18 @@ void count_share(core::Arena& arena, core::Generation generation, core::Step ste
     if (next.generation != generation || next.left == 0) return;
     next.left -= 1;
     if (!progress.compare_exchange_weak(seen, next.pack(), std::memory_order_acq_rel)) continue;
-    if (next.left == 0) hand_over(arena, step);
+    if (next.left == 0) mark_ready(arena, step);
     return;
   }
 }
 
 struct SavedPart {
   std::size_t mine = 0, all = 1;
-  core::Generation generation = kNobodys;
+  core::Generation generation = kNoGeneration;
   core::Step step = 0;
 };
 
-// This member's share of what is wanted of the state after `step`, if it is to bring one.
+// This member's share of a requested snapshot of the state after `step`, if there is one.
 std::optional<SavedPart> saved_part_of(Participant& self, core::Step step, const Checkpointing& options) {
   core::Arena& arena = self.arena();
   const std::span<std::byte> area = arena.save_area();
@@ -166,8 +167,7 @@ std::optional<SavedPart> saved_part_of(Participant& self, core::Step step, const
   return SavedPart{mine, seats.size(), generation, step};
 }
 
-// The first share brings the description, or says why there is no snapshot: for all of them, as their states
-// are equal.
+// The first share includes the description, or the error, for all shares, since the states are equal.
 Status copy_state(core::Arena& arena, State& state, const SavedPart& share, const Checkpointing& options,
                   SavePlan& plan) {
   const std::span<std::byte> area = arena.save_area();
@@ -180,12 +180,11 @@ Status copy_state(core::Arena& arena, State& state, const SavedPart& share, cons
   if (layout.used > area.size())
     wrong = "checkpoint: the state outgrew the save area";
   else if (moved(plan, layout, infos, *pieces))
-    wrong =
-        "checkpoint: the state's tensors changed in the very step that was to bring them into the save area";
+    wrong = "checkpoint: the layout of the state changed in the step that wrote it into the save area";
   if (wrong != nullptr) {
     if (share.mine != 0) return {};
     put_error(area, share.step, wrong);
-    hand_over(arena, share.step);
+    mark_ready(arena, share.step);
     return {};
   }
   const Parts parts = match(plan, infos, pieces->size());
@@ -207,11 +206,11 @@ Status copy_state(core::Arena& arena, State& state, const SavedPart& share, cons
 
 }  // namespace
 
-void want_save(Participant& self, core::Step applied, const Checkpointing& options) {
+void request_snapshot(Participant& self, core::Step applied, const Checkpointing& options) {
   if (options.every == 0 || self.rank() != 0 || self.arena().save_area().empty()) return;
   core::SaveHeader& header = core::save_header(self.arena().save_area());
   auto& progress = header.progress;
-  // The last snapshot comes before any other, of which shares would lie over it.
+  // The last snapshot has precedence over all others, whose shares would overwrite it.
   const auto last = core::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
   const bool claimed = last.what == core::SaveRequest::What::kClaimed;
   if (last.open() || (claimed && is_alive(self.arena(), last.by))) return;
@@ -222,7 +221,7 @@ void want_save(Participant& self, core::Step applied, const Checkpointing& optio
   const core::Generation now = self.world().generation;
   bool due = mark.phase == SaveMark::Phase::kIdle && next > mark.step &&
              next / options.every > mark.step / options.every;
-  // Wanted in a generation that is over: a share of it will never come.
+  // Requested in an earlier generation: some share will never come.
   due |= mark.phase == SaveMark::Phase::kWanted &&
          SaveProgress::unpack(progress.load(std::memory_order_acquire)).generation != now;
   if (!due) return;
@@ -261,7 +260,7 @@ bool save_wanted(Participant& self, core::Step step, const Checkpointing& option
   return saved_part_of(self, step, options).has_value();
 }
 
-// Its own share comes with the comparison: members that have voted for a further step have copied theirs.
+// Counts one more share for the comparison: members that have voted for a later step have copied theirs.
 void confirm_save(Participant& self, core::Step applied, const Checkpointing& options) {
   if (!options.compared || self.rank() != 0 || !save_wanted(self, applied, options)) return;
   count_share(self.arena(), self.world().generation, applied);
@@ -278,12 +277,12 @@ Status save_alone(Participant& self, State& state, core::Step applied, const Che
                   SavePlan* plan, std::uint64_t seen) {
   core::Arena& arena = self.arena();
   core::save_header(arena.save_area())
-      .progress.store(SaveProgress{kNobodys, 1}.pack(), std::memory_order_release);
+      .progress.store(SaveProgress{kNoGeneration, 1}.pack(), std::memory_order_release);
   if (!arena.save_word().compare_exchange_strong(seen, SaveMark{SaveMark::Phase::kWanted, applied}.pack(),
                                                  std::memory_order_acq_rel))
     return {};
   SavePlan none;
-  return copy_state(arena, state, {0, 1, kNobodys, applied}, options, plan != nullptr ? *plan : none);
+  return copy_state(arena, state, {0, 1, kNoGeneration, applied}, options, plan != nullptr ? *plan : none);
 }
 
 }  // namespace regroup::elastic

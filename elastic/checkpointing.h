@@ -46,7 +46,7 @@ struct SavePlan {
 // Call at a step boundary, after `applied` and before the next step is opened. Rank 0 requests a snapshot of
 // the state after the next step if a checkpoint is due and the one before is on disk; if not, it is requested
 // later. Every member that commits that step so sees the request. Never blocks.
-void want_save(Participant& self, core::Step applied, const Checkpointing& options);
+void request_snapshot(Participant& self, core::Step applied, const Checkpointing& options);
 
 // Call when `step` is committed and about to be applied: sets plan->parts to this member's share of the
 // requested snapshot, or to none.

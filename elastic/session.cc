@@ -152,7 +152,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
     return std::optional(describe(applied_ + 1));
   }
   REGROUP_RETURN_IF_ERROR(donate_to_transfer(*self_, *options_.state, applied_));
-  want_save(*self_, applied_, checkpointing_);
+  request_snapshot(*self_, applied_, checkpointing_);
   REGROUP_RETURN_IF_ERROR(open(Position::of(applied_ + 1)));
   leaves_.begin(applied_ + 1);
   owners_ = core::owners_of(world(), applied_ + 1);

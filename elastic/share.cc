@@ -18,11 +18,12 @@ core::Status check_length(const core::Arena& arena, int from, std::uint64_t leng
   const std::uint64_t room = arena.snapshot().size();
   if (length > room) {
     return {core::Code::kDataLoss,
-            fmt::format("state: rank {} has {} bytes of it, {} are reserved here", from, length, room)};
+            fmt::format("state: rank {} sends {} bytes, only {} are reserved here", from, length, room)};
   }
   if (expected && length != *expected) {
     return {core::Code::kDataLoss,
-            fmt::format("state: rank {} has {} bytes of it, others have {}", from, length, *expected)};
+            fmt::format("state: rank {} sends a state of {} bytes, other ranks one of {}", from, length,
+                        *expected)};
   }
   return {};
 }

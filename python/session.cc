@@ -1,4 +1,4 @@
-// The calls of a Session, one by one: enter, release the GIL, call, take it back, raise or return.
+// Every call: check the thread, release the GIL, call the session, acquire the GIL, return or raise.
 #include "python/session.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// elastic::Session for Python: the GIL is released wherever other members are waited for, and a Status
-// becomes an exception.
+// elastic::Session for Python. Calls that wait for other members release the GIL; a Status that is not OK is
+// raised as an exception.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -24,13 +24,13 @@ class SectionCommunicator {
 
   [[nodiscard]] int rank() { return get().rank(); }
   [[nodiscard]] int size() { return get().size(); }
-  // Memory of the caller, contiguous, writable and on the CPU; anything else raises.
+  // `object`: contiguous, writable CPU memory of the caller; anything else raises.
   void allreduce(nb::handle object);
   void broadcast(nb::handle object, int root);
   void barrier();
 
   void end() { communicator_ = nullptr; }
-  // The first failure of an operation; whatever the Python code made of it, it counts.
+  // The first failure of an operation, even if the Python code has caught its exception.
   [[nodiscard]] const core::Status& failure() const { return failure_; }
 
  private:
@@ -50,19 +50,20 @@ struct PythonShard {
   std::uint64_t seed = 0;
 };
 
-// Only the thread that joined may call it; from inside a collective section or a State only what it reads.
+// Only the thread that joined may call it. Inside a collective section or a State only the reading calls are
+// allowed.
 class PythonSession {
  public:
-  // `observer`, unless it is None, is called with the name of each StepEvent and its step; what it raises is
-  // told on standard error and changes nothing.
+  // `observer`, unless None, is called with the name of each StepEvent and its step. An exception of it is
+  // printed on standard error and has no other effect.
   PythonSession(elastic::Options options, nb::object state, nb::object observer);
 
   [[nodiscard]] std::optional<elastic::StepInfo> next_step();
-  // `self` is this object in Python: it lives as long as the memory that is handed out.
+  // `self`: this object in Python, which the returned memory keeps alive.
   [[nodiscard]] std::optional<PythonShard> next_shard(nb::handle self);
   [[nodiscard]] nb::object commit(nb::handle self);
   void commit_into(nb::handle object);
-  // (name, first byte, memory) of each.
+  // Tuples (name, first byte, memory).
   [[nodiscard]] nb::list save_targets(nb::handle self);
   void saved(std::size_t target);
   [[nodiscard]] elastic::SaveCounts save_counts();

@@ -146,7 +146,7 @@ void Coordinator::start_regroup(const std::string& why) {
   held_.clear();
   decided_.reset();
   nodes_.ask_all(awake_);
-  for (auto& [id, r] : members_.edit_all()) r.learning &= !r.caught_up;  // those that have caught up join now
+  for (auto& [id, r] : members_.edit_all()) r.learning &= !r.caught_up;  // caught-up learners join now
   to_agents(core::Revoke{highest_});
   remember(why);
 }

@@ -139,12 +139,12 @@ core::Status check_declaration(const core::Join& join, const core::Join& first, 
 core::Status check_resumed(const core::Join& join, const std::string& fingerprint, bool any_fingerprint,
                            std::string* warning) {
   if (fingerprint.empty() || join.fingerprint == fingerprint) return {};
-  const std::string both = fmt::format(
-      "its numeric fingerprint is '{}', that of the checkpoint which the job goes on from is '{}'{}",
-      join.fingerprint, fingerprint, difference(join.fingerprint, fingerprint));
+  const std::string both =
+      fmt::format("its numeric fingerprint is '{}', that of the checkpoint to resume from is '{}'{}",
+                  join.fingerprint, fingerprint, difference(join.fingerprint, fingerprint));
   if (!any_fingerprint)
     return core::invalid_argument(
-        fmt::format("member {} is refused: {}; with --bits=off the job goes on, with other bits than an "
+        fmt::format("member {} is refused: {}; with --bits=off the job resumes, with other bits than an "
                     "uninterrupted one",
                     join.member, both));
   *warning = fmt::format("member {} is let in under --bits=off: results are not reproducible bit by bit: {}",

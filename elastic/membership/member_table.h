@@ -104,7 +104,7 @@ class MemberTable {
   // By RestartBudget's slots: whether a member stays, or starts, in it.
   [[nodiscard]] std::vector<bool> used_slots() const;
   [[nodiscard]] std::string ids_of_living() const;  // "0, 2, 5"
-  // The first with an abnormal exit status among those that died unasked at or after `since`, or null.
+  // The member that was the first to end with an abnormal status, undismissed, at or after `since`; or null.
   [[nodiscard]] const MemberInfo* first_failure(core::TimePoint since) const;
 
  private:

@@ -82,7 +82,7 @@ struct Verdict {
 // The counts of a roster.
 struct MemberCounts {
   bool started = false;                                // a World exists
-  std::uint32_t starting = 0, warm = 0, learning = 0;  // warm: those that do not learn
+  std::uint32_t starting = 0, warm = 0, learning = 0;  // warm: without learners
   std::uint32_t staying = 0;                           // in the World, and will be
   std::uint32_t in_world = 0;                          // and take part in it
   std::uint32_t breaking = 0;                          // drained, or lost before they had finished

@@ -1,4 +1,4 @@
-// Orders the members by their progress in the step; the last ones are those that the others wait for.
+// Orders the members by their progress in the step: the others wait for the last ones.
 #include "elastic/membership/progress_watch.h"
 
 #include <fmt/format.h>

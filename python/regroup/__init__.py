@@ -1,4 +1,4 @@
-"""Regroup: elastic training that goes on while members die, leave and join.
+"""Regroup: elastic training that continues while members die, leave and join.
 
 `regroup.torch.join` makes a PyTorch training loop elastic. `regroup.Session` is the level below it, for
 any framework or none. Importing regroup needs nothing but Python's standard library.

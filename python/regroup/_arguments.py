@@ -20,7 +20,7 @@ def refuse(call: str, why: str, *, final: bool = True) -> NoReturn:
 def kind(value: Any) -> str:
     """What `value` is, as in "a dict" or "the class Linear"."""
     if isinstance(value, type):
-        return f"the class {value.__name__}, not an object of it"
+        return f"the class {value.__name__}, not an instance of it"
     if value is None:
         return "None"
     name = type(value).__name__

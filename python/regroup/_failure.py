@@ -1,5 +1,5 @@
-"""Tells the agent of an exception that ends this process, so that one that meets member after member is known
-as the same, and its traceback is printed once and in one piece. Nothing happens without a launcher."""
+"""Reports an exception that ends this process to the agent, so that the same exception in several members is
+recognised and its traceback printed once, in one piece. Does nothing without a launcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _active = False
 
 
 def install() -> None:
-    """Puts the hook before the one that there is, which is called as well."""
+    """Installs the hook in front of the present one, which is still called."""
     global _before
     if "REGROUP_JOB" in os.environ and sys.excepthook is not _hook:
         _before, sys.excepthook = sys.excepthook, _hook
@@ -27,7 +27,7 @@ def install() -> None:
 
 def _hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
     global _active
-    if _active:  # a hook of the caller's passes on to what it found here
+    if _active:  # a hook of the caller calls the one it found, this one
         sys.__excepthook__(kind, value, trace)
         return
     _active = True
@@ -42,8 +42,8 @@ def _hook(kind: type[BaseException], value: BaseException, trace: TracebackType 
 
 
 def _report(kind: type[Exception], value: BaseException, trace: TracebackType | None) -> str | None:
-    """What is to be printed in place of the traceback; None: that. Whatever goes wrong here, the user
-    sees the exception that ends the process."""
+    """Returns the text to print in place of the traceback, or None. Errors in here never hide the exception
+    that ends the process."""
     try:
         texts = [kind.__name__, place_of(trace), _message_of(kind, value)]
         final = bool(getattr(value, "final", False)) and isinstance(value, Error)

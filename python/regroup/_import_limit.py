@@ -24,9 +24,9 @@ class ImportLimit:
     def __init__(self, held: int):
         self.held = held
         self.most_bytes = max(_FREE_BYTES, _TIMES * held)
-        self.most_values = max(_FREE_VALUES, held)  # a value that stands in the file once has a byte of it
+        self.most_values = max(_FREE_VALUES, held)  # each value in the file takes at least one byte
         self.bytes = self.values = 0
-        self.storages: set[int] = set()  # addresses of those that were counted
+        self.storages: set[int] = set()  # addresses of the storages counted so far
 
     def check(self, value: Any, path: str = "state") -> None:
         """Raises Refused, naming the first of the values in `value`, at `path`, that is too much."""

@@ -1,4 +1,4 @@
-"""What a shard's computation leaves behind, as one flat array per leaf, and back.
+"""The result of a shard's computation as one flat array per leaf, and back.
 
 A leaf holds the gradients and what the shard changed in the model's buffers (BatchNorm's statistics), each
 on cache lines of its own; then per parameter 1 if it had a gradient, the recorded loss, and 1 if there was

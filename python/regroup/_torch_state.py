@@ -194,7 +194,7 @@ class TrainingState:
 
 
 def _model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers, those that state_dict() leaves out as well."""
+    """Parameters and buffers, including those that state_dict() omits."""
     named = dict(model.named_parameters())
     named.update(model.named_buffers())
     return named
@@ -262,7 +262,7 @@ def _state_dict_keys(model: torch.nn.Module, keepers: Container[str]) -> tuple[l
 
 
 def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Equal of those that show the same memory as the same values, as what detach() gives does."""
+    """Equal for tensors that view the same memory as the same values, as detach() returns."""
     return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
 
 

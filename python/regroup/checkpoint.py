@@ -82,13 +82,13 @@ class Snapshot:
         self._fd = os.memfd_create("regroup-snapshot", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, max(end, _PAGE))
         self._map = mmap.mmap(self._fd, max(end, _PAGE))
-        with contextlib.suppress(OSError):  # an old kernel cannot: who fills it first then waits for pages
+        with contextlib.suppress(OSError):  # old kernels cannot: the first write then waits for pages
             self._map.madvise(_POPULATE_WRITE)
 
     def close(self) -> None:
-        """Gives the memory back, once nobody has a view of it."""
+        """Releases the memory once no view of it exists."""
         os.close(self._fd)
-        with contextlib.suppress(BufferError):  # whoever has a view keeps the mapping
+        with contextlib.suppress(BufferError):  # a view keeps the mapping
             self._map.close()
 
     def memory(self, index: int) -> memoryview:
@@ -169,10 +169,10 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _program(name: str) -> str:
-    beside = Path(sys.executable).parent / name
-    found = shutil.which(name) or (str(beside) if beside.exists() else None)
+    sibling = Path(sys.executable).parent / name
+    found = shutil.which(name) or (str(sibling) if sibling.exists() else None)
     if found is None:
         raise Error(
-            f"{name}: not in PATH nor beside {sys.executable}: install regroup with HDF5", "not found"
+            f"{name}: not in PATH nor next to {sys.executable}: install regroup with HDF5", "not found"
         )
     return found

@@ -39,7 +39,7 @@ class State(Protocol):
     It may also have tensors() -> list[tuple[name, dtype, shape]]: what each piece of save() is, so that
     checkpoints show it; a piece without a name is padding. Without it the pieces are bytes.
     And replicated() -> Iterable[tuple[name, memory or str]]: what is compared among members, by their bits,
-    to find those that have gone apart; without it all pieces are.
+    to find members whose states differ; without it all pieces are compared.
     """
 
     def capacity(self) -> int:
@@ -49,7 +49,7 @@ class State(Protocol):
         """Contiguous memory on the CPU, valid until the next call; the same bytes on every member."""
 
     def load(self, data: memoryview) -> None:
-        """Takes over what another member saved, concatenated. `data` is read-only and void afterwards."""
+        """Loads the concatenated pieces of another member. `data` is read-only and invalid afterwards."""
 
 
 class TrackedState:
@@ -102,7 +102,7 @@ class TrackedState:
 
 
 def list_of_tensors(tensors: Iterable[tuple[str, str, Iterable[int]]]) -> str:
-    """What a `model` may end with: it is not compared, and names the tensors in which two models differ."""
+    """An optional end of `model`, which is not compared: for messages that name the tensors that differ."""
     return "".join(f"\x1e{name}\t{dtype} {list(shape)}" for name, dtype, shape in tensors)
 
 
@@ -139,14 +139,14 @@ class Step:
 
     @property
     def gradient(self) -> np.ndarray:
-        """The sum over all shards, once they are over. Read-only, until the next step."""
+        """The sum over all shards, after the last one. Read-only, valid until the next step."""
         import numpy as np
 
         return np.asarray(self._native.commit())
 
 
 class Member:
-    """What every session is: this process as a member of the job. One thread uses it."""
+    """The base of all sessions: this process as a member of the job. Used by one thread."""
 
     _native: native.Session
     _loops_over = 0  # loops that have made the last step, or have found none left
@@ -167,8 +167,8 @@ class Member:
         _name_threads_at_exit()
 
     def _end_of_loop(self, taken: int, more: str = "") -> None:
-        """A loop has ended by itself, after `taken` steps. The second is told: most likely the script has one
-        for each epoch, and the first has made the steps of all."""
+        """Called when a loop has ended by itself, after `taken` steps. Warns in the second loop: most likely
+        the script has a loop for each epoch, and the first has made the steps of all."""
         self._loops_over += 1
         if self._loops_over == 2 and taken == 0 and self.rank == 0:
             print(
@@ -179,14 +179,14 @@ class Member:
             )
 
     def _leave_loop(self) -> None:
-        """What the script does to its state from now on, to export it say, is its own."""
+        """Later changes of the state, for an export say, are the script's own."""
         with contextlib.suppress(Exception):  # finish() raises it again; nobody can catch it here
             self._native.leave_loop()
 
     @property
     def save_counts(self) -> native.SaveCounts:
-        """Of this member since it joined: snapshots of which it brought a share, and bytes of them that were
-        copied after the step, and that the step itself has brought (regroup.optim)."""
+        """Of this member since it joined: the snapshots to which it contributed a share, and their bytes that
+        were copied after the step, or written by the step itself (regroup.optim)."""
         return self._native.save_counts
 
     @property
@@ -287,10 +287,10 @@ _named_at_exit = False
 
 
 def _name_threads_at_exit() -> None:
-    """A process that ends waits for threads that are no daemons. From then on the kernel knows their names,
-    by which the agent tells the user what keeps this member."""
+    """An ending process waits for its non-daemon threads. Gives the kernel their names, so that the agent can
+    tell the user which thread keeps this member from ending."""
     global _named_at_exit
-    register = getattr(threading, "_register_atexit", None)  # atexit's functions run behind that wait
+    register = getattr(threading, "_register_atexit", None)  # functions of atexit run after that wait
     if _named_at_exit or register is None:
         return
     _named_at_exit = True
@@ -306,7 +306,7 @@ def _name_threads() -> None:
 
 
 def leaving(call: Callable[[], T]) -> T:
-    """The result of `call`. A member that is to leave ends here, with exit status 0: nothing is lost."""
+    """Returns the result of `call`. A member that is asked to leave exits here, with status 0."""
     try:
         return call()
     except Left as left:

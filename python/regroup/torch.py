@@ -9,8 +9,8 @@
         optimizer.step()  # p.grad is that of the whole batch
     session.finish()
 
-The weights depend on the seed, the number of shards and the numeric environment, not on who computed what:
-members may die, leave and join at any time. docs/python.md says what that asks of the code in the loops.
+The weights depend on the seed, the number of shards and the numeric environment, not on which member computed
+what: members may die, leave and join at any time. docs/python.md has the rules for the code in the loops.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def seed_all(seed: int) -> None:
 
 
 def fingerprint() -> str:
-    """What the bits of the weights depend on besides seed and shards. Members that differ are refused."""
+    """What the bits of the weights depend on, with seed and shards. Members that differ are refused."""
     python = ".".join(map(str, sys.version_info[:2]))
     capability = torch.backends.cpu.get_cpu_capability()
     cudnn = torch.backends.cudnn

@@ -151,7 +151,7 @@ class Writer(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Numbers the writers: the coordinator, who commits, is number 0."""
+        """Numbers the writers: the coordinator, which commits, is number 0."""
         name = uuid.uuid4().hex
         return [replace(plan, storage_data=(number, len(plans), name)) for number, plan in enumerate(plans)]
 
@@ -189,10 +189,10 @@ class Writer(StorageWriter):
 
 
 class Reader(StorageReader):
-    """Loads of torch.distributed.checkpoint out of the checkpoint `path`, whoever wrote it, on any number of
-    ranks. Every block is verified; damage raises Error. So does a tensor that is loaded into one of a type
-    which does not hold all its values, unless its name is in `lossy`: then it is rounded as Tensor.copy_()
-    does."""
+    """Loads a checkpoint by torch.distributed.checkpoint, whatever program wrote it, on any number of ranks.
+
+    Every block is verified; damage raises Error. So does loading a tensor into a type that cannot hold all
+    its values, unless its name is in `lossy`: then it is rounded as Tensor.copy_() does."""
 
     def __init__(self, path: str | os.PathLike, lossy: Collection[str] = ()):
         self.path = Path(path)
@@ -312,7 +312,7 @@ def _main() -> None:
     parser.add_argument("directory")
     parser.add_argument("step", type=int)
     args = parser.parse_args()
-    warnings.simplefilter("ignore")  # torch's are about its own use, and lines beside ours
+    warnings.simplefilter("ignore")  # torch's are about its own use, and would mix with ours
     try:
         state = torch.load(args.file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's unpickler lets a damaged file raise anything: KeyError, TypeError

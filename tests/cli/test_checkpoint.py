@@ -385,8 +385,8 @@ def test_another_fingerprint_than_the_checkpoints_is_told(regroup, member, tmp_p
     again = regroup.start(*words, member, str(STEPS), "0", "isa=new libc=1")
     assert again.wait() != 0
     assert re.search(
-        r"member \d+ is refused: its numeric fingerprint is 'isa=new libc=1', that of the checkpoint which "
-        r"the job goes on from is 'isa=old libc=1': they differ in isa; with --bits=off the job goes on",
+        r"member \d+ is refused: its numeric fingerprint is 'isa=new libc=1', that of the checkpoint "
+        r"to resume from is 'isa=old libc=1': they differ in isa; with --bits=off the job resumes",
         again.err,
     )
     bold = regroup.start(*words, "--bits=off", member, str(STEPS), "0", "isa=new libc=1")

@@ -79,7 +79,7 @@ TEST(Checkpointing, EachMemberOfANodeCopiesItsShare) {
     Members members(count, kBytes);
     std::atomic<int> wanted = 0;
     members.start_all([&](Participant& self, State& state) {
-      want_save(self, 6, kEach);  // of rank 0 only; before anybody can commit the step
+      request_snapshot(self, 6, kEach);  // of rank 0 only; before anybody can commit the step
       ++wanted;
       EXPECT_TRUE(eventually([&] { return wanted == static_cast<int>(members.all.size()); }));
       EXPECT_TRUE(save_share(self, state, 7, kEach).ok());
@@ -114,7 +114,7 @@ TEST(Checkpointing, TheFirstSnapshotTouchesNoNewPage) {
   std::vector<long> faults;
   members.start_all([&](Participant& self, State& state) {
     const auto faults_of = [&](core::Step step) {
-      want_save(self, step - 1, kEach);
+      request_snapshot(self, step - 1, kEach);
       rusage before{}, after{};
       ::getrusage(RUSAGE_THREAD, &before);
       EXPECT_TRUE(save_share(self, state, step, kEach).ok());
@@ -137,7 +137,7 @@ TEST(Checkpointing, ASnapshotThatIsComparedWaitsForRankZeroToConfirmIt) {
   Members members(2, 50'000);
   std::atomic<int> wanted = 0, shared = 0;
   members.start_all([&](Participant& self, State& state) {
-    want_save(self, 6, compared);
+    request_snapshot(self, 6, compared);
     ++wanted;
     EXPECT_TRUE(eventually([&] { return wanted == 2; }));
     EXPECT_TRUE(save_wanted(self, 7, compared));
@@ -163,14 +163,14 @@ TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother)
   std::atomic<int> wanted = 0;
   members.start_all([&](Participant& self, State& state) {
     const bool dies = self.seat().slot == 1;
-    want_save(self, 1, kEach);
+    request_snapshot(self, 1, kEach);
     ++wanted;
     EXPECT_TRUE(eventually([&] { return wanted == 3; }));
     if (dies) return;  // after the commit, before its share
     EXPECT_TRUE(save_share(self, state, 2, kEach).ok());
     follow(self, 2);
     EXPECT_TRUE(save_share(self, state, 2, kEach).ok());  // of what another generation wanted: none
-    want_save(self, 2, kEach);
+    request_snapshot(self, 2, kEach);
     ++wanted;
     EXPECT_TRUE(eventually([&] { return wanted == 5; }));
     EXPECT_TRUE(save_share(self, state, 3, kEach).ok());
@@ -193,14 +193,14 @@ TEST(Checkpointing, WhileTheDiskIsBusyNothingIsWantedAndNothingTouched) {
   auto& word = members.agent.arena().save_word();
   word.store(SaveMark{Phase::kTaken, 3}.pack());
   members.start_all([&](Participant& self, State& state) {
-    want_save(self, 8, kEach);
+    request_snapshot(self, 8, kEach);
     EXPECT_TRUE(save_share(self, state, 9, kEach).ok());
     EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kTaken, 3}));
     word.store(SaveMark{Phase::kIdle, 3}.pack());
     const Checkpointing tenth{10, "", "", ""};
-    want_save(self, 8, tenth);
+    request_snapshot(self, 8, tenth);
     EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kIdle, 3}));  // 9 is not due
-    want_save(self, 9, tenth);
+    request_snapshot(self, 9, tenth);
     EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 10}));
   });
 }
@@ -248,7 +248,7 @@ struct Stepping {
     for (const SlotIndex slot : all) {
       threads.push_back(start(agent, slot, [&, slot](Participant& self) {
         Model& model = models[slot];
-        want_save(self, 6, kEach);
+        request_snapshot(self, 6, kEach);
         ++wanted;
         EXPECT_TRUE(eventually([&] { return wanted == static_cast<int>(all.size()); }));
         EXPECT_TRUE(plan_save(self, model.state, 7, kEach, &plans[slot]).ok());
@@ -335,9 +335,8 @@ TEST(Checkpointing, AStepThatMovesTensorsCostsTheSnapshotOnly) {
     model.state.track("new", std::span(model.momentum));
     model.state.track("weight", std::span(model.weight));
   });
-  EXPECT_EQ(
-      description_of(job.agent)["error"],
-      "checkpoint: the state's tensors changed in the very step that was to bring them into the save area");
+  EXPECT_EQ(description_of(job.agent)["error"],
+            "checkpoint: the layout of the state changed in the step that wrote it into the save area");
   EXPECT_EQ(job.counts().copied, 0U);
 }
 
@@ -346,7 +345,7 @@ TEST(Checkpointing, AStateThatOutgrewItsRoomCostsTheSnapshotOnly) {
   members.states = {Bytes(pattern(4 << 20, 1)), Bytes(pattern(4 << 20, 2))};
   std::atomic<int> wanted = 0;
   members.start_all([&](Participant& self, State& state) {
-    want_save(self, 1, kEach);
+    request_snapshot(self, 1, kEach);
     ++wanted;
     EXPECT_TRUE(eventually([&] { return wanted == 2; }));
     EXPECT_TRUE(save_share(self, state, 2, kEach).ok());

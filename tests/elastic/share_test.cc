@@ -45,7 +45,7 @@ TEST(Share, OfWhatDoesNotFitOrIsNotTheSameIsRefused) {
     EXPECT_EQ(status.code(), core::Code::kDataLoss);
     EXPECT_THAT(status.message(), HasSubstr("rank 2")) << length;
   }
-  EXPECT_THAT(check_length(*arena, 2, 7, 8).message(), HasSubstr("7 bytes of it, others have 8"));
+  EXPECT_THAT(check_length(*arena, 2, 7, 8).message(), HasSubstr("a state of 7 bytes, other ranks one of 8"));
 }
 
 TEST(Share, OfAllWritersAreTheStateAndItsCrcs) {

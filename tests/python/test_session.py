@@ -33,7 +33,7 @@ def test_the_module_exports_nothing_but_its_initialisation():
         ("state", None, r"state is None; it has no capacity\(\)"),
         ("state", {"w": np.zeros(3)}, "state is a dict; it has no capacity"),
         ("elements", -1, "elements is -1; a whole number from 0 on is wanted"),
-        ("dtype", np.float32, "dtype is the class float32, not an object of it; a text is wanted"),
+        ("dtype", np.float32, "dtype is the class float32, not an instance of it; a text is wanted"),
         ("samples", 1.5, "samples is a float; a whole number"),
         ("batch", "8", "batch is a str; a whole number"),
         ("epochs", None, "epochs is None; a whole number"),
