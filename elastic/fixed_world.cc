@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kReadyTimeout{300};
 constexpr std::chrono::milliseconds kAgain{5};
 
 std::atomic<std::uint32_t> worlds{0};  // number of Worlds this process has been in
-std::atomic<bool> world_is_leased{false};
+std::atomic<bool> process_in_world{false};
 
 // FNV-1a.
 std::uint64_t hash_of(std::string_view text, std::uint64_t hash) {
@@ -52,23 +52,23 @@ core::Status several_hosts(const Launch& launch) {
 
 }  // namespace
 
-Result<std::unique_ptr<WorldLease>> WorldLease::take() {
-  if (world_is_leased.exchange(true))
+Result<std::unique_ptr<SingleWorldGuard>> SingleWorldGuard::take() {
+  if (process_in_world.exchange(true))
     return core::invalid_argument("join: this process is in a World already; finish() its session first");
-  return std::unique_ptr<WorldLease>(new WorldLease());
+  return std::unique_ptr<SingleWorldGuard>(new SingleWorldGuard());
 }
 
-void WorldLease::finished() {
-  if (std::exchange(held_, false)) world_is_leased.store(false);
+void SingleWorldGuard::finished() {
+  if (std::exchange(held_, false)) process_in_world.store(false);
 }
 
-WorldLease::~WorldLease() { finished(); }
+SingleWorldGuard::~SingleWorldGuard() { finished(); }
 
 Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env, core::Duration timeout) {
   if (!launch.one_host) return several_hosts(launch);
-  auto seat = WorldLease::take();
-  if (!seat.ok()) return seat.status();
-  RankConnection out{{}, nullptr, std::move(*seat)};
+  auto guard = SingleWorldGuard::take();
+  if (!guard.ok()) return guard.status();
+  RankConnection out{{}, nullptr, std::move(*guard)};
   WorldServerOptions options{
       .name = name_of(launch),
       .size = launch.size,

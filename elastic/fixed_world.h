@@ -14,22 +14,22 @@
 namespace regroup::elastic {
 
 // A process is in one World at a time: holds that right until finished() or destruction.
-class WorldLease {
+class SingleWorldGuard {
  public:
   // kInvalidArgument: this process is in a World already.
-  [[nodiscard]] static core::Result<std::unique_ptr<WorldLease>> take();
-  ~WorldLease();
+  [[nodiscard]] static core::Result<std::unique_ptr<SingleWorldGuard>> take();
+  ~SingleWorldGuard();
   void finished();  // training is over: the process may join another World
 
  private:
-  WorldLease() = default;
+  SingleWorldGuard() = default;
   bool held_ = true;
 };
 
 struct RankConnection {
   AgentLink link;
   std::unique_ptr<WorldServer> server;  // in the rank that serves
-  std::unique_ptr<WorldLease> seat;
+  std::unique_ptr<SingleWorldGuard> guard;
 };
 
 // Connects to the rank that serves the World, or becomes it. Blocks for at most `timeout`. kInvalidArgument:

@@ -25,8 +25,8 @@ namespace regroup::elastic {
 [[nodiscard]] core::Status donate_to_transfer(Participant& self, State& state, core::Step applied);
 
 // Learner: loads the snapshot that its slot's `transfer` word names, proves it and returns its step.
-// kUnavailable: the transfer was cancelled and `state` is a mixture; kDataLoss: a byte differs, which the
-// agent is told.
+// kUnavailable: the transfer was cancelled and `state` is a mixture; kDataLoss: a byte differs; the agent is
+// informed.
 [[nodiscard]] core::Result<core::Step> load_snapshot(Participant& self, State& state);
 // True if a kept result still has the CRCs that the agent wrote.
 [[nodiscard]] bool result_is_sound(const core::Arena& arena, core::Step step);

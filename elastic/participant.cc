@@ -74,7 +74,7 @@ core::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   if (!joined.ok()) return joined;
   count_world();
   (*joined)->server_ = std::move(met->server);
-  (*joined)->world_lease_ = std::move(met->seat);
+  (*joined)->single_world_ = std::move(met->guard);
   return joined;
 }
 
@@ -328,7 +328,7 @@ Status Participant::hear_agent() {
 }
 
 void Participant::leave_for_good() {
-  if (world_lease_) world_lease_->finished();
+  if (single_world_) single_world_->finished();
   core::leave_for_good<RealPolicy>(line().left);
   core::ring_all(arena_, slot_);
 }

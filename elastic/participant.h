@@ -111,8 +111,8 @@ class Participant {
   [[nodiscard]] bool enter_as_newcomer(const core::World& world);
   [[nodiscard]] core::StateWord state() { return core::load_state<core::RealPolicy>(line().state); }
 
-  std::unique_ptr<WorldServer> server_;      // in the rank that serves a World of fixed size
-  std::unique_ptr<WorldLease> world_lease_;  // in every rank of one
+  std::unique_ptr<WorldServer> server_;             // in the rank that serves a World of fixed size
+  std::unique_ptr<SingleWorldGuard> single_world_;  // in every rank of one
   core::Arena arena_;
   const core::SlotIndex slot_;
   const std::uint64_t seed_;

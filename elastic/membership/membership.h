@@ -46,7 +46,7 @@ enum class MemberState : std::uint8_t {
   kStarting,  // its process was started; it has not sent Ready
   kWarm,      // Ready: may be admitted
   kActive,    // in the World
-  kDraining,  // in the World, told to leave
+  kDraining,  // in the World, asked to leave
   kDrained,   // in the World, stopped at a step boundary: it opens no further step
   kLost,      // in the World, dead
   kGone,      // in no World and never again: excluded, refused, exited
