@@ -66,21 +66,22 @@ struct Diverged {
   bool operator==(const Diverged&) const = default;
 };
 
-// A state transfer brings newcomers up to date while the others train on: docs/design/learners.md. From 1 to
-// kMaxTransfer; each incarnation of the coordinator has 4,095 of its own, over and over.
+// Number of a state transfer, by which a joining member catches up while the others train:
+// docs/design/learners.md. From 1 to kMaxTransfer; each incarnation of the coordinator cycles through 4,095
+// of its own.
 using TransferId = std::uint32_t;
-// Coordinator -> agent: keep the state after `step` and the results of the steps behind it for those who
-// learn. 0: after the next step that nobody has passed.
+// Coordinator -> agent: serve the state after `step` and the results of later steps to learners. 0: the next
+// step that no member has passed.
 struct StartSource {
   TransferId transfer = 0;
   Step step = 0;
   bool operator==(const StartSource&) const = default;
 };
-// Its answer, and once more when it cannot go on: `why`, else empty.
+// The reply, and sent again if the source fails: then `why` is not empty.
 struct SourceStatus {
   TransferId transfer = 0;
   Step step = 0;
-  std::string endpoints;  // where other agents get it, as launcher::to_string() writes them
+  std::string endpoints;  // where other agents fetch it, in the format of launcher::to_string()
   std::string why;
   bool operator==(const SourceStatus&) const = default;
 };
@@ -90,7 +91,7 @@ struct SourceAgent {
   std::string name;  // of its host
   bool operator==(const SourceAgent&) const = default;
 };
-// Coordinator -> agent: these members of yours learn from the state after `step`.
+// Coordinator -> agent: `members` of that node learn from the state after `step`.
 struct StartTarget {
   TransferId transfer = 0;
   Step step = 0;
@@ -98,7 +99,7 @@ struct StartTarget {
   std::vector<SourceAgent> sources;
   bool operator==(const StartTarget&) const = default;
 };
-// Of a member that has all there is, up to `step`; or cannot go on: `why`.
+// A learner has applied every result up to `step`, the newest there is; or has failed: `why`.
 struct TargetStatus {
   TransferId transfer = 0;
   MemberId member = 0;

@@ -1,4 +1,4 @@
-// The bytes of what is said of nodes and of state transfers; a part of wire.cc.
+// Encoding of the messages about nodes and state transfers; a part of wire.cc.
 #pragma once
 
 #include <cstddef>

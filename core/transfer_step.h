@@ -23,7 +23,7 @@ struct TransferStep {
 };
 inline constexpr TransferId kMaxTransfer = (1U << 24) - 1;
 
-// What the CRC32C of a chunk begins with, so that one of another state transfer or step does not pass for it.
+// Seeds of a chunk's CRC32C, so that a chunk of another state transfer or step is never accepted.
 [[nodiscard]] constexpr std::uint32_t snapshot_salt(TransferId transfer) { return transfer; }
 [[nodiscard]] constexpr std::uint32_t result_salt(Step step) { return static_cast<std::uint32_t>(step); }
 

@@ -104,7 +104,7 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
   send_ = [this](const core::Message& message) { coordinator_->send(message); };
 }
 
-// A host that gives no state transfer has no port open.
+// A host opens a port for state transfers only once it serves one.
 void ElasticAgent::on_message(const core::Message& message) {
   if (options_.fixed) {
     know_ranks();
@@ -285,7 +285,7 @@ void ElasticAgent::perform(const membership::AgentEffects& effects) {
 
 void ElasticAgent::poll_transfer() {
   bool more = false;
-  if (options_.transfer_service) options_.transfer_service->attend();
+  if (options_.transfer_service) options_.transfer_service->poll();
   perform(core_.poll_transfer(&more));
   attending_ = core_.transferring();
   if (!attending_) return;

@@ -1,6 +1,5 @@
-// Serves docs/design/learners.md. Bytes are copied out of and into the arena as they go out and come in.
-// Their CRC32C goes with them: it is checked here, for the sake of the sender's name, and by whoever applies
-// them.
+// Serves docs/design/learners.md. Chunks are copied out of and into the arena one by one, each with its
+// CRC32C, which is checked twice: here, where the sender is known, and by the learner that applies them.
 #include "launcher/cmd/transfer_service.h"
 
 #include <fmt/format.h>
@@ -18,8 +17,8 @@ namespace {
 using core::Status;
 using node::TransferChunk;
 
-constexpr std::size_t kQueued = 2 << 20;  // bytes, on a connection
-constexpr int kChunksInTurn = 8;          // then the loop sees to its other work
+constexpr std::size_t kQueued = 2 << 20;  // bytes queued on a connection, at most
+constexpr int kChunksInTurn = 8;          // then the event loop does other work
 constexpr std::chrono::seconds kDialLimit{5};
 constexpr std::chrono::seconds kRequestLimit{10};
 
@@ -34,7 +33,7 @@ std::span<std::byte> chunk_of(std::span<std::byte> whole, std::uint64_t chunk) {
 
 Status wrong(std::string what) { return {core::Code::kDataLoss, "state transfer: " + std::move(what)}; }
 
-// Who applies them looks again, and cannot say whose they are.
+// The learner checks again, but cannot name the sender.
 Status check_crc(const TransferChunk& chunk, std::uint32_t salt) {
   const std::uint32_t got = core::crc32c(chunk.bytes, salt);
   if (got == chunk.crc) return {};
@@ -68,7 +67,7 @@ void TransferService::attach(membership::AgentCore& core, Perform perform) {
   perform_ = std::move(perform);
 }
 
-void TransferService::attend() {
+void TransferService::poll() {
   for (auto it = readers_.begin(); it != readers_.end();) pump((it++)->first);
   for (Source& source : sources_) {
     if (source.paused && core_->room_for(received_.kept + 1)) {
@@ -78,20 +77,19 @@ void TransferService::attend() {
   }
 }
 
-// --- giving
+// --- source side
 
 void TransferService::on_reader(Channel channel) {
   const std::uint64_t id = ++last_reader_;
   Reader& reader = readers_.try_emplace(id, loop_).first->second;
   channel->set_handlers({.message = {},
-                         .closed = [this, id](const Status&) { send_away(id, ""); },
+                         .closed = [this, id](const Status&) { drop_reader(id, ""); },
                          .opened = {},
                          .payload = [this, id](std::span<const std::byte> payload) -> Status {
                            auto message = node::decode_transfer(payload);
                            if (!message.ok()) return message.status();
                            const auto* request = std::get_if<node::TransferRequest>(&*message);
-                           if (request == nullptr)
-                             return wrong("a reader sent something else than a request");
+                           if (request == nullptr) return wrong("a reader sent a message that is no request");
                            on_request(id, *request);
                            return {};
                          }});
@@ -99,7 +97,7 @@ void TransferService::on_reader(Channel channel) {
   reader.deadline.expires_after(kRequestLimit);
   reader.deadline.async_wait([this, id](const boost::system::error_code& error) {
     const auto late = error ? readers_.end() : readers_.find(id);
-    if (late != readers_.end() && !late->second.request) send_away(id, "no request came");
+    if (late != readers_.end() && !late->second.request) drop_reader(id, "no request came");
   });
 }
 
@@ -107,7 +105,7 @@ void TransferService::on_request(std::uint64_t id, const node::TransferRequest& 
   Reader& reader = readers_.at(id);
   const membership::TransferSource& source = core_->transfer_source();
   if (reader.request || !source.active() || source.base().transfer != request.transfer)
-    return send_away(id, fmt::format("state transfer {} is not served here", request.transfer));
+    return drop_reader(id, fmt::format("state transfer {} is not served here", request.transfer));
   reader.request = request;
   reader.deadline.cancel();
   core_->on_reader_progress(
@@ -121,10 +119,10 @@ void TransferService::pump(std::uint64_t id) {
   Reader& reader = found->second;
   const membership::TransferSource& source = core_->transfer_source();
   if (!source.active() || source.base().transfer != reader.request->transfer)
-    return send_away(id, source.broken().empty() ? "the state transfer has ended" : source.broken());
+    return drop_reader(id, source.broken().empty() ? "the state transfer has ended" : source.broken());
   for (int n = 0; n < kChunksInTurn && reader.channel->queued() < kQueued; ++n) {
     auto more = send_next(reader);
-    if (!more.ok()) return send_away(id, more.status().message());
+    if (!more.ok()) return drop_reader(id, more.status().message());
     if (!*more) break;
   }
   core_->on_reader_progress(
@@ -150,7 +148,7 @@ core::Result<bool> TransferService::send_next(Reader& reader) {
 core::Result<bool> TransferService::send_snapshot(Reader& reader) {
   const membership::TransferSource& source = core_->transfer_source();
   if (!source.snapshot_complete()) return false;
-  if (source.snapshot_gone()) return wrong("the snapshot was given away before it was read");
+  if (source.snapshot_gone()) return wrong("the snapshot was overwritten before it was read");
   const core::Arena& arena = core_->arena();
   const std::uint64_t used =
       std::min<std::uint64_t>(arena.snapshot_used().load(std::memory_order_relaxed), arena.snapshot().size());
@@ -182,9 +180,9 @@ core::Result<bool> TransferService::send_result(Reader& reader) {
   const core::Arena& arena = core_->arena();
   const core::Step step = reader.step;
   if (step > core_->transfer_source().kept()) return false;
-  // Who connects late is waited for by nobody.
+  // A reader that connects late may find its results overwritten.
   if (arena.kept_step(step).load(std::memory_order_acquire) != step)
-    return wrong(fmt::format("the result of step {} is kept no more", step));
+    return wrong(fmt::format("the result of step {} is no longer kept", step));
   const auto crcs = arena.kept_crcs(step);
   const std::uint64_t chunk = reader.next_chunk++;
   const auto bytes = chunk_of(arena.kept(step), chunk);
@@ -201,7 +199,7 @@ core::Result<bool> TransferService::send_result(Reader& reader) {
   return true;
 }
 
-void TransferService::send_away(std::uint64_t id, const std::string& why) {
+void TransferService::drop_reader(std::uint64_t id, const std::string& why) {
   const auto found = readers_.find(id);
   if (found == readers_.end()) return;
   const Channel channel = found->second.channel;
@@ -211,7 +209,7 @@ void TransferService::send_away(std::uint64_t id, const std::string& why) {
   channel->close_when_sent();
 }
 
-// --- taking
+// --- target side
 
 void TransferService::fetch(const core::StartTarget& transfer) {
   stop_fetch();
@@ -264,15 +262,16 @@ Status TransferService::on_payload(std::size_t index, std::span<const std::byte>
   if (const auto* chunk = std::get_if<TransferChunk>(&*message)) return take(source, *chunk);
   const auto* length = std::get_if<node::TransferLength>(&*message);
   if (length == nullptr) return wrong("a source sent a request");
-  if (index == 0) {  // who gives the results; nobody keeps more of them than that
+  if (index == 0) {  // the source of the results; no ring is longer than kMaxKeptResults
     if (length->newest > received_.kept + core::kMaxKeptResults)
-      return wrong(fmt::format("step {} is the newest, {} came last", length->newest, received_.kept));
+      return wrong(fmt::format("the newest result is of step {}, but the last received one of step {}",
+                               length->newest, received_.kept));
     received_.newest = std::max(received_.newest, length->newest);
   }
   if (length->bytes == 0) return {};
   if (length->bytes > core_->arena().snapshot().size())
-    return wrong(
-        fmt::format("a state of {} bytes, {} are reserved", length->bytes, core_->arena().snapshot().size()));
+    return wrong(fmt::format("a state of {} bytes, but only {} are reserved", length->bytes,
+                             core_->arena().snapshot().size()));
   source.bytes = length->bytes;
   return {};
 }
@@ -333,7 +332,7 @@ void TransferService::stop_fetch() {
   sources_.clear();
 }
 
-// Of the sources, which may be many, the one that it is about.
+// Ends the fetch with an error that names the source.
 void TransferService::fail(std::size_t index, const std::string& why) {
   const std::string host = sources_.at(index).host;
   stop_fetch();

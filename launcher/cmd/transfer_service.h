@@ -1,5 +1,5 @@
-// State transfers between nodes: serves the snapshot and the kept results of this node's arena to agents of
-// other nodes, and lays theirs into it. Over TLS with the job's secret, beside the control links.
+// State transfers between nodes: serves the snapshot and the ring of results of this node's arena to agents
+// of other nodes, and fetches theirs into it. Over TLS with the job's secret, on connections of its own.
 // docs/design/learners.md.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace regroup::cmd {
 
-// Used by the loop's thread.
+// Used by the event loop's thread only. Never blocks.
 class TransferService {
  public:
   using Perform = std::function<void(const membership::AgentEffects&)>;
@@ -31,44 +31,43 @@ class TransferService {
       : loop_(loop), context_(std::move(context)) {}
   ~TransferService();
 
-  // Before the first state transfer is given here: for those who take it, on a port of its own. Once is
-  // enough.
+  // Opens a port for targets. Call before the first transfer is served here; further calls have no effect.
   [[nodiscard]] core::Status listen();
   [[nodiscard]] const std::string& endpoints() const { return endpoints_; }
-  // Before any message of the coordinator.
+  // Call once, before the agent handles any message of the coordinator.
   void attach(membership::AgentCore& core, Perform perform);
   void fetch(const core::StartTarget& transfer);
   void stop_fetch();
-  // With each look at the state transfer: sends and takes what has become possible.
-  void attend();
+  // Call periodically during a transfer: sends and receives what has become possible.
+  void poll();
 
  private:
   using Channel = std::shared_ptr<launcher::SecureChannel>;
-  struct Reader {  // an agent that takes from here
+  struct Reader {  // an agent that fetches from here
     explicit Reader(boost::asio::io_context& loop) : deadline(loop) {}
     Channel channel;
-    boost::asio::steady_timer deadline;  // of its request
+    boost::asio::steady_timer deadline;  // for its request
     std::optional<node::TransferRequest> request;
-    std::uint64_t next_chunk = 0;  // of its part, or of the result of `step`
-    core::Step step = 0;           // that is being sent; 0: the snapshot
+    std::uint64_t next_chunk = 0;  // of its part of the snapshot, or of the result of `step`
+    core::Step step = 0;           // the result that is being sent; 0: the snapshot
     bool length_sent = false;
-    bool waiting = false;  // until what is queued has left
+    bool waiting = false;  // until the queue has drained
   };
-  struct Source {  // an agent that gives to us
+  struct Source {  // an agent that serves us
     std::string host;
     Channel channel;
-    bool whole = false;       // its part of the snapshot is here
+    bool whole = false;       // its part of the snapshot has arrived
     bool paused = false;      // no room for results
-    std::uint64_t bytes = 0;  // of the snapshot, as it says
+    std::uint64_t bytes = 0;  // of the snapshot, as it reports
   };
   void on_reader(Channel channel);
   void on_request(std::uint64_t id, const node::TransferRequest& request);
   void pump(std::uint64_t id);
-  // False: there is nothing to be sent now. kDataLoss: it came too late for what it asks for.
+  // False: nothing to send now. kDataLoss: what the reader requests no longer exists.
   [[nodiscard]] core::Result<bool> send_next(Reader& reader);
   [[nodiscard]] core::Result<bool> send_snapshot(Reader& reader);
   [[nodiscard]] core::Result<bool> send_result(Reader& reader);
-  void send_away(std::uint64_t id, const std::string& why);
+  void drop_reader(std::uint64_t id, const std::string& why);
 
   void dial(std::size_t index, const core::SourceAgent& source);
   void connect(std::size_t index, core::NodeId node, core::Fd socket);
@@ -86,9 +85,9 @@ class TransferService {
   Perform perform_;
   std::map<std::uint64_t, Reader> readers_;
   std::uint64_t last_reader_ = 0;
-  std::vector<Source> sources_;  // of the state transfer that we take
-  std::uint64_t attempt_ = 0;    // grows: what is on its way for an earlier one is dropped
-  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // a dial may end after us
+  std::vector<Source> sources_;                                 // of the transfer that is fetched
+  std::uint64_t attempt_ = 0;                                   // grows: events of an earlier one are ignored
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // a dial may end after this object
   core::TransferId transfer_ = 0;
   membership::TransferTarget::Received received_;
 };

@@ -1,4 +1,4 @@
-// What an agent that takes a state transfer and one that gives it say to each other. docs/design/learners.md.
+// The messages between the source and the target agents of a state transfer. docs/design/learners.md.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,15 @@ namespace regroup::node {
 
 inline constexpr std::uint16_t kTransferVersion = 1;
 
-// Target -> source, first: part `part` of `parts` of the snapshot, and the results behind it.
+// Target -> source, first: requests part `part` of `parts` of the snapshot, and with `results` the results
+// after it.
 struct TransferRequest {
   core::TransferId transfer = 0;
   std::uint32_t part = 0;
   std::uint32_t parts = 1;
   bool results = false;
 };
-// Source -> target: the length of the snapshot, and the newest result that it has.
+// Source -> target: the length of the snapshot, and the newest result of the source.
 struct TransferLength {
   std::uint64_t bytes = 0;
   core::Step newest = 0;
@@ -32,17 +33,17 @@ struct TransferLength {
 struct TransferChunk {
   core::Step step = 0;
   std::uint32_t chunk = 0;
-  bool last = false;  // of the part of the snapshot, of the result
+  bool last = false;  // of this part of the snapshot, or of this result
   std::uint32_t crc = 0;
   std::vector<std::byte> bytes;
 };
-struct TransferError {  // it cannot go on
+struct TransferError {  // the source cannot continue
   std::string why;
 };
 using TransferMessage = std::variant<TransferRequest, TransferLength, TransferChunk, TransferError>;
 
 [[nodiscard]] std::vector<std::byte> encode(const TransferMessage& message);
-// kDataLoss if it does not verify or makes no sense, kInvalidArgument for another version.
+// kDataLoss: it does not verify or has impossible values; kInvalidArgument: another version.
 [[nodiscard]] core::Result<TransferMessage> decode_transfer(std::span<const std::byte> payload);
 
 }  // namespace regroup::node

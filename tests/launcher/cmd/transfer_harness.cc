@@ -136,8 +136,8 @@ void TransferFixture::clean() {
 
 bool TransferFixture::all_there() {
   bool more = false;
-  attend_sources();
-  exchange_.attend();
+  poll_sources();
+  exchange_.poll();
   perform(core_.poll_transfer(&more));
   const core::Arena& arena = core_.arena();
   return arena.line(0).transfer.load() == kMark.pack() && arena.kept_step(kNewest).load() == kNewest;

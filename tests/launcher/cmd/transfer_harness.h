@@ -42,7 +42,7 @@ class TestSource {
   [[nodiscard]] const core::Arena& arena() const { return core_.arena(); }
   [[nodiscard]] const std::string& endpoints() const { return exchange_.endpoints(); }
   [[nodiscard]] bool gives() const { return core_.transfer_source().active(); }
-  void attend() { exchange_.attend(); }
+  void poll() { exchange_.poll(); }
 
  private:
   void at(core::Phase phase, core::Step step);
@@ -78,7 +78,7 @@ class TransferFixture : public testing::Test {
  protected:
   explicit TransferFixture(std::size_t state);
   // Agents look at their state transfers.
-  virtual void attend_sources() = 0;
+  virtual void poll_sources() = 0;
 
   End learn_from(const std::vector<core::SourceAgent>& sources);
   // What `source` sends of its part; with the results behind it, if it is the first.

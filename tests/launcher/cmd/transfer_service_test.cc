@@ -26,7 +26,7 @@ constexpr std::size_t kSmallPayload = 4096;
 class TransferServiceTest : public TransferFixture {
  protected:
   explicit TransferServiceTest(std::size_t state = kState) : TransferFixture(state) {}
-  void attend_sources() override { source_.attend(); }
+  void poll_sources() override { source_.poll(); }
 
   End learn() { return learn_from({{kGives, source_.endpoints(), "h0"}}); }
   End learn_falsely(Payloads payloads) {

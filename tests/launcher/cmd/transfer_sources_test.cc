@@ -34,8 +34,8 @@ class TransferSourcesTest : public TransferFixture {
     }
   }
 
-  void attend_sources() override {
-    for (const auto& source : sources_) source->attend();
+  void poll_sources() override {
+    for (const auto& source : sources_) source->poll();
   }
   static std::string host(std::uint32_t i) { return fmt::format("h{}", i); }
   std::vector<SourceAgent> sources() const {
