@@ -109,7 +109,7 @@ TEST_F(FinalSnapshotTest, ASnapshotThatWaitsForAComparisonIsReplacedByTheFirstTh
   compared.compared = true;
   std::atomic<int> wanted = 0, shared = 0;
   start_both([&](Participant& self, State& state) {
-    want_save(self, 6, compared);
+    request_snapshot(self, 6, compared);
     ++wanted;
     EXPECT_TRUE(eventually([&] { return wanted == 2; }));
     EXPECT_TRUE(save_share(self, state, 7, compared).ok());
