@@ -26,7 +26,7 @@ class Agent {
   [[nodiscard]] const std::string& path() const { return path_; }  // for REGROUP_AGENT
   [[nodiscard]] bool sleeps(core::SlotIndex slot) const { return line(slot).bell.sleeping.load() != 0; }
 
-  // Lets in whoever connects, until all members said that they are ready; or one of them.
+  // Accepts connections until all members, or the given one, have sent Ready.
   void welcome_all();
   void welcome();
   // Generation `g` of these members; everything up to `resume` is committed. Leaf i of the next step is that

@@ -1,4 +1,5 @@
-// Snapshots for checkpoints: who copies what of a state into the save area, and when it is the agent's turn.
+// Snapshots for checkpoints: which member copies which part of a state into the save area, and when the agent
+// is rung.
 #include "elastic/checkpointing.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// The last snapshot: who brings the state when the agent asks for it, wherever members stand.
+// The last snapshot: which member copies the state when the agent requests it, whatever the members are
+// doing.
 #include "elastic/final_snapshot.h"
 
 #include <gtest/gtest.h>
@@ -273,7 +274,8 @@ TEST_F(FinalSnapshotTest, WhoGoesWaitsForNothingThatIsSettled) {
   }
 }
 
-// Rank 0 has just wanted a share of another step: its count lies over that of the one who copies alone.
+// Rank 0 has just requested shares of another step: their count overlaps that of the member that copies
+// alone.
 TEST_F(FinalSnapshotTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
   ask(What::kAtBoundary);
   std::atomic<int> saves = 0;

@@ -1,5 +1,5 @@
 // Members for tests of donors and newcomers: real participants, one thread (or process) each, over one arena.
-// The test is the agent: it hands out lines, announces Worlds, revokes them, and says who is dead.
+// The test is the agent: it assigns slots, announces Worlds, revokes them, and marks members dead.
 #pragma once
 
 #include <gtest/gtest.h>

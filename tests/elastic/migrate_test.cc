@@ -100,7 +100,7 @@ TEST(Migrate, StateOfZeroBytesIsHandedOverToo) {
   hand_over(3, 2, 0, true);
 }
 
-// What a newcomer receives tells who wrote it: here the donors' bytes differ.
+// The donors' bytes differ here, so that the received state shows which donor wrote it.
 TEST(Migrate, EveryDonorWritesAnEqualShare) {
   const std::size_t size = 7 * kSnapshotChunk;
   Agent agent(4, size);

@@ -158,7 +158,7 @@ class SessionWorld : public ::testing::Test {
     EXPECT_EQ(late_.weight(), after(3));
     EXPECT_EQ(agent_.line(kLate).proved.load(), 2U);
   }
-  // Whoever can do something has done it.
+  // Every member that can proceed has done so.
   void await_standstill(Step donor_gathered) {
     await(agent_, [&] {
       return donor_.begun() == 3 && donor_.gathered(donor_gathered) && agent_.sleeps(kDonor) &&

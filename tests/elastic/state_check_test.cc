@@ -52,7 +52,7 @@ core::World world_of(std::uint32_t size) {
   return world;
 }
 
-// What each rank is told after step 320 when `change` was made to its state; "equal" if nothing differs.
+// The result of each rank after step 320 when `change` was made to its state; "equal" if nothing differs.
 std::vector<std::string> compare(int ranks, const std::function<void(int, Parts&)>& change) {
   const auto arena = collective::testing::make_arena({.slots = static_cast<std::uint32_t>(ranks)});
   std::vector<std::string> told(static_cast<std::size_t>(ranks));

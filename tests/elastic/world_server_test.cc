@@ -1,4 +1,4 @@
-// The World that a rank serves ends for those that wait when another rank can never come.
+// The World that a rank serves ends for the waiting ranks when another rank can never join.
 #include "elastic/world_server.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// AgentCore on a real arena: who is let in, who gets which line, what is refused.
+// AgentCore on a real arena: which members are accepted, which slot each gets, what is refused.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -204,7 +204,8 @@ TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsLineUntilItIsReaped) {
   EXPECT_TRUE(second->reaped);
 }
 
-// All on the host are told at once; who gives another one later is told of again.
+// The contacts of a host are sent together; a member that publishes another one later causes a further
+// message.
 TEST_F(AgentTest, ContactsOfAllMembersGoToTheCoordinatorAndChangesToo) {
   for (core::MemberId id : {0U, 1U}) ready(id);
   (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
@@ -314,7 +315,7 @@ TEST_F(AgentTest, ADeadLineIsKeptWhileItsMemberIsInTheWorld) {
   EXPECT_EQ(welcome->slot, 1);
 }
 
-// Rule newline of tests/model: whoever gets a line now enters none of the generations that are over.
+// Rule newline of tests/model: a member that gets a slot now enters none of the revoked generations.
 TEST_F(AgentTest, ANewLineIsClosedForEveryGenerationThatTheAgentKnowsOf) {
   ready(0);
   (void)tell(core::Announce{world(2, {0}, {0, 0, 0, 0})});

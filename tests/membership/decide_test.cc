@@ -121,12 +121,12 @@ const Row kRows[] = {
      {},
      false,
      "2 members"},
-    {"finishing: who is gone is not lost",
+    {"finishing: a gone member is not lost",
      {finished(0, S::kLost), finished(1, S::kActive), in(2, S::kActive)},
      {},
      false,
      "2 members"},
-    {"finishing: who has not heard of it needs a World, whatever min says",
+    {"finishing: a member that does not know it needs a World, whatever min says",
      {finished(0, S::kLost), in(1, S::kLost), in(2, S::kActive)},
      {2},
      true,
@@ -148,7 +148,7 @@ const Row kRows[] = {
      false,
      "the first 3 members are ready",
      false},
-    {"start: with those that are there",
+    {"start: with the ready members",
      {in(0, S::kWarm), in(2, S::kWarm)},
      {0, 2},
      false,
@@ -206,7 +206,7 @@ TEST(Resume, IsTheHighestCommitOfAnyMemberDeadOnesIncludedAndNeverLess) {
   EXPECT_EQ(resume_of(w, {{0, {line(0, Phase::kClosed, Position::of(6))}}}), Position::of(5, 255));
   // A newcomer that opens its first step has seen no region before it.
   EXPECT_EQ(resume_of(w, {{0, {line(2, Phase::kClosed, Position::of(5))}}}), Position::of(4));
-  // A line of somebody who is no member of the World says nothing.
+  // A line of a process that is no member of the World does not count.
   EXPECT_EQ(resume_of(w, {{0, {line(9, Phase::kCommitted, Position::of(8))}}}), Position::of(4));
 }
 

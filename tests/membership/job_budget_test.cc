@@ -10,7 +10,7 @@ using testing::HasSubstr;
 
 class BudgetTest : public JobTest {
  protected:
-  // The first living member of those that `bad` names takes a step in its World, then fails. False: no such
+  // The first living member in `bad` takes a step in its World, then fails. False: no such
   // one comes any more.
   bool fail_next(SimJob& job, const std::function<bool(const SimMember&)>& bad,
                  const core::Failure& failure = {}) {

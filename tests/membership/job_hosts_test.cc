@@ -216,8 +216,8 @@ TEST_F(HostsTest, WithAllThatHeldTheStateTheJobIsLost) {
 }
 
 // Rules of the lease of tests/model: their counterexamples need a World that goes on without any member of
-// the one before, beside hosts that were given up but live. Whoever comes, at whatever moment both hosts of
-// the World are lost, and whoever coordinates, there is none.
+// the one before, next to hosts that were dropped but live. Whichever host comes, at whatever moment both
+// hosts of the World are lost, and under whichever coordinator, there is none.
 TEST_F(HostsTest, NobodyGoesOnFromTheSnapshotAfterTheWorldIsGone) {
   bool learned = false;
   for (int moment = 0; !learned; ++moment) {

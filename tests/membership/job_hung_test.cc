@@ -55,7 +55,8 @@ TEST_F(HungTest, IsReplacedWhereTheUserWantsThat) {
   EXPECT_EQ(job.journal->size(), 3U);
 }
 
-// It may compile its first step, or load its data; but not for so much longer than those that wait for it.
+// It may compile its first step, or load its data; but not for so much longer than the members that wait for
+// it.
 TEST_F(HungTest, InItsFirstStepItIsReplacedLater) {
   SimOptions o = watched();
   o.policy.kill_hung = true;

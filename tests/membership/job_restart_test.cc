@@ -15,8 +15,8 @@ TEST_F(JobTest, Fault32_ARestartedCoordinatorGoesOnWhenAllAgree) {
   while (job.deliver_to_coordinator() || job.deliver_to_agent()) {
   }
   job.restart_coordinator(true);
-  ASSERT_TRUE(
-      job.run_until([&] { return job.heard("incarnation 2 of the coordinator continues with generation 1"); }));
+  ASSERT_TRUE(job.run_until(
+      [&] { return job.heard("incarnation 2 of the coordinator continues with generation 1"); }));
   EXPECT_EQ(job.worlds.size(), 1U);
   job.kill(2);  // and it still rules
   ASSERT_TRUE(job.steady(3, 3));
@@ -117,7 +117,7 @@ TEST_F(JobTest, ANoticeLowersTheTargetOnceWhateverDies) {
   expect_success(job);
 }
 
-// Whoever counted it, and whether the World without it was formed or not.
+// Whichever incarnation counted it, and whether the World without it was formed or not.
 TEST_F(JobTest, ALossThatIsNotReplacedCountsOnce) {
   for (const bool told : {false, true}) {
     SimJob& job = start(never_replaced());

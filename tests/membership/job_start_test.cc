@@ -20,7 +20,7 @@ class StartTest : public testing::Test {
       EXPECT_EQ(job_->broken, std::vector<std::string>{});
     }
   }
-  // Nobody joins, whoever is started.
+  // No member joins, however many are started.
   static SimOptions plain(std::uint32_t min, std::uint32_t target) {
     SimOptions o;
     o.policy = {.min = min, .max = target, .target = target, .slots = target, .shards = 4};

@@ -98,7 +98,7 @@ TEST_F(MemberTableTest, TheVersionTellsOfEveryChangeAndOfNothingElse) {
   EXPECT_TRUE(r.finished);
 }
 
-// Against the rule itself: full ones last, then (by node) who has the fewest, then the lowest number.
+// Against the rule itself: full ones last, then (by node) the fewest processes, then the lowest id.
 TEST(NodeTable, TheNextPlaceIsThatOfTheRule) {
   std::mt19937 random(3);
   const auto below = [&](unsigned n) { return std::uniform_int_distribution<unsigned>(0, n - 1)(random); };

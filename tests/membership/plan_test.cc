@@ -193,7 +193,7 @@ TEST(Plan, PropertiesHoldForRandomRounds) {
       }
     }
     if (!all_kept) continue;
-    // Who received a leaf of the lost has at most one more to compute than anybody else who could take it.
+    // A member that received a leaf of a lost one has at most one more to compute than any other candidate.
     std::map<Seat, std::uint32_t> own;
     for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf)
       own[plan[leaf]] += plan[leaf] == c.before[leaf] && !sealed[plan[leaf]].contains(leaf);

@@ -87,7 +87,7 @@ TEST_F(ProgressWatchTest, NamesThoseThatHaveNotBegunTheStep) {
   EXPECT_EQ(found->why, "keep 2 others waiting for 60 s (a step takes 1 s): each has not begun step 21");
 }
 
-// Who computes in a region looks as who waits in it, and a newcomer is no party to it.
+// In a collective section a member that computes looks like one that waits, and a newcomer takes no part.
 TEST_F(ProgressWatchTest, SaysNothingWhileAnybodyIsInARegion) {
   train(20);
   for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(20, 1));

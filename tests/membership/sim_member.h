@@ -38,7 +38,7 @@ struct SimMember {
 struct SimOptions {
   Policy policy{.min = 2, .max = 4, .target = 3, .slots = 4, .shards = 8};
   std::uint32_t lines = 6;
-  std::vector<std::uint32_t> hosts;  // slots of each; empty: one, and the coordinator is told of none
+  std::vector<std::uint32_t> hosts;  // slots of each; empty: one host, unknown to the coordinator
   core::Step steps = 6;
   std::set<core::MemberId> never_join;                 // plain programs
   std::map<core::MemberId, std::string> models;        // others have "m"

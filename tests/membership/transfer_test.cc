@@ -73,7 +73,7 @@ class TransferTest : public testing::Test {
   TransferTarget target_;
 };
 
-// None of its steps is committed without their votes, so who came to its state in this World has it, too.
+// No step of a World commits without the votes of all its members, so each has the state, also a newcomer.
 TEST_F(TransferTest, AllOfTheWorldWriteAndNoStepThatItResumesFrom) {
   world_.resume = Position::of(5);
   world_.members[1].needs_state = true;

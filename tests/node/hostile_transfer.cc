@@ -48,7 +48,7 @@ constexpr struct {
        const auto whole = encode(all_of(transfer));
        c.send_payload(std::span(whole).first(whole.size() / 2));
      }},
-    // What only the coordinator may say.
+    // Messages that only the coordinator may send.
     {"orders",
      [](SecureChannel& c, core::TransferId transfer) {
        c.send({1, core::EndTransfer{transfer}});
@@ -61,7 +61,7 @@ constexpr struct {
      [](SecureChannel& c, core::TransferId transfer) {
        c.send_payload(encode(TransferRequest{transfer, 0, 0xffffffff, true}));
      }},
-    // What only who gives may say.
+    // Messages that only a source may send.
     {"length",
      [](SecureChannel& c, core::TransferId) {
        c.send_payload(encode(TransferLength{1ULL << 40, 1}));

@@ -150,7 +150,7 @@ End TransferFixture::learn_from(const std::vector<core::SourceAgent>& sources) {
   const auto limit = std::chrono::steady_clock::now() + launcher::kDeadline;
   for (bool idle = false; why_.empty() && !all_there() && !idle;) {
     loop_.restart();
-    idle = loop_.run_one_for(std::chrono::milliseconds(200)) == 0;  // all who could send are in this loop
+    idle = loop_.run_one_for(std::chrono::milliseconds(200)) == 0;  // all senders run in this loop
     if (std::chrono::steady_clock::now() > limit) break;
   }
   if (!why_.empty())

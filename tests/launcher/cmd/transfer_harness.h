@@ -53,7 +53,7 @@ class TestSource {
   TransferService exchange_;
 };
 
-// Has the secret, and sends to whoever asks what it is told to.
+// Has the secret, and sends the payloads of the test to any reader.
 class FalseSource {
  public:
   FalseSource(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context);

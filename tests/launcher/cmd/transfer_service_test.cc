@@ -154,14 +154,14 @@ TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
       {{length(kState, 7), chunk(0, 2, 8)}, "chunk 2 of a snapshot"},
       {{length(kState, 7), chunk(0, ~0U, 8)}, "of a snapshot"},
       {{length(kState, 7), chunk(0, 1, 776)}, "another size"},
-      {{length(kState, 7), chunk(8, 0, kSnapshotChunk)}, "out of turn"},  // its state is not here
+      {{length(kState, 7), chunk(8, 0, kSnapshotChunk)}, "out of turn"},  // before the state
       {{length(kState, 7), chunk(7, 0, kSnapshotChunk)}, "out of turn"},
       {{length(kState, 7), chunk(~0ULL, 0, 8)}, "out of turn"},
       {{length(kState, kMark.step + core::kMaxKeptResults + 1)},
-       "is the newest"},  // who believed it would never catch up
-      {{length(kState, ~0ULL)}, "is the newest"},
+       "the newest result is of step"},  // a target that believed it would never catch up
+      {{length(kState, ~0ULL)}, "the newest result is of step"},
       {{node::encode(node::TransferRequest{kMark.transfer, 0, 1, true})}, "sent a request"},
-      {{node::encode(node::TransferError{"it is tired"})}, "it is tired"},
+      {{node::encode(node::TransferError{"it has failed"})}, "it has failed"},
   };
   for (const auto& row : rows) {
     EXPECT_EQ(learn_falsely(row.says), End::kRefused) << row.why;
@@ -170,7 +170,7 @@ TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
   EXPECT_EQ(learn_falsely(true_payloads()), End::kLearned) << why_;
 }
 
-TEST_F(TransferServiceTest, ReadersThatAskForWhatIsNotGivenAreSentAway) {
+TEST_F(TransferServiceTest, ReadersThatRequestWhatIsNotServedAreDropped) {
   const struct {
     node::TransferMessage asks;
     const char* told;  // empty: nothing

@@ -63,7 +63,7 @@ class TransferSourcesTest : public TransferFixture {
   void expect_told(std::uint32_t i, const std::string& what) {
     EXPECT_THAT(why_, StartsWith(fmt::format("host h{}: {}: ", i, false_[i]->endpoints()))) << what;
   }
-  // The state transfer that comes next is given by those that are left.
+  // The remaining sources serve the next state transfer.
   void expect_no_harm(std::uint32_t lost) {
     for (const auto& source : sources_) EXPECT_TRUE(source->gives());
     EXPECT_EQ(learn_from(without(lost)), End::kLearned) << why_;
