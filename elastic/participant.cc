@@ -146,7 +146,7 @@ Status Participant::wait(const std::function<bool()>& ready, const std::string& 
       continue;
     }
     if (woken) return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
-    REGROUP_RETURN_IF_ERROR(hear_agent());
+    REGROUP_RETURN_IF_ERROR(handle_agent_messages());
     if (now() >= deadline) return core::deadline_exceeded(what);
   }
 }
@@ -154,7 +154,7 @@ Status Participant::wait(const std::function<bool()>& ready, const std::string& 
 bool Participant::pause(const std::function<bool()>& ready, core::TimePoint deadline) {
   for (;;) {
     if (core::wait_until(line().bell, ready, std::min(deadline, now() + kAgentCheck))) return true;
-    if (now() >= deadline || hear_agent().code() == Code::kPeerLost) return false;
+    if (now() >= deadline || handle_agent_messages().code() == Code::kPeerLost) return false;
   }
 }
 
@@ -235,7 +235,7 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
       continue;
     }
     if (woken) return {};
-    REGROUP_RETURN_IF_ERROR(hear_agent());
+    REGROUP_RETURN_IF_ERROR(handle_agent_messages());
     // Waiting below --min may be long: only the launcher's --wait ends it. The first World has the caller's
     // timeout.
     if (world_.generation == 0 && !link_.connected() && now() - start > timeout_) {
@@ -279,7 +279,7 @@ Status Participant::tell_contact(std::span<const std::byte> address) {
 
 // An error of the link is noticed by the next wait.
 std::optional<std::vector<std::byte>> Participant::contact_of(core::MemberId member) {
-  (void)hear_agent().ok();
+  (void)handle_agent_messages().ok();
   const auto found = contacts_.find(member);
   if (met_ != world_.generation || found == contacts_.end()) return std::nullopt;
   return found->second;
@@ -297,10 +297,11 @@ void Participant::suspect(core::MemberId member, const std::string& why) {
 }
 
 void Participant::end_diverged(const std::string& why) {
-  const auto let_go = [&] { return line().leave_request.load(std::memory_order_acquire) == core::kNow; };
+  const auto released = [&] { return line().leave.load(std::memory_order_acquire) == core::kNow; };
   const auto ended_within = [&](core::Duration pause) {
     for (const core::TimePoint until = now() + pause; now() < until;) {
-      if (core::wait_until(line().bell, let_go, std::min(until, now() + kAgentCheck)) || !hear_agent().ok())
+      if (core::wait_until(line().bell, released, std::min(until, now() + kAgentCheck)) ||
+          !handle_agent_messages().ok())
         return true;
     }
     return false;
@@ -309,22 +310,22 @@ void Participant::end_diverged(const std::string& why) {
   if (link_.send(core::Diverged{self().id, why}).ok()) (void)ended_within(kEndOfJob);
 }
 
-Status Participant::hear_agent() {
-  while (link_.connected() && let_go_.ok()) {
+Status Participant::handle_agent_messages() {
+  while (link_.connected() && exclusion_.ok()) {
     auto message = link_.receive(core::TimePoint{});
     if (message.code() == Code::kDeadlineExceeded) break;
     if (!message.ok()) return message.status();
     if (auto* left = std::get_if<core::Excluded>(&message->body)) {
-      let_go_ = {Code::kLeft, left->reason};
+      exclusion_ = {Code::kLeft, left->reason};
     } else if (auto* over = std::get_if<core::Refused>(&message->body)) {
-      let_go_ = {Code::kPeerLost, over->reason};  // a World of fixed size has failed
+      exclusion_ = {Code::kPeerLost, over->reason};  // a World of fixed size has failed
     } else if (auto* contacts = std::get_if<core::Contacts>(&message->body)) {
       add_contacts(std::move(*contacts));
     } else {
       return core::internal_error("unexpected message of this node's agent");
     }
   }
-  return let_go_;
+  return exclusion_;
 }
 
 void Participant::leave_for_good() {
@@ -334,8 +335,8 @@ void Participant::leave_for_good() {
 }
 
 Status Participant::excluded() {
-  leave_all_generations();
-  if (Status status = hear_agent(); !status.ok()) return status;
+  leave_for_good();
+  if (Status status = handle_agent_messages(); !status.ok()) return status;
   return {Code::kLeft, "this member is in no World any more"};
 }
 

@@ -83,7 +83,7 @@ class Participant {
   // Tells the agent that everything is applied and no further step will be opened.
   [[nodiscard]] core::Status announce_drained();
   // This member is leaving, as SIGTERM asked: further SIGTERMs are ignored.
-  void heed_term(bool heeded) { term_notice_.heed(heeded); }
+  void set_leaving(bool leaving) { term_notice_.set_leaving(leaving); }
 
  private:
   // `takes_notice`: handle SIGTERM as a notice; else the program's own handling stays.
@@ -103,7 +103,7 @@ class Participant {
   [[nodiscard]] bool newer_world();
   [[nodiscard]] core::Status await_newer_world(const std::function<bool()>& other);
   // Handles the agent's messages. kLeft, with the reason, once this member was excluded; kPeerLost.
-  [[nodiscard]] core::Status hear_agent();
+  [[nodiscard]] core::Status handle_agent_messages();
   void add_contacts(core::Contacts contacts);
   [[nodiscard]] core::Status excluded();
   // Sets the state word of a member without state to {committed up to the resume position of `world`,
@@ -124,7 +124,7 @@ class Participant {
   core::World world_;
   core::Generation met_ = 0;  // generation of contacts_
   std::map<core::MemberId, std::vector<std::byte>> contacts_;
-  core::Status let_go_;        // not OK once the agent has excluded this member
+  core::Status exclusion_;     // not OK once the agent has excluded this member
   core::Generation seen_ = 0;  // newest World without this member
 };
 

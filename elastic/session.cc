@@ -111,7 +111,7 @@ Status Session::Impl::answer_agent(MemberActivity activity) {
 // The agent may request the state at any time, even after all members were excluded, since a signal may reach
 // the members before the launcher.
 Status Session::Impl::drain() {
-  self_->heed_term(true);
+  self_->set_leaving(true);
   REGROUP_RETURN_IF_ERROR(answer_agent(MemberActivity::kAtBoundary));
   REGROUP_RETURN_IF_ERROR(self_->announce_drained());
   const auto asked = [this] {
@@ -127,7 +127,7 @@ Status Session::Impl::drain() {
           final_snapshot_.settle(*self_, state_after(applied_), applied_, checkpointing_, &saving_));
     if (!status.ok()) return status;
     if (took_part() && !self_->asked_to_leave()) {  // the others have ended and this member has the state
-      self_->heed_term(false);
+      self_->set_leaving(false);
       return {};
     }
   }

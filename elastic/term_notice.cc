@@ -16,7 +16,7 @@ namespace {
 std::atomic<pid_t> noticed_process{0};
 std::atomic<core::Line*> noticed_line{nullptr};
 std::atomic<std::int64_t> first_ns{0};  // time of the first SIGTERM; 0: none
-std::atomic<bool> is_heeded{false};
+std::atomic<bool> is_leaving{false};
 
 // SIGTERMs within this time count as one: Slurm sends it to all processes of a job, and the agent forwards
 // its own.
@@ -39,7 +39,7 @@ void on_term(int /*signal*/) {
   std::int64_t first = 0;
   const std::int64_t now = now_ns();
   if (!first_ns.compare_exchange_strong(first, now)) {
-    if (now - first > kSameNotice && !is_heeded.load()) end_by_sigterm();
+    if (now - first > kSameNotice && !is_leaving.load()) end_by_sigterm();
     errno = saved;
     return;
   }
@@ -60,15 +60,15 @@ TermNotice::TermNotice(core::MemberSlot* line) {
   if (!noticed_line.compare_exchange_strong(none, line)) return;
   noticed_process.store(::getpid());
   first_ns.store(0);
-  is_heeded.store(false);
+  is_leaving.store(false);
   struct sigaction action {};
   action.sa_handler = on_term;
   action.sa_flags = SA_RESTART;
   installed_ = ::sigaction(SIGTERM, &action, nullptr) == 0;
 }
 
-void TermNotice::heed(bool heeded) {
-  if (installed_) is_heeded.store(heeded);
+void TermNotice::set_leaving(bool leaving) {
+  if (installed_) is_leaving.store(leaving);
 }
 
 TermNotice::~TermNotice() {

@@ -14,8 +14,8 @@ class TermNotice {
   ~TermNotice();
   TermNotice(const TermNotice&) = delete;
   TermNotice& operator=(const TermNotice&) = delete;
-  // `heeded`: the member is leaving, so later SIGTERMs are ignored.
-  void heed(bool heeded);
+  // `leaving`: the member is leaving, so later SIGTERMs are ignored.
+  void set_leaving(bool leaving);
 
  private:
   bool installed_ = false;

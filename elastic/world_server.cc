@@ -240,7 +240,7 @@ void WorldServer::fail(const std::string& why) {
   for (auto& [id, link] : links_) {
     if (!link.member || is_done(*link.member)) continue;
     send(link, core::Refused{why});
-    if (const auto slot = slots_.find(*link.member); slot != slots_.end()) agent_.let_go(slot->second);
+    if (const auto slot = slots_.find(*link.member); slot != slots_.end()) agent_.release(slot->second);
   }
   // Ranks in a collective see a revoke.
   if (const core::Generation open = coordinator_.world().generation; open > 0)
@@ -282,8 +282,8 @@ void WorldServer::take(const membership::AgentEffects& effects) {
       to_coordinator_.push_back(out->body);
     } else if (const auto* to_member = std::get_if<membership::ToMember>(&effect)) {
       take_one(*to_member);
-    } else if (const auto* let_go = std::get_if<membership::LetGo>(&effect)) {
-      agent_.let_go(let_go->slot);
+    } else if (const auto* release = std::get_if<membership::ReleaseMember>(&effect)) {
+      agent_.release(release->slot);
     } else if (const auto* ring = std::get_if<membership::Ring>(&effect)) {
       agent_.ring(ring->slot);
     } else if (const auto* warn = std::get_if<membership::Warn>(&effect)) {

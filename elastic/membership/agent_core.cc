@@ -220,12 +220,12 @@ void AgentCore::on_kill(const core::Kill& kill) {
   if (found == members_.end() || found->second.reaped) return;
   if (!kill.gently || !found->second.slot || found->second.dead) return emit(KillMember{kill.member});
   emit(ToMember{kill.member, core::Excluded{kill.reason}});
-  emit(LetGo{*found->second.slot});
+  emit(ReleaseMember{*found->second.slot});
 }
 
-void AgentCore::let_go(core::SlotIndex slot) {
-  arena_.member_slot(slot).leave_request.store(core::kNow, std::memory_order_release);
-  core::ring(arena_.member_slot(slot).bell);
+void AgentCore::release(core::SlotIndex slot) {
+  arena_.line(slot).leave.store(core::kNow, std::memory_order_release);
+  core::ring(arena_.line(slot).bell);
 }
 
 AgentEffects AgentCore::on_line_dead(core::SlotIndex slot) {

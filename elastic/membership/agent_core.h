@@ -54,7 +54,7 @@ class AgentCore {
   // The process has ended (or could not be started: exit_code 127). Only now may its slot be reassigned.
   [[nodiscard]] AgentEffects on_reaped(core::MemberId member, std::int32_t pid, std::int32_t exit_code,
                                        std::int32_t signal);
-  void let_go(core::SlotIndex slot);
+  void release(core::SlotIndex slot);
   void ring(core::SlotIndex slot) { core::ring(arena_.line(slot).bell); }
   // A member closed its connection. It is killed if it neither finished nor was excluded: others wait for it.
   [[nodiscard]] AgentEffects on_link_closed(core::MemberId member);
@@ -105,7 +105,7 @@ class AgentCore {
   void on_start_target(const core::StartTarget& order);
   void on_world_in_transfer(const core::World& world);
   void end_transfer();
-  void tell(const std::vector<core::TargetStatus>& news);
+  void report_all(const std::vector<core::TargetStatus>& news);
   void stop_fetch();
   AgentEffects effects();  // ends a call: returns its effects
   [[nodiscard]] core::Step consumed() const;

@@ -35,7 +35,7 @@ struct WatchLine {  // call on_line_dead(slot) when the owner of arena().line(sl
   core::MemberId member = 0;
   core::SlotIndex slot = 0;
 };
-struct LetGo {  // call let_go(slot) after the messages before it are sent: the member then reads them
+struct ReleaseMember {  // call release(slot) once the messages before it are sent
   core::SlotIndex slot = 0;
 };
 struct Ring {  // call ring(slot) after the messages before it are sent
@@ -49,7 +49,7 @@ struct Warn {         // a line for the user's terminal
   std::string sentence;
 };
 using AgentEffect = core::Variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember, WatchLine,
-                                  LetGo, Ring, Fetch, StopFetch, Warn>;
+                                  ReleaseMember, Ring, Fetch, StopFetch, Warn>;
 using AgentEffects = std::vector<AgentEffect>;
 
 }  // namespace regroup::membership

@@ -40,8 +40,8 @@ void AgentCore::on_start_target(const core::StartTarget& order) {
       order.sources, [this](const core::SourceAgent& source) { return source.node == options_.node; });
   if (source_is_local_ && source_.active() && source_.base() == target_.base()) return;
   if (source_is_local_ || order.sources.empty() || arena_.spec().kept_results == 0)
-    return tell(target_.break_off(arena_, "its node cannot fetch the state"));
-  if (snapshot_in_use(arena_)) return tell(target_.break_off(arena_, "the snapshot is in use"));
+    return report_all(target_.break_off(arena_, "its node cannot fetch the state"));
+  if (snapshot_in_use(arena_)) return report_all(target_.break_off(arena_, "the snapshot is in use"));
   fetching_ = true;
   emit(Fetch{order});
 }
@@ -57,7 +57,7 @@ AgentEffects AgentCore::poll_transfer(bool* more) {
     const core::TransferStep mark = source_.base();
     source_.end(arena_);
     emit(ToCoordinator{core::SourceStatus{mark.transfer, mark.step, options_.endpoints, why}});
-    if (source_is_local_) tell(target_.break_off(arena_, why));
+    if (source_is_local_) report_all(target_.break_off(arena_, why));
   }
   if (target_.active()) {
     for (core::Step step = published_ + 1; !source_is_local_ && step <= fetched_.kept; ++step)
@@ -67,12 +67,12 @@ AgentEffects AgentCore::poll_transfer(bool* more) {
         source_is_local_
             ? TransferTarget::Received{source_.snapshot_complete(), source_.kept(), source_.kept()}
             : fetched_;
-    tell(target_.poll(arena_, received, *world_));
+    report_all(target_.poll(arena_, received, *world_));
   }
   return effects();
 }
 
-void AgentCore::tell(const std::vector<core::TargetStatus>& news) {
+void AgentCore::report_all(const std::vector<core::TargetStatus>& news) {
   for (const core::TargetStatus& status : news) emit(ToCoordinator{status});
 }
 
@@ -102,7 +102,7 @@ void AgentCore::on_reader_progress(std::uint64_t reader, std::optional<TransferT
 
 AgentEffects AgentCore::on_fetch_failed(const std::string& why) {
   fetching_ = false;
-  tell(target_.break_off(arena_, why));
+  report_all(target_.break_off(arena_, why));
   return effects();
 }
 
@@ -121,12 +121,12 @@ void AgentCore::on_world_in_transfer(const core::World& world) {
   source_.on_world(arena_, world, snapshot_read());
   if (!target_.active()) return;
   if (source_is_local_) {
-    if (!source_.broken().empty()) tell(target_.break_off(arena_, source_.broken()));
+    if (!source_.broken().empty()) report_all(target_.break_off(arena_, source_.broken()));
     return;
   }
   if (target_.read() || std::ranges::none_of(world.members, &core::WorldMember::needs_state)) return;
   stop_fetch();
-  tell(target_.break_off(arena_, "the snapshot is needed for a member that does not learn"));
+  report_all(target_.break_off(arena_, "the snapshot is needed for a member that does not learn"));
 }
 
 void AgentCore::end_transfer() {

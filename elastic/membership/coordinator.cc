@@ -23,12 +23,12 @@ Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnati
            : incarnation_ > 1 || past.world ? Stage::kHello
                                             : Stage::kStarting;
   for (const core::NodeId node : job_.nodes) nodes_.add(node, {"", policy.slots});
-  if (past.world) recall(std::move(*past.world));
-  if (past.intent) recall(*past.intent);
-  budget_.recall(std::move(past.failures));
+  if (past.world) restore(std::move(*past.world));
+  if (past.intent) restore(*past.intent);
+  budget_.restore(std::move(past.failures));
 }
 
-void Coordinator::recall(core::World world) {
+void Coordinator::restore(core::World world) {
   world_ = std::move(world);
   highest_ = world_.generation;
   policy_.shards = world_.shards;
@@ -45,14 +45,14 @@ void Coordinator::recall(core::World world) {
 }
 
 // Marks of members that are no longer in the World are ignored.
-void Coordinator::recall(const Intent& intent) {
+void Coordinator::restore(const Intent& intent) {
   began_ = intent.began;
   policy_.target = intent.target;
   desired_ = journaled_ = intent.desired;
-  relaunches_.recall(intent.restarts);
+  relaunches_.restore(intent.restarts);
   first_member_ = intent.first_member;
   policy_.target_follows = intent.said == 0;
-  if (intent.said > 0) nodes_.recall_lent(intent.target - std::min(intent.target, intent.said));
+  if (intent.said > 0) nodes_.restore_leased(intent.target - std::min(intent.target, intent.said));
   members_.reserve_ids(intent.next_member);
   for (const Intent::Mark& mark : intent.marks) {
     MemberInfo* r = members_.edit(mark.member);
@@ -70,7 +70,7 @@ Intent Coordinator::intent() const {
              .next_member = std::max(promised_ids_, members_.next_id()),
              .first_member = first_member_};
   if (!policy_.target_follows)
-    out.said = std::max(policy_.target - std::min(policy_.target, nodes_.lent()), 1U);
+    out.said = std::max(policy_.target - std::min(policy_.target, nodes_.leased()), 1U);
   for (const auto& [id, r] : members_.all()) {
     if (!r.in_world() || (r.state == MemberState::kActive && !r.leave_wanted)) continue;
     out.marks.push_back({id, r.state, r.leave_wanted});

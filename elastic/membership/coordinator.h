@@ -62,7 +62,7 @@ class Coordinator {
   void on_node_up(const core::NodeUp& up);
   void leave_node(core::NodeId node);
   void settle_owed(NodeTable::Node* node, std::uint32_t had);
-  void grow(std::uint32_t lent = 0);
+  void grow(std::uint32_t leased = 0);
   void count_slots();
   void on_nodes_known(const core::NodesKnown& known);
   void end_without_room();
@@ -109,8 +109,8 @@ class Coordinator {
   void dismiss(MemberInfo* member, bool gently, const std::string& reason);
   void emit(Effect effect) { effects_.push_back(std::move(effect)); }
   void to_agents(const core::Body& body);
-  void recall(core::World world);
-  void recall(const Intent& intent);
+  void restore(core::World world);
+  void restore(const Intent& intent);
   [[nodiscard]] Intent intent() const;
   [[nodiscard]] Effects finish_call();
   void journal_intent() { journal(intent()); }

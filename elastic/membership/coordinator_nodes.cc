@@ -21,8 +21,8 @@ constexpr core::Duration kAnswer = std::chrono::seconds(20);
 constexpr std::size_t kContactBytes = 256 << 10;  // of addresses in one message
 
 // A size without the leased slots.
-std::uint32_t without(std::uint32_t lent, std::uint32_t size, std::uint32_t min) {
-  return lent == 0 ? size : std::min(size, std::max(min, size - std::min(size, lent)));
+std::uint32_t without(std::uint32_t leased, std::uint32_t size, std::uint32_t min) {
+  return leased == 0 ? size : std::min(size, std::max(min, size - std::min(size, leased)));
 }
 
 }  // namespace
@@ -66,11 +66,11 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
   // The target already counts a node that was there before this coordinator.
   const bool later = stage_ != Stage::kNodes && stage_ != Stage::kHello;
   const bool beyond = up.lent && !policy_.target_follows && !policy_.oversubscribe;
-  std::uint32_t lent = 0;
-  if (beyond && later) lent = nodes_.lend(up.node, lacked, policy_.max - std::min(policy_.max, desired_));
-  if (beyond && !later) nodes_.lend_again(up.node);
+  std::uint32_t leased = 0;
+  if (beyond && later) leased = nodes_.lease(up.node, lacked, policy_.max - std::min(policy_.max, desired_));
+  if (beyond && !later) nodes_.lease_again(up.node);
   if (stage_ == Stage::kNodes) return;
-  grow(lent);
+  grow(leased);
   remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
   if (stage_ == Stage::kHello) emit(ToAgent{up.node, core::Hello{}});
   // The regroup waits for a report of every node, so also for this one, which has no member of the World.
@@ -82,8 +82,8 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
 void Coordinator::leave_node(core::NodeId node) {
   const std::uint32_t before = desired_, slots = nodes_.find(node)->slots;
   const bool for_now = nodes_.find(node)->for_now;
-  const std::uint32_t lent = slots == 0 && !for_now ? nodes_.take_lent(node) : 0;
-  const std::uint32_t wanted = without(lent, desired_, policy_.min);
+  const std::uint32_t leased = slots == 0 && !for_now ? nodes_.take_leased(node) : 0;
+  const std::uint32_t wanted = without(leased, desired_, policy_.min);
   const auto all = members_.on_node(node);
   std::vector<core::MemberId> there(all.begin(), all.end());
   std::erase_if(there, [&](core::MemberId m) { return members_.find(m)->state >= MemberState::kLost; });
@@ -120,9 +120,9 @@ void Coordinator::settle_owed(NodeTable::Node* node, std::uint32_t had) {
 }
 
 // A job without a requested size grows with its hosts; others grow by the slots that are leased to them.
-void Coordinator::grow(std::uint32_t lent) {
+void Coordinator::grow(std::uint32_t leased) {
   const std::uint32_t size =
-      policy_.target_follows ? std::clamp(policy_.slots, policy_.min, policy_.max) : desired_ + lent;
+      policy_.target_follows ? std::clamp(policy_.slots, policy_.min, policy_.max) : desired_ + leased;
   if (size <= desired_ || !first_ready_ || members_.any_finished()) return;
   policy_.target = desired_ = size;
   forget_failures();
@@ -145,7 +145,7 @@ void Coordinator::on_nodes_known(const core::NodesKnown& known) {
     policy_.target = desired_ = std::max(policy_.min, std::min(policy_.max, policy_.slots));
     const std::uint32_t restarts = relaunches_.restarts();
     relaunches_ = Relaunches(policy_.relaunch, policy_.min, policy_.target);
-    relaunches_.recall(restarts);
+    relaunches_.restore(restarts);
   }
   stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
   if (world_.generation == 0 && policy_.slots < policy_.min) return end_without_room();
@@ -163,8 +163,8 @@ void Coordinator::end_without_room() {
 }
 
 void Coordinator::lose_node(core::NodeId node, const std::string& why) {
-  if (const std::uint32_t lent = nodes_.take_lent(node); lent > 0) {
-    policy_.target = desired_ = without(lent, desired_, policy_.min);
+  if (const std::uint32_t leased = nodes_.take_leased(node); leased > 0) {
+    policy_.target = desired_ = without(leased, desired_, policy_.min);
     journal_intent();
   }
   nodes_.erase(node);

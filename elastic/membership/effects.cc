@@ -8,8 +8,8 @@ namespace regroup {
 
 template class core::Variant<membership::ToCoordinator, membership::ToMember, membership::StartMember,
                              membership::KillMember, membership::CloseMember, membership::WatchLine,
-                             membership::LetGo, membership::Ring, membership::Fetch, membership::StopFetch,
-                             membership::Warn>;
+                             membership::ReleaseMember, membership::Ring, membership::Fetch,
+                             membership::StopFetch, membership::Warn>;
 template class core::Variant<membership::ToAgent, membership::ToClient, membership::Journal, membership::Say,
                              membership::Done>;
 

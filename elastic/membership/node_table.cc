@@ -32,28 +32,28 @@ void NodeTable::resize(core::NodeId id, std::uint32_t slots) {
   by_load_.insert(load_key(id));
 }
 
-std::uint32_t NodeTable::lend(core::NodeId id, std::uint32_t lacked, std::uint32_t most) {
+std::uint32_t NodeTable::lease(core::NodeId id, std::uint32_t lacked, std::uint32_t most) {
   Node& node = nodes_.at(id);
-  node.lent = std::min(node.slots - std::min(node.slots, lacked), most);
-  return node.lent;
+  node.leased = std::min(node.slots - std::min(node.slots, lacked), most);
+  return node.leased;
 }
 
-std::uint32_t NodeTable::take_lent(core::NodeId id) {
+std::uint32_t NodeTable::take_leased(core::NodeId id) {
   const auto found = nodes_.find(id);
-  return found == nodes_.end() ? 0 : std::exchange(found->second.lent, 0);
+  return found == nodes_.end() ? 0 : std::exchange(found->second.leased, 0);
 }
 
-void NodeTable::lend_again(core::NodeId id) { recalled_ -= lend(id, 0, recalled_); }
+void NodeTable::lease_again(core::NodeId id) { restored_ -= lease(id, 0, restored_); }
 
-std::uint32_t NodeTable::lent() const {
-  std::uint32_t sum = recalled_;
-  for (const auto& [id, node] : nodes_) sum += node.lent;
+std::uint32_t NodeTable::leased() const {
+  std::uint32_t sum = restored_;
+  for (const auto& [id, node] : nodes_) sum += node.leased;
   return sum;
 }
 
 void NodeTable::forget_changes() {
-  recalled_ = 0;
-  for (auto& [id, node] : nodes_) node.lent = node.owed = 0;
+  restored_ = 0;
+  for (auto& [id, node] : nodes_) node.leased = node.owed = 0;
 }
 
 void NodeTable::ask_all(core::Duration at) {

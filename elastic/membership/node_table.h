@@ -20,11 +20,11 @@ class NodeTable {
   struct Node {
     std::string name;
     std::uint32_t slots = 0;
-    bool silent = false;     // no heartbeat for a second
-    bool for_now = false;    // its missing slots may return
-    std::uint32_t owed = 0;  // members by which the job shrinks if they do not
-    std::uint32_t lent = 0;  // members by which the job is larger while it is there
-    core::Duration asked{};  // when its report was requested, on the caller's clock
+    bool silent = false;       // no heartbeat for a second
+    bool for_now = false;      // its missing slots may return
+    std::uint32_t owed = 0;    // members by which the job shrinks if they do not
+    std::uint32_t leased = 0;  // members by which the job is larger while it is there
+    core::Duration asked{};    // when its report was requested, on the caller's clock
   };
 
   // Slots are filled node by node, or with `by_node` on the node with the fewest processes.
@@ -34,14 +34,14 @@ class NodeTable {
   void erase(core::NodeId id);
   void resize(core::NodeId id, std::uint32_t slots);
   // Leases the slots of a node, less those that fill the `lacked` members, to the job: returns by how many
-  // members it grows, at most `most`, until take_lent().
-  std::uint32_t lend(core::NodeId id, std::uint32_t lacked, std::uint32_t most);
-  std::uint32_t take_lent(core::NodeId id);
-  // Restores the leases of an earlier incarnation: nodes take their part of them by lend_again().
-  void recall_lent(std::uint32_t members) { recalled_ = members; }
-  void lend_again(core::NodeId id);
-  [[nodiscard]] std::uint32_t lent() const;  // by all nodes, recalled ones included
-  void forget_changes();                     // after a resize: no leases, no missing slots
+  // members it grows, at most `most`, until take_leased().
+  std::uint32_t lease(core::NodeId id, std::uint32_t lacked, std::uint32_t most);
+  std::uint32_t take_leased(core::NodeId id);
+  // Restores the leases of an earlier incarnation: nodes take their part of them by lease_again().
+  void restore_leased(std::uint32_t members) { restored_ = members; }
+  void lease_again(core::NodeId id);
+  [[nodiscard]] std::uint32_t leased() const;  // by all nodes, restored ones included
+  void forget_changes();                       // after a resize: no leases, no missing slots
   [[nodiscard]] Node* find(core::NodeId id);
   [[nodiscard]] bool contains(core::NodeId id) const { return nodes_.contains(id); }
   [[nodiscard]] bool empty() const { return nodes_.empty(); }
@@ -70,7 +70,7 @@ class NodeTable {
 
   const bool by_node_;
   std::map<core::NodeId, Node> nodes_;
-  std::uint32_t slots_ = 0, recalled_ = 0;
+  std::uint32_t slots_ = 0, restored_ = 0;
   core::Duration asked_all_{};
   std::map<core::NodeId, std::uint32_t> load_;
   std::set<LoadKey> by_load_;

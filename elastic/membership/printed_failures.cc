@@ -27,7 +27,7 @@ void PrintedFailures::add(Printed failure) {
   if (printed_.size() > kMost) printed_.pop_front();
 }
 
-void PrintedFailures::recall(core::Failure failure) {
+void PrintedFailures::restore(core::Failure failure) {
   if (printed(failure) == nullptr) add({std::move(failure), true});
 }
 

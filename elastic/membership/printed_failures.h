@@ -16,7 +16,7 @@ class PrintedFailures {
   // message means that the launcher reports the failure.
   [[nodiscard]] core::Reply answer(const core::Failure& failure);
   // A member of an earlier launch of the job has printed this failure.
-  void recall(core::Failure failure);
+  void restore(core::Failure failure);
 
  private:
   struct Printed {

@@ -46,7 +46,7 @@ class Relaunches {
   // A launch of `members` by an earlier coordinator is still running.
   void adopt(core::TimePoint now, std::uint32_t members);
   // Earlier coordinators made this many restarts.
-  void recall(std::uint32_t restarts) { restarts_ = restarts; }
+  void restore(std::uint32_t restarts) { restarts_ = restarts; }
 
   [[nodiscard]] std::uint32_t restarts() const { return restarts_; }
   [[nodiscard]] std::uint32_t launched() const { return static_cast<std::uint32_t>(used_.size()); }

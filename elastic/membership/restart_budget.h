@@ -73,7 +73,7 @@ class RestartBudget {
   // A member of `slot` was lost, the cause is not known yet: delays its successor by 0.1 s, doubled with each
   // failure up to 10 s, and by at least 0.3 s if survivors continue.
   void put_off(core::TimePoint now, std::uint32_t slot, bool survivors_go_on);
-  void recall(FailureRow row) { row_ = std::move(row); }
+  void restore(FailureRow row) { row_ = std::move(row); }
   [[nodiscard]] const FailureRow& row() const { return row_; }
   // The user has resized the job, or new hosts have come: earlier failures no longer count.
   void reset() { slots_.clear(), row_ = {}; }

@@ -110,7 +110,7 @@ void ElasticAgent::on_message(const core::Message& message) {
     know_ranks();
     if (const auto* over = std::get_if<core::JobDone>(&message.body)) return fail(over->reason);
   }
-  if (const auto* past = std::get_if<core::Failure>(&message.body)) return told_.recall(*past);
+  if (const auto* past = std::get_if<core::Failure>(&message.body)) return printed_.restore(*past);
   if (options_.transfer_service && std::holds_alternative<core::StartSource>(message.body)) {
     const core::Status status = options_.transfer_service->listen();
     if (!status.ok() && !options_.quiet)
@@ -379,7 +379,7 @@ void ElasticAgent::perform_one(const membership::WatchLine& effect) {
   if (!status.ok()) agent_.say(status.message());
 }
 
-void ElasticAgent::perform_one(const membership::LetGo& effect) { core_.let_go(effect.slot); }
+void ElasticAgent::perform_one(const membership::ReleaseMember& effect) { core_.release(effect.slot); }
 
 void ElasticAgent::perform_one(const membership::Ring& effect) { core_.ring(effect.slot); }
 

@@ -116,7 +116,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void perform_one(const membership::KillMember& effect);
   void perform_one(const membership::CloseMember& effect);
   void perform_one(const membership::WatchLine& effect);
-  void perform_one(const membership::LetGo& effect);
+  void perform_one(const membership::ReleaseMember& effect);
   void perform_one(const membership::Ring& effect);
   void perform_one(const membership::Fetch& effect);
   void perform_one(const membership::StopFetch& effect);
@@ -125,7 +125,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   launcher::Agent& agent_;
   ElasticAgentOptions options_;
   membership::AgentCore core_;
-  membership::PrintedFailures told_;
+  membership::PrintedFailures printed_;
   launcher::Listener listener_;
   std::map<LinkId, Link> links_;
   std::map<core::MemberId, boost::asio::steady_timer> lingering_;  // their connection is closed

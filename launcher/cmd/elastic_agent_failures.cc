@@ -21,7 +21,7 @@ void ElasticAgent::on_failure(Link& link, const core::Message& message) {
     const bool exception = failure.trace != 0;
     failure.final &= !exception || (first_here_ && !joined_any_);
     perform(core_.handle({failure.member}, {message.incarnation, failure}));
-    answer = told_.answer(failure);
+    answer = printed_.answer(failure);
     const bool own_file = !output.folder.empty() || !output.stderr_pattern.empty();
     if (own_file && !answer.message.empty()) answer = {};
   }

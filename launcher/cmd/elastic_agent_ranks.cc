@@ -37,7 +37,7 @@ void ElasticAgent::release(Link& link) {
   const auto line = link.member ? watched_.find(*link.member) : watched_.end();
   if (line == watched_.end() || core_.arena().member_slot(line->second).finished.load() != 0) return;
   link.channel->send({core_.incarnation(), core::Refused{failed_}});
-  core_.let_go(line->second);
+  core_.release(line->second);
 }
 
 // Of a living member: the one that joined.

@@ -35,7 +35,7 @@ TEST(PrintedFailures, AnErrorRaisedAtTheSamePlaceByAnotherCallHasATracebackOfIts
 
 TEST(PrintedFailures, AFailureOfAnEarlierLaunchWasPrintedThen) {
   PrintedFailures told;
-  for (int start = 0; start < 2; ++start) told.recall(failure(0, "train.py:6"));
+  for (int start = 0; start < 2; ++start) told.restore(failure(0, "train.py:6"));
   EXPECT_EQ(told.answer(failure(1, "train.py:6")),
             (core::Reply{false,
                          "regroup: member 1 ended by OSError: no 'log' at train.py:6, as member 0 of an "

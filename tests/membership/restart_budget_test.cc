@@ -50,7 +50,7 @@ class Budget : public testing::Test {
   void next_launch() {
     FailureRow row = passed_on(budget_.row());
     budget_ = RestartBudget({.max_restarts = 3});
-    budget_.recall(std::move(row));
+    budget_.restore(std::move(row));
   }
 
   RestartBudget budget_{{.max_restarts = 3}};

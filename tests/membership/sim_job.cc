@@ -128,8 +128,8 @@ void SimJob::perform(core::NodeId id, AgentEffects effects) {
       members[start->start.member].node = id;
     } else if (auto* victim = std::get_if<KillMember>(&effect)) {
       kill(victim->member);
-    } else if (auto* go = std::get_if<LetGo>(&effect)) {
-      node.agent.let_go(go->slot);
+    } else if (auto* go = std::get_if<ReleaseMember>(&effect)) {
+      node.agent.release(go->slot);
     } else if (auto* warn = std::get_if<Warn>(&effect)) {
       says.push_back(warn->sentence);
     } else if (auto* fetch = std::get_if<Fetch>(&effect)) {
