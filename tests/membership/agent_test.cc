@@ -204,8 +204,7 @@ TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsLineUntilItIsReaped) {
   EXPECT_TRUE(second->reaped);
 }
 
-// The contacts of a host are sent together; a member that publishes another one later causes a further
-// message.
+// The contacts of a host are sent together, and again when a member changes its own.
 TEST_F(AgentTest, ContactsOfAllMembersGoToTheCoordinatorAndChangesToo) {
   for (core::MemberId id : {0U, 1U}) ready(id);
   (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
