@@ -244,7 +244,7 @@ TEST_F(AgentTest, Fault23_StaleWorldsAndStaleCoordinatorsAreRefused) {
   (void)tell(core::Announce{world(2, {0}, {0, 0, 0, 0})}, 3);
   EXPECT_EQ(agent_.arena().newest_world(), 2U);
   EXPECT_THAT(warning(tell(core::Announce{world(3, {0}, {0, 0, 0, 0})}, 2)), HasSubstr("incarnation 2"));
-  EXPECT_THAT(warning(tell(core::Announce{world(2, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("World 2 is refused"));
+  EXPECT_THAT(warning(tell(core::Announce{world(2, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("refused World 2: "));
   (void)tell(core::Revoke{4}, 3);
   EXPECT_THAT(warning(tell(core::Announce{world(4, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("4 is revoked"));
   EXPECT_EQ(agent_.arena().newest_world(), 2U);
@@ -339,7 +339,7 @@ TEST_F(AgentTest, InAnOpenRoundSumsAreGivenUpForAJoinerAndToldSo) {
   EXPECT_EQ(sent<core::Report>(effects)->generation, 2U);
   // A World that was decided before this report arrived is over before it began.
   const auto late = tell(core::Announce{world(3, {0, 2}, {0, 0, 1, 2})});
-  EXPECT_THAT(warning(late), HasSubstr("partial sums that are gone"));
+  EXPECT_THAT(warning(late), HasSubstr("partial sums that no longer exist"));
   ASSERT_TRUE(sent<core::Report>(late));
   EXPECT_EQ(sent<core::Report>(late)->generation, 3U);
   EXPECT_EQ(line(0).revoked_up_to.load(), 3U);

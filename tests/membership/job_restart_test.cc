@@ -240,7 +240,7 @@ TEST_F(JobTest, ADeathThatIsOverIsNotToldAgainAndDecidesNothing) {
   job.exit(1, 9);
   ASSERT_TRUE(job.steady(3, 3));
   job.restart_coordinator(true);
-  ASSERT_TRUE(job.run_until([&] { return job.heard("incarnation 2 of the coordinator goes on"); }));
+  ASSERT_TRUE(job.run_until([&] { return job.heard("incarnation 2 of the coordinator continues"); }));
   while (job.deliver_to_agent() || job.deliver_to_coordinator()) {
   }
   EXPECT_EQ(std::count(job.says.begin(), job.says.end(), "member 1 (pid 1001): exited with status 9"), 1);
