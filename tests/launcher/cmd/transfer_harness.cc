@@ -164,7 +164,7 @@ End TransferFixture::learn_from(const std::vector<core::SourceAgent>& sources) {
 End TransferFixture::look() {
   const core::Arena& ours = core_.arena();
   Bytes state;
-  if (!elastic::load_transfer(*learner_, state).ok()) return state.loads == 0 ? End::kFound : End::kWrong;
+  if (!elastic::load_snapshot(*learner_, state).ok()) return state.loads == 0 ? End::kFound : End::kWrong;
   bool same = std::ranges::equal(state.bytes(), true_state(state_));
   for (Step step = kMark.step + 1; step <= kNewest; ++step) {
     if (!elastic::result_is_sound(ours, step)) return End::kFound;
