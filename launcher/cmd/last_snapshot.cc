@@ -1,4 +1,5 @@
-// Members answer in the arena (elastic/final_snapshot.h); that one has died is the only thing they cannot say.
+// Members answer in the arena (elastic/final_snapshot.h); that one has died is the only thing they cannot
+// say.
 #include "launcher/cmd/last_snapshot.h"
 
 #include <algorithm>
