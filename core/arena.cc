@@ -272,7 +272,7 @@ void Arena::assign_slot(SlotIndex slot, MemberId id) {
                      &member.proved}) {
     word->store(0, std::memory_order_release);
   }
-  for (auto* word : {&line.donated_step, &line.transfer, &line.replayed})
+  for (auto* word : {&member.donated_step, &member.transfer, &member.replayed})
     word->store(0, std::memory_order_release);
   member.step.store(0, std::memory_order_relaxed);
   member.applied_at.store(0, std::memory_order_relaxed);

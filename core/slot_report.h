@@ -24,7 +24,7 @@ struct SlotReport {
   std::vector<Seal> seals;
   bool proved = false;    // a newcomer that has the state: it need not copy it again
   Step caught_up_to = 0;  // of a learner that has caught up: what it may have applied
-  bool operator==(const LineReport&) const = default;
+  bool operator==(const SlotReport&) const = default;
 };
 
 }  // namespace regroup::core

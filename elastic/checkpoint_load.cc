@@ -214,7 +214,7 @@ Status load_with_deadline(const std::string& path, State& state, core::Step step
                           const Checkpointing& options) {
   const auto pending = std::make_shared<PendingRead>();
   std::future<core::Result<Contents>> answer = pending->contents.get_future();
-  (void)core::begin_aside([path, pending, caller = std::this_thread::get_id()] {
+  (void)core::call_detached([path, pending, caller = std::this_thread::get_id()] {
     if (std::this_thread::get_id() == caller) {
       Status none(Code::kResourceExhausted, path + ": cannot start a thread to read it");
       pending->contents.set_value(none);
@@ -272,7 +272,7 @@ Status probe_copy(const std::string& path, const std::string& of) {
 
 // Runs `ask`, which reads `path`, with a deadline.
 Status answer_of(const std::string& path, const std::function<Status()>& ask) {
-  std::future<Status> answer = core::begin_aside(ask);
+  std::future<Status> answer = core::call_detached(ask);
   if (answer.wait_for(kAnswerLimit) == std::future_status::ready) return answer.get();
   return core::deadline_exceeded(fmt::format("{}: it has not answered for {} s", path, kAnswerLimit.count()));
 }

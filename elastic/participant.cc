@@ -94,7 +94,7 @@ core::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link, 
   if (!arena.ok()) return arena.status();
   if (welcome->slot >= arena->spec().slots)
     return core::internal_error("join: the agent assigned a slot that does not exist");
-  REGROUP_RETURN_IF_ERROR(arena->reserve_line(welcome->slot));
+  REGROUP_RETURN_IF_ERROR(arena->reserve_slot(welcome->slot));
   arena->populate(welcome->slot);
   REGROUP_RETURN_IF_ERROR(arena->claim_slot(welcome->slot));
   REGROUP_RETURN_IF_ERROR(link.send(core::Ready{}));
@@ -247,7 +247,7 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
 bool Participant::enter_as_newcomer(const core::World& world) {
   const core::StateWord from = state();
   if (from.phase == core::Phase::kNone) {
-    core::stand_before<RealPolicy>(line().left, world.generation);
+    core::hold_fence<RealPolicy>(line().left, world.generation);
     // A full barrier: the check of `revoked_up_to` that follows must not overtake it (tests/model).
     return core::swap_state<RealPolicy>(line().state, from,
                                         {core::Phase::kCommitted, true, world.generation - 1, world.resume});
@@ -297,7 +297,7 @@ void Participant::suspect(core::MemberId member, const std::string& why) {
 }
 
 void Participant::end_diverged(const std::string& why) {
-  const auto released = [&] { return line().leave.load(std::memory_order_acquire) == core::kNow; };
+  const auto released = [&] { return line().leave_request.load(std::memory_order_acquire) == core::kNow; };
   const auto ended_within = [&](core::Duration pause) {
     for (const core::TimePoint until = now() + pause; now() < until;) {
       if (core::wait_until(line().bell, released, std::min(until, now() + kAgentCheck)) ||
@@ -330,7 +330,7 @@ Status Participant::handle_agent_messages() {
 
 void Participant::leave_for_good() {
   if (single_world_) single_world_->finished();
-  core::leave_for_good<RealPolicy>(line().left);
+  core::leave_all_generations<RealPolicy>(line().left);
   core::ring_all(arena_, slot_);
 }
 

@@ -58,7 +58,7 @@ Status Session::Impl::load_transfer() {
 }
 
 Result<bool> Session::Impl::catch_up() {
-  core::Line& line = self_->line();
+  core::MemberSlot& line = self_->line();
   const auto kept = [this] {
     const core::Step next = applied_ + 1;
     return !torn_ && self_->arena().kept_step(next).load(std::memory_order_acquire) == next;

@@ -14,7 +14,7 @@ namespace {
 
 // Globals, since a signal handler can reach nothing else.
 std::atomic<pid_t> noticed_process{0};
-std::atomic<core::Line*> noticed_line{nullptr};
+std::atomic<core::MemberSlot*> noticed_line{nullptr};
 std::atomic<std::int64_t> first_ns{0};  // time of the first SIGTERM; 0: none
 std::atomic<bool> is_leaving{false};
 

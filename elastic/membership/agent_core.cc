@@ -224,8 +224,8 @@ void AgentCore::on_kill(const core::Kill& kill) {
 }
 
 void AgentCore::release(core::SlotIndex slot) {
-  arena_.line(slot).leave.store(core::kNow, std::memory_order_release);
-  core::ring(arena_.line(slot).bell);
+  arena_.member_slot(slot).leave.store(core::kNow, std::memory_order_release);
+  core::ring(arena_.member_slot(slot).bell);
 }
 
 AgentEffects AgentCore::on_line_dead(core::SlotIndex slot) {

@@ -55,7 +55,7 @@ class AgentCore {
   [[nodiscard]] AgentEffects on_reaped(core::MemberId member, std::int32_t pid, std::int32_t exit_code,
                                        std::int32_t signal);
   void release(core::SlotIndex slot);
-  void ring(core::SlotIndex slot) { core::ring(arena_.line(slot).bell); }
+  void ring(core::SlotIndex slot) { core::ring(arena_.member_slot(slot).bell); }
   // A member closed its connection. It is killed if it neither finished nor was excluded: others wait for it.
   [[nodiscard]] AgentEffects on_link_closed(core::MemberId member);
 

@@ -31,7 +31,7 @@ struct KillMember {  // SIGKILL
 struct CloseMember {  // close its connection once everything queued is sent
   core::MemberId member = 0;
 };
-struct WatchLine {  // call on_line_dead(slot) when the owner of arena().line(slot).alive dies
+struct WatchLine {  // call on_line_dead(slot) when the owner of arena().member_slot(slot).alive dies
   core::MemberId member = 0;
   core::SlotIndex slot = 0;
 };

@@ -34,9 +34,9 @@ bool may_report(const Known& known, core::NodeId node, core::MemberId member) {
   return known.one_agent || member < known.members.reserved_below();
 }
 
-std::vector<core::LineReport> lines_of_host(const Known& known, core::NodeId node,
-                                            std::vector<core::LineReport> lines) {
-  std::erase_if(lines, [&](const core::LineReport& line) { return !may_report(known, node, line.member); });
+std::vector<core::SlotReport> lines_of_host(const Known& known, core::NodeId node,
+                                            std::vector<core::SlotReport> lines) {
+  std::erase_if(lines, [&](const core::SlotReport& line) { return !may_report(known, node, line.member); });
   return lines;
 }
 

@@ -25,8 +25,8 @@ struct Known {
 // journal reserved its id.
 [[nodiscard]] bool may_report(const Known& known, core::NodeId node, core::MemberId member);
 // The lines and the contacts among the given ones that `node` may report.
-[[nodiscard]] std::vector<core::LineReport> lines_of_host(const Known& known, core::NodeId node,
-                                                          std::vector<core::LineReport> lines);
+[[nodiscard]] std::vector<core::SlotReport> lines_of_host(const Known& known, core::NodeId node,
+                                                          std::vector<core::SlotReport> lines);
 [[nodiscard]] core::Contacts contacts_of_host(const Known& known, core::NodeId node, core::Contacts contacts);
 // True if a member of `world` runs, or ran, on `node`.
 [[nodiscard]] bool has_member_on(const core::World& world, core::NodeId node);

@@ -98,10 +98,10 @@ void AgentCore::give_line(core::MemberId id) {
   }
   const core::SlotIndex slot = free ? *free : *voidable;
   if (source_.active()) source_.read_state_words(arena_);
-  arena_.assign_line(slot, id);
-  // assign_line() knows only the newest World here, but a revoke may concern a generation that never reached
+  arena_.assign_slot(slot, id);
+  // assign_slot() knows only the newest World here, but a revoke may concern a generation that never reached
   // this node.
-  arena_.line(slot).revoked_up_to.store(std::max(revoked_, world_->generation), std::memory_order_seq_cst);
+  arena_.member_slot(slot).revoked_up_to.store(std::max(revoked_, world_->generation), std::memory_order_seq_cst);
   members_.at(id).slot = slot;
   emit(ToMember{id, core::Welcome{slot, options_.shards, options_.seed}, true});
   if (!free) emit(ToCoordinator{core::Report{revoked_, report()}});

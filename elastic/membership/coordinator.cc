@@ -226,7 +226,7 @@ void Coordinator::settle_drained(MemberInfo* r) {
 void Coordinator::on_report(core::NodeId node, const core::Report& report) {
   take_lines(node, report.lines);
   if (report.generation == 0) {
-    for (const core::LineReport& line : report.lines) {
+    for (const core::SlotReport& line : report.lines) {
       const MemberInfo* r = members_.find(line.member);
       if (r != nullptr && r->seat.node == node && r->rank >= 0) watch_.update(awake_, line);
     }
@@ -244,12 +244,12 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
   highest_ = std::max({highest_, reply.world, reply.revoked_up_to});
   agreed_ = agreed_ && reply.world == world_.generation && reply.revoked_up_to < world_.generation;
   if (!declared_) declared_ = reply.declared;
-  for (const core::LineReport& line : reply.lines) {
+  for (const core::SlotReport& line : reply.lines) {
     if (members_.find(line.member) == nullptr && may_report(known(), node, line.member))
       (void)recover(line.member, node, line.alive);
   }
   for (const core::MemberId id : members_.on_node(node)) {
-    const auto has = [&](const core::LineReport& line) { return line.member == id; };
+    const auto has = [&](const core::SlotReport& line) { return line.member == id; };
     if (members_.find(id)->rank < 0 || std::any_of(reply.lines.begin(), reply.lines.end(), has)) continue;
     MemberInfo* r = members_.edit(id);
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
@@ -261,8 +261,8 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
   lines_[node] = lines_of_host(known(), node, reply.lines);
 }
 
-void Coordinator::take_lines(core::NodeId node, const std::vector<core::LineReport>& lines) {
-  for (const core::LineReport& line : lines) {
+void Coordinator::take_lines(core::NodeId node, const std::vector<core::SlotReport>& lines) {
+  for (const core::SlotReport& line : lines) {
     MemberInfo* r = members_.edit(line.member);
     if (r == nullptr || r->seat.node != node) continue;
     r->word = line.state;

@@ -137,7 +137,7 @@ class Coordinator {
   StateTransfers transfers_;
   ProgressWatch watch_;
   std::optional<core::Join> declared_;                           // by the first member
-  std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // reported in this regroup, by node
+  std::map<core::NodeId, std::vector<core::SlotReport>> lines_;  // reported in this regroup, by node
   std::string held_;                                             // why no World is formed, for status
   std::optional<core::TimePoint> below_min_since_, straggling_since_, first_ready_;  // no member has joined
   core::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = core::TimePoint::max();

@@ -136,7 +136,7 @@ bool all_fit(std::uint32_t shards, const Plan& sealed, const std::vector<core::S
 std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
                                     const std::vector<core::Seat>& before,
                                     const std::vector<core::WorldMember>& next,
-                                    const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
+                                    const std::map<core::NodeId, std::vector<core::SlotReport>>& lines) {
   std::vector<core::Seat> candidates;
   std::map<core::Seat, std::uint32_t> load;
   std::set<core::NodeId> nodes;

@@ -47,7 +47,7 @@ bool has_sealed(const core::SlotReport& line, core::Step step, const std::vector
 }
 
 // The progress of a line that is in no collective section. `shares` caches the steps seen.
-Progress progress_of(const core::LineReport& line, const core::World& world, core::Seat seat,
+Progress progress_of(const core::SlotReport& line, const core::World& world, core::Seat seat,
                      std::map<core::Step, Shares>* shares) {
   const core::StateWord& word = line.state;
   const core::Step step = word.position.step();
@@ -87,7 +87,7 @@ void ProgressWatch::begin(core::Duration at) {
   furthest_at_ = {};  // the time of the regroup is no step
 }
 
-void ProgressWatch::update(core::Duration at, const core::LineReport& line) {
+void ProgressWatch::update(core::Duration at, const core::SlotReport& line) {
   const auto [entry, is_new] = seen_.try_emplace(line.member);
   Seen& seen = entry->second;
   seen.at = at;

@@ -28,7 +28,7 @@ class ProgressWatch {
   // A new World begins. Times are on a clock that does not run while this process is stopped.
   void begin(core::Duration at);
   // A member's line as reported now.
-  void update(core::Duration at, const core::LineReport& line);
+  void update(core::Duration at, const core::SlotReport& line);
   // No member has made progress for `least` and for ten median steps, and find_stall() has not reported it
   // yet.
   [[nodiscard]] bool is_quiet(core::Duration at, core::Duration least) const;

@@ -66,7 +66,7 @@ core::Result<core::Step> TransferSource::begin(const core::Arena& arena, core::T
 }
 
 void TransferSource::read_state_words(const core::Arena& arena) {
-  for_each_member(arena, [this](const core::Line& line) {
+  for_each_member(arena, [this](const core::MemberSlot& line) {
     const core::StateWord word = core::load_state<core::RealPolicy>(line.state);
     if (word.phase == core::Phase::kNone) return;
     furthest_ = std::max(furthest_, word.position.step());
@@ -76,7 +76,7 @@ void TransferSource::read_state_words(const core::Arena& arena) {
 
 void TransferSource::check_writers(const core::Arena& arena) {
   const auto wrote = [&](const core::Seat& seat) {
-    return arena.line(seat.slot).donated_step.load(std::memory_order_acquire) == base_.pack();
+    return arena.member_slot(seat.slot).donated_step.load(std::memory_order_acquire) == base_.pack();
   };
   const auto dead = [&](const core::Seat& seat) {
     return arena.member_slot(seat.slot).dead.load(std::memory_order_acquire) != 0;

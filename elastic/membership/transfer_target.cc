@@ -18,7 +18,7 @@ void TransferTarget::begin(core::TransferStep base, const std::vector<LearnerSlo
 // Reads a learner's progress. Returns why it failed, or nothing.
 std::string TransferTarget::read_progress(const core::Arena& arena, Learner* learner) const {
   const auto at =
-      core::TransferStep::unpack(arena.line(learner->slot).replayed.load(std::memory_order_acquire));
+      core::TransferStep::unpack(arena.member_slot(learner->slot).replayed.load(std::memory_order_acquire));
   if (at.transfer != base_.transfer) return "";
   if (at.step == 0) return "the received data does not match its CRC32C";
   learner->replayed = at.step;
@@ -31,7 +31,7 @@ std::vector<core::TargetStatus> TransferTarget::poll(const core::Arena& arena, c
   const bool announce = received.snapshot && !std::exchange(announced_, announced_ || received.snapshot);
   for (auto it = learners_.begin(); it != learners_.end();) {
     Learner& learner = it->second;
-    core::Line& line = arena.line(learner.slot);
+    core::MemberSlot& line = arena.member_slot(learner.slot);
     if (announce) line.transfer.store(base_.pack(), std::memory_order_seq_cst);
     if (announce || received.kept != kept_) core::ring(line.bell);
     if (const std::string why = read_progress(arena, &learner); !why.empty()) {

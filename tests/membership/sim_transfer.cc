@@ -51,7 +51,7 @@ void SimJob::write_result(const core::World& world, Step step) {
 
 // As it passes the step of a state transfer.
 bool SimJob::donate(SimMember& m) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const auto mark = TransferStep::unpack(arena_of(m).snapshot_at().load());
   if (mark.transfer == 0 || mark.step != m.applied || line.donated_step.load() == mark.pack()) return false;
   if (m.applied <= m.world.resume.step()) return false;
@@ -67,7 +67,7 @@ bool SimJob::transfer_offered(const SimMember& m) {
 
 // In two moves: between them anything may happen to the snapshot.
 bool SimJob::load_transfer(SimMember& m) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const core::Arena& arena = arena_of(m);
   if (line.adopting.load() == 0) {
     line.adopting.store(std::max(arena.newest_world(), 1U));
@@ -111,7 +111,7 @@ bool SimJob::replay(SimMember& m) {
 }
 
 bool SimJob::catch_up(SimMember& m) {
-  core::Line& line = this->line(m.start.member);
+  core::MemberSlot& line = this->line(m.start.member);
   const bool in_world = m.world.generation > 0;
   if (m.drained) return in_world && line.revoked_up_to.load() >= m.world.generation && regroup(m);
   if (line.leave_request.load() == core::kAtBoundary) {

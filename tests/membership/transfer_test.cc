@@ -48,7 +48,7 @@ class TransferTest : public testing::Test {
     stands(Phase::kCommitted, step);
   }
   void write_snapshot(TransferStep mark) {
-    for (core::SlotIndex slot = 0; slot < 2; ++slot) arena_.line(slot).donated_step.store(mark.pack());
+    for (core::SlotIndex slot = 0; slot < 2; ++slot) arena_.member_slot(slot).donated_step.store(mark.pack());
   }
   void poll(Step consumed = kNothingConsumed) {
     while (source_.poll(arena_, consumed)) {
@@ -82,10 +82,10 @@ TEST_F(TransferTest, AllOfTheWorldWriteAndNoStepThatItResumesFrom) {
   const auto step = source_.begin(arena_, {2, 0}, world_);  // nobody has entered it yet
   ASSERT_TRUE(step.ok()) << step.status().to_string();
   EXPECT_EQ(*step, 7U);
-  arena_.line(0).donated_step.store(source_.base().pack());
+  arena_.member_slot(0).donated_step.store(source_.base().pack());
   poll();
   EXPECT_FALSE(source_.snapshot_complete());
-  arena_.line(1).donated_step.store(source_.base().pack());
+  arena_.member_slot(1).donated_step.store(source_.base().pack());
   poll();
   EXPECT_TRUE(source_.snapshot_complete());
 }
@@ -169,7 +169,7 @@ TEST_F(TransferTest, AWorldWithDonorsTakesTheSnapshotUnlessAllHaveReadIt) {
 
 TEST_F(TransferTest, ALearnerIsToldOfTheSnapshotAndCatchesUpOnce) {
   const TransferStep mark{1, 7};
-  core::Line& line = arena_.line(2);
+  core::MemberSlot& line = arena_.member_slot(2);
   target_.begin(mark, {{7, 2}});
   EXPECT_TRUE(target_.poll(arena_, {false, 7, 7}, world_).empty());
   EXPECT_EQ(line.transfer.load(), 0U);
@@ -191,16 +191,16 @@ TEST_F(TransferTest, ALearnerIsToldOfTheSnapshotAndCatchesUpOnce) {
 }
 
 TEST_F(TransferTest, DamageIsToldAndTheOthersGoOn) {
-  arena_.assign_line(1, 8);
+  arena_.assign_slot(1, 8);
   target_.begin({1, 7}, {{7, 2}, {8, 1}});
   (void)target_.poll(arena_, {true, 7, 7}, world_);
-  arena_.line(2).replayed.store(TransferStep{1, 0}.pack());
+  arena_.member_slot(2).replayed.store(TransferStep{1, 0}.pack());
   const auto news = target_.poll(arena_, {true, 7, 7}, world_);
   ASSERT_EQ(news.size(), 1U);
   EXPECT_EQ(news[0].member, 7U);
   EXPECT_THAT(news[0].why, HasSubstr("CRC32C"));
   EXPECT_TRUE(target_.active());
-  EXPECT_EQ(arena_.line(2).transfer.load(), 0U);
+  EXPECT_EQ(arena_.member_slot(2).transfer.load(), 0U);
 }
 
 TEST_F(TransferTest, WhatIsBrokenOffIsToldOfThoseThatLackTheState) {
@@ -209,7 +209,7 @@ TEST_F(TransferTest, WhatIsBrokenOffIsToldOfThoseThatLackTheState) {
   const auto news = target_.break_off(arena_, "why");
   ASSERT_EQ(news.size(), 1U);
   EXPECT_EQ(news[0], (core::TargetStatus{1, 7, 0, "why"}));
-  EXPECT_EQ(arena_.line(2).transfer.load(), 0U);
+  EXPECT_EQ(arena_.member_slot(2).transfer.load(), 0U);
   EXPECT_FALSE(target_.active());
 }
 

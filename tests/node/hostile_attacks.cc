@@ -179,7 +179,7 @@ constexpr Attack kAttacks[] = {
      Until::kClosed},
     {"long",
      [](Wire& w) {
-       const core::LineReport line{.member = 1, .slot = 1, .step = 5, .loss = 1.5, .caught_up_to = 5};
+       const core::SlotReport line{.member = 1, .slot = 1, .step = 5, .loss = 1.5, .caught_up_to = 5};
        w.say(membership(core::Report{0, std::vector(40'000, line)}));
      }},
     // In the sentences that a user reads.

@@ -45,7 +45,7 @@ TEST(TransferMessages, NothingElseIsTaken) {
   const std::vector<std::byte> whole = encode(TransferMessage(TransferError{"why"}));
   for (std::size_t size = 0; size < whole.size(); ++size)
     EXPECT_FALSE(decode_transfer(std::span(whole).first(size)).ok()) << size;
-  EXPECT_FALSE(decode_transfer(encode(Message(Said{"of another kind"}))).ok());
+  EXPECT_FALSE(decode_transfer(encode(Message(UserMessage{"of another kind"}))).ok());
 }
 
 }  // namespace

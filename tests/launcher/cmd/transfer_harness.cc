@@ -53,7 +53,7 @@ TestSource::TestSource(boost::asio::io_context& loop, std::shared_ptr<const laun
 }
 
 void TestSource::at(core::Phase phase, Step step) {
-  arena().line(0).state.store(core::StateWord{phase, false, 1, core::Position::of(step)}.pack());
+  arena().member_slot(0).state.store(core::StateWord{phase, false, 1, core::Position::of(step)}.pack());
 }
 
 void TestSource::write_state(std::size_t state) {
@@ -129,7 +129,7 @@ void TransferFixture::clean() {
     std::ranges::fill(arena.kept_crcs(step), 0U);
     arena.kept_step(step).store(0);
   }
-  core::Line& line = arena.line(0);
+  core::MemberSlot& line = arena.member_slot(0);
   for (auto* word : {&line.transfer, &line.replayed}) word->store(0);
   why_.clear();
 }
@@ -140,7 +140,7 @@ bool TransferFixture::all_there() {
   exchange_.poll();
   perform(core_.poll_transfer(&more));
   const core::Arena& arena = core_.arena();
-  return arena.line(0).transfer.load() == kMark.pack() && arena.kept_step(kNewest).load() == kNewest;
+  return arena.member_slot(0).transfer.load() == kMark.pack() && arena.kept_step(kNewest).load() == kNewest;
 }
 
 End TransferFixture::learn_from(const std::vector<core::SourceAgent>& sources) {
@@ -154,7 +154,7 @@ End TransferFixture::learn_from(const std::vector<core::SourceAgent>& sources) {
     if (std::chrono::steady_clock::now() > limit) break;
   }
   if (!why_.empty())
-    end = core_.arena().line(0).transfer.load() == 0 ? End::kRefused : End::kWrong;
+    end = core_.arena().member_slot(0).transfer.load() == 0 ? End::kRefused : End::kWrong;
   else if (all_there())
     end = look();
   perform(core_.handle({}, {1, core::EndTransfer{kMark.transfer}}));
