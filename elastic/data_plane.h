@@ -26,7 +26,7 @@ class DataPlane {
   [[nodiscard]] core::Status enter();
   // All members, for steps. Valid until the next enter().
   [[nodiscard]] collective::Communicator& steps() { return *steps_; }
-  [[nodiscard]] bool spans_hosts() const { return wire_ != nullptr; }  // the World has members on other nodes
+  [[nodiscard]] bool spans_hosts() const { return mesh_ != nullptr; }  // the World has members on other nodes
   // The members `ranks`, for the collective section at `at`.
   [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> open_section(core::Position at,
                                                                                      std::vector<int> ranks);
@@ -38,7 +38,7 @@ class DataPlane {
 
   Participant& self_;
   std::shared_ptr<const collective::UcxContext> ucx_;  // opened by the first World that needs it
-  std::shared_ptr<collective::Wire> wire_;             // of this World, if it spans several nodes
+  std::shared_ptr<collective::PeerMesh> mesh_;         // of this World, if it spans several nodes
   std::unique_ptr<collective::Communicator> steps_;
   core::Arena alone_;  // of open_section_alone(): no revoke reaches it
 };

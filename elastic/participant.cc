@@ -328,14 +328,14 @@ Status Participant::handle_agent_messages() {
   return exclusion_;
 }
 
-void Participant::leave_for_good() {
+void Participant::leave_all_generations() {
   if (single_world_) single_world_->finished();
   core::leave_all_generations<RealPolicy>(line().left);
   core::ring_all(arena_, slot_);
 }
 
 Status Participant::excluded() {
-  leave_for_good();
+  leave_all_generations();
   if (Status status = handle_agent_messages(); !status.ok()) return status;
   return {Code::kLeft, "this member is in no World any more"};
 }

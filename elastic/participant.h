@@ -67,9 +67,11 @@ class Participant {
   // open -> committed, once all have voted. kRevoked: regroup(), which returns whether it was committed.
   [[nodiscard]] core::Status commit();
 
-  [[nodiscard]] bool asked_to_leave() { return line().leave_request.load(std::memory_order_acquire) != core::kStay; }
+  [[nodiscard]] bool asked_to_leave() {
+    return line().leave_request.load(std::memory_order_acquire) != core::kStay;
+  }
   // This thread will touch no buffer of any generation again, so no member needs to wait for it.
-  void leave_for_good();
+  void leave_all_generations();
   // Publishes this member's address in its generation; looks up another's, nothing while it is unknown.
   // Addresses are opaque. Neither blocks; the agent rings the doorbell when addresses arrive.
   [[nodiscard]] core::Status tell_contact(std::span<const std::byte> address);

@@ -224,7 +224,7 @@ void AgentCore::on_kill(const core::Kill& kill) {
 }
 
 void AgentCore::release(core::SlotIndex slot) {
-  arena_.member_slot(slot).leave.store(core::kNow, std::memory_order_release);
+  arena_.member_slot(slot).leave_request.store(core::kNow, std::memory_order_release);
   core::ring(arena_.member_slot(slot).bell);
 }
 

@@ -137,7 +137,7 @@ void run_member(const Host& host, const core::Arena& arena, const Board& board, 
     if (!next.ok()) return print_line("error " + next.status().to_string());
     comm = std::move(*next);
     const core::Status status = run_generation(*comm, g, host.timeout);
-    say(fmt::format("ended {} {} {:.6f} {}", g, rank, seconds(), status.to_string()));
+    print_line(fmt::format("ended {} {} {:.6f} {}", g, rank, seconds(), status.to_string()));
     core::leave_generation<core::RealPolicy>(line.left, g);
     core::ring_all(arena);
   }

@@ -91,7 +91,8 @@ class Lines : public testing::Test {
       return Result<MemoryLimit>(MemoryLimit{available, "what a test says"});
     };
     const auto is_dead = [this](SlotIndex other) { return dead_ == other; };
-    return arena_layout::Reservation{*header_, arena_.memfd(), spec_, is_dead, limit, timeout}.line(slot);
+    return arena_layout::Reservation{*header_, arena_.memfd(), spec_, is_dead, limit, timeout}.reserve_slot(
+        slot);
   }
 
   Arena arena_;

@@ -143,13 +143,13 @@ TEST_F(FinalSnapshotTest, AMemberThatWaitsForAWorldBringsItsState) {
     EXPECT_EQ(self.regroup().status().code(), core::Code::kLeft);
   });
   EXPECT_TRUE(eventually([&] { return in == 2; }));
-  agent_.member_slot(1).dead.store(1);
-  for (const SlotIndex slot : {0, 1}) agent_.member_slot(slot).revoked_up_to.store(1);
+  agent_.line(1).dead.store(1);
+  for (const SlotIndex slot : {0, 1}) agent_.line(slot).revoked_up_to.store(1);
   core::ring_all(agent_.arena());
   ask(What::kNow);
   EXPECT_TRUE(eventually([&] { return saved.load(); }));
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
-  agent_.member_slot(0).leave_request.store(core::kNow);
+  agent_.line(0).leave_request.store(core::kNow);
   core::ring_all(agent_.arena());
 }
 
@@ -182,7 +182,7 @@ TEST_F(FinalSnapshotTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep)
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kWaiting).ok());
   });
   EXPECT_TRUE(eventually([&] { return in == 2; }));
-  for (const SlotIndex slot : {0, 1}) agent_.member_slot(slot).revoked_up_to.store(1);
+  for (const SlotIndex slot : {0, 1}) agent_.line(slot).revoked_up_to.store(1);
   ask(What::kNow);
   threads_.clear();
   EXPECT_EQ(mark(), (SaveMark{Phase::kWanted, 8}));

@@ -140,8 +140,8 @@ class MigrateFaultTest : public ::testing::Test {
     return status;
   }
   void expect_not_proved() {
-    EXPECT_EQ(agent_.member_slot(1).proved.load(), 0U);
-    EXPECT_EQ(agent_.member_slot(1).adopting.load(), 0U);
+    EXPECT_EQ(agent_.line(1).proved.load(), 0U);
+    EXPECT_EQ(agent_.line(1).adopting.load(), 0U);
   }
 
   static constexpr std::size_t kSize = 3 * kSnapshotChunk - 5;

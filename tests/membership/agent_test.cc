@@ -355,9 +355,9 @@ TEST_F(AgentTest, NoticeExclusionAndKill) {
   const auto gently = tell(core::Kill{0, true, "left on notice"});
   ASSERT_EQ(gently.size(), 2U);  // the reason first, then the arena
   EXPECT_EQ(sent<core::Excluded>(gently)->reason, "left on notice");
-  EXPECT_EQ(line(0).leave.load(), static_cast<std::uint32_t>(core::kAtBoundary));
+  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(core::kAtBoundary));
   agent_.release(std::get<ReleaseMember>(gently[1]).slot);
-  EXPECT_EQ(line(0).leave.load(), static_cast<std::uint32_t>(core::kNow));
+  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(core::kNow));
   EXPECT_EQ(std::get<KillMember>(tell(core::Kill{0, false, ""}).at(0)).member, 0U);
   EXPECT_EQ(std::get<KillMember>(tell(core::Kill{1, true, ""}).at(0)).member, 1U);  // it has no ear yet
   (void)agent_.on_reaped(0, 1, 0, 0);
