@@ -6,8 +6,8 @@
 
 namespace regroup::elastic {
 
-// While it lives, SIGTERM sets `line.leave_request`. Has no effect if the program has its own handler, or if another
-// TermNotice exists in the process, since a signal handler is process-wide.
+// While it lives, SIGTERM sets `line.leave_request`. Has no effect if the program has its own handler, or if
+// another TermNotice exists in the process, since a signal handler is process-wide.
 class TermNotice {
  public:
   explicit TermNotice(core::MemberSlot* line);  // null: no effect

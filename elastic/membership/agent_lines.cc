@@ -101,7 +101,8 @@ void AgentCore::give_line(core::MemberId id) {
   arena_.assign_slot(slot, id);
   // assign_slot() knows only the newest World here, but a revoke may concern a generation that never reached
   // this node.
-  arena_.member_slot(slot).revoked_up_to.store(std::max(revoked_, world_->generation), std::memory_order_seq_cst);
+  arena_.member_slot(slot).revoked_up_to.store(std::max(revoked_, world_->generation),
+                                               std::memory_order_seq_cst);
   members_.at(id).slot = slot;
   emit(ToMember{id, core::Welcome{slot, options_.shards, options_.seed}, true});
   if (!free) emit(ToCoordinator{core::Report{revoked_, report()}});
