@@ -353,7 +353,7 @@ TEST(WireSense, OfTheNumbersInMessagesIsAsked) {
       {MemberLost{.member = 4, .exit_code = -1},
        "MemberLost makes no sense: member 4 with status -1, signal 0"},
       {Report{5, {{.member = 4, .slot = kNoSlot}}},
-       "Report makes no sense: a member that has not joined has a line"},
+       "Report makes no sense: a member that has not joined has a slot"},
       {StartSource{1 << 24, 5}, "StartSource makes no sense: transfer 16777216 after step 5"},
       {SourceStatus{1 << 24, 5, "", ""}, "SourceStatus makes no sense: transfer 16777216 after step 5"},
       {StartTarget{1, kMaxStep + 1, {2}, {{0, ""}}},

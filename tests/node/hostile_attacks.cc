@@ -75,8 +75,8 @@ void bring_half(Wire& w) {
   const std::string first = fmt::format("fence regroup-{}.0:4294967294 #1", w.job);
   w.say(Services{pmi::Contribute{first, {0, 1, 2}, w.host, {}}});
   for (const auto end = Clock::now() + kTimeout; w.open() && w.gathered.empty() && Clock::now() < end;) {
-    w.say(Beat{});
-    static_cast<void>(w.hear(Clock::now() + kBeat));
+    w.say(Heartbeat{});
+    static_cast<void>(w.hear(Clock::now() + kHeartbeatInterval));
   }
   if (w.gathered.empty()) return;
   Bytes half = w.gathered.front();
