@@ -67,16 +67,22 @@ def test_a_skip_of_ctest_is_told_and_may_fail(tmp_path, ci, status, verdict):
     assert third == "1 skipped: only with REGROUP_TEST_FULL (long)"
 
 
-def test_the_suite_heeds_them():
+def test_the_suite_heeds_them(tmp_path):
     """ctest_preset of ./dev fails where a skip does, and not else."""
-    report = "<testsuite><testcase name='a'><skipped/></testcase></testsuite>"
-    script = (
-        "set -euo pipefail; LOGS=$(mktemp -d); folder_of() { echo x; }\n"
-        f'timeout() {{ echo "{report}" >"$LOGS/ctest-dev.xml"; }}\n'
-        "eval \"$(sed -n '/^ctest_preset() {/,/^}/p' dev)\"; ctest_preset dev"
-    )
+    (tmp_path / "CMakeLists.txt").write_text(CASES)
+    (tmp_path / "tools").symlink_to(ROOT / "tools")
+    (tmp_path / "log").mkdir()
+    subprocess.run(["cmake", "-S", ".", "-B", "b"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    text = (ROOT / "dev").read_text()
+    function = text[text.index("ctest_preset() {") : text.index("\n}\n", text.index("ctest_preset() {")) + 3]
+    script = f"set -euo pipefail; LOGS=log; folder_of() {{ echo b; }}\n{function}ctest_preset dev"
     for ci, status in (("true", 1), ("", 0)):
         done = subprocess.run(
-            ["bash", "-c", script], cwd=ROOT, env={**os.environ, "CI": ci}, capture_output=True, timeout=60
+            ["bash", "-c", script],
+            cwd=tmp_path,
+            env={**os.environ, "CI": ci},
+            capture_output=True,
+            timeout=60,
         )
         assert done.returncode == status, done.stderr
+        assert b"only with REGROUP_TEST_FULL (long)" in done.stdout
