@@ -50,7 +50,8 @@ def test_pytest_leaves_them_out(tmp_path):
         "def test_help(): pass\n"
         "def test_help_too(): pass\n"
     )
-    env = {**os.environ, "REGROUP_DESELECT": "tests/test_z.py::test_one[a]\ntests/test_z.py::test_help"}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env |= {"REGROUP_DESELECT": "tests/test_z.py::test_one[a]\ntests/test_z.py::test_help"}
     words = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "tests"]
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
     assert re.findall(r"::(\S+) PASSED", done.stdout) == ["test_one[ab]", "test_help_too"], done.stdout

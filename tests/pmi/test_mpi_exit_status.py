@@ -28,6 +28,6 @@ def test_as_its_own_launcher(runner, mpi, program, how):
         sentence = "MPI_ABORT was invoked on rank 1"
     assert sentence in done.err
     own = runner.run([*mpi.launcher, "-np", "2", program, "end", how], mpi.env)
-    if mpi is MPICH and how == "exit7":  # hydra on a busy machine: that of the rank it ended was first
+    if mpi is MPICH and how in ("exit0", "exit7"):  # hydra: that of the rank it killed was first
         statuses = statuses | {1, 9}
     assert own.status in statuses, own.err
