@@ -12,6 +12,7 @@ for i in range(300):                                    # that say nothing, or a
     s = socket.create_connection((address, port), 5)
     if i % 2: s.send(b"\x16")
     kept.append(s)
+print("300 connected", flush=True)
 hello = b"\x16\x03\x01\xff\xff" + b"A" * 65535
 for junk in (b"GET / HTTP/1.0\r\n\r\n", b"\0" * 70000, bytes(range(256)) * 300, hello):
     s = socket.create_connection((address, port), 5)
@@ -38,6 +39,12 @@ def send(host: Host, address: str, port: int) -> subprocess.Popen:
     command = ["/usr/bin/python3", "-c", STRANGER, address, str(port)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return host.popen(command, text=True, **pipes)
+
+
+def wait_connected(strangers: subprocess.Popen) -> None:
+    """Until the 300 are connected: while more come, each closes an earlier connection, of others too."""
+    first = strangers.stdout.readline()
+    assert first == "300 connected\n", first + strangers.stderr.read()
 
 
 def heard(strangers: subprocess.Popen) -> str:

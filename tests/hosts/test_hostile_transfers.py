@@ -86,6 +86,7 @@ def test_who_comes_to_a_transfer_harms_nobody(hosts: Hosts, tmp_path: Path):
         job.until_size(3)  # on node2, which had a state transfer: from now on there is a port
         hosts[2].slow(RATE)
         crowd = strangers.send(hosts[1], hosts[0].address, door(hosts[0]))
+        strangers.wait_connected(crowd)
         job.control("resize", "4")
         transfer = until(lambda: transfer_for(job, 3), "a transfer")
         callers = Callers(hosts[1], hosts[0], transfer)
