@@ -2,11 +2,7 @@
 
 import copy
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import budget
@@ -98,17 +94,10 @@ def test_minutes_of_folders_are_read_from_the_logs():
     assert budget.minutes_of_pytest(PYTEST_LOG * 2)["tests/hosts"] == 92.7
 
 
-def test_the_table_that_pytest_prints_is_read(tmp_path):
+def test_the_table_that_pytest_prints_is_read(inner_pytest):
     """By the conftest.py of all tests, of a run of its own."""
-    (tmp_path / "tests/some").mkdir(parents=True)
-    (tmp_path / "tests/some/test_a.py").write_text("import time\ndef test_a(): time.sleep(0.7)\n")
-    (tmp_path / "tools").symlink_to(ROOT / "tools")
-    for name in ("conftest.py", "pytest_seconds.json"):
-        shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
-    assert budget.minutes_of_pytest(done.stdout)["tests/some"] >= 0.01, done.stdout + done.stderr
+    said = inner_pytest("some/test_a.py", "import time\ndef test_a(): time.sleep(0.7)\n", "-q")
+    assert budget.minutes_of_pytest(said)["tests/some"] >= 0.01, said
 
 
 def test_the_report_sums_parts_and_folders_and_warns_above_the_whole():

@@ -1,10 +1,7 @@
 """How ./dev test leaves out and runs the tests of tests/quarantine.txt."""
 
-import os
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,24 +34,18 @@ def test_ctest_leaves_out_these_and_no_others(tmp_path):
     assert not left_out.search("Suite/Case.Holds/23") and not left_out.search("Suite/CaseXHolds/2")
 
 
-def test_pytest_leaves_them_out(tmp_path):
+def test_pytest_leaves_them_out(tmp_path, inner_pytest):
     assert bash(tmp_path, "quarantined_pytest") == "tests/cli/test_x.py::test_y[a#b-1:2]\n"
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tools").symlink_to(ROOT / "tools")
-    for name in ("conftest.py", "pytest_seconds.json"):
-        shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
-    (tmp_path / "tests/test_z.py").write_text(
+    cases = (
         "import pytest\n"
         "@pytest.mark.parametrize('x', ['a', 'ab'])\n"
         "def test_one(x): pass\n"
         "def test_help(): pass\n"
         "def test_help_too(): pass\n"
     )
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    env |= {"REGROUP_DESELECT": "tests/test_z.py::test_one[a]\ntests/test_z.py::test_help"}
-    words = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "tests"]
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
-    assert re.findall(r"::(\S+) PASSED", done.stdout) == ["test_one[ab]", "test_help_too"], done.stdout
+    left_out = "tests/test_z.py::test_one[a]\ntests/test_z.py::test_help"
+    said = inner_pytest("test_z.py", cases, "-v", REGROUP_DESELECT=left_out)
+    assert re.findall(r"::(\S+) PASSED", said) == ["test_one[ab]", "test_help_too"], said
 
 
 def test_nothing_is_left_out_where_none_is_listed(tmp_path):

@@ -69,13 +69,17 @@ def test_a_change_during_a_part_is_told_and_not_recorded(repository):
 
 
 def test_a_run_is_appended_with_its_failures(repository):
-    run = 'tree=$(results tree); part one good; part two %s; results run "$tree" 61 "$PART_ROWS"'
+    first_parts = " ".join(f"part {name} good;" for name in sorted(results.DEFAULT_PARTS - {"pytest"}))
+    run = f'tree=$(results tree); {first_parts} part pytest %s; results run "$tree" 61 "$PART_ROWS"'
     assert bash(repository, run % "good").returncode == 0
     assert bash(repository, run % "bad").returncode == 0
     first, second = repository.runs(repository.tree())
-    assert first["failures"][0].startswith("parts that did not run: build")
-    assert second["failures"][:2] == ["Wire.Reads", "tests/cli/test_a.py::test_b[x]"]
-    assert list(first["minutes"]) == ["one", "two"]
+    assert (first["verdict"], first["failures"]) == ("passed", [])
+    assert (second["verdict"], second["failures"]) == (
+        "failed",
+        ["Wire.Reads", "tests/cli/test_a.py::test_b[x]"],
+    )
+    assert list(first["minutes"]) == [*sorted(results.DEFAULT_PARTS - {"pytest"}), "pytest"]
 
 
 @pytest.mark.parametrize(
@@ -113,10 +117,9 @@ def test_ctrl_c_ends_a_run_and_records_no_part(repository):
     assert repository.missing(tree, ["one", "two", "three"]) == ["two", "three"]
 
 
-def test_a_second_run_in_a_folder_is_refused(tmp_path):
+def test_a_second_run_in_a_folder_is_refused(tmp_path, function_of_dev):
     """Its rows would be taken for those of the first."""
-    text = (ROOT / "dev").read_text()
-    function = text[text.index("one_test_run() {") : text.index("\n}\n", text.index("one_test_run() {")) + 3]
+    function = function_of_dev("one_test_run")
     script = f"set -euo pipefail; die() {{ echo $*; exit 1; }}; AT_EXIT=()\n{function}one_test_run; "
     (tmp_path / ".dev").mkdir()
     (tmp_path / "dev").write_text(script + "touch up; while [ ! -e over ]; do sleep 0.01; done")

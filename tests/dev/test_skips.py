@@ -67,14 +67,13 @@ def test_a_skip_of_ctest_is_told_and_may_fail(tmp_path, ci, status, verdict):
     assert third == "1 skipped: only with REGROUP_TEST_FULL (long)"
 
 
-def test_the_suite_heeds_them(tmp_path):
+def test_the_suite_heeds_them(tmp_path, function_of_dev):
     """ctest_preset of ./dev fails where a skip does, and not else."""
     (tmp_path / "CMakeLists.txt").write_text(CASES)
     (tmp_path / "tools").symlink_to(ROOT / "tools")
     (tmp_path / "log").mkdir()
     subprocess.run(["cmake", "-S", ".", "-B", "b"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
-    text = (ROOT / "dev").read_text()
-    function = text[text.index("ctest_preset() {") : text.index("\n}\n", text.index("ctest_preset() {")) + 3]
+    function = function_of_dev("ctest_preset")
     script = f"set -euo pipefail; LOGS=log; folder_of() {{ echo b; }}\n{function}ctest_preset dev"
     for ci, status in (("true", 1), ("", 0)):
         done = subprocess.run(
