@@ -14,12 +14,14 @@ include_guard(GLOBAL)
 # Stops, naming the package, where FEATURE is on and what it needs was not FOUND: a feature never vanishes in silence.
 # FEATURE "": nothing is built without it.
 function(regroup_require FEATURE FOUND NEEDS DEBIAN)
-  if(NOT FOUND AND NOT FEATURE)
-    message(FATAL_ERROR "${NEEDS} not found. Install it (Debian: ${DEBIAN})")
+  if(FOUND)
+    return()
   endif()
-  if(NOT FOUND)
-    message(FATAL_ERROR "${FEATURE}: ${NEEDS} not found. Install it (Debian: ${DEBIAN}) or switch the feature off by name: -D${FEATURE}=OFF")
+  set(reason "${NEEDS} not found. Install it (Debian: ${DEBIAN})")
+  if(FEATURE)
+    set(reason "${FEATURE}: ${reason} or switch the feature off by name: -D${FEATURE}=OFF")
   endif()
+  message(FATAL_ERROR "${reason}")
 endfunction()
 
 set(REGROUP_GENERATED_DIR ${PROJECT_BINARY_DIR}/generated)

@@ -122,15 +122,15 @@ class Records:
 
     def missing(self, tree: str, parts: Iterable[str]) -> list[str]:
         """Those without a passing record, in the given order."""
-        return [name for name in parts if self.part_verdict(tree, name) != "passed"]
+        return [name for name in parts if not self.look_up(tree, name)[0]]
 
-    def part_verdict(self, tree: str, part: str) -> str:
-        """ "passed", "failed", "missing" or "damaged: WHY"."""
+    def look_up(self, tree: str, part: str) -> tuple[bool, str]:
+        """Whether the part has a passing record, and a line about it for people."""
         try:
             record = self.part(tree, part)
         except Damaged as why:
-            return f"damaged: {why}"
-        return record["verdict"] if record else "missing"
+            return False, f"damaged: {why}"
+        return (record["verdict"] == "passed", line_of(record)) if record else (False, "missing")
 
     def runs(self, tree: str) -> list[dict]:
         file = self.folder / tree / RUNS
@@ -144,16 +144,14 @@ class Records:
             lines.append(
                 f"the working tree differs from it in {len(changes)} files: a run now is not recorded"
             )
-        for name in parts:
-            verdict = self.part_verdict(tree, name)
-            record = self.part(tree, name) if verdict in ("passed", "failed") else None
-            lines.append(f"  {name:<24} {line_of(record) if record else verdict}")
-        missing = self.missing(tree, parts)
-        lines.append(f"{len(parts) - len(missing)} of {len(parts)} parts of ./dev test --full are recorded")
+        found = {name: self.look_up(tree, name) for name in parts}
+        lines += [f"  {name:<24} {line}" for name, (_, line) in found.items()]
+        recorded = sum(passed for passed, _ in found.values())
+        lines.append(f"{recorded} of {len(parts)} parts of ./dev test --full are recorded")
         runs = self.runs(tree)
         green = sum(run["verdict"] == "passed" for run in runs)
         lines.append(f"{green} of {len(runs)} recorded runs of ./dev test are green; asked: {RUNS_ASKED}")
-        return lines, not missing
+        return lines, recorded == len(parts)
 
 
 def loads(file: Path, text: str) -> dict:
