@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import sys
-import time
 
 import pytest
 from conftest import BIN, Launcher
@@ -29,8 +28,7 @@ def hanging(tmp_path_factory):
         job = launchers[-1].start(*JOB, "--hung", answer, *words)
         jobs[answer] = (launchers[-1], job, folder / "leaf.1")
     for _, job, _ in jobs.values():
-        job.wait_out("^step 5 ")
-    time.sleep(4)  # so that the length of a step is known: it is asked for each second
+        job.wait_out("^step 10 ")  # by then the length of a step is known: the agent asks once a second
     for _, _, gate in jobs.values():
         gate.touch()
     yield jobs

@@ -5,7 +5,7 @@
 #   took NAME SECONDS               what last_time says from now on
 
 LOGS=.dev/log
-mkdir -p "$LOGS"
+mkdir -p "$LOGS" 2>/dev/null || true  # ./dev help works where nothing can be written
 
 last_seconds() { sed -n "s/^$1 //p" .dev/seconds 2>/dev/null | tail -n 1; }
 
@@ -40,9 +40,11 @@ progress() {
   took "$name" $((SECONDS - start))
 }
 
-# A bar of 30 places, full after as many seconds as the last time; without a last time a mark that wanders.
+# A bar of 30 places (fewer in a narrow terminal), full after as many seconds as the last time; without a last time a mark that wanders.
 move_bar() {
-  local expected=${1:-0} start=$SECONDS places=30 passed filled
+  local expected=${1:-0} start=$SECONDS places=30 passed filled columns
+  columns=$(stty size <&2 2>/dev/null | cut -d ' ' -f 2) || true
+  ((${columns:-0} == 0 || columns >= places + 40)) || places=$((columns > 50 ? columns - 40 : 10))
   trap 'exit 0' TERM
   while :; do
     passed=$((SECONDS - start))
