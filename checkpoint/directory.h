@@ -1,5 +1,5 @@
 // A directory of checkpoints: which there are, how one appears (by one rename) and disappears, and who may
-// write. docs/formats/checkpoint.md names its entries.
+// write. docs/reference/formats/checkpoint.md names its entries.
 #pragma once
 
 #include <cstdint>

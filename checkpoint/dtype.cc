@@ -1,4 +1,4 @@
-// The table of element types; docs/formats/checkpoint.md lists it.
+// The table of element types; docs/reference/formats/checkpoint.md lists it.
 #include "checkpoint/dtype.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The MANIFEST of a checkpoint: what it holds, where each byte lies, and its checksum. Format version 1:
-// docs/formats/checkpoint.md.
+// docs/reference/formats/checkpoint.md.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // A second directory behind the one that a job writes to: on another file system, where rename may not be
 // atomic and what was written may become visible late. There the MANIFEST is the commit: it is written last,
-// and removed first. docs/formats/checkpoint.md.
+// and removed first. docs/reference/formats/checkpoint.md.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Layout, creation and mapping of the arena. Serves docs/formats/arena.md.
+// Layout, creation and mapping of the arena. Serves docs/reference/formats/arena.md.
 #include "core/arena.h"
 
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 //   header | member slots[slots] | worlds[4] | results[2] | buffers[slots][buffers_per_slot] |
 //   bounce buffers[slots] | snapshot | kept[kept_results] | save area
 // Every word that two processes touch is a lock-free atomic; bulk data is published by a release store of a
-// word. docs/formats/arena.md has the byte offsets.
+// word. docs/reference/formats/arena.md has the byte offsets.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Offsets of the parts of an arena: docs/formats/arena.md. For core/arena*.cc only.
+// Offsets of the parts of an arena: docs/reference/formats/arena.md. For core/arena*.cc only.
 #pragma once
 
 #include <array>

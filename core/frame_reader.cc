@@ -1,4 +1,5 @@
-// Cuts a stream of bytes into frames: docs/formats/wire.md. A length is believed only up to kMaxFrameBytes.
+// Cuts a stream of bytes into frames: docs/reference/formats/wire.md. A length is believed only up to
+// kMaxFrameBytes.
 #include <fmt/format.h>
 
 #include <cstring>

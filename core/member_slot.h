@@ -1,5 +1,5 @@
 // The slot of a member in the arena: its state word, doorbell, seals and arrivals. Part of
-// docs/formats/arena.md.
+// docs/reference/formats/arena.md.
 #pragma once
 
 #include <pthread.h>
@@ -67,7 +67,7 @@ struct alignas(128) MemberSlot {
   std::atomic<std::uint32_t> donated;   // highest generation for which its part of the snapshot is written
   std::atomic<std::uint32_t> adopting;  // generation whose snapshot it is reading now, or 0
   std::atomic<std::uint32_t> proved;    // highest generation for which its copied state has the right digest
-  // Of a state transfer (docs/design/learners.md): {number of the state transfer 24, step 40}, 0: none.
+  // Of a state transfer (docs/design/catch_up.md): {number of the state transfer 24, step 40}, 0: none.
   std::atomic<std::uint64_t> donated_step;  // its part of the state after this step is in the snapshot
   std::atomic<std::uint64_t> transfer;      // agent: load the snapshot, then apply what the ring holds
   std::atomic<std::uint64_t> replayed;      // all up to this step is applied; step 0: it could not

@@ -1,4 +1,4 @@
-// Serves docs/formats/wire.md, Sense.
+// Serves docs/reference/formats/wire.md, Sense.
 #include "core/message_check.h"
 
 #include <fmt/format.h>

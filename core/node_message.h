@@ -67,7 +67,7 @@ struct Diverged {
 };
 
 // Number of a state transfer, by which a joining member catches up while the others train:
-// docs/design/learners.md. From 1 to kMaxTransfer; each incarnation of the coordinator cycles through 4,095
+// docs/design/catch_up.md. From 1 to kMaxTransfer; each incarnation of the coordinator cycles through 4,095
 // of its own.
 using TransferId = std::uint32_t;
 // Coordinator -> agent: serve the state after `step` and the results of later steps to learners. 0: the next

@@ -68,7 +68,7 @@ struct SaveRequest {
 };
 
 // At the start of the save area. Pieces of the state follow, then the description at `offset` of the area:
-// JSON as regroup-persist takes it (docs/formats/checkpoint.md), but for what only the agent knows.
+// JSON as regroup-persist takes it (docs/reference/formats/checkpoint.md), but for what only the agent knows.
 struct SaveHeader {
   std::uint64_t offset;
   std::uint64_t bytes;

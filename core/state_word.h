@@ -1,6 +1,6 @@
 // The state word of a member: {phase, revoked, generation, position} in 64 bits, changed by compare-and-swap
 // only, by the member's own thread and by the agent that revokes. Serves sections 3 and 4 of
-// docs/architecture.md.
+// docs/design/architecture.md.
 //
 // The functions are templates over an atomics policy so that the model test enumerates the interleavings of
 // the shipped code (tests/model/). `P::Atomic<T>` has the interface of std::atomic<T>.

@@ -1,4 +1,4 @@
-// A step within a state transfer as one word of the arena: docs/design/learners.md.
+// A step within a state transfer as one word of the arena: docs/design/catch_up.md.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Between core/message.h and FlatBuffers. Serves docs/formats/wire.md. Nothing here trusts a length or an
-// offset: the verifier runs first, and counts are bounded by the frame.
+// Between core/message.h and FlatBuffers. Serves docs/reference/formats/wire.md. Nothing here trusts a length
+// or an offset: the verifier runs first, and counts are bounded by the frame.
 #include "core/wire.h"
 
 #include <fmt/format.h>

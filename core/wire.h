@@ -1,6 +1,6 @@
 // Bytes of control messages: a frame is a little-endian u32 length and that many bytes of a FlatBuffers
-// Message (core/wire.fbs), which the verifier checks on receipt. docs/formats/wire.md; golden files in
-// tests/golden/wire.
+// Message (core/wire.fbs), which the verifier checks on receipt. docs/reference/formats/wire.md; golden files
+// in tests/golden/wire.
 #pragma once
 
 #include <cstddef>

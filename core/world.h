@@ -1,5 +1,5 @@
 // Membership as plain data: positions, intervals of leaves, members, and the World of a generation.
-// docs/architecture.md section 1 defines the terms.
+// docs/design/architecture.md section 1 defines the terms.
 #pragma once
 
 #include <compare>

@@ -20,7 +20,7 @@ namespace regroup::elastic {
 // Newcomer: loads each donor's share as it comes and proves the result. kDataLoss: a byte differs.
 [[nodiscard]] core::Status adopt_state(Participant& self, State& state);
 
-// A member that has just applied the snapshot's step of a state transfer (docs/design/learners.md) writes its
+// A member that has just applied the snapshot's step of a state transfer (docs/design/catch_up.md) writes its
 // share of the state into the snapshot. Does nothing if none is requested.
 [[nodiscard]] core::Status donate_to_transfer(Participant& self, State& state, core::Step applied);
 

@@ -1,5 +1,5 @@
-// Joining, leaving and waiting. Serves docs/architecture.md sections 3 and 4; the compare-and-swaps are
-// core/state_word.h.
+// Joining, leaving and waiting. Serves docs/design/architecture.md sections 3 and 4; the compare-and-swaps
+// are core/state_word.h.
 #include "elastic/participant.h"
 
 #include <fmt/format.h>

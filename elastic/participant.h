@@ -1,6 +1,6 @@
 // This process as a member of the job: its slot in the arena, its generation, and the transitions of sections
-// 3 and 4 of docs/architecture.md: join, open, commit, leave. All calls come from the training thread, which
-// holds the slot's robust futex.
+// 3 and 4 of docs/design/architecture.md: join, open, commit, leave. All calls come from the training thread,
+// which holds the slot's robust futex.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// The transaction of docs/architecture.md section 3: compute, reduce, vote, commit, apply; and the regroup
-// inside it.
+// The transaction of docs/design/architecture.md section 3: compute, reduce, vote, commit, apply; and the
+// regroup inside it.
 #include "elastic/session.h"
 
 #include <fmt/format.h>

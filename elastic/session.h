@@ -83,7 +83,7 @@ class Session {
   // Joins through the agent in the environment (`REGROUP_AGENT`), or with the other ranks that a launcher
   // started on this host, or alone (docs/design/fixed_size_worlds.md). Blocks until this process is in a
   // World and has its state; or, as a learner, has the state of an earlier step: its first steps then only
-  // apply the others' results (docs/design/learners.md). kInvalidArgument: refused, with the agent's reason.
+  // apply the others' results (docs/design/catch_up.md). kInvalidArgument: refused, with the agent's reason.
   // kLeft: the job has ended.
   [[nodiscard]] static core::Result<std::unique_ptr<Session>> join(const Options& options);
   ~Session();

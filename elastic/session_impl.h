@@ -1,5 +1,6 @@
-// The implementation of Session: the transaction of docs/architecture.md section 3 and the regroup inside it
-// (session.cc), how a process enters a World (session_join.cc) and leaves the training loop (session_end.cc).
+// The implementation of Session: the transaction of docs/design/architecture.md section 3 and the regroup
+// inside it (session.cc), how a process enters a World (session_join.cc) and leaves the training loop
+// (session_end.cc).
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Entering a World: from the start, by a copy inside the regroup, or as a learner. docs/design/learners.md.
+// Entering a World: from the start, by a copy inside the regroup, or as a learner. docs/design/catch_up.md.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -18,7 +18,7 @@ namespace regroup::elastic {
 // The description of one piece of a state, for checkpoints.
 struct TensorInfo {
   std::string name;   // empty: padding, which is zeros
-  std::string dtype;  // as in docs/formats/checkpoint.md
+  std::string dtype;  // as in docs/reference/formats/checkpoint.md
   std::vector<std::uint64_t> shape;
 };
 

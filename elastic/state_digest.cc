@@ -23,7 +23,7 @@ using collective::Communicator;
 constexpr std::size_t kMostNamed = 8;  // members
 constexpr const char* kCause =
     "the likely cause is state that join() was not given, such as a scheduler or a random generator "
-    "(PyTorch: extra=[...]), or code that does not do the same on every member (docs/python.md)";
+    "(PyTorch: extra=[...]), or code that does not do the same on every member (docs/guide/python.md)";
 
 const std::string kNothing;
 

@@ -1,4 +1,4 @@
-"""Holds the layers of docs/architecture.md: who may include whom, and where special things may stand.
+"""Holds the layers of docs/design/architecture.md: who may include whom, and where special things may stand.
 
 usage: layers_test.py ROOT | --self-test
 A file belongs to the longest folder named in MAY_INCLUDE that it lies under; files elsewhere are refused, so

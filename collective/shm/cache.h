@@ -28,7 +28,7 @@ enum class StoreHint {
 // once, except where results replace inputs that were just read (StoreHint::kKept): it counts twice.
 [[nodiscard]] std::size_t footprint(Kind kind, bool in_place, std::size_t in, std::size_t out);
 // Stores for a result when the ranks touch `touched` bytes, bounce buffers included, on a machine with
-// `cache` bytes of last-level cache. Thresholds measured with two ranks: docs/design/stages.md.
+// `cache` bytes of last-level cache. Thresholds measured with two ranks: docs/design/bounce_buffers.md.
 [[nodiscard]] Stores stores_of(StoreHint what, std::size_t touched, std::size_t cache);
 
 }  // namespace regroup::collective

@@ -31,7 +31,8 @@ struct Kernels {
   using Widen = void (*)(float* to, const void* from, std::size_t count);
   using Narrow = void (*)(void* to, const float* from, std::size_t count);
   // memcpy() of data that another core has just written, by loads and stores: `rep movsb`, which C
-  // libraries use for large sizes, leaves such lines in the other core's cache (docs/design/stages.md).
+  // libraries use for large sizes, leaves such lines in the other core's cache
+  // (docs/design/bounce_buffers.md).
   using Copy = void (*)(void* to, const void* from, std::size_t bytes);
 
   Combine combine[kAccumulators][kOps];  // null: bit operations on floats. kAvg adds.

@@ -14,8 +14,8 @@
 //   single copy    contributions in ordinary memory are read in place by CMA (single_copy.cc)
 // Chunks that lie in the arena are also read in place, whatever memory the other ranks use. No rank is
 // done before all ranks have read such memory: if the last phase reads it, a synchronisation point
-// follows. bounce_copy.cc fills and reads the bounce buffers. docs/collectives.md has the memory traffic
-// of each algorithm.
+// follows. bounce_copy.cc fills and reads the bounce buffers. docs/guide/collectives.md has the memory
+// traffic of each algorithm.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -58,7 +58,8 @@ std::size_t max_inline_chunks(Kind kind, InlineMode mode) {
 }
 
 // Contributions that use the compact ring: with two ranks the inputs, outputs and bounce buffers are
-// about as large as the cache, and each chunk is written and read once. Measured: docs/design/stages.md.
+// about as large as the cache, and each chunk is written and read once. Measured:
+// docs/design/bounce_buffers.md.
 bool uses_compact_ring(Kind kind, std::size_t whole) {
   constexpr std::size_t kMiB = 1 << 20;
   if (kind == Kind::kAllgather) return whole >= 2 * kMiB && whole <= 4 * kMiB;

@@ -28,7 +28,7 @@ bool supports_single_copy(Kind kind) {
          kind == Kind::kAlltoall || kind == Kind::kBroadcast;
 }
 
-// Measured: docs/design/one_copy.md. Elsewhere the bounce buffers are faster: data with several readers
+// Measured: docs/design/single_copy.md. Elsewhere the bounce buffers are faster: data with several readers
 // is read from their shared cache, and members that send and receive at the same time share the work.
 bool single_copy_pays(Kind kind, std::size_t block, std::size_t ranks) {
   return kind == Kind::kScatter && ranks >= 3 && block >= kMinScatter && block <= kMaxPaying;

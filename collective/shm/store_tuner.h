@@ -1,7 +1,7 @@
 // Chooses the stores by which a member fills its bounce buffer, or its slices of a result that others
 // copy. The cost of stores through the cache depends on the distance between its core and the cores that
-// read the same lines last (docs/design/stages.md: 2 or 27 us for 64 KiB). A virtual machine is not told
-// that distance, and it changes at run time, so each member measures both kinds of stores from time to
+// read the same lines last (docs/design/bounce_buffers.md: 2 or 27 us for 64 KiB). A virtual machine is not
+// told that distance, and it changes at run time, so each member measures both kinds of stores from time to
 // time.
 #pragma once
 

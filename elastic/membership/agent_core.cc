@@ -1,4 +1,4 @@
-// The agent's reactions to the coordinator and to members. docs/architecture.md sections 3 and 4.
+// The agent's reactions to the coordinator and to members. docs/design/architecture.md sections 3 and 4.
 // agent_lines.cc decides which slots may be reassigned.
 #include "elastic/membership/agent_core.h"
 

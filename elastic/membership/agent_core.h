@@ -1,6 +1,6 @@
 // The agent of one node as a state machine: it owns the arena, assigns its slots to members, closes their
-// state words when a generation is revoked, and publishes Worlds. docs/architecture.md sections 3 and 4. Not
-// thread-safe (one thread of the node revokes), never blocks. The driver performs the effects in order.
+// state words when a generation is revoked, and publishes Worlds. docs/design/architecture.md, 3
+// and 4. Not thread-safe (one thread of the node revokes), never blocks. The driver performs the effects.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the coordinator accepts from an agent: facts about the members of its own host only. docs/security.md,
-// What agents may say. Pure.
+// What the coordinator accepts from an agent: facts about the members of its own host only.
+// docs/guide/security.md, What agents may say. Pure.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // Assigns the slots of the arena to members, and reports what is in them. A dead member's slot is kept until
 // a World without that member is announced and the step that still needs its partial sums is committed.
-// docs/architecture.md section 3.
+// docs/design/architecture.md section 3.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The agent's part in state transfers, as source and as target. docs/design/learners.md.
+// The agent's part in state transfers, as source and as target. docs/design/catch_up.md.
 #include <algorithm>
 #include <utility>
 

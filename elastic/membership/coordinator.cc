@@ -1,4 +1,4 @@
-// Messages of agents and control commands to the coordinator. docs/architecture.md sections 2 and 4.
+// Messages of agents and control commands to the coordinator. docs/design/architecture.md sections 2 and 4.
 #include "elastic/membership/coordinator.h"
 
 #include <fmt/format.h>

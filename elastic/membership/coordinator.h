@@ -1,5 +1,5 @@
 // The coordinator of an elastic job as a state machine: messages and time in, effects out, which the driver
-// performs in order. docs/architecture.md sections 2 and 4. Not thread-safe, never blocks.
+// performs in order. docs/design/architecture.md sections 2 and 4. Not thread-safe, never blocks.
 #pragma once
 
 #include <map>

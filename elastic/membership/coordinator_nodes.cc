@@ -1,5 +1,5 @@
 // Nodes that join, change and leave, and the exchange of members' addresses between nodes.
-// docs/architecture.md sections 2 and 4; docs/design/elastic_hosts.md.
+// docs/design/architecture.md sections 2 and 4; docs/design/elastic_hosts.md.
 #include <fmt/format.h>
 
 #include <algorithm>

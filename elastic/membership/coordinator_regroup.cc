@@ -1,5 +1,5 @@
 // From one World to the next: revoke, report, decide, journal, announce; and how a job ends.
-// docs/architecture.md section 4.
+// docs/design/architecture.md section 4.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Serves docs/architecture.md section 3: the fingerprint.
+// Serves docs/design/architecture.md section 3: the fingerprint.
 #include "elastic/membership/declaration.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // The entries of the coordinator's journal, from which a restarted coordinator recovers. Plain data;
-// docs/formats/journal.md has the bytes.
+// docs/reference/formats/journal.md has the bytes.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The decision: docs/architecture.md section 4.
+// The decision: docs/design/architecture.md section 4.
 #include "elastic/membership/membership.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The plan of the open step: docs/architecture.md section 4, rules 3 and 5; the check of the buffers:
+// The plan of the open step: docs/design/architecture.md section 4, rules 3 and 5; the check of the buffers:
 // docs/design/interfaces.md, Buffers.
 #include <algorithm>
 #include <cassert>

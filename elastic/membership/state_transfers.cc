@@ -1,4 +1,4 @@
-// Serves docs/design/learners.md.
+// Serves docs/design/catch_up.md.
 #include "elastic/membership/state_transfers.h"
 
 #include <fmt/format.h>

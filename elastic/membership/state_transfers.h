@@ -1,6 +1,6 @@
 // The coordinator's side of state transfers, by which joining members catch up while the others train:
 // chooses the source nodes and the learners, and admits the learners once all have caught up.
-// docs/design/learners.md.
+// docs/design/catch_up.md.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Serves docs/design/learners.md. The progress of members is read from their slots in the arena.
+// Serves docs/design/catch_up.md. The progress of members is read from their slots in the arena.
 #include "elastic/membership/transfer_source.h"
 
 #include <fmt/format.h>

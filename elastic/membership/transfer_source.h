@@ -1,6 +1,6 @@
 // The source side of a state transfer on one node: the snapshot of the state after one step, which the
 // members here write as they pass that step, and the results of the steps after it, which the agent copies
-// into a ring before they are overwritten. docs/design/learners.md.
+// into a ring before they are overwritten. docs/design/catch_up.md.
 #pragma once
 
 #include <cstdint>

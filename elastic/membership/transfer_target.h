@@ -1,5 +1,5 @@
 // The target side of a state transfer on one node: offers the snapshot to its learners, and follows how far
-// each has replayed the results after it. docs/design/learners.md.
+// each has replayed the results after it. docs/design/catch_up.md.
 #pragma once
 
 #include <map>

@@ -83,7 +83,7 @@ Result<Reading> read_indexed(const AllocInput& input) {
   if (!whole(input.value(counter), pods) || pods == 0 || pods > kMostHosts) {
     return invalid_argument(fmt::format(
         "JOB_COMPLETION_INDEX is set, but {} does not say how many pods there are: set REGROUP_PODS to "
-        "spec.completions (docs/allocators.md)",
+        "spec.completions (docs/guide/allocators.md)",
         input.has(counter) ? fact(input, counter) : "REGROUP_PODS"));
   }
   if (!whole(input.value("JOB_COMPLETION_INDEX"), index) || index >= pods)

@@ -1,4 +1,4 @@
-// Hosts that a user's script names, again and again: Horovod's contract (docs/allocators.md).
+// Hosts that a user's script names, again and again: Horovod's contract (docs/guide/allocators.md).
 #pragma once
 
 #include <boost/asio/io_context.hpp>

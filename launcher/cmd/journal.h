@@ -1,5 +1,5 @@
 // The coordinator's journal: every World that it announced, what the user asked for and the sentences so far,
-// so that a successor goes on where it stood. The bytes are in docs/formats/journal.md.
+// so that a successor goes on where it stood. The bytes are in docs/reference/formats/journal.md.
 #pragma once
 
 #include <sys/types.h>

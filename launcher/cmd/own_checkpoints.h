@@ -1,5 +1,5 @@
 // Hosts' own directories of checkpoints, in front of one that all hosts see: which of all has the newest,
-// before it is decided what a job goes on from. docs/design/newest_of_hosts.md.
+// before it is decided what a job goes on from. docs/design/local_checkpoints.md.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,4 +1,4 @@
-// Serves docs/design/learners.md. Chunks are copied out of and into the arena one by one, each with its
+// Serves docs/design/catch_up.md. Chunks are copied out of and into the arena one by one, each with its
 // CRC32C, which is checked twice: here, where the sender is known, and by the learner that applies them.
 #include "launcher/cmd/transfer_service.h"
 

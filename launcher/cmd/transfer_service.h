@@ -1,6 +1,6 @@
 // State transfers between nodes: serves the snapshot and the ring of results of this node's arena to agents
 // of other nodes, and fetches theirs into it. Over TLS with the job's secret, on connections of its own.
-// docs/design/learners.md.
+// docs/design/catch_up.md.
 #pragma once
 
 #include <utility>

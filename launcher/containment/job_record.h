@@ -1,6 +1,6 @@
 // The record file that proves whether a job lives: guardian, reaper and agent hold its lock. If the lock is
 // free all three are dead, and the process that gets it may kill what they left. Format:
-// docs/formats/job-record.md.
+// docs/reference/formats/job-record.md.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// The checkpoint settings that the agents of an elastic job get. docs/checkpoint.md.
+// The checkpoint settings that the agents of an elastic job get. docs/guide/checkpoint.md.
 #pragma once
 
 #include <cstdint>

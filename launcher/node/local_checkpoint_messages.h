@@ -1,6 +1,6 @@
 // Messages about local checkpoints, between the controller and the agent of a host whose checkpoint directory
 // is its own disk. They decide, before the job begins, whether it resumes from one of these.
-// docs/design/newest_of_hosts.md.
+// docs/design/local_checkpoints.md.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The messages between the source and the target agents of a state transfer. docs/design/learners.md.
+// The messages between the source and the target agents of a state transfer. docs/design/catch_up.md.
 #pragma once
 
 #include <cstddef>

@@ -102,7 +102,7 @@ std::vector<Spec> elastic_options() {
        [](D& d, G& g) { return parse_bytes(g.name, g.value(), d.out.learner_state); }},
       {{"checkpoint"},
        "DIR",
-       "keep checkpoints there, and go on from the newest (docs/checkpoint.md)",
+       "keep checkpoints there, and go on from the newest (docs/guide/checkpoint.md)",
        [](D& d, G& g) { return d.out.checkpoint.directory = g.value(), Status(); },
        kJob,
        kYes},

@@ -1,5 +1,5 @@
 // Which GPUs and NICs ranks get, on machines and networks as launcher/topo tells of them: the part of
-// job_place.h that docs/placement.md explains the score of.
+// job_place.h that docs/guide/placement.md explains the score of.
 #pragma once
 
 #include <cstdint>

@@ -310,7 +310,7 @@ Result<PlaceCommand> parse_place_command(const std::vector<std::string>& words) 
 std::string place_help() {
   std::string out =
       "usage: regroup place --machine FILE -np N [--explain] [OPTIONS]\n"
-      "Where ranks would go on a machine, without it: docs/placement.md\n\n";
+      "Where ranks would go on a machine, without it: docs/guide/placement.md\n\n";
   for (const Word& word : words_known()) {
     std::string left;
     for (const std::string& name : word.names)

@@ -1,5 +1,5 @@
 // Rail-optimised networks: NIC i of each host hangs on rail i, and what goes from one rail to another takes
-// the links upward. docs/placement.md.
+// the links upward. docs/guide/placement.md.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // The rings that collectives of a set of GPUs run over, several at once, and how fast they are together.
-// docs/placement.md explains the model.
+// docs/guide/placement.md explains the model.
 #pragma once
 
 #include <cstdint>

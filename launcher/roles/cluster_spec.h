@@ -59,7 +59,7 @@ struct Cluster {
   std::uint16_t coordinator_port = 0;  // on rank 0's host, of jax.distributed
 };
 
-// The variables of one member; docs/clusterspec.md lists them. `cluster` has passed check_roles().
+// The variables of one member; docs/guide/clusterspec.md lists them. `cluster` has passed check_roles().
 [[nodiscard]] Environment cluster_environment(const Cluster& cluster, std::uint32_t rank);
 
 }  // namespace regroup::launcher

@@ -1,5 +1,5 @@
-// The fields of a job file as tables: the parser, its messages and docs/formats/job.schema.json come from
-// them.
+// The fields of a job file as tables: the parser, its messages and docs/reference/formats/job.schema.json
+// come from them.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct Field {
 // "a whole number from 1 to 65536", "a list of roles".
 [[nodiscard]] std::string wanted(const Field& field);
 
-// The text of docs/formats/job.schema.json.
+// The text of docs/reference/formats/job.schema.json.
 [[nodiscard]] std::string job_schema();
 
 }  // namespace regroup::launcher

@@ -1,4 +1,5 @@
-// Job files (regroup --job FILE.yaml): YAML or JSON with the fields of job_fields.h; docs/clusterspec.md.
+// Job files (regroup --job FILE.yaml): YAML or JSON with the fields of job_fields.h;
+// docs/guide/clusterspec.md.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The network between hosts from a file in any of the formats of docs/topology.md.
+// The network between hosts from a file in any of the formats of docs/guide/topology.md.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A recorded or synthetic machine from a file in any of the formats of docs/topology.md.
+// A recorded or synthetic machine from a file in any of the formats of docs/guide/topology.md.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Synthetic machines in a small language (docs/topology.md), one thing per line.
+// Synthetic machines in a small language (docs/guide/topology.md), one thing per line.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace regroup::launcher {
 
 // `source` names the text in messages, which begin "SOURCE:LINE: ". kInvalidArgument: not understood, or a
-// machine that cannot be (a name twice, a link to itself, more than the bounds of docs/topology.md).
+// machine that cannot be (a name twice, a link to itself, more than the bounds of docs/guide/topology.md).
 [[nodiscard]] core::Result<Machine> parse_machine_text(std::string_view text, const std::string& source);
 
 }  // namespace regroup::launcher

@@ -7,7 +7,7 @@
     checkpoint = Checkpoint(newest_checkpoint("ckpt"))
     checkpoint.read_into("weight", array)        # verified while it is read
 
-The format is docs/formats/checkpoint.md. The process that writes is regroup-persist, which holds HDF5.
+The format is docs/reference/formats/checkpoint.md. The process that writes is regroup-persist; it holds HDF5.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ checkpoint writes into it, and the session copies only the rest.
 
 Parameter groups, state and state_dict() are those of torch's classes. SGD has the bits of torch's default
 step, Adam those of its moments, in whole vectors; the last elements of a tensor, and what comes after a
-square root, differ by units in the last place (docs/checkpoint.md). Ours are the same on every processor.
+square root, differ by units in the last place (docs/guide/checkpoint.md). Ours are equal on each processor.
 """
 
 from __future__ import annotations

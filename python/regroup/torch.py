@@ -10,7 +10,7 @@
     session.finish()
 
 The weights depend on the seed, the number of shards and the numeric environment, not on which member computed
-what: members may die, leave and join at any time. docs/python.md has the rules for the code in the loops.
+what: members may die, leave and join at any time. docs/guide/python.md has the rules for code in the loops.
 """
 
 from __future__ import annotations

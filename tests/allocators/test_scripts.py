@@ -1,6 +1,5 @@
-"""The scripts of docs/allocators.md, as they stand there: on the real Slurm, and by stand-ins elsewhere; that
-of Grid Engine is in test_grid_engine.py, where one runs. `python train.py` says which rank it
-is."""
+"""The scripts of docs/guide/allocators.md, as they stand there: on the real Slurm, by stand-ins elsewhere;
+that of Grid Engine is in test_grid_engine.py, where one runs. `python train.py` says which rank it is."""
 
 import re
 import subprocess
@@ -11,7 +10,7 @@ from slurm import ROOT, Slurm
 from test_stand_ins import Job
 
 BIN = ROOT / "build/bin"
-PAGE = (ROOT / "docs/allocators.md").read_text()
+PAGE = (ROOT / "docs/guide/allocators.md").read_text()
 SAYS = "#!/bin/sh\necho rank $RANK of $WORLD_SIZE runs $1\n"
 
 

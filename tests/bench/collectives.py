@@ -277,14 +277,14 @@ def main() -> None:
     options.add_argument(
         "--docs",
         action="store_true",
-        help="write the table of docs/collectives.md, docs/collectives.json and the picture",
+        help="write the table of docs/guide/collectives.md, the JSON and the picture of docs/results",
     )
     args = options.parse_args()
     if args.docs and args.quick:
         options.error("--docs is not for --quick, which skips sizes")
     if args.docs:
         collectives_docs.page_in()
-        args.plot = args.plot or str(collectives_docs.DOCS / "pictures" / "allreduce.png")
+        args.plot = args.plot or str(collectives_docs.DOCS / "results" / "allreduce.png")
     head = commit()
     step = "8" if args.quick else "2"
     # Rivals that spin take 0.1 s and more for each operation of more ranks than cores.

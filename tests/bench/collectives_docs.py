@@ -1,5 +1,5 @@
-"""The table of docs/collectives.md: of each operation and size the algorithm, the traffic that it makes and
-what was measured, beside each other. Written by `./dev bench collectives --docs`.
+"""The table of docs/guide/collectives.md: of each operation and size the algorithm, its traffic and what was
+measured, beside each other. Written by `./dev bench collectives --docs`.
 """
 
 import json
@@ -32,7 +32,7 @@ RIVAL = "best rival's time / ours"
 
 
 def way(operation: str, size: int, memory: str, amd: bool) -> str:
-    """How an operation of two ranks goes, as "How an operation goes" of docs/collectives.md calls it."""
+    """How an operation of two ranks goes, by the names of docs/guide/collectives.md."""
     is_split = operation in ("reduce_scatter", "alltoall")
     gathers = operation == "allgather"
     whole = size // 2 if gathers else size
@@ -99,7 +99,7 @@ def table(results: Sequence[dict]) -> str:
 
 def page_in(folder: Path = DOCS) -> Path:
     """The page, which has the marks to write between; raises BenchError if it has not."""
-    page = folder / "collectives.md"
+    page = folder / "guide/collectives.md"
     text = page.read_text()
     if BEGIN not in text or END not in text:
         raise BenchError(f"{page}: no {BEGIN.strip()} and {END} to write the table between")
@@ -107,21 +107,23 @@ def page_in(folder: Path = DOCS) -> Path:
 
 
 def write(results: Sequence[dict], said: str, folder: Path = DOCS) -> None:
-    """Replaces what stands between the marks in collectives.md, and writes collectives.json beside it.
+    """Replaces what stands between the marks in guide/collectives.md, and writes results/collectives.json.
 
     `said`: what was measured and where. Raises BenchError if an operation is missing or has a wrong element.
     """
     missing = set(TRAFFIC) - {result["operation"] for result in results if result["ranks"] == 2}
     if missing:
         raise BenchError(
-            f"docs/collectives.md shows all operations; not measured: {', '.join(sorted(missing))}"
+            f"docs/guide/collectives.md shows all operations; not measured: {', '.join(sorted(missing))}"
         )
     wrong = {result["operation"] for result in results if wrong_of(result)}
     if wrong:
-        raise BenchError(f"docs/collectives.md was not written: wrong elements in {', '.join(sorted(wrong))}")
+        raise BenchError(
+            f"docs/guide/collectives.md was not written: wrong elements in {', '.join(sorted(wrong))}"
+        )
     page = page_in(folder)
     head, rest = page.read_text().split(BEGIN, 1)
     _, tail = rest.split(END, 1)
     page.write_text(head + BEGIN + said + "\n\n" + table(results) + END + tail)
     lines = (json.dumps(result) for result in results)
-    (folder / "collectives.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    (folder / "results/collectives.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")

@@ -1,7 +1,8 @@
 """What a change costs an elastic job of 16 to 16,384 hosts, by simulation, flat and as a tree.
 
-tests/scale runs the shipped coordinator, journal, agents and messages on a virtual clock; docs/scale.md says
-what is counted. Every run is verified: each change must end in the World that it ought to, known to all.
+tests/scale runs the shipped coordinator, journal, agents and messages on a virtual clock; what is
+counted is in docs/results/scale.md. Every run is verified: each change must end in the right World, known
+to all.
 
 What was asked is the next generation of 10,000 members within half a second: below the table stands a line
 for each change that makes one, and a figure that is missed ends the bench with status 1.
@@ -24,7 +25,7 @@ FLAT_MOST = 10_000  # beyond, flat takes most of an hour and shows nothing new
 JOINERS = 1000
 ASKED_AGENTS, ASKED_RADIX, ASKED_S = 10_000, 64, 0.5
 GENERATIONS = ("one member lost", "a switch lost", "joiners")
-DOCS = common.ROOT / "docs"
+DOCS = common.ROOT / "docs/results"
 PANELS = {
     "seconds": "time until all have it (s)",
     "coordinator_busy": "time at the coordinator (s)",
@@ -129,7 +130,7 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--agents", type=int, action="append", metavar="N", help="only with so many")
     parser.add_argument("--samples", type=int, default=3, help="of each up to 1,024 agents; one of more")
-    parser.add_argument("--docs", action="store_true", help="write docs/scale.json and docs/scale.svg")
+    parser.add_argument("--docs", action="store_true", help="write scale.json and scale.svg of docs/results")
     options = parser.parse_args()
     rows: list[dict] = []
     for agents in options.agents or (QUICK if options.quick else AGENTS):

@@ -160,7 +160,9 @@ def results(wrong=0):
 
 
 def page_of(folder):
-    page = folder / "collectives.md"
+    (folder / "guide").mkdir()
+    (folder / "results").mkdir()
+    page = folder / "guide/collectives.md"
     page.write_text("before\n" + collectives_docs.BEGIN + "old\n" + collectives_docs.END + "\nbehind\n")
     return page
 

@@ -1,4 +1,4 @@
-"""An independent reader of checkpoints, after docs/formats/checkpoint.md: json, numpy and a CRC library.
+"""An independent reader of checkpoints (docs/reference/formats/checkpoint.md): json, numpy and a CRC library.
 
 usage: reader.py DIRECTORY [STEP]     prints name, type, shape and CRC32C of each tensor of the newest one
 """

@@ -9,7 +9,8 @@
 namespace regroup::core {
 namespace {
 
-// Every node of the tree over [a,b) with its parent, from the definition in docs/architecture.md section 1.
+// Every node of the tree over [a,b) with its parent, from the definition in docs/design/architecture.md
+// section 1.
 void enumerate(Interval node, std::vector<std::pair<Interval, Interval>>* out, Interval parent) {
   out->emplace_back(node, parent);
   if (node.size() < 2) return;

@@ -33,6 +33,6 @@ def test_each_body_has_its_row(schema: str):
 
 def test_the_page_of_the_control_wire_counts_them():
     count = len(bodies("core/wire.fbs"))
-    text = (ROOT / "docs/formats/wire.md").read_text()
+    text = (ROOT / "docs/reference/formats/wire.md").read_text()
     assert f"body: one of {count} tables (union Body)" in text
     assert f"the types are 1..{count} in the order" in text

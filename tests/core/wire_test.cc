@@ -1,4 +1,4 @@
-// The wire format: golden files, round trips and damaged input. docs/formats/wire.md.
+// The wire format: golden files, round trips and damaged input. docs/reference/formats/wire.md.
 // The golden files are written once per format version, from the repository root, with
 //   build/tests/bin/wire_test --gtest_also_run_disabled_tests --gtest_filter='*WriteGoldenFiles'
 #include "core/wire.h"

@@ -206,7 +206,7 @@ def test_each_folder_of_golden_files_has_its_readers():
         ("tests/bench/hosts_member.cc", True),
         ("core/status.h", False),
         ("core/wire.fbs", False),
-        ("docs/elastic.md", False),
+        ("docs/guide/elastic.md", False),
     ],
 )
 def test_what_may_reach_every_target_builds_all(path, answer):

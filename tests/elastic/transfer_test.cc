@@ -1,5 +1,5 @@
 // State and results of a state transfer: what a learner takes, and what does not pass for it.
-// docs/design/learners.md.
+// docs/design/catch_up.md.
 #include <gtest/gtest.h>
 
 #include <algorithm>

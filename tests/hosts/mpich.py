@@ -1,7 +1,7 @@
 """A hang of MPICH 4.0 and 4.1 over UCX, known from any other: in MPI_Finalize a rank closes its connections,
 for which each peer must answer, while the peers are in the barrier behind that, where they read PMI only
 (github.com/pmodels/mpich/pull/6596, in 4.2, takes that barrier out). No setting of UCX helps: the stacks, and
-what it was tried with, are told in docs/hosts.md. All ranks have done their work by then."""
+what it was tried with, are told in docs/guide/hosts.md. All ranks have done their work by then."""
 
 import contextlib
 import re

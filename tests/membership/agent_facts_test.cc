@@ -1,4 +1,5 @@
-// What an agent that has the secret may say, and what is not heard: docs/security.md. Host b means harm.
+// What an agent that has the secret may say, and what is not heard: docs/guide/security.md. Host b means
+// harm.
 #include "elastic/membership/agent_facts.h"
 
 #include <gmock/gmock.h>

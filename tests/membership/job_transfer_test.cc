@@ -1,5 +1,5 @@
 // Who joins learns while the others train; and whatever dies at whatever moment of a state transfer.
-// docs/design/learners.md.
+// docs/design/catch_up.md.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

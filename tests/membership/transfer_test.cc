@@ -1,5 +1,5 @@
 // TransferSource and TransferTarget on a real arena, whose members are this test, and an agent that has both.
-// docs/design/learners.md.
+// docs/design/catch_up.md.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// An explicit-state model of sections 3 and 4 of docs/architecture.md: members, agents, messages and one
-// coordinator. protocol_check.cc searches it breadth first; README.md says what is abstracted. Every rule of
-// the page that was found necessary is a Rule (protocol_rules.h): `-off NAME` removes it, and the search
+// An explicit-state model of sections 3 and 4 of docs/design/architecture.md: members, agents, messages and
+// one coordinator. protocol_check.cc searches it breadth first; README.md says what is abstracted. Every rule
+// of the page that was found necessary is a Rule (protocol_rules.h): `-off NAME` removes it, and the search
 // finds a counterexample.
 #pragma once
 

@@ -137,7 +137,9 @@ TEST(JobFile, NamesAFileThatIsNotThere) {
   EXPECT_EQ(read_job("tests", {}, 0).code(), core::Code::kNotFound);  // a folder
 }
 
-TEST(JobFile, ItsSchemaIsInStep) { EXPECT_EQ(contents("docs/formats/job.schema.json"), job_schema()); }
+TEST(JobFile, ItsSchemaIsInStep) {
+  EXPECT_EQ(contents("docs/reference/formats/job.schema.json"), job_schema());
+}
 
 }  // namespace
 }  // namespace regroup::launcher

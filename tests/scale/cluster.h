@@ -1,6 +1,6 @@
 // An elastic job on thousands of hosts in one process: the shipped coordinator, journal, agents, arenas and
 // messages, and between them a hub and relays that are the shipped Router and the least around it. Members
-// join, enter each World and compute nothing. docs/scale.md.
+// join, enter each World and compute nothing. docs/results/scale.md.
 #pragma once
 
 #include <deque>

@@ -1,5 +1,5 @@
-// The figures of `regroup bench` are those that docs/collectives.md says: bus bandwidth by the factors of
-// nccl-tests (doc/PERFORMANCE.md there), and percentages of what a copy and a bare loop take.
+// The figures of `regroup bench` are those that docs/guide/collectives.md says: bus bandwidth by the factors
+// of nccl-tests (doc/PERFORMANCE.md there), and percentages of what a copy and a bare loop take.
 #include "tools/bench/report.h"
 
 #include <gtest/gtest.h>

@@ -295,7 +295,7 @@ std::string help_text() {
         fmt::format("{}{}{}", fmt::join(spec.names, ", "), spec.value.empty() ? "" : " ", spec.value);
     out += fmt::format("  {:<26}  {}\n", left, spec.help);
   }
-  return out + "\nHow to read what it prints: docs/collectives.md.\n";
+  return out + "\nHow to read what it prints: docs/guide/collectives.md.\n";
 }
 
 }  // namespace regroup::bench

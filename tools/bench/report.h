@@ -57,7 +57,7 @@ struct Machine {
 
 [[nodiscard]] std::string head_text(const Options& options, int ranks, const Machine& machine);
 [[nodiscard]] std::string text_of(const SizeResult& result, int ranks);
-// One object, one line; the fields are in docs/collectives.md.
+// One object, one line; the fields are in docs/guide/collectives.md.
 [[nodiscard]] std::string json_of(const Options& options, int ranks, const Machine& machine,
                                   const std::vector<SizeResult>& results);
 

@@ -20,7 +20,7 @@ struct Options {
 
 inline constexpr std::string_view kUsage =
     "usage: regroup topo [OPTIONS]    what is in a machine, and how fast its parts reach each other\n"
-    "  --machine FILE          a recorded or synthetic machine instead of this one (docs/topology.md)\n"
+    "  --machine FILE          a recorded or synthetic machine instead of this one (docs/guide/topology.md)\n"
     "  --svg FILE, --png FILE  its picture, instead of the text\n"
     "  --ranks GPU,GPU,...     by rank, the GPU that it is on: shown on top\n"
     "  --colour auto|always|never\n"

@@ -1,6 +1,6 @@
 // A state transfer that three agents give, each its part of the state: what meets is the state; and whichever
 // of them is gone, stands still or sends something else at whatever moment is told by its host's name, harms
-// nobody, and can be done without. docs/design/learners.md.
+// nobody, and can be done without. docs/design/catch_up.md.
 #include <fmt/format.h>
 
 #include <algorithm>
