@@ -1,0 +1,159 @@
+"""Refuses dead links in pages, pages outside the shelves of docs/, and paths of docs/ that name no file.
+
+usage: docs_test.py ROOT | --self-test
+Checks relative links and anchors of every .md file that git tracks, and that docs/index.md links every page
+of docs/. An anchor is a heading as GitHub spells it.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+SHELVES = ("design", "dev", "guide", "reference", "results")
+AT_THE_TOP = ("docs/index.md", "docs/glossary.md")
+RECORDED = ("licenses/", "tests/bench/results/", "tests/full-results/", "tests/fuzz/corpus/", "tests/golden/")
+FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(
+    r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\[[^\]]+\]:\s+(\S+)|\bsrc=\"([^\"]+)\"", re.M
+)
+NAMED = re.compile(r"(?<![\w/.-])docs/[\w./-]*\.(?:md|json|svg|png|csv)\b")
+
+
+def without_code(text: str) -> str:
+    """The page without what is shown as it stands, its lines kept."""
+    text = FENCE.sub(lambda match: "\n" * match.group().count("\n"), text)
+    return re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", text)
+
+
+def anchors(text: str) -> set[str]:
+    text = FENCE.sub("", text)
+    found: dict[str, int] = {}
+    names = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
+    for heading in re.findall(r"^#{1,6}\s+(.*?)\s*#*$", text, re.M):
+        heading = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        names.add(f"{slug}-{found[slug]}" if slug in found else slug)
+        found[slug] = found.get(slug, 0) + 1
+    return names
+
+
+def links(text: str) -> list[tuple[int, str]]:
+    """Line and target of each link that does not name a protocol."""
+    text = without_code(text)
+    return [
+        (text.count("\n", 0, match.start()) + 1, next(filter(None, match.groups())))
+        for match in LINK.finditer(text)
+        if not re.match(r"[a-z][a-z+.-]*:", next(filter(None, match.groups())))
+    ]
+
+
+def dead_links(root: pathlib.Path, page: str, pages: dict[str, str]) -> list[str]:
+    found = []
+    for line, target in links(pages[page]):
+        path, _, anchor = target.partition("#")
+        file = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+        if not (root / file).exists():
+            found.append(f"{page}:{line}: dead link {target}: no file {file}")
+        elif anchor and file in pages and anchor not in anchors(pages[file]):
+            found.append(
+                f"{page}:{line}: dead link {target}: {file} has no heading with the anchor #{anchor}"
+            )
+    return found
+
+
+def off_the_shelves(files: list[str]) -> list[str]:
+    folders = tuple(f"docs/{shelf}/" for shelf in SHELVES)
+    return [
+        f"{file}: lies on no shelf; expected docs/{{{','.join(SHELVES)}}}/"
+        for file in files
+        if file.startswith("docs/") and not file.startswith(folders) and file not in AT_THE_TOP
+    ]
+
+
+def not_in_the_index(files: list[str], pages: dict[str, str]) -> list[str]:
+    if "docs/index.md" not in pages:
+        return ["docs/index.md: missing; it links every page of docs/"]
+    linked = {
+        os.path.normpath(os.path.join("docs", target.partition("#")[0]))
+        for _, target in links(pages["docs/index.md"])
+    }
+    return [
+        f"{file}: docs/index.md does not link it"
+        for file in files
+        if file.startswith("docs/") and file.endswith(".md") and file not in {*linked, "docs/index.md"}
+    ]
+
+
+def violations(root: pathlib.Path) -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    files = [file for file in listed.split("\0") if file and (root / file).is_file()]
+    texts = {
+        file: (root / file).read_bytes().decode(errors="replace")
+        for file in files
+        if not file.startswith(RECORDED) and not (root / file).is_symlink()
+    }
+    pages = {file: text for file, text in texts.items() if file.endswith(".md")}
+    found = off_the_shelves(files) + not_in_the_index(files, pages)
+    for page in pages:
+        found += dead_links(root, page, pages)
+    for file, text in texts.items():
+        if not file.startswith("tests/lint/"):
+            found += [
+                f"{file}:{number}: names {path}, which does not exist"
+                for number, line in enumerate(text.splitlines(), 1)
+                for path in NAMED.findall(line)
+                if not (root / path).exists()
+            ]
+    return found
+
+
+def self_test() -> None:
+    index = "[glossary](glossary.md) [b](guide/b.md)\n"
+    for file, text, refused in [
+        ("docs/guide/b.md", "[x](../glossary.md) ![y](b.md) [z](https://a.b/c.md)\n", ""),
+        ("docs/guide/b.md", "[x](../glossary.md#some-words-here) [y](#b-c)\n# B: `c`\n", ""),
+        ("docs/guide/b.md", "# A\n# A\n[x](#a-1)\n", ""),
+        ("docs/guide/b.md", "`[x](none.md)`\n```\n[x](none.md)\n```\n", ""),
+        ("docs/guide/b.md", "\n[x](none.md)\n", "docs/guide/b.md:2: dead link none.md"),
+        ("docs/guide/b.md", '<img src="none.svg">\n', "docs/guide/b.md:1: dead link none.svg"),
+        ("docs/guide/b.md", "[x](../glossary.md#other)\n", "has no heading with the anchor #other"),
+        ("docs/guide/b.md", "[x]\n\n[x]: none.md\n", "docs/guide/b.md:3: dead link none.md"),
+        ("docs/guide/c.md", "", "docs/guide/c.md: docs/index.md does not link it"),
+        ("docs/d.md", "", "docs/d.md: lies on no shelf"),
+        ("docs/d.svg", "", "docs/d.svg: lies on no shelf"),
+        ("core/a.h", "// See docs/glossary.md.\n", ""),
+        ("core/a.h", "// See docs/none.md.\n", "core/a.h:1: names docs/none.md"),
+        ("core/a.h", "// See prometheus.io/docs/none.md.\n", ""),
+        ("README.md", "[x](docs/)\n[y](core/none.h)\n", "README.md:2: dead link core/none.h"),
+    ]:
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            subprocess.run(["git", "init", "-q"], cwd=root, check=True, timeout=60)
+            tree = {
+                "docs/index.md": index,
+                "docs/glossary.md": "## Some words (here)\n",
+                "docs/guide/b.md": "",
+            }
+            for path, content in (tree | {file: text}).items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(content)
+            subprocess.run(["git", "add", "-A"], cwd=root, check=True, timeout=60)
+            found = violations(root)
+            if refused:
+                assert any(refused in line for line in found), (file, text, found)
+            else:
+                assert not found, (file, text, found)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    if sys.argv[1] == "--self-test":
+        self_test()
+    elif refused := violations(pathlib.Path(sys.argv[1])):
+        sys.exit("\n".join(refused))
