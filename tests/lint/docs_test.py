@@ -1,8 +1,8 @@
-"""Refuses dead links in pages, pages outside the shelves of docs/, and paths of docs/ that name no file.
+"""Refuses dead links, pages outside the shelves of docs/, dead paths of docs/, long changelog entries.
 
 usage: docs_test.py ROOT | --self-test
 Checks relative links and anchors of every .md file that git tracks, and that docs/index.md links every page
-of docs/. An anchor is a heading as GitHub spells it.
+of docs/. An anchor is a heading as GitHub spells it. An entry of CHANGELOG.md has at most 20 words.
 """
 
 import os
@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 SHELVES = ("design", "dev", "guide", "reference", "results")
+WORDS = 20  # of an entry of the changelog
 AT_THE_TOP = ("docs/index.md", "docs/glossary.md")
 RECORDED = ("licenses/", "tests/bench/results/", "tests/full-results/", "tests/fuzz/corpus/", "tests/golden/")
 FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.DOTALL | re.MULTILINE)
@@ -87,6 +88,15 @@ def not_in_the_index(files: list[str], pages: dict[str, str]) -> list[str]:
     ]
 
 
+def long_entries(changelog: str) -> list[str]:
+    entries = re.finditer(r"^- (.*(?:\n(?![-#\n]).*)*)", changelog, re.M)
+    return [
+        f"CHANGELOG.md:{changelog.count(chr(10), 0, entry.start()) + 1}: {count} words; at most {WORDS}"
+        for entry in entries
+        if (count := len(entry.group(1).split())) > WORDS
+    ]
+
+
 def violations(root: pathlib.Path) -> list[str]:
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True, timeout=60
@@ -99,6 +109,7 @@ def violations(root: pathlib.Path) -> list[str]:
     }
     pages = {file: text for file, text in texts.items() if file.endswith(".md")}
     found = off_the_shelves(files) + not_in_the_index(files, pages)
+    found += long_entries(pages.get("CHANGELOG.md", ""))
     for page in pages:
         found += dead_links(root, page, pages)
     for file, text in texts.items():
@@ -129,6 +140,8 @@ def self_test() -> None:
         ("core/a.h", "// See docs/glossary.md.\n", ""),
         ("core/a.h", "// See docs/none.md.\n", "core/a.h:1: names docs/none.md"),
         ("core/a.h", "// See prometheus.io/docs/none.md.\n", ""),
+        ("CHANGELOG.md", "# C\n- " + "word " * 19 + "\n  word\n- word\n", ""),
+        ("CHANGELOG.md", "# C\n- " + "word " * 19 + "\n  word word\n", "CHANGELOG.md:2: 21 words"),
         ("README.md", "[x](docs/)\n[y](core/none.h)\n", "README.md:2: dead link core/none.h"),
     ]:
         with tempfile.TemporaryDirectory() as name:
