@@ -133,7 +133,7 @@ def test_green_runs_of_this_tree_are_counted(records):
     assert runs[0]["minutes"]["build"] == 0.5 and runs[0]["seconds"] == 61
     assert runs[1]["failures"] == ["A.B"]
     assert runs[3]["failures"] == [
-        "parts that did not run: chaos demo-build format pytest quarantine race ruff"
+        "parts that did not run: chaos demo-build docs format pytest quarantine race ruff"
     ]
     assert records.status(["a"])[0][-1] == "1 of 4 recorded runs of ./dev test are green; asked: 10"
 

@@ -28,7 +28,7 @@ UNKNOWN_SECONDS = 15.0  # of a file of pytest that was not recorded
 PYTEST = re.compile(r"tests/.*/test_\w+\.py")
 SOURCE = re.compile(r".*\.(h|cc|c|inc|cu)")
 BUILD_FILE = re.compile(r"(.*/)?CMakeLists\.txt|CMakePresets\.json|cmake/.*|.*\.in")
-OF_DEV = re.compile(r"dev|tools/dev/.*|requirements/.*|tests/[^/]*\.(json|txt)|\.ci/.*")
+OF_DEV = re.compile(r"dev|mkdocs\.yml|tools/(dev|docs)/.*|requirements/.*|tests/[^/]*\.(json|txt)|\.ci/.*")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 # The folder of tests/ that tests a folder of sources: the longest prefix counts.

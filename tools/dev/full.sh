@@ -31,6 +31,7 @@ full_parts() {
   for name in "${PYTEST_GROUPS[@]}" rest; do echo "pytest-$name full_pytest $name"; done
   echo "format lint_format"
   echo "ruff lint_python"
+  echo "docs build_docs"
   echo "chaos full_chaos tests/chaos/smoke"
   for preset in asan tsan; do
     echo "$preset-build build_preset $preset"

@@ -15,6 +15,9 @@ lint_python() {
   return $rc
 }
 
+# A dead link or anchor is an error (with --quiet it is not even counted). Pages and navigation: mkdocs.yml, tools/docs/site_of_docs.py.
+build_docs() { NO_MKDOCS_2_WARNING=1 timeout --foreground 300 .venv/bin/python -m mkdocs build --strict </dev/null; }
+
 # With the flags that each source has by itself, not in a group; only files that some preset of this machine compiles.
 lint_tidy() {
   cmake --preset lint -DREGROUP_BENCH=ON >/dev/null </dev/null || return 1

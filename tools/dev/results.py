@@ -21,7 +21,18 @@ RUNS = "runs.jsonl"
 RUNS_ASKED = 10
 
 
-DEFAULT_PARTS = {"build", "demo-build", "ctest", "pytest", "format", "ruff", "chaos", "quarantine", "race"}
+DEFAULT_PARTS = {
+    "build",
+    "demo-build",
+    "ctest",
+    "pytest",
+    "format",
+    "ruff",
+    "docs",
+    "chaos",
+    "quarantine",
+    "race",
+}
 
 
 class NotRecorded(Exception):

@@ -9,9 +9,10 @@ needs_of() {
     build)        echo "build                                    build |" ;;
     fuzz)         echo "build gtest fuzz                         build |" ;;
     demo)         echo "build                                    build | demo" ;;
-    test | chaos) echo "build gtest test format                     build | demo lint test mpich" ;;
-    check)        echo "build gtest test lint                    build | demo lint test mpich" ;;
+    test | chaos) echo "build gtest test format                     build | demo lint test mpich docs" ;;
+    check)        echo "build gtest test lint                    build | demo lint test mpich docs" ;;
     lint)         echo "build gtest lint                         build lint |" ;;
+    docs)         echo "docs                                     docs |" ;;
     gpu-test)     echo "build                                    build |" ;;
     bench-*)      bench_needs_of "${1#bench-}" ;;
     *) die "setup: no such verb: $1" ;;
