@@ -18,7 +18,7 @@ using core::SourceAgent;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr std::size_t kChunks = 8, kState = (kChunks - 1) * kSnapshotChunk + 777;
+constexpr std::size_t kChunks = 8, kLongState = (kChunks - 1) * kSnapshotChunk + 777;
 constexpr std::uint32_t kParts = 3;
 constexpr std::array<NodeId, kParts> kNodes = {10, 11, 12};
 
@@ -26,10 +26,10 @@ std::size_t begin_of(std::uint32_t part) { return kChunks * part / kParts; }
 
 class TransferSourcesTest : public TransferFixture {
  protected:
-  TransferSourcesTest() : TransferFixture(kState) {
+  TransferSourcesTest() : TransferFixture(kLongState) {
     for (std::uint32_t i = 0; i < kParts; ++i) {
       const auto context = launcher::node(secret_, kNodes[i]);
-      sources_.push_back(std::make_unique<TestSource>(loop_, context, kNodes[i], kState));
+      sources_.push_back(std::make_unique<TestSource>(loop_, context, kNodes[i], kLongState));
       false_.push_back(std::make_unique<FalseSource>(loop_, context));
     }
   }
@@ -78,7 +78,7 @@ TEST_F(TransferSourcesTest, EachGivesItsPartAndTheFirstTheResults) {
   for (std::uint32_t i = 0; i < kParts; ++i) {
     const core::Arena& arena = sources_[i]->arena();
     const std::size_t begin = begin_of(i) * kSnapshotChunk;
-    const std::size_t end = std::min(kState, begin_of(i + 1) * kSnapshotChunk);
+    const std::size_t end = std::min(kLongState, begin_of(i + 1) * kSnapshotChunk);
     std::ranges::fill(arena.snapshot().first(begin), std::byte{0xee});
     std::ranges::fill(arena.snapshot().subspan(end), std::byte{0xee});
     for (core::Step step = kMark.step + 1; i > 0 && step <= kNewest; ++step)
@@ -156,11 +156,11 @@ TEST_F(TransferSourcesTest, OneWhoseBytesAreDamagedIsToldByName) {
 TEST_F(TransferSourcesTest, OneThatGivesMoreThanItsPartOrAnotherStateIsRefused) {
   const auto length = [](std::uint64_t bytes) { return node::encode(node::TransferLength{bytes, kNewest}); };
   const auto end = node::encode(node::TransferChunk{0, 0, true, 0, {}});
-  EXPECT_EQ(learn_with(1, {length(kState - 1), end}, false), End::kRefused);
+  EXPECT_EQ(learn_with(1, {length(kLongState - 1), end}, false), End::kRefused);
   EXPECT_THAT(why_, HasSubstr("states of different sizes"));
   // The results are the first's to give.
   const Payloads first = true_payloads(0);
-  Payloads results = {length(kState)};
+  Payloads results = {length(kLongState)};
   results.insert(results.end(), first.end() - kOfResults, first.end());
   EXPECT_EQ(learn_with(1, results, false), End::kRefused);
   EXPECT_THAT(why_, HasSubstr("came out of turn"));
