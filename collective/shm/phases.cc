@@ -14,7 +14,7 @@
 //   single copy    contributions in ordinary memory are read in place by CMA (single_copy.cc)
 // Chunks that lie in the arena are also read in place, whatever memory the other ranks use. No rank is
 // done before all ranks have read such memory: if the last phase reads it, a synchronisation point
-// follows. bounce_copy.cc fills and reads the bounce buffers. docs/guide/collectives.md has the memory
+// follows. bounce_copy.cc fills and reads the bounce buffers. docs/design/shm.md has the memory
 // traffic of each algorithm.
 #include <algorithm>
 #include <cstring>

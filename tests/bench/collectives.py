@@ -256,11 +256,6 @@ class Runner:
         return Asked(what, "< 2 % of a core", f"{share * 100:.2f} %", share < 0.02)
 
 
-def commit() -> str:
-    words = ["git", "-C", str(common.ROOT), "describe", "--always", "--dirty"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def main() -> None:
     options = common.parser(__doc__)
     options.add_argument("--rounds", type=int, metavar="N", help="turns of each side (default 10, quick 3)")
@@ -277,15 +272,14 @@ def main() -> None:
     options.add_argument(
         "--docs",
         action="store_true",
-        help="write the table of docs/guide/collectives.md, the JSON and the picture of docs/results",
+        help="write page, JSON and picture of docs/results",
     )
     args = options.parse_args()
     if args.docs and args.quick:
         options.error("--docs is not for --quick, which skips sizes")
     if args.docs:
-        collectives_docs.page_in()
-        args.plot = args.plot or str(collectives_docs.DOCS / "results" / "allreduce.png")
-    head = commit()
+        args.plot = args.plot or str(collectives_docs.FILE.with_name("allreduce.png"))
+    began = common.when()
     step = "8" if args.quick else "2"
     # Rivals that spin take 0.1 s and more for each operation of more ranks than cores.
     many = ["-b", "64", "-e", "1M", "-f", "64", "-n", "5", "-w", "1"]
@@ -347,9 +341,8 @@ def main() -> None:
     if runner.rows:
         common.report(runner.rows, args.json)
     if args.docs:
-        day = time.strftime("%Y-%m-%d")
-        said = f"{day}, commit {head}, preset release; {common.machine_line(common.machine())} at the end."
-        collectives_docs.write(runner.results, said)
+        collectives_docs.write(runner.results, began | {"machine": common.machine()})
+        subprocess.run([sys.executable, common.ROOT / "tools/docs/results.py"], check=True)
     print("\n".join(map(str, asked)))
     reached = sum(line.reached is True for line in asked)
     print(f"{reached} of {sum(bool(line.wanted) for line in asked)} figures reached")

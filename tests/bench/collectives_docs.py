@@ -1,5 +1,5 @@
-"""The table of docs/guide/collectives.md: of each operation and size the algorithm, its traffic and what was
-measured, beside each other. Written by `./dev bench collectives --docs`.
+"""The table of docs/results/collectives.md: algorithm, traffic and time of each operation and size.
+`./dev bench collectives --docs` writes the JSON of which it is made.
 """
 
 import json
@@ -10,8 +10,7 @@ from collectives_rows import KIB, MIB, ours, ratio_to, rivals_of, size_text, wro
 from common import ROOT, BenchError
 
 LEAST_TRAFFIC = 64 * KIB  # less stays in the lines of the caches
-DOCS = ROOT / "docs"
-BEGIN, END = "<!-- ./dev bench collectives --docs -->\n", "<!-- end -->"
+FILE = ROOT / "docs/results/collectives.json"
 SIZES = (8, 56, 512, 8 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 # Of two ranks and S bytes, the larger of input and output, as nccl-tests counts them: what is read and
 # written at least, with buffers in the arena (one result of an all-reduce) and with ordinary ones, whose
@@ -32,7 +31,7 @@ RIVAL = "best rival's time / ours"
 
 
 def way(operation: str, size: int, memory: str, amd: bool) -> str:
-    """How an operation of two ranks goes, by the names of docs/guide/collectives.md."""
+    """How an operation of two ranks goes, by the names of docs/design/shm.md."""
     is_split = operation in ("reduce_scatter", "alltoall")
     gathers = operation == "allgather"
     whole = size // 2 if gathers else size
@@ -97,33 +96,17 @@ def table(results: Sequence[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page_in(folder: Path = DOCS) -> Path:
-    """The page, which has the marks to write between; raises BenchError if it has not."""
-    page = folder / "guide/collectives.md"
-    text = page.read_text()
-    if BEGIN not in text or END not in text:
-        raise BenchError(f"{page}: no {BEGIN.strip()} and {END} to write the table between")
-    return page
+def write(results: Sequence[dict], run: dict, file: Path = FILE) -> None:
+    """The JSON of which tools/docs/results.py makes the page. `run`: date, commit and machine.
 
-
-def write(results: Sequence[dict], said: str, folder: Path = DOCS) -> None:
-    """Replaces what stands between the marks in guide/collectives.md, and writes results/collectives.json.
-
-    `said`: what was measured and where. Raises BenchError if an operation is missing or has a wrong element.
+    Raises BenchError if an operation is missing or has a wrong element.
     """
     missing = set(TRAFFIC) - {result["operation"] for result in results if result["ranks"] == 2}
     if missing:
-        raise BenchError(
-            f"docs/guide/collectives.md shows all operations; not measured: {', '.join(sorted(missing))}"
-        )
+        raise BenchError(f"{file.name} has all operations; not measured: {', '.join(sorted(missing))}")
     wrong = {result["operation"] for result in results if wrong_of(result)}
     if wrong:
-        raise BenchError(
-            f"docs/guide/collectives.md was not written: wrong elements in {', '.join(sorted(wrong))}"
-        )
-    page = page_in(folder)
-    head, rest = page.read_text().split(BEGIN, 1)
-    _, tail = rest.split(END, 1)
-    page.write_text(head + BEGIN + said + "\n\n" + table(results) + END + tail)
-    lines = (json.dumps(result) for result in results)
-    (folder / "results/collectives.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+        raise BenchError(f"{file.name} was not written: wrong elements in {', '.join(sorted(wrong))}")
+    head = json.dumps({"bench": "collectives"} | run).removesuffix("}")
+    lines = ",\n".join(json.dumps(result) for result in results)
+    file.write_text(f'{head},\n"results": [\n{lines}\n]}}\n')

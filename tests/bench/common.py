@@ -4,7 +4,10 @@ A bench verifies each side, then times ours and the rivals in alternating blocks
 table with the machine it ran on, and with --json FILE writes one object per row:
 
   {"bench", "case", "unit", "ours": {"min", "p50", "p99", "samples"}, "rivals": {NAME: {same}},
-   "ratio", "bound_rivals": [NAMES the ratio uses], "machine": {"cores", "model", "load"}}
+   "ratio", "bound_rivals": [NAMES the ratio uses], "machine": {"cores", "model", "load"}, "date", "commit"}
+
+and one for each figure that was asked for: {"figure", "asked", "found", "met"}. tools/docs/results.py makes a
+page of docs/results of such a file.
 """
 
 import argparse
@@ -165,9 +168,14 @@ class Figure:
         return f"{self.what}: {asked}{self.found}" + {True: ": met", False: ": MISSED", None: ""}[self.met]
 
 
-def conclude(figures: Sequence[Figure]) -> None:
-    """Prints all of them; BenchError if one was missed."""
+def conclude(figures: Sequence[Figure], json_file: str | None = None) -> None:
+    """Prints all of them, and appends them to `json_file`; BenchError if one was missed."""
     print("\n".join(map(str, figures)))
+    if json_file is not None:
+        with open(json_file, "a", encoding="utf-8") as out:
+            for figure in figures:
+                said = {"asked": figure.asked, "found": figure.found, "met": figure.met}
+                out.write(json.dumps({"figure": figure.what} | said) + "\n")
     if missed := [figure.what for figure in figures if figure.met is False]:
         raise BenchError(f"missed {len(missed)} of {len(figures)} figures: {'; '.join(missed)}")
 
@@ -181,6 +189,13 @@ def machine() -> dict:
                 model = line.split(":", 1)[1].strip()
                 break
     return {"cores": len(os.sched_getaffinity(0)), "model": model, "load": round(os.getloadavg()[0], 2)}
+
+
+def when() -> dict:
+    """Date and commit of a run; "" where git does not know."""
+    words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return {"date": time.strftime("%Y-%m-%d"), "commit": done.stdout.strip()}
 
 
 def machine_line(found: Mapping) -> str:
@@ -222,7 +237,7 @@ def report(rows: Sequence[Row], json_file: str | None) -> None:
     print(machine_line(found))
     if json_file is not None:
         with open(json_file, "w", encoding="utf-8") as out:
-            out.writelines(json.dumps(row.to_json(found), allow_nan=False) + "\n" for row in rows)
+            out.writelines(json.dumps(row.to_json(found) | when(), allow_nan=False) + "\n" for row in rows)
 
 
 def main(run: Callable[[], None]) -> None:

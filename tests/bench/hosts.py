@@ -255,7 +255,7 @@ def main() -> None:
     # Of a sender that is paced (bbr) what takes two packets waits between them.
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     print(f"congestion control of TCP: {congestion}")
-    common.conclude(figures)
+    common.conclude(figures, args.json)
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ def main() -> None:
         if stored := recorded["old"].get(case.name):
             where = f"{stored['date']}, {stored['machine']} ({stored['from']})"
             print(f"{recorded['commit']}, {case.name}: {where}")
-    common.conclude(told)
+    common.conclude(told, options.json)
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ def on_hosts(count: int, kills: int, megabytes: float, quick: bool, json: str | 
     if (count, megabytes) != ASKED_OF:
         print("nothing was asked of so many hosts and parameters")
         return
-    common.conclude(judge(measured | lost))
+    common.conclude(judge(measured | lost), json)
 
 
 def main() -> None:

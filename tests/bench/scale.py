@@ -130,7 +130,7 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--agents", type=int, action="append", metavar="N", help="only with so many")
     parser.add_argument("--samples", type=int, default=3, help="of each up to 1,024 agents; one of more")
-    parser.add_argument("--docs", action="store_true", help="write scale.json and scale.svg of docs/results")
+    parser.add_argument("--docs", action="store_true", help="write page, JSON and picture of docs/results")
     options = parser.parse_args()
     rows: list[dict] = []
     for agents in options.agents or (QUICK if options.quick else AGENTS):
@@ -142,12 +142,14 @@ def main() -> None:
     rows.sort(key=lambda row: (row["change"], row["radix"], row["agents"]))
     print(table(rows))
     print(common.machine_line(machine))
-    text = "".join(json.dumps({"bench": "scale"} | row | {"machine": machine}) + "\n" for row in rows)
+    told = {"machine": machine} | common.when()
+    text = "".join(json.dumps({"bench": "scale"} | row | told) + "\n" for row in rows)
     if options.json:
         Path(options.json).write_text(text)
     if options.docs:
         (DOCS / "scale.json").write_text(text)
         draw(rows, DOCS / "scale.svg")
+        subprocess.run([sys.executable, common.ROOT / "tools/docs/results.py"], check=True)
     common.conclude(judge(rows))
 
 

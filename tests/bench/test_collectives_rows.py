@@ -1,5 +1,7 @@
 """What ./dev bench collectives makes of measured rows."""
 
+import json
+
 import collectives
 import collectives_docs
 import common
@@ -159,39 +161,22 @@ def results(wrong=0):
     return [base | {"operation": operation} for operation in collectives_docs.TRAFFIC]
 
 
-def page_of(folder):
-    (folder / "guide").mkdir()
-    (folder / "results").mkdir()
-    page = folder / "guide/collectives.md"
-    page.write_text("before\n" + collectives_docs.BEGIN + "old\n" + collectives_docs.END + "\nbehind\n")
-    return page
+def test_the_docs_show_algorithm_traffic_and_time():
+    text = collectives_docs.table(results())
+    line = "| allreduce | 1 MiB | arena | direct | 3 S = 3 MiB | 50 us | 80 % | 2.00 (b, 50 us) |\n"
+    assert text.count(line) == 1
+    assert "| broadcast | 512 B | arena | inline chunks |  | 1 us |  | 2.00 (a, 1 us) |\n" in text
+    assert "| 3 B |" not in text
 
 
-def test_the_docs_show_algorithm_traffic_and_time(tmp_path):
-    page = page_of(tmp_path)
-    for _ in range(2):  # what was written is replaced
-        collectives_docs.write(results(), "Commit abc.", tmp_path)
-        text = page.read_text()
-        line = "| allreduce | 1 MiB | arena | direct | 3 S = 3 MiB | 50 us | 80 % | 2.00 (b, 50 us) |\n"
-        assert text.count(line) == 1
-        assert "| broadcast | 512 B | arena | inline chunks |  | 1 us |  | 2.00 (a, 1 us) |\n" in text
-        assert "old" not in text
-        assert "| 3 B |" not in text
-        assert "Commit abc." in text
-        assert text.startswith("before\n")
-        assert text.endswith("\nbehind\n")
-
-
-def test_an_allreduce_in_place_has_its_own_line_in_the_docs(tmp_path):
-    page = page_of(tmp_path)
+def test_an_allreduce_in_place_has_its_own_line_in_the_docs():
     measured = results()
     placements = measured[0]["rows"][0]["memory"]["arena"]
     placements["in_place"] = placements["out_of_place"] | {"p50_us": 20.0}
-    collectives_docs.write(measured, "", tmp_path)
     line = (
         "| allreduce | 1 MiB | arena, in place | results | 4 S = 4 MiB | 20 us | 80 % | 2.50 (a, 50 us) |\n"
     )
-    assert line in page.read_text()
+    assert line in collectives_docs.table(measured)
 
 
 def test_the_bare_round_is_timed():
@@ -201,13 +186,12 @@ def test_the_bare_round_is_timed():
 
 
 def test_the_docs_are_not_written_from_a_part_or_from_what_is_wrong(tmp_path):
-    page = page_of(tmp_path)
-    before = page.read_text()
+    file = tmp_path / "collectives.json"
     with pytest.raises(common.BenchError, match="not measured: alltoall"):
-        collectives_docs.write(results()[:-1], "", tmp_path)
+        collectives_docs.write(results()[:-1], {}, file)
     with pytest.raises(common.BenchError, match="wrong elements in allgather"):
-        collectives_docs.write(results(wrong=1), "", tmp_path)
-    assert page.read_text() == before
-    page.write_text("no marks")
-    with pytest.raises(common.BenchError, match="collectives.md: no <!--"):
-        collectives_docs.page_in(tmp_path)
+        collectives_docs.write(results(wrong=1), {}, file)
+    assert not file.exists()
+    run = {"bench": "collectives", "date": "2026-11-28"}
+    collectives_docs.write(results(), run, file)
+    assert json.loads(file.read_text()) == run | {"results": results()}

@@ -1,6 +1,7 @@
 """Tests of the harness that every bench number passes through."""
 
 import json
+import re
 
 import common
 import pytest
@@ -98,6 +99,7 @@ def test_json_lines_carry_the_schema(tmp_path, capsys):
     common.report(rows, str(file))
     first, second = [json.loads(line) for line in file.read_text().splitlines()]
     machine = first.pop("machine")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", first.pop("date")) and first.pop("commit") is not None
     assert machine["cores"] >= 1 and machine["model"] and machine["load"] >= 0
     assert first == {
         "bench": "launch",

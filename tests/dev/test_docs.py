@@ -37,7 +37,7 @@ def test_the_index_is_the_navigation():
         ("guide/a.md", "[b](../../CONTRIBUTING.md#c)", "[b](../CONTRIBUTING.md#c)"),
         ("guide/a.md", "[the example](../../examples/b.py)", "the example (`examples/b.py`)"),
         ("guide/a.md", "[`examples/b.py`](../../examples/b.py)", "`examples/b.py`"),
-        ("CONTRIBUTING.md", "[b](docs/guide/a.md#c)", "[b](guide/a.md#c)"),
+        ("CONTRIBUTING.md", "[b](docs/guide/hosts.md#c)", "[b](guide/hosts.md#c)"),
         ("CONTRIBUTING.md", "[b](CHANGELOG.md)", "[b](CHANGELOG.md)"),
         ("CONTRIBUTING.md", "[licence](LICENSE)", "licence (`LICENSE`)"),
     ],
