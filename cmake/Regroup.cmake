@@ -26,6 +26,10 @@ endfunction()
 
 set(REGROUP_GENERATED_DIR ${PROJECT_BINARY_DIR}/generated)
 
+# Tests are compiled in groups of at most so many in all presets, so that names that clash in a group of a sanitizer
+# clash in preset dev, too.
+set(REGROUP_TEST_UNITY 6)
+
 # Sets OUT to what is compiled for SOURCES. A group's file names its sources relative to the repository root, so that
 # ccache finds the same content in another clone.
 function(regroup_group_sources OUT NAME SOURCES ALONE)
@@ -103,6 +107,9 @@ endfunction()
 
 function(regroup_program NAME)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "INSTALL;TEST" "" "SOURCES;DEPS;ALONE")
+  if(ARG_TEST AND REGROUP_UNITY GREATER REGROUP_TEST_UNITY)
+    set(REGROUP_UNITY ${REGROUP_TEST_UNITY})
+  endif()
   regroup_group_sources(sources ${NAME} "${ARG_SOURCES}" "${ARG_ALONE}")
   add_executable(${NAME} ${sources})
   target_include_directories(${NAME} PRIVATE ${PROJECT_SOURCE_DIR})

@@ -58,3 +58,17 @@ def test_what_is_off_by_name_is_not_missed(tmp_path, folders, options, environme
 def test_a_group_of_no_sources_is_refused(tmp_path):
     done = configure(tmp_path, "-DREGROUP_UNITY=0")
     assert "REGROUP_UNITY=0: expected a whole number" in done.stderr
+
+
+def test_all_presets_compile_tests_in_the_same_groups(tmp_path):
+    """Or names that clash in a larger group are found only where a sanitizer is built."""
+    groups = {}
+    for unity in ("6", "24"):
+        folder = tmp_path / unity
+        done = configure(
+            folder, "-DREGROUP_ONLY=core;tests/core", "-DREGROUP_TESTS=ON", f"-DREGROUP_UNITY={unity}"
+        )
+        assert done.returncode == 0, done.stderr
+        groups[unity] = {path.name: path.read_text() for path in (folder / "tests/core").glob("*_test_*.cc")}
+    assert len(groups["6"]) > 1
+    assert groups["6"] == groups["24"]
