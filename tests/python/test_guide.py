@@ -1,0 +1,95 @@
+"""The pages of docs/guide for users of PyTorch: their scripts and commands, as they stand there."""
+
+import inspect
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import regroup.torch
+
+GUIDE = Path(__file__).parents[2] / "docs/guide"
+
+
+def page(name: str) -> str:
+    return (GUIDE / name).read_text()
+
+
+def scripts_of(text: str) -> dict[str, str]:
+    """The blocks of Python that the page calls files."""
+    return dict(re.findall(r'^```python title="([^"]+)"\n(.*?)^```$', text, re.DOTALL | re.MULTILINE))
+
+
+class Reader:
+    """Does in a folder what a page says: saves its scripts, and runs commands that stand in it."""
+
+    def __init__(self, name: str, folder: Path):
+        self.text, self.folder = page(name), folder
+        self.scripts = scripts_of(self.text)
+        for file, script in self.scripts.items():
+            (folder / file).write_text(script)
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        self.environment = {**os.environ, "PATH": path}
+        for variable in ("REGROUP_SHARDS", "REGROUP_SEED"):
+            self.environment.pop(variable, None)
+
+    def run(self, command: str, epochs: int | None = None) -> str:
+        """What the command prints; it must stand in the page, which may train for more epochs."""
+        assert f"\n{command}\n" in self.text, f"the page does not have this command: {command}"
+        words = shlex.split(re.sub(r" --epochs \d+$", "", command))
+        words += [] if epochs is None else ["--epochs", str(epochs)]
+        done = subprocess.run(
+            ["env", *words],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+
+def weights_in(output: str) -> str:
+    return re.search(r"weights ([0-9a-f]{16})", output)[1]
+
+
+def test_the_tutorial_goes_from_a_plain_script_to_a_job_that_goes_on(tmp_path):
+    reader = Reader("tutorial.md", tmp_path)
+    assert "test accuracy" in reader.run("python train_plain.py", epochs=1)
+    training = "--oversubscribe --checkpoint ck --every 30 python train.py --epochs 300"
+    first = reader.run(f"regroup -np 2:4 --start 3 {training}", epochs=2)
+    assert "epoch  2" in first
+    assert "step 60" in first
+    assert len(reader.run("regroup checkpoint ls ck").splitlines()) == 2
+    second = reader.run(f"regroup -np 2 {training}", epochs=3)
+    assert "goes on after step 60" in second
+    alone = reader.run("REGROUP_SHARDS=4 python train.py --epochs 1000", epochs=3)
+    assert weights_in(second) == weights_in(alone)
+
+
+def test_the_recipes_run_as_they_stand(tmp_path):
+    reader = Reader("recipes.md", tmp_path)
+    shared = reader.scripts["shared_evaluation.py"] + "assert abs(accuracy - accuracy_of(model)) < 1e-6\n"
+    script = reader.scripts["recipes.py"].replace("\nsession.finish()\n", f"\n{shared}session.finish()\n")
+    (tmp_path / "recipes.py").write_text(script)
+    elastic = "regroup -np 2:4 --oversubscribe --checkpoint ck --every 30 python recipes.py --epochs 20"
+    assert "of the averaged weights" in reader.run(elastic, epochs=2)
+    assert (tmp_path / "best.pt").exists()
+    reader.run("regroup checkpoint export ck model.pt --to torch --model-only")
+    script = reader.scripts["use_export.py"] + reader.scripts["read_checkpoint.py"]
+    (tmp_path / "use.py").write_text(script + "assert torch.equal(saved['model']['0.bias'], model[0].bias)\n")
+    subprocess.run([sys.executable, "use.py"], cwd=tmp_path, check=True, timeout=120)
+
+
+def test_the_page_for_python_has_all_that_join_session_and_step_offer():
+    text = page("python.md")
+    listed = set(re.findall(r"[`.](\w+)", "".join(re.findall(r"^\|.*?\|", text, re.MULTILINE))))
+    wanted = set(inspect.signature(regroup.torch.join).parameters)
+    for one in (regroup.torch.Session, regroup.torch.Step):
+        wanted |= {name for name in dir(one) if not name.startswith("_")} - {"region"}
+    wanted |= set(re.findall(r"self\.([a-z]\w*)", inspect.getsource(regroup.torch.Step.__init__)))
+    assert wanted - listed == set(), "the tables of the page lack these"
