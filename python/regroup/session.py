@@ -1,12 +1,14 @@
 """Session without a framework: gradients and state are NumPy arrays (or anything with a buffer).
 
-state = regroup.TrackedState(weight=weight, momentum=momentum)
-session = regroup.Session(state, elements=weight.size, samples=60000, batch=64, epochs=3)
-for step in session:
-    for shard in step:
-        shard.gradient[:] = ...  # the sum over shard.samples, divided by step.samples
-    weight -= 0.1 * step.gradient
-session.finish()
+    state = regroup.TrackedState(weight=weight, momentum=momentum)
+    session = regroup.Session(state, elements=weight.size, samples=60000, batch=64, epochs=3)
+    for step in session:
+        for shard in step:
+            shard.gradient[:] = ...  # the sum over shard.samples, divided by step.samples
+        weight -= 0.1 * step.gradient
+    session.finish()
+
+One thread uses a session; the arrays of `state` are changed in place, between two steps.
 """
 
 from __future__ import annotations

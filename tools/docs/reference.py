@@ -282,7 +282,7 @@ def python() -> str:
         if file in ("session", "_errors"):  # their functions are the package's own
             nodes = [node for node in nodes if isinstance(node, ast.ClassDef)]
         module = "regroup" if file in ("session", "_errors") else title
-        body += f"## {title}\n{prose_of(ast.get_docstring(tree, clean=False), lists=False)}{entries(nodes, module)}"
+        body += f"## {title}\n{prose_of(ast.get_docstring(tree), lists=False)}{entries(nodes, module)}"
     native = ast.parse((package / "_native.pyi").read_text())
     body += "## From the native module\n"
     body += entries([node for node in public(native.body) if node.name in NATIVE], "regroup")
