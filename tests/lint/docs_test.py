@@ -13,6 +13,8 @@ import sys
 import tempfile
 
 SHELVES = ("design", "dev", "guide", "reference", "results")
+COLUMNS = 120  # of a line outside tables, code and addresses
+NOT_YET = ("docs/guide/", "docs/dev/open-work.md")  # pages whose lines are longer
 WORDS = 20  # of an entry of the changelog
 AT_THE_TOP = ("docs/index.md", "docs/glossary.md")
 RECORDED = ("licenses/", "tests/bench/results/", "tests/full-results/", "tests/fuzz/corpus/", "tests/golden/")
@@ -88,6 +90,17 @@ def not_in_the_index(files: list[str], pages: dict[str, str]) -> list[str]:
     ]
 
 
+def long_lines(page: str, text: str) -> list[str]:
+    if page.startswith(NOT_YET):
+        return []
+    text = FENCE.sub(lambda match: "\n" * match.group().count("\n"), text)
+    return [
+        f"{page}:{number}: {len(line)} columns; at most {COLUMNS}"
+        for number, line in enumerate(text.splitlines(), 1)
+        if len(line) > COLUMNS and not line.lstrip().startswith("|") and "://" not in line
+    ]
+
+
 def long_entries(changelog: str) -> list[str]:
     entries = re.finditer(r"^- (.*(?:\n(?![-#\n]).*)*)", changelog, re.M)
     return [
@@ -111,7 +124,7 @@ def violations(root: pathlib.Path) -> list[str]:
     found = off_the_shelves(files) + not_in_the_index(files, pages)
     found += long_entries(pages.get("CHANGELOG.md", ""))
     for page in pages:
-        found += dead_links(root, page, pages)
+        found += dead_links(root, page, pages) + long_lines(page, pages[page])
     for file, text in texts.items():
         if not file.startswith("tests/lint/"):
             found += [
@@ -142,6 +155,13 @@ def self_test() -> None:
         ("core/a.h", "// See prometheus.io/docs/none.md.\n", ""),
         ("CHANGELOG.md", "# C\n- " + "word " * 19 + "\n  word\n- word\n", ""),
         ("CHANGELOG.md", "# C\n- " + "word " * 19 + "\n  word word\n", "CHANGELOG.md:2: 21 words"),
+        ("docs/guide/b.md", "word " * 30, ""),
+        ("README.md", "# R\n" + "word " * 30, "README.md:2: 150 columns"),
+        (
+            "README.md",
+            "| " + "word " * 30 + "|\n```\n" + "word " * 30 + "\n```\nhttps://a.b/" + "c" * 120,
+            "",
+        ),
         ("README.md", "[x](docs/)\n[y](core/none.h)\n", "README.md:2: dead link core/none.h"),
     ]:
         with tempfile.TemporaryDirectory() as name:
