@@ -97,7 +97,7 @@ def long_lines(page: str, text: str) -> list[str]:
     return [
         f"{page}:{number}: {len(line)} columns; at most {COLUMNS}"
         for number, line in enumerate(text.splitlines(), 1)
-        if len(line) > COLUMNS and not line.lstrip().startswith("|") and "://" not in line
+        if len(line) > COLUMNS and not line.lstrip().startswith(("|", "![")) and "://" not in line
     ]
 
 
