@@ -14,7 +14,7 @@ import tempfile
 
 SHELVES = ("design", "dev", "guide", "reference", "results")
 COLUMNS = 120  # of a line outside tables, code and addresses
-NOT_YET = ("docs/guide/", "docs/dev/open-work.md")  # pages whose lines are longer
+NOT_YET = ("docs/dev/open-work.md",)  # pages whose lines are longer
 WORDS = 20  # of an entry of the changelog
 AT_THE_TOP = ("docs/index.md", "docs/glossary.md")
 RECORDED = ("licenses/", "tests/bench/results/", "tests/full-results/", "tests/fuzz/corpus/", "tests/golden/")
@@ -155,7 +155,7 @@ def self_test() -> None:
         ("core/a.h", "// See prometheus.io/docs/none.md.\n", ""),
         ("CHANGELOG.md", "# C\n- " + "word " * 19 + "\n  word\n- word\n", ""),
         ("CHANGELOG.md", "# C\n- " + "word " * 19 + "\n  word word\n", "CHANGELOG.md:2: 21 words"),
-        ("docs/guide/b.md", "word " * 30, ""),
+        ("docs/guide/b.md", "word " * 30, "docs/guide/b.md:1: 150 columns"),
         ("README.md", "# R\n" + "word " * 30, "README.md:2: 150 columns"),
         (
             "README.md",
