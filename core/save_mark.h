@@ -1,5 +1,5 @@
 // State of the arena's save area: which step it holds, and who may write to it. One word; members and the
-// agent change it by compare-and-swap. docs/design/checkpoint.md.
+// agent change it by compare-and-swap. docs/design/checkpoint_in_a_job.md.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Copies a session's state into the arena's save area, from where the agent writes it to disk, and loads it
-// from a checkpoint. docs/design/checkpoint.md.
+// from a checkpoint. docs/design/checkpoint_in_a_job.md.
 #pragma once
 
 #include <cstdint>

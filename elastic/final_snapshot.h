@@ -1,5 +1,5 @@
 // The last snapshot of a job, which one member copies alone: the agent requests it before an announced end,
-// and it may be due after the last step of a training. docs/design/checkpoint.md.
+// and it may be due after the last step of a training. docs/design/checkpoint_in_a_job.md.
 #pragma once
 
 #include <cstdint>

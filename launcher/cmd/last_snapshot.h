@@ -1,5 +1,5 @@
 // Asks the members of a host for the last snapshot before an end that was announced, asks again where the one
-// that was to bring it has died, and says what became of it. docs/design/checkpoint.md.
+// that was to bring it has died, and says what became of it. docs/design/checkpoint_in_a_job.md.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
