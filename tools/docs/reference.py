@@ -31,7 +31,7 @@ NATIVE = ("WorldInfo", "Communicator", "Checkpoint", "SaveCounts", "default_fing
 def page(title: str, source: str, about: str, body: str) -> str:
     about = textwrap.fill(about, 110, break_long_words=False, break_on_hyphens=False)
     note = f"<!-- tools/docs/reference.py makes this page of {source}. -->\n"
-    return f"{note}# {title}\n\n{about}\n\n{body.rstrip()}\n"
+    return f"# {title}\n\n{about}\n\n{body.rstrip()}\n\n{note}"
 
 
 def cell(text: str) -> str:

@@ -115,8 +115,8 @@ def bars(rows: list[dict]) -> str:
 
 def page(name: str, body: str) -> str:
     said = ABOUT[name]
-    note = f"<!-- tools/docs/results.py makes this page of {name}.json. -->\n"
-    return f"{note}# {said['title']}\n\n{said['about']}\n\n{body}"
+    note = f"\n<!-- tools/docs/results.py makes this page of {name}.json. -->\n"
+    return f"# {said['title']}\n\n{said['about']}\n\n{body}{note}"
 
 
 def wrapped(text: str) -> str:

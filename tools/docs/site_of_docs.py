@@ -14,6 +14,8 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 JOINING = ("CONTRIBUTING.md", "CHANGELOG.md")
+STYLE = "assets/regroup.css"  # mkdocs.yml names it
+WIDER = ".md-grid { max-width: 76rem; }\n"  # tables are wide
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z][a-z+.-]*:)([^)\s#]*)(#[^)\s]*)?\)")
 FENCED = re.compile(r"(^[ ]*(?:```|~~~).*?^[ ]*(?:```|~~~)[^\n]*$)", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^\s*(?:[-*+] |\d+\. |\|)")
@@ -75,6 +77,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in JOINING:
         files.append(File.generated(config, name, content=(ROOT / name).read_text()))
+    files.append(File.generated(config, STYLE, content=WIDER))
     return files
 
 
