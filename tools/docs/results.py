@@ -63,6 +63,13 @@ def markdown_table(lines: list[list[str]]) -> str:
     return "\n".join([rows[0], "|" + "---|" * len(used), *rows[1:]]) + "\n"
 
 
+def rows_tables(rows: list[dict]) -> str:
+    """Rows that have rivals in a table of their own, with a column for each."""
+    compared = [row for row in rows if "rivals" in row and row["rivals"]]
+    alone = [row for row in rows if row not in compared]
+    return "\n".join(rows_table(part) for part in (alone, compared) if part)
+
+
 def rows_table(rows: list[dict]) -> str:
     rivals = list(dict.fromkeys(name for row in rows for name in row.get("rivals", {})))
     against = list(dict.fromkeys(name for row in rows for name in row.get("ratios", {})))
@@ -116,7 +123,8 @@ def bars(rows: list[dict]) -> str:
 def page(name: str, body: str) -> str:
     said = ABOUT[name]
     note = f"\n<!-- tools/docs/results.py makes this page of {name}.json. -->\n"
-    return f"# {said['title']}\n\n{said['about']}\n\n{body}{note}"
+    about = wrapped(f"{said['about']} Command: `{said['command']}`.")
+    return f"# {said['title']}\n\n{about}\n\n{body}{note}"
 
 
 def wrapped(text: str) -> str:
@@ -130,7 +138,7 @@ def of_rows(name: str, text: str) -> dict[str, str]:
     figures = [line for line in lines if "figure" in line]
     body = machine_of(lines[0]) + "\n\n"
     picture = bars(rows)
-    body += rows_table(rows) if rows else ""
+    body += rows_tables(rows)
     body += ("\n" if rows and figures else "") + (figures_table(figures) if figures else "")
     if picture:
         body += f"\n![p50 of Regroup and the rivals, on a logarithmic scale]({name}.svg)\n"
