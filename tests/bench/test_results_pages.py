@@ -33,6 +33,13 @@ def test_every_page_is_generated():
     assert {path.name for path in FOLDER.glob("*.md")} <= set(results.files(FOLDER))
 
 
+def test_each_bench_has_a_title():
+    benches = [
+        path for path in FOLDER.parents[1].glob("tests/bench/*.py") if "common.main(" in path.read_text()
+    ]
+    assert {path.stem for path in benches} - {"test_results_pages"} <= set(results.ABOUT)
+
+
 def test_a_page_has_machine_target_ours_rivals_ratio_and_a_plot():
     row = {"case": "to a <pipe>", "unit": "GB/s", "target": ">= 1", "ours": OURS, "ratio": 4.0}
     files = made_of(HEAD, row | {"rivals": {"mpirun": {"p50": 0.5}}})

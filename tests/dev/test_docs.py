@@ -1,5 +1,6 @@
 """The site of docs/ (./dev docs): links and lists of pages that are written for GitHub, and what stops it."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -84,3 +85,14 @@ def test_a_dead_link_stops_the_site(tmp_path, link, said):
     assert (done.returncode != 0) == bool(said), done.stderr
     assert said in done.stderr
     assert said or (tmp_path / "build-docs/index.html").exists()
+
+
+def test_each_fuzz_target_is_in_the_list():
+    page = (ROOT / "docs/dev/fuzzing.md").read_text()
+    listed = re.findall(r"^\| (\w+) \|", page.partition("## Targets")[2].partition("\n## ")[0], re.M)
+    sources = [
+        path
+        for path in (ROOT / "tests/fuzz").glob("[!_]*.cc")
+        if "LLVMFuzzerTestOneInput" in path.read_text()
+    ]
+    assert sorted(set(listed) - {"target"}) == sorted(path.stem for path in sources)
