@@ -8,7 +8,9 @@ _T = TypeVar("_T")
 
 __version__: str
 
-def default_fingerprint() -> str: ...
+def default_fingerprint() -> str:
+    """Instruction set, threads per member, version of libc, and a digest of the executable."""
+
 def report_failure(kind: str, place: str, message: str, trace: int = 0, final: bool = False) -> str | None:
     """Tells the agent how this process fails. None: it prints its report itself; else that text instead."""
 
@@ -35,36 +37,52 @@ class Shard:
     def seed(self) -> int: ...
 
 class WorldInfo:
+    """What a member knows about its World."""
+
     @property
-    def generation(self) -> int: ...
+    def generation(self) -> int:
+        """Number of the membership; it grows by one with each change."""
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """Of this process in the World; the size, for a learner that is in no World yet."""
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Members of the World."""
     @property
-    def shards(self) -> int: ...
+    def shards(self) -> int:
+        """Logical shards of every batch, V."""
     @property
-    def why(self) -> str: ...
+    def why(self) -> str:
+        """The sentence that says why the World began."""
 
 class Communicator:
     """Valid within a collective section. Takes contiguous CPU arrays: float32, float64, int32, int64."""
 
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """Of this process in the World."""
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Members of the World."""
     def allreduce(self, array: Any) -> None:
         """Sums `array` over all ranks, in place, with the same bits on every rank."""
-    def broadcast(self, array: Any, root: int = 0) -> None: ...
-    def barrier(self) -> None: ...
+    def broadcast(self, array: Any, root: int = 0) -> None:
+        """Copies `array` of the root into that of all others."""
+    def barrier(self) -> None:
+        """Returns when all ranks have called it."""
 
 class SaveCounts:
+    """Of one member since it joined."""
+
     @property
-    def snapshots(self) -> int: ...
+    def snapshots(self) -> int:
+        """Snapshots to which this member contributed a share."""
     @property
-    def copied(self) -> int: ...
+    def copied(self) -> int:
+        """Bytes that were copied after the step."""
     @property
-    def fused(self) -> int: ...
+    def fused(self) -> int:
+        """Bytes that the step itself wrote (regroup.optim)."""
 
 class Session:
     def __init__(
@@ -101,16 +119,23 @@ class Session:
     def job_seed(self) -> int: ...
 
 class Checkpoint:
+    """An open checkpoint. Reads its manifest; files must be there with their sizes."""
+
     def __init__(self, path: str | os.PathLike) -> None: ...
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Its folder."""
     @property
-    def step(self) -> int: ...
+    def step(self) -> int:
+        """The last step that its state has applied."""
     @property
-    def tensors(self) -> list[tuple[str, str, list[int]]]: ...
+    def tensors(self) -> list[tuple[str, str, list[int]]]:
+        """Name, type and shape of each tensor."""
     def read_into(
         self, name: str, out: Any, start: Sequence[int] | None = None, count: Sequence[int] | None = None
-    ) -> None: ...
+    ) -> None:
+        """Reads a tensor, or the box of `count` elements from `start`, into `out`: contiguous memory of its
+        type. Every block is verified before it is copied."""
 
 DTYPES: dict[str, int]  # types that checkpoints hold, by name, and bytes of an element
 

@@ -53,6 +53,7 @@ class Piece:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of its memory."""
         size = _native.DTYPES.get(self.dtype, 0)
         if size == 0:
             raise Refused(

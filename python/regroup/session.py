@@ -198,14 +198,17 @@ class Member:
 
     @property
     def rank(self) -> int:
+        """Of this process in the current world."""
         return self.world.rank
 
     @property
     def size(self) -> int:
+        """Members of the current world."""
         return self.world.size
 
     @property
     def generation(self) -> int:
+        """Number of the current world; it grows by one with each change."""
         return self.world.generation
 
 
@@ -282,6 +285,7 @@ class Session(Member):
 
     @property
     def job_seed(self) -> int:
+        """The job's seed (--seed), the same on every member."""
         return self._native.job_seed
 
 

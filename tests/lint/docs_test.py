@@ -2,7 +2,8 @@
 
 usage: docs_test.py ROOT | --self-test
 Checks relative links and anchors of every .md file that git tracks, and that docs/index.md links every page
-of docs/. An anchor is a heading as GitHub spells it. An entry of CHANGELOG.md has at most 20 words.
+of docs/. An anchor is a heading as GitHub spells it. An entry of CHANGELOG.md has at most 20 words. A page of
+docs/design says context, decision and consequences.
 """
 
 import os
@@ -13,6 +14,7 @@ import sys
 import tempfile
 
 SHELVES = ("design", "dev", "guide", "reference", "results")
+EXPLAINING = ("docs/design/architecture.md", "docs/design/step.md", "docs/design/threads.md")  # no decisions
 COLUMNS = 120  # of a line outside tables, code and addresses
 NOT_YET = ("docs/dev/open-work.md",)  # pages whose lines are longer
 WORDS = 20  # of an entry of the changelog
@@ -90,6 +92,13 @@ def not_in_the_index(files: list[str], pages: dict[str, str]) -> list[str]:
     ]
 
 
+def not_a_decision(page: str, text: str) -> list[str]:
+    if not page.startswith("docs/design/") or page in EXPLAINING:
+        return []
+    lacking = [word for word in ("**Context.**", "**Decision.**", "Consequences") if word not in text]
+    return [f"{page}: a page of a decision without {word}" for word in lacking]
+
+
 def long_lines(page: str, text: str) -> list[str]:
     if page.startswith(NOT_YET):
         return []
@@ -125,6 +134,7 @@ def violations(root: pathlib.Path) -> list[str]:
     found += long_entries(pages.get("CHANGELOG.md", ""))
     for page in pages:
         found += dead_links(root, page, pages) + long_lines(page, pages[page])
+        found += not_a_decision(page, pages[page])
     for file, text in texts.items():
         if not file.startswith("tests/lint/"):
             found += [
@@ -153,6 +163,7 @@ def self_test() -> None:
         ("core/a.h", "// See docs/glossary.md.\n", ""),
         ("core/a.h", "// See docs/none.md.\n", "core/a.h:1: names docs/none.md"),
         ("core/a.h", "// See prometheus.io/docs/none.md.\n", ""),
+        ("docs/design/a.md", "**Context.** **Decision.**", "a page of a decision without Consequences"),
         ("CHANGELOG.md", "# C\n- " + "word " * 19 + "\n  word\n- word\n", ""),
         ("CHANGELOG.md", "# C\n- " + "word " * 19 + "\n  word word\n", "CHANGELOG.md:2: 21 words"),
         ("docs/guide/b.md", "word " * 30, "docs/guide/b.md:1: 150 columns"),

@@ -239,12 +239,12 @@ def of_class(node: ast.ClassDef, module: str) -> str:
     if made_by_users:
         out += prose_of(ast.get_docstring(init))
     rows = []
-    for method in public(node.body):
-        if isinstance(method, ast.FunctionDef):
+    for method in public(node.body):  # one without a docstring implements an interface described elsewhere
+        if isinstance(method, ast.FunctionDef) and ast.get_docstring(method):
             returns = f": {ast.unparse(method.returns)}" if method.returns else ""
             called = signature(method, node.name).removeprefix(f"{node.name}.")
             name = method.name + returns if is_property(method) else called
-            said = " ".join((ast.get_docstring(method) or "").split())
+            said = " ".join(ast.get_docstring(method).split())
             rows.append(f"| `{cell(name)}` | {cell(said)} |")
     return out + ("| member | |\n|---|---|\n" + "\n".join(rows) + "\n\n" if rows else "")
 
