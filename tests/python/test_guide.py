@@ -11,6 +11,7 @@ from pathlib import Path
 import regroup.torch
 
 GUIDE = Path(__file__).parents[2] / "docs/guide"
+PAGES = [GUIDE.parents[1] / "README.md", *sorted(GUIDE.glob("*.md"))]
 
 
 def page(name: str) -> str:
@@ -53,6 +54,12 @@ class Reader:
         return done.stdout
 
 
+def launches_in(text: str) -> list[str]:
+    """The command lines of code blocks that launch a job on this machine."""
+    blocks = "".join(re.findall(r"^```[^\n]*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    return re.findall(r"^regroup ((?=-)(?!.*-H ).*?)(?: +#.*)?$", blocks, re.MULTILINE)
+
+
 def weights_in(output: str) -> str:
     return re.search(r"weights ([0-9a-f]{16})", output)[1]
 
@@ -93,3 +100,14 @@ def test_the_page_for_python_has_all_that_join_session_and_step_offer():
         wanted |= {name for name in dir(one) if not name.startswith("_")} - {"region"}
     wanted |= set(re.findall(r"self\.([a-z]\w*)", inspect.getsource(regroup.torch.Step.__init__)))
     assert wanted - listed == set(), "the tables of the page lack these"
+
+
+def test_the_command_lines_of_all_pages_have_known_options(tmp_path):
+    launches = [(path.name, line) for path in PAGES for line in launches_in(path.read_text())]
+    assert len(launches) > 20
+    for name, line in launches:
+        command = ["regroup", "--do-not-launch", "--oversubscribe", *shlex.split(line)]
+        done = subprocess.run(
+            command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        )
+        assert "option" not in done.stderr, f"{name}: regroup {line}: {done.stderr}"
