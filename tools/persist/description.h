@@ -1,5 +1,5 @@
 // What an agent tells regroup-persist: which bytes of the arena are which tensor, and where they go.
-// docs/reference/formats/checkpoint.md, "What persists".
+// docs/reference/formats/checkpoint.md, regroup-persist.
 #pragma once
 
 #include <cstddef>
