@@ -21,6 +21,12 @@ HEADERS = (  # what C++ programs include; the others are installed because these
     "elastic/session.h", "elastic/state.h", "elastic/optimizer.h", "elastic/save_target.h",
     "collective/communicator.h", "collective/operation.h", "checkpoint/checkpoint.h", "core/status.h",
 )  # fmt: skip
+SCHEMAS = {
+    "core/wire.fbs": "Members, agents, coordinator and commands",
+    "launcher/node/wire.fbs": "Controller and agents",
+    "launcher/node/transfer.fbs": "Agents, in a state transfer",
+    "launcher/pmi/wire.fbs": "An agent and regroup-pmi",
+}
 COMMANDS = (
     "status", "resize", "notice", "kill-member", "join", "allocation", "checkpoint", "bench", "place", "topo",
 )  # fmt: skip
@@ -293,26 +299,38 @@ def python() -> str:
 # --- control messages, from the schema
 
 
-def messages() -> str:
-    text = (ROOT / "core/wire.fbs").read_text()
+def messages_of(schema: str) -> str:
+    """A table for each section of a schema, of the tables that its union names: those are messages."""
+    text = (ROOT / schema).read_text()
+    union = re.search(r"^union \w+ \{([^}]*)\}", text, re.M)[1]
+    bodies = set(re.findall(r"\w+", re.sub(r"//[^\n]*", "", union)))
     body = ""
-    for section in re.split(r"^// --- ", text, flags=re.M)[1:]:
-        title, _, tables = section.partition("\n")
+    for number, section in enumerate(re.split(r"^// --- ", text, flags=re.M)):
+        title = (
+            section.partition("\n")[0] if number else ""
+        )  # before the first one stands the head of the file
         rows = []
-        for table in re.finditer(r"^table (\w+) \{([^}]*)\}(?:[ ]*// ([^\n]*))?", tables, re.M):
+        for table in re.finditer(r"^table (\w+) \{([^}]*)\}(?:[ ]*// ([^\n]*))?", section, re.M):
+            if table[1] not in bodies:
+                continue
             fields = re.sub(r"//[^\n]*", "", table[2])
             names = ", ".join(f.strip() for f in fields.split(";") if f.strip())
             inside = re.match(r"\s*// ([^\n]*)", table[2])
             said = table[3] or (inside[1] if inside else "")
             rows.append(f"| `{table[1]}` | {cell(names)} | {cell(said)} |")
         if rows:
-            body += f"## {title}\n| message | fields | |\n|---|---|---|\n" + "\n".join(rows) + "\n\n"
+            body += f"### {title}\n" if title else ""
+            body += "| message | fields | |\n|---|---|---|\n" + "\n".join(rows) + "\n\n"
+    return body
+
+
+def messages() -> str:
+    body = "".join(f"## {title}: `{schema}`\n{messages_of(schema)}" for schema, title in SCHEMAS.items())
     about = (
-        "Control messages between members, agents, coordinator and commands. How they travel, and what is"
-        " refused: [the wire format](formats/wire.md); what keeps a late one from being taken:"
-        " [fences](../design/fences.md)."
+        "Messages between the processes of a job. How they travel, and what is refused: [the wire"
+        " format](formats/wire.md); what keeps a late one from being taken: [fences](../design/fences.md)."
     )
-    return page("Control messages", "core/wire.fbs", about, body)
+    return page("Control messages", "the schemas (.fbs)", about, body)
 
 
 def files(program: str | None) -> dict[str, str]:
