@@ -88,7 +88,10 @@ def test_the_recipes_run_as_they_stand(tmp_path):
     assert (tmp_path / "best.pt").exists()
     reader.run("regroup checkpoint export ck model.pt --to torch --model-only")
     script = reader.scripts["use_export.py"] + reader.scripts["read_checkpoint.py"]
-    (tmp_path / "use.py").write_text(script + "assert torch.equal(saved['model']['0.bias'], model[0].bias)\n")
+    script += "assert torch.equal(saved['model']['0.bias'], model[0].bias)\n"
+    script += "load = torch.tensor\n" + reader.scripts["parallel_loading.py"]
+    script += "assert load_all([Names([5, 6, 7])[i] for i in (2, 0)]).tolist() == [7, 5]\n"
+    (tmp_path / "use.py").write_text(script)
     subprocess.run([sys.executable, "use.py"], cwd=tmp_path, check=True, timeout=120)
 
 
