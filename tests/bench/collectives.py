@@ -342,7 +342,7 @@ def main() -> None:
         common.report(runner.rows, args.json)
     if args.docs:
         collectives_docs.write(runner.results, began | {"machine": common.machine()})
-        subprocess.run([sys.executable, common.ROOT / "tools/docs/results.py"], check=True)
+        subprocess.run([sys.executable, common.ROOT / "tools/docs/result_pages.py"], check=True)
     print("\n".join(map(str, asked)))
     reached = sum(line.reached is True for line in asked)
     print(f"{reached} of {sum(bool(line.wanted) for line in asked)} figures reached")

@@ -97,7 +97,7 @@ def table(results: Sequence[dict]) -> str:
 
 
 def write(results: Sequence[dict], run: dict, file: Path = FILE) -> None:
-    """The JSON of which tools/docs/results.py makes the page. `run`: date, commit and machine.
+    """The JSON of which tools/docs/result_pages.py makes the page. `run`: date, commit and machine.
 
     Raises BenchError if an operation is missing or has a wrong element.
     """

@@ -6,8 +6,8 @@ table with the machine it ran on, and with --json FILE writes one object per row
   {"bench", "case", "unit", "ours": {"min", "p50", "p99", "samples"}, "rivals": {NAME: {same}},
    "ratio", "bound_rivals": [NAMES the ratio uses], "machine": {"cores", "model", "load"}, "date", "commit"}
 
-and one for each figure that was asked for: {"figure", "asked", "found", "met"}. tools/docs/results.py makes a
-page of docs/results of such a file.
+and one for each figure that was asked for: {"figure", "asked", "found", "met"}. tools/docs/result_pages.py
+makes a page of docs/results of such a file.
 """
 
 import argparse

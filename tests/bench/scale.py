@@ -149,7 +149,7 @@ def main() -> None:
     if options.docs:
         (DOCS / "scale.json").write_text(text)
         draw(rows, DOCS / "scale.svg")
-        subprocess.run([sys.executable, common.ROOT / "tools/docs/results.py"], check=True)
+        subprocess.run([sys.executable, common.ROOT / "tools/docs/result_pages.py"], check=True)
     common.conclude(judge(rows))
 
 

@@ -1,4 +1,4 @@
-"""The pages of docs/results are what tools/docs/results.py makes of their JSON."""
+"""The pages of docs/results are what tools/docs/result_pages.py makes of their JSON."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(common.ROOT / "tools/docs"))
 
-import results  # noqa: E402
+import result_pages as results  # noqa: E402
 
 FOLDER = common.ROOT / "docs/results"
 HEAD = {
@@ -26,7 +26,7 @@ def made_of(*lines: dict) -> dict[str, str]:
 
 def test_the_committed_pages_are_current():
     for name, text in results.files(FOLDER).items():
-        assert (FOLDER / name).read_text() == text, f"{name}: run python3 tools/docs/results.py"
+        assert (FOLDER / name).read_text() == text, f"{name}: run python3 tools/docs/result_pages.py"
 
 
 def test_every_page_is_generated():

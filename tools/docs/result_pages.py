@@ -1,9 +1,9 @@
 """Writes docs/results/NAME.md, and a picture, from docs/results/NAME.json.
 
-usage: python3 tools/docs/results.py [--check]     --check: writes nothing, fails if a page is not current
+usage: python3 tools/docs/result_pages.py [--check]     --check: fails if a page is not current
 `./dev bench NAME --json docs/results/NAME.json` writes the JSON: a line for each row of the bench's table and
 each figure that was asked for. A first line {"bench", "date", "commit", "machine", "recorded"} holds for all.
-Titles and introductions: results.toml.
+Titles and introductions: result_pages.toml.
 """
 
 import json
@@ -122,7 +122,7 @@ def bars(rows: list[dict]) -> str:
 
 def page(name: str, body: str) -> str:
     said = ABOUT[name]
-    note = f"\n<!-- tools/docs/results.py makes this page of {name}.json. -->\n"
+    note = f"\n<!-- tools/docs/result_pages.py makes this page of {name}.json. -->\n"
     about = wrapped(f"{said['about']} Command: `{said['command']}`.")
     return f"# {said['title']}\n\n{about}\n\n{body}{note}"
 
@@ -205,7 +205,7 @@ def main() -> None:
         if path.exists() and path.read_text() == text:
             continue
         if sys.argv[1:]:
-            stale.append(f"{path.relative_to(ROOT)}: not current; run python3 tools/docs/results.py")
+            stale.append(f"{path.relative_to(ROOT)}: not current; run python3 tools/docs/result_pages.py")
         else:
             path.write_text(text)
             print(path.relative_to(ROOT))
