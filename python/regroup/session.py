@@ -156,7 +156,9 @@ class Member:
     def collective(self, body: Callable[[native.Communicator], T]) -> T:
         """Runs `body(communicator)` on every member between two steps and returns its result.
 
-        A regroup runs it again from the start, so it must have no side effects."""
+        A regroup runs it again from the start, so it must have no side effects. The state of the last step is
+        copied for checkpoints and new members before `body` runs: the copy does not have what the script
+        changes afterwards."""
         return leaving(lambda: self._native.collective(body))
 
     def region(self, body: Callable[[native.Communicator], T]) -> T:
