@@ -30,6 +30,20 @@ def test_an_allocation_is_used_without_a_word(slurm: Slurm):
     assert re.search(r"^ *\d+\.\d+ ", text, re.M) is None, f"a step is left: {text}"
 
 
+def test_the_scripts_of_the_guide_are_accepted_and_the_first_runs(slurm: Slurm):
+    text = (ROOT / "docs/guide/slurm.md").read_text()
+    scripts = dict(re.findall(r'^```bash title="([^"]+)"\n(.*?)^```$', text, re.DOTALL | re.MULTILINE))
+    assert set(scripts) == {"rigid.sbatch", "elastic.sbatch", "lend.sbatch", "limit.sbatch"}
+    for name, script in scripts.items():
+        (slurm.folder / name).write_text(script)
+        slurm.command("sbatch", "--test-only", name)
+    (slurm.folder / "train.py").write_text("import os; print('rank', os.environ['RANK'])\n")
+    command = re.search(r"^regroup python .*$", scripts["rigid.sbatch"], re.MULTILINE)[0]
+    options = re.findall(r"--(?:nodes|ntasks-per-node)=\d+", scripts["rigid.sbatch"])
+    printed = said(slurm, *options, f"--chdir={slurm.folder}", script=command)
+    assert sorted(re.findall(r"rank (\d)", printed)) == ["0", "1", "2", "3"], printed
+
+
 def test_unequal_slots_are_filled_as_granted(slurm: Slurm):
     text = said(slurm, "-N3", "-n5", "--ntasks-per-node=2", script=f"regroup {SAY}; regroup allocation")
     ranks = sorted(re.findall(r"rank (\d) of 5 on (n\d)", text))

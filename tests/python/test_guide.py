@@ -57,7 +57,7 @@ class Reader:
 def launches_in(text: str) -> list[str]:
     """The command lines of code blocks that launch a job on this machine."""
     blocks = "".join(re.findall(r"^```[^\n]*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
-    return re.findall(r"^regroup ((?=-)(?!.*-H ).*?)(?: +#.*)?$", blocks, re.MULTILINE)
+    return re.findall(r"^(?:exec )?regroup ((?=-)(?!.*-H ).*?)(?: +#.*)?$", blocks, re.MULTILINE)
 
 
 def weights_in(output: str) -> str:
