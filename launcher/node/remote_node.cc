@@ -221,7 +221,7 @@ void RemoteNode::on(const Services& services) {
   if (!job_.mpi) return;
   const auto* aborted = std::get_if<pmi::Aborted>(&services.message);
   if (aborted == nullptr) return job_.mpi(host_, services.message);
-  job_.mpi(host_, pmi::Aborted{aborted->seat, aborted->status, launcher::printable(aborted->message)});
+  job_.mpi(host_, pmi::Aborted{aborted->process, aborted->status, launcher::printable(aborted->message)});
 }
 
 void RemoteNode::on(const StreamData& data) {

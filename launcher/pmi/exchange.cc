@@ -1,4 +1,4 @@
-// Kept from the first part until the last: who waits, waits as long as its peers take.
+// Parts are kept until the last one has arrived, without a timeout: MPI sets none for a fence.
 #include "launcher/pmi/exchange.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ bool contains(const std::vector<std::uint32_t>& hosts, std::uint32_t host) {
 
 }  // namespace
 
-// As if nobody else had come: a part may be the first.
+// Counts the name for every part, because any of them may be the first.
 std::size_t Exchange::cost(const Name& name, const std::vector<std::byte>& data) {
   return kEntry + name.first.size() + name.second.size() * sizeof(std::uint32_t) + data.size();
 }

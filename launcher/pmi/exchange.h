@@ -1,4 +1,5 @@
-// What hosts bring to something that their processes do together, put together at the controller of the job.
+// Gathers the contributions of hosts to PMIx operations that span hosts (fence, connect), at the controller
+// of the job.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +16,22 @@ namespace regroup::pmi {
 
 class Exchange {
  public:
-  // The answer to all of `part.hosts`, once the last of them has brought its part. What does not belong, a
-  // second part of a host for example, is left out. Who names other hosts under the same key speaks of
-  // something else: nobody decides for others who takes part.
+  // Returns the answer for all of `part.hosts` once the last of them has contributed. Drops what does not
+  // belong, a second part of a host for example. An operation is identified by its key and its hosts: a host
+  // that names other hosts under the same key begins another operation, so that no host can decide which
+  // hosts take part in the operation of others.
   [[nodiscard]] std::optional<Gathered> add(const Contribute& part);
-  // Bytes that parts of `host` cost for as long as somebody is missing.
+  // Bytes that parts of `host` occupy in operations that still lack a part.
   [[nodiscard]] std::size_t held(std::uint32_t host) const;
-  // The bytes of all parts that are there of what `part` belongs to, and whose is the largest.
+  // Bytes of all parts received for the operation of `part`, that one included, and the host of the largest.
   struct Size {
     std::size_t bytes = 0, largest = 0;
     std::uint32_t host = 0;
   };
   [[nodiscard]] Size size_with(const Contribute& part) const;
-  // Of something that `host` takes part in and others have come to, and it has not; after forget().
+  // True: an operation with parts of other hosts still lacks the part of `host`. For use after forget().
   [[nodiscard]] bool awaited(std::uint32_t host) const;
-  // Its parts are gone, as if they had never come.
+  // Drops all parts of `host`.
   void forget(std::uint32_t host);
 
  private:

@@ -1,5 +1,5 @@
-// Starts regroup-pmi with an environment that spares it hwloc's discovery and plugins (10 ms and more): the
-// PMIx server needs no topology, since members find their own.
+// Starts regroup-pmi with an environment that saves it hwloc's discovery and plugins (10 ms and more): the
+// PMIx server needs no topology, because members discover their own.
 #include "launcher/pmi/helper.h"
 
 #include <fcntl.h>
@@ -26,15 +26,15 @@ constexpr std::array<std::pair<const char*, const char*>, 5> kHelperEnvironment{
     {"PMIX_MCA_gds", "hash"},     // job data travel in messages: no files to map or to leave behind
     {"PMIX_MCA_psec", "native"},  // no munge daemon is asked
     {"PMIX_MCA_ptl_base_if_include", "lo"},
-    {"PMIX_MCA_pmix_server_fence_localonly_opt", "0"},  // fences tell of MPI_Comm_disconnect
+    {"PMIX_MCA_pmix_server_fence_localonly_opt", "0"},  // a fence is how we see MPI_Comm_disconnect
 }};
 
 constexpr std::array<const char*, 2> kPluginPaths{"HWLOC_PLUGINS_PATH", "PMIX_MCA_mca_base_component_path"};
 
-// It would put another topology in the place of ours, from a file that libhwloc may not be able to digest.
+// These would replace our topology by one of a file that this libhwloc may not be able to read.
 bool of_hwloc(const launcher::Environment::value_type& entry) { return entry.first.starts_with("HWLOC_"); }
 
-// Told by a launcher around this job: libpmix would take itself for one of its clients.
+// An outer launcher set these: with them libpmix would act as one of its clients.
 bool of_outer_launcher(const launcher::Environment::value_type& entry) {
   return entry.first.starts_with("PMIX_") || entry.first.starts_with("PMI_");
 }

@@ -1,5 +1,5 @@
-// The agent's side of regroup-pmi, the process that gives MPI programs the services of their launcher (PMIx,
-// PMI-1). Without it programs that need none of them run as ever.
+// The agent's side of regroup-pmi, the process that serves PMIx and PMI-1 to MPI programs. Programs that use
+// neither run without it.
 #pragma once
 
 #include <utility>
@@ -27,30 +27,30 @@ struct HelperOptions {
   std::string job;                    // its id
   std::string folder;                 // private, exists; a folder of the job's own is made in it, and removed
   std::string library;                // libpmix: a file, or a name that the loader finds; "": see find_pmix()
-  bool verbose = false;               // what libpmix itself has to say is for the user
+  bool verbose = false;               // pass libpmix's own messages on to the user
   launcher::Environment environment;  // of the job
   std::uint32_t host = 0;             // number of this host in the job
-  // If it does not answer for so long it is ended, so that nobody waits for it in MPI_Init.
+  // A regroup-pmi that does not answer for so long is killed, so that no rank hangs in MPI_Init.
   core::Duration answer_limit = std::chrono::seconds(20);
 };
 
 // regroup-pmi beside the executable that runs, or in libexec/regroup of its prefix.
 [[nodiscard]] std::string find_helper();
 
-// The libpmix that suits the job: a server older than its clients does not understand all they ask. That of
-// the installation in which the program lies, or the first mpirun of its PATH; else the system's.
+// The libpmix of the installation that holds the program, or that holds the first mpirun in its PATH; else
+// the system's. A server must not be older than its clients, since it does not know all their requests.
 [[nodiscard]] std::string find_pmix(const launcher::App& app);
 
 struct HelperEvents {
   std::function<void(const Message& message, core::Fd fd)> message;
-  // It died, or speaks nonsense: MPI programs are without their services from now on. Called once.
+  // regroup-pmi died or sent a malformed message: MPI programs have no services from now on. Called once.
   std::function<void(const core::Status&)> lost;
 };
 
 // Used by the loop's thread.
 class Helper {
  public:
-  // Starts the process, and does not wait for it: Services is the first message that comes.
+  // Starts the process and does not wait for it. Its first message is Services.
   [[nodiscard]] static core::Result<std::unique_ptr<Helper>> start(boost::asio::io_context& loop,
                                                                    const HelperOptions& options,
                                                                    HelperEvents events);
@@ -60,7 +60,8 @@ class Helper {
 
   // False: the message is too large, or the process is gone.
   bool send(const Message& message) { return link_.send(message); }
-  // Handles the messages that are there: whatever a dead member had told regroup-pmi is known after this.
+  // Handles the messages received so far, which include all that regroup-pmi reported of a member that is
+  // dead.
   void poll() { link_.poll(); }
   [[nodiscard]] pid_t pid() const { return pid_; }
 

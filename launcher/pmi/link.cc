@@ -74,7 +74,7 @@ void Link::write() {
         write();
       });
     }
-    // The reading side finds out that the other is gone, after what it had sent before.
+    // The next read reports the closed link, after all messages that the other side sent before.
     if (count < 0) return queue_.clear();
     queue_.pop_front();
   }
@@ -111,7 +111,7 @@ bool Link::receive() {
   const ssize_t count = ::recvmsg(socket_.native_handle(), &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (count < 0 && errno == EINTR) return true;
   if (count < 0 && would_block()) return false;
-  core::Fd fd = count < 0 ? core::Fd() : Ancillary::taken(packet);  // an empty packet has one, too
+  core::Fd fd = count < 0 ? core::Fd() : Ancillary::taken(packet);  // an empty packet may carry one, too
   if (count <= 0) {
     fail(count < 0 ? core::system_error("recvmsg", "the other side of regroup-pmi", errno)
                    : core::Status(core::Code::kPeerLost, "the other side closed the connection"));

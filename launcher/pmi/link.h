@@ -24,15 +24,16 @@ namespace regroup::pmi {
 class Link {
  public:
   using Handler = std::function<void(const Message& message, core::Fd fd)>;
-  // `lost` is called once when the other side is gone or sent what is no message. Neither handler may destroy
-  // the Link.
+  // `lost` is called once, when the other side has closed the link or sent a malformed message. Neither
+  // handler may destroy the Link.
   Link(boost::asio::io_context& loop, core::Fd socket, Handler handler,
        std::function<void(const core::Status&)> lost);
 
   // Queues a message, with `fd` beside it. Never blocks. False: it is larger than kMaxMessageBytes, or the
   // other side is gone.
   bool send(const Message& message, core::Fd fd = {});
-  // Blocks until all that was queued is in the socket, where the other side finds it even if we die.
+  // Blocks until all queued messages are in the socket, from which the other side reads them even if this
+  // process dies.
   void flush();
   // Handles all that has arrived by now.
   void poll();

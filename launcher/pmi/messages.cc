@@ -7,7 +7,7 @@ namespace regroup {
 
 template class core::Variant<pmi::OpenSpace, pmi::ReplaceRank, pmi::MemberGone, pmi::CloseSpace, pmi::Ping,
                              pmi::SpawnDone, pmi::Services, pmi::RankReady, pmi::Connected, pmi::Finalized,
-                             pmi::Aborted, pmi::Met, pmi::Parted, pmi::Spawn, pmi::Contribute, pmi::Gathered,
-                             pmi::Fetch, pmi::Fetched>;
+                             pmi::Aborted, pmi::GroupsConnected, pmi::GroupsDisconnected, pmi::Spawn,
+                             pmi::Contribute, pmi::Gathered, pmi::Fetch, pmi::Fetched>;
 
 }  // namespace regroup

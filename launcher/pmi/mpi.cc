@@ -1,4 +1,4 @@
-// Keeps a job independent of regroup-pmi: whatever happens to it, each open() is answered.
+// Keeps a job independent of regroup-pmi: each open() is answered even if regroup-pmi dies or hangs.
 #include "launcher/pmi/mpi.h"
 
 #include <fmt/format.h>
@@ -29,9 +29,9 @@ void add_hints(launcher::Extras& extras, const launcher::App& app, bool oversubs
   hint("MPIR_CVAR_PMI_VERSION");  // MPICH 5 refuses to choose where it sees PMIx beside PMI-1
 }
 
-std::string name_of(Seat seat) {
-  if (seat.space == 0) return fmt::format("rank {}", seat.rank);
-  return fmt::format("rank {} of spawn {}", seat.rank, seat.space);
+std::string name_of(ProcId process) {
+  if (process.space == 0) return fmt::format("rank {}", process.rank);
+  return fmt::format("rank {} of spawn {}", process.rank, process.space);
 }
 
 core::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted) {
@@ -67,7 +67,8 @@ void Mpi::settle() {
   if (helper_ && !lost_) helper_->poll();
 }
 
-// Beats are counted, not time: after a while in which we were stopped, too, it gets its time to answer.
+// Counts unanswered beats instead of time: after this process itself was stopped (SIGSTOP), regroup-pmi still
+// gets the whole limit to answer.
 void Mpi::watch() {
   beat_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit_ / kBeats));
   beat_.async_wait([this](const boost::system::error_code& error) {
@@ -80,28 +81,28 @@ void Mpi::watch() {
   });
 }
 
-// Who waits for it in MPI_Init fails now.
+// Ranks that wait for regroup-pmi in MPI_Init fail now.
 void Mpi::give_up() {
   ::kill(helper_->pid(), SIGKILL);
   const double seconds = std::chrono::duration<double>(limit_).count();
   lose(fmt::format("has not answered for {:g} s and is ended", seconds), "");
 }
 
-Mpi::OpeningId Mpi::await(const std::vector<Seat>& seats, Ready ready) {
+Mpi::OpeningId Mpi::await(const std::vector<ProcId>& processes, Ready ready) {
   const OpeningId id = ++last_opening_;
-  openings_[id] = {std::vector<launcher::Extras>(seats.size()), seats.size(), std::move(ready)};
-  for (std::size_t i = 0; i < seats.size(); ++i) awaited_[seats[i]] = {id, i};
+  openings_[id] = {std::vector<launcher::Extras>(processes.size()), processes.size(), std::move(ready)};
+  for (std::size_t i = 0; i < processes.size(); ++i) awaited_[processes[i]] = {id, i};
   return id;
 }
 
 void Mpi::open(const OpenSpace& space, Ready ready) {
   const std::uint32_t size = std::accumulate(space.app_sizes.begin(), space.app_sizes.end(), 0U);
-  std::vector<Seat> here;
+  std::vector<ProcId> here;
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     if (space.here(rank)) here.push_back({space.space, rank});
   }
   if (!helper_ || lost_) return ready(std::vector<launcher::Extras>(here.size()));
-  if (here.empty()) {  // of others it is told too: processes here may meet them
+  if (here.empty()) {  // regroup-pmi must know it nevertheless: processes here may connect to that space
     send(space);
     return ready({});
   }
@@ -111,11 +112,11 @@ void Mpi::open(const OpenSpace& space, Ready ready) {
   finish(id);
 }
 
-void Mpi::reopen(Seat seat, std::function<void(launcher::Extras)> ready) {
+void Mpi::reopen(ProcId process, std::function<void(launcher::Extras)> ready) {
   if (!helper_ || lost_) return ready({});
-  await({seat},
+  await({process},
         [ready = std::move(ready)](std::vector<launcher::Extras> extras) { ready(std::move(extras.at(0))); });
-  send(ReplaceRank{seat});
+  send(ReplaceRank{process});
 }
 
 void Mpi::finish(OpeningId id) {
@@ -134,8 +135,9 @@ void Mpi::on_message(const Message& message, core::Fd fd) {
   if (const auto* connected = std::get_if<Connected>(&message)) events_.connected(*connected);
   if (const auto* finalized = std::get_if<Finalized>(&message)) events_.finalized(*finalized);
   if (const auto* aborted = std::get_if<Aborted>(&message)) events_.aborted(*aborted);
-  if (const auto* met = std::get_if<Met>(&message)) events_.met(*met);
-  if (const auto* parted = std::get_if<Parted>(&message)) events_.parted(*parted);
+  if (const auto* connection = std::get_if<GroupsConnected>(&message)) events_.groups_connected(*connection);
+  if (const auto* disconnection = std::get_if<GroupsDisconnected>(&message))
+    events_.groups_disconnected(*disconnection);
   if (const auto* spawn = std::get_if<Spawn>(&message)) events_.spawn(*spawn);
   if (std::holds_alternative<Contribute>(message) || std::holds_alternative<Fetch>(message) ||
       std::holds_alternative<Fetched>(message)) {
@@ -150,7 +152,7 @@ void Mpi::on_services(const Services& services) {
 }
 
 void Mpi::on_rank_ready(const RankReady& ready, core::Fd fd) {
-  const auto found = awaited_.find(ready.seat);
+  const auto found = awaited_.find(ready.process);
   if (found == awaited_.end()) return;
   const auto [id, index] = found->second;
   awaited_.erase(found);

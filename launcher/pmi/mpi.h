@@ -1,5 +1,6 @@
-// What an agent gives MPI programs: for each member the environment and the descriptor that let it find its
-// launcher, and for the job the news of who is inside MPI. Serves programs of any MPI, or of none, alike.
+// The agent's services for MPI programs: gives each member the environment and the descriptor by which it
+// finds its launcher, and reports to the job which ranks are between MPI_Init and MPI_Finalize. Programs of
+// any MPI, or of none, are treated alike.
 #pragma once
 
 #include <utility>
@@ -23,40 +24,41 @@ struct MpiEvents {
   std::function<void(const Connected&)> connected;
   std::function<void(const Finalized&)> finalized;
   std::function<void(const Aborted&)> aborted;
-  std::function<void(const Met&)> met = [](const Met&) {};
-  std::function<void(const Parted&)> parted = [](const Parted&) {};
-  std::function<void(const Spawn&)> spawn;  // to be answered with open() or spawn_done()
+  std::function<void(const GroupsConnected&)> groups_connected = [](const GroupsConnected&) {};
+  std::function<void(const GroupsDisconnected&)> groups_disconnected = [](const GroupsDisconnected&) {};
+  std::function<void(const Spawn&)> spawn;  // answer it with open() or tell(SpawnDone)
   // Contribute, Fetch and Fetched, for other hosts.
   std::function<void(const Message&)> exchange = [](const Message&) {};
-  std::function<void(const std::string&)> said;  // a sentence for the user: something is missing
+  std::function<void(const std::string&)> said;  // a sentence for the user about a missing service
 };
 
-// Variables that tell an MPI how it was started, and keep more processes than cores from spinning. What the
-// user has set in `app` stays as it is.
+// Adds variables that tell an MPI how it was started, and that keep processes from spinning where there are
+// more of them than cores. Variables that the user set in `app` stay.
 void add_hints(launcher::Extras& extras, const launcher::App& app, bool oversubscribed);
 
 // "rank 3", "rank 0 of spawn 1".
-[[nodiscard]] std::string name_of(Seat seat);
+[[nodiscard]] std::string name_of(ProcId process);
 
-// What MPI_Comm_spawn means by `wanted` for a parent that runs `parent`. kNotFound names the program.
+// The program that MPI_Comm_spawn starts for `wanted` when a process of `parent` calls it. kNotFound names
+// it.
 [[nodiscard]] core::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted);
 
 // Used by the loop's thread.
 class Mpi {
  public:
-  // Starts regroup-pmi, with the libpmix of `app` unless `options` name one; that it cannot be started is
-  // said, and members get no extras.
+  // Starts regroup-pmi, with the libpmix of `app` unless `options` name one. If that fails it reports it by
+  // `events.said`, and members get no extras.
   Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events);
 
-  // Gives `ready` the extras of each rank of this host, once, from the loop or at once: those there are if
-  // regroup-pmi dies or does not answer in time.
+  // Calls `ready` once, from the loop or before it returns, with the extras of each rank of this host; if
+  // regroup-pmi dies or does not answer in time, with those received until then.
   using Ready = std::function<void(std::vector<launcher::Extras>)>;
   void open(const OpenSpace& space, Ready ready);
-  // The same for one rank of an open space that was never in MPI_Init and is started anew.
-  void reopen(Seat seat, std::function<void(launcher::Extras)> ready);
+  // The same for one rank of an open space that never called MPI_Init and is restarted.
+  void reopen(ProcId process, std::function<void(launcher::Extras)> ready);
   // MemberGone, CloseSpace, SpawnDone, Gathered, Fetch, Fetched.
   void tell(const Message& message) { send(message); }
-  // What dead members had told before they died has been handled when this returns.
+  // Handles all that regroup-pmi has reported of members that are dead by now.
   void settle();
 
   [[nodiscard]] pid_t helper() const { return helper_ ? helper_->pid() : 0; }
@@ -73,7 +75,7 @@ class Mpi {
     std::size_t index = 0;  // of its extras
   };
 
-  OpeningId await(const std::vector<Seat>& seats, Ready ready);
+  OpeningId await(const std::vector<ProcId>& processes, Ready ready);
   bool send(const Message& message);
   void watch();
   void give_up();
@@ -84,14 +86,14 @@ class Mpi {
   void lose(const std::string& what, const std::string& why);
   void finish(OpeningId id);
 
-  static constexpr int kBeats = 10;  // questions within the limit
+  static constexpr int kBeats = 10;  // pings within the limit
 
   core::Duration limit_;
   boost::asio::steady_timer beat_;
   int unanswered_ = 0;
   MpiEvents events_;
   std::map<OpeningId, Opening> openings_;
-  std::map<Seat, Awaited> awaited_;
+  std::map<ProcId, Awaited> awaited_;
   OpeningId last_opening_ = 0;
   std::unique_ptr<Helper> helper_;
   bool lost_ = false;

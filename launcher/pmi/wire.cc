@@ -28,7 +28,7 @@ fb::OpenSpaceT table(const OpenSpace& m) {
     t.bindings.push_back(std::make_unique<fb::BindingT>(std::move(b)));
   }
   if (m.parent) {
-    t.parent = std::make_unique<fb::SeatT>();
+    t.parent = std::make_unique<fb::ProcIdT>();
     t.parent->space = m.parent->space, t.parent->rank = m.parent->rank;
   }
   t.hosts = m.hosts, t.host_of = m.host_of, t.host = m.host;
@@ -37,18 +37,19 @@ fb::OpenSpaceT table(const OpenSpace& m) {
 OpenSpace plain(const fb::OpenSpaceT& t) {
   OpenSpace m{t.space, t.slots, t.oversubscribed, t.app_sizes, t.spawn, {}, {}, t.hosts, t.host_of, t.host};
   for (const auto& binding : t.bindings) m.bindings.push_back({binding->cpus, binding->locality});
-  if (t.parent) m.parent = Seat{t.parent->space, t.parent->rank};
+  if (t.parent) m.parent = ProcId{t.parent->space, t.parent->rank};
   return m;
 }
 fb::ReplaceRankT table(const ReplaceRank& m) {
   fb::ReplaceRankT t;
-  t.space = m.seat.space, t.rank = m.seat.rank;
+  t.space = m.process.space, t.rank = m.process.rank;
   return t;
 }
 ReplaceRank plain(const fb::ReplaceRankT& t) { return {{t.space, t.rank}}; }
 fb::MemberGoneT table(const MemberGone& m) {
   fb::MemberGoneT t;
-  t.space = m.seat.space, t.rank = m.seat.rank, t.code = m.code, t.signal = m.signal, t.failed = m.failed;
+  t.space = m.process.space, t.rank = m.process.rank, t.code = m.code, t.signal = m.signal,
+  t.failed = m.failed;
   return t;
 }
 MemberGone plain(const fb::MemberGoneT& t) { return {{t.space, t.rank}, t.code, t.signal, t.failed}; }
@@ -74,40 +75,40 @@ fb::ServicesT table(const Services& m) {
 Services plain(const fb::ServicesT& t) { return {t.pmix, t.note}; }
 fb::RankReadyT table(const RankReady& m) {
   fb::RankReadyT t;
-  t.space = m.seat.space, t.rank = m.seat.rank, t.environment = m.environment;
+  t.space = m.process.space, t.rank = m.process.rank, t.environment = m.environment;
   return t;
 }
 RankReady plain(const fb::RankReadyT& t) { return {{t.space, t.rank}, t.environment}; }
 fb::ConnectedT table(const Connected& m) {
   fb::ConnectedT t;
-  t.space = m.seat.space, t.rank = m.seat.rank;
+  t.space = m.process.space, t.rank = m.process.rank;
   return t;
 }
 Connected plain(const fb::ConnectedT& t) { return {{t.space, t.rank}}; }
 fb::FinalizedT table(const Finalized& m) {
   fb::FinalizedT t;
-  t.space = m.seat.space, t.rank = m.seat.rank;
+  t.space = m.process.space, t.rank = m.process.rank;
   return t;
 }
 Finalized plain(const fb::FinalizedT& t) { return {{t.space, t.rank}}; }
 fb::AbortedT table(const Aborted& m) {
   fb::AbortedT t;
-  t.space = m.seat.space, t.rank = m.seat.rank, t.status = m.status, t.message = m.message;
+  t.space = m.process.space, t.rank = m.process.rank, t.status = m.status, t.message = m.message;
   return t;
 }
 Aborted plain(const fb::AbortedT& t) { return {{t.space, t.rank}, t.status, t.message}; }
-fb::MetT table(const Met& m) {
-  fb::MetT t;
+fb::GroupsConnectedT table(const GroupsConnected& m) {
+  fb::GroupsConnectedT t;
   t.spaces = m.spaces;
   return t;
 }
-Met plain(const fb::MetT& t) { return {t.spaces}; }
-fb::PartedT table(const Parted& m) {
-  fb::PartedT t;
+GroupsConnected plain(const fb::GroupsConnectedT& t) { return {t.spaces}; }
+fb::GroupsDisconnectedT table(const GroupsDisconnected& m) {
+  fb::GroupsDisconnectedT t;
   t.spaces = m.spaces;
   return t;
 }
-Parted plain(const fb::PartedT& t) { return {t.spaces}; }
+GroupsDisconnected plain(const fb::GroupsDisconnectedT& t) { return {t.spaces}; }
 fb::SpawnAppT table(const SpawnApp& m) {
   fb::SpawnAppT t;
   t.command = m.command, t.arguments = m.arguments, t.environment = m.environment;
@@ -175,7 +176,7 @@ Result<Message> body_from_wire(const fb::BodyUnion& in) {
   }
 }
 
-// What it says is not said many times over by offsets that name the same.
+// Offsets may name the same string many times, so a small buffer could unpack to a large message: limit it.
 bool fits(const fb::Message& message, core::FlatBudget budget) {
   if (const auto* m = message.body_as_OpenSpace())
     return budget.strings(m->hosts()) && budget.tables(m->bindings(), [&](const fb::Binding& binding) {

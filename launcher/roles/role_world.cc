@@ -1,5 +1,5 @@
-// Who was never in MPI_Init is replaced at its seat; a world that somebody has left otherwise is of no more
-// use, and RoleRules starts the whole job again.
+// A rank that ended before MPI_Init is restarted alone, with the same rank. Once a rank has ended otherwise
+// the World cannot continue, and RoleRules restarts the whole job.
 #include "launcher/roles/role_world.h"
 
 #include <fmt/format.h>
@@ -23,9 +23,9 @@ HostExchange::Job RoleWorld::exchange_job() {
     return fmt::format("host {}: {}", options_.hosts.at(host).name, why);
   };
   return {[this](std::uint32_t host) { return host < options_.hosts.size() ? &node_of_(host) : nullptr; },
-          [this](pmi::Seat seat) {
-            const bool here = seat.space == space_ && seat.rank < members_.size();
-            return here ? std::optional(host_of(seat.rank)) : std::nullopt;
+          [this](pmi::ProcId process) {
+            const bool here = process.space == space_ && process.rank < members_.size();
+            return here ? std::optional(host_of(process.rank)) : std::nullopt;
           },
           [](std::uint32_t, std::uint32_t) { return false; },  // no others are met
           [this, named](std::uint32_t host, const std::string& why) {
@@ -39,13 +39,13 @@ HostExchange::Job RoleWorld::exchange_job() {
 void RoleWorld::on_mpi(std::uint32_t host, const pmi::Message& message) {
   if (!exchange_.may_say(host, message)) return;
   if (const auto* connected = std::get_if<pmi::Connected>(&message)) {
-    stands(connected->seat, MemberEnd::Mpi::kInside);
+    stands(connected->process, MemberEnd::Mpi::kInside);
   } else if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) {
-    stands(finalized->seat, MemberEnd::Mpi::kLeft);
+    stands(finalized->process, MemberEnd::Mpi::kLeft);
   } else if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) {
-    if (aborted->seat.space != space_ || aborted->seat.rank >= members_.size()) return;
-    members_[aborted->seat.rank].abort = *aborted;
-    events_.aborted(aborted->seat.rank);
+    if (aborted->process.space != space_ || aborted->process.rank >= members_.size()) return;
+    members_[aborted->process.rank].abort = *aborted;
+    events_.aborted(aborted->process.rank);
   } else if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) {
     const std::string why = "MPI_Comm_spawn: not in a job of roles";
     events_.said(why);
@@ -56,8 +56,8 @@ void RoleWorld::on_mpi(std::uint32_t host, const pmi::Message& message) {
   }
 }
 
-void RoleWorld::stands(pmi::Seat seat, MemberEnd::Mpi standing) {
-  if (seat.space == space_ && seat.rank < members_.size()) members_[seat.rank].standing = standing;
+void RoleWorld::stands(pmi::ProcId process, MemberEnd::Mpi standing) {
+  if (process.space == space_ && process.rank < members_.size()) members_[process.rank].standing = standing;
 }
 
 void RoleWorld::gone(std::uint32_t rank) {

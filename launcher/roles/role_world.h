@@ -67,7 +67,7 @@ class RoleWorld {
   }
   [[nodiscard]] pmi::OpenSpace space_on(std::uint32_t host) const;
   [[nodiscard]] MemberOrder order(std::uint32_t rank, const StartMember& start);
-  void stands(pmi::Seat seat, MemberEnd::Mpi standing);
+  void stands(pmi::ProcId process, MemberEnd::Mpi standing);
   void open();
 
   const Options options_;

@@ -26,16 +26,17 @@ void HostExchange::tell(std::uint32_t host, const pmi::Message& message) {
 
 bool HostExchange::may_say(std::uint32_t host, const pmi::Message& message) const {
   if (host == 0) return true;
-  const auto of = [&](pmi::Seat seat) { return job_.host_of(seat) == host; };
+  const auto of = [&](pmi::ProcId process) { return job_.host_of(process) == host; };
   const auto of_any = [&](const std::vector<std::uint32_t>& spaces) {
     return std::ranges::any_of(spaces, [&](std::uint32_t space) { return job_.lives_in(host, space); });
   };
-  if (const auto* connected = std::get_if<pmi::Connected>(&message)) return of(connected->seat);
-  if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) return of(finalized->seat);
-  if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) return of(aborted->seat);
+  if (const auto* connected = std::get_if<pmi::Connected>(&message)) return of(connected->process);
+  if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) return of(finalized->process);
+  if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) return of(aborted->process);
   if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) return of(spawn->parent);
-  if (const auto* met = std::get_if<pmi::Met>(&message)) return of_any(met->spaces);
-  if (const auto* parted = std::get_if<pmi::Parted>(&message)) return of_any(parted->spaces);
+  if (const auto* connection = std::get_if<pmi::GroupsConnected>(&message)) return of_any(connection->spaces);
+  if (const auto* disconnection = std::get_if<pmi::GroupsDisconnected>(&message))
+    return of_any(disconnection->spaces);
   if (const auto* part = std::get_if<pmi::Contribute>(&message))
     return part->host == host && may_bring(*part);
   if (const auto* fetch = std::get_if<pmi::Fetch>(&message)) return fetch->host == host;

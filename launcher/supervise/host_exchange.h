@@ -22,8 +22,9 @@ class HostExchange {
  public:
   // What the exchange needs to know of the job, and its callbacks.
   struct Job {
-    std::function<Node*(std::uint32_t host)> node_of;                     // nullptr: there is no such host
-    std::function<std::optional<std::uint32_t>(pmi::Seat seat)> host_of;  // none: there is no such process
+    std::function<Node*(std::uint32_t host)> node_of;  // nullptr: there is no such host
+    std::function<std::optional<std::uint32_t>(pmi::ProcId process)>
+        host_of;  // none: there is no such process
     std::function<bool(std::uint32_t host, std::uint32_t space)>
         lives_in;  // a process of the space runs on the host
     // Called once per host that exceeds a limit: it takes part in no further PMI operation with other hosts.
@@ -55,7 +56,7 @@ class HostExchange {
  private:
   struct Question {
     std::uint32_t host = 0;  // that must answer
-    pmi::Seat of;
+    pmi::ProcId of;
   };
   using Questions = std::map<std::uint64_t, Question>;  // by request
 

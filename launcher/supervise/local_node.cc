@@ -11,7 +11,7 @@
 namespace regroup::launcher {
 namespace {
 
-pmi::Seat first_seat(const SpaceOrder& order) {
+pmi::ProcId first_process(const SpaceOrder& order) {
   return {order.space.space, order.members.empty() ? 0 : order.members[0].place.rank};
 }
 
@@ -45,7 +45,7 @@ void LocalNode::signal(core::MemberId member, int signal) { agent_.processes().s
 
 void LocalNode::signal_all(int signal) {
   agent_.signal_members(signal);
-  for (auto& [seat, signals] : early_) signals.push_back(signal);
+  for (auto& [process, signals] : early_) signals.push_back(signal);
 }
 
 void LocalNode::settle() {
@@ -66,7 +66,7 @@ void LocalNode::on_aborted(const pmi::Aborted& aborted) {
   aborted_.push_back(aborted);
   boost::asio::post(agent_.loop(), [this] {
     if (aborted_.empty()) return;
-    const auto found = members_.find(aborted_.front().seat);
+    const auto found = members_.find(aborted_.front().process);
     if (found != members_.end()) agent_.processes().reap_exiting(found->second);
     tell_aborted(true);
   });
@@ -75,7 +75,7 @@ void LocalNode::on_aborted(const pmi::Aborted& aborted) {
 // `all` false: reports only aborts of members that have ended, whose exit is reported next.
 void LocalNode::tell_aborted(bool all) {
   for (std::size_t i = 0; i < aborted_.size();) {
-    const auto found = members_.find(aborted_[i].seat);
+    const auto found = members_.find(aborted_[i].process);
     const bool runs = found != members_.end() && agent_.processes().pid_of(found->second) != 0;
     if (runs && !all) {
       ++i;
@@ -92,8 +92,10 @@ pmi::MpiEvents LocalNode::mpi_events() {
   events.connected = [this](const pmi::Connected& connected) { events_.mpi(0, connected); };
   events.finalized = [this](const pmi::Finalized& finalized) { events_.mpi(0, finalized); };
   events.aborted = [this](const pmi::Aborted& aborted) { on_aborted(aborted); };
-  events.met = [this](const pmi::Met& met) { events_.mpi(0, met); };
-  events.parted = [this](const pmi::Parted& parted) { events_.mpi(0, parted); };
+  events.groups_connected = [this](const pmi::GroupsConnected& connection) { events_.mpi(0, connection); };
+  events.groups_disconnected = [this](const pmi::GroupsDisconnected& disconnection) {
+    events_.mpi(0, disconnection);
+  };
   events.spawn = [this](const pmi::Spawn& spawn) { events_.mpi(0, spawn); };
   events.exchange = [this](const pmi::Message& message) { events_.mpi(0, message); };
   events.said = events_.said;
@@ -102,7 +104,7 @@ pmi::MpiEvents LocalNode::mpi_events() {
 
 // regroup-pmi runs with the libpmix of the first program.
 void LocalNode::start(SpaceOrder order) {
-  early_[first_seat(order)];
+  early_[first_process(order)];
   boost::asio::post(agent_.loop(), [this, order = std::move(order)] {
     if (agent_.ending()) return;
     if (helper_ && !mpi_) {
@@ -151,7 +153,7 @@ core::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extra
     }
     members_[{place.space, place.rank}] = place.member;
   }
-  const auto early = early_.extract(first_seat(order));
+  const auto early = early_.extract(first_process(order));
   for (const int signal : early.empty() ? std::vector<int>() : early.mapped()) {
     for (const MemberOrder& member : order.members) agent_.processes().signal(member.place.member, signal);
   }

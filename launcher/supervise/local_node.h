@@ -43,9 +43,10 @@ class LocalNode final : public Node {
   const NodeEvents events_;
   std::unique_ptr<pmi::Mpi> mpi_;                  // from the first start() on
   std::map<std::uint32_t, core::Status> missing_;  // programs that were not found, by number
-  std::map<pmi::Seat, core::MemberId> members_;    // started members, until their space is closed
+  std::map<pmi::ProcId, core::MemberId> members_;  // started members, until their space is closed
   std::vector<pmi::Aborted> aborted_;              // not reported yet
-  std::map<pmi::Seat, std::vector<int>> early_;  // signals to all since start(), by an order's first process
+  std::map<pmi::ProcId, std::vector<int>>
+      early_;  // signals to all since start(), by an order's first process
 };
 
 }  // namespace regroup::launcher

@@ -38,9 +38,9 @@ struct NodeEvents {
   std::function<void(std::uint32_t space, const core::Status& status)> started;
   // For members on other hosts only: the agent reaps those on this host itself.
   std::function<void(const MemberExit& exit)> exited;
-  // Connected, Finalized, Aborted, Met, Parted and Spawn, in the order in which they happened, and before the
-  // exits that followed them; Contribute, Fetch and Fetched. `host`: 0 is this one, node(host - 1) of
-  // OtherHosts the others.
+  // Connected, Finalized, Aborted, GroupsConnected, GroupsDisconnected and Spawn, in the order in which they
+  // happened, and before the exits that followed them; Contribute, Fetch and Fetched. `host`: 0 is this one,
+  // node(host - 1) of OtherHosts the others.
   std::function<void(std::uint32_t host, const pmi::Message& message)> mpi;
   std::function<void(const std::string& sentence)> said;  // a message for the user
   // What another host should have written to disk and did not: AgentJob::unsaved().

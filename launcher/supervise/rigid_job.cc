@@ -226,11 +226,11 @@ void RigidJob::settle_exit(const MemberExit& exit) {
   const auto found = ranks_.find(exit.member);
   if (agent_.ending() || found == ranks_.end()) return;
   const Rank rank = found->second;
-  if (exit.normal() && rank.seat.space == 0) tell_exit(exit);
+  if (exit.normal() && rank.process.space == 0) tell_exit(exit);
   const bool decided = decides(exit, rank);
   // As Open MPI 5 with --with-ft: a signal never decides the exit status, an exit code always does.
   const bool survived = decided && options_.fault_tolerant && exit.signal != 0;
-  const pmi::MemberGone gone{rank.seat, exit.code, exit.signal, survived};
+  const pmi::MemberGone gone{rank.process, exit.code, exit.signal, survived};
   node(rank.host).tell(gone);
   for (std::uint32_t host = 0; survived && host < options_.hosts.size(); ++host) {
     if (host != rank.host) node(host).tell(gone);
@@ -239,7 +239,7 @@ void RigidJob::settle_exit(const MemberExit& exit) {
     end(exit, rank);
   } else if (survived && ranks_.size() > 1) {
     agent_.say(
-        fmt::format("{} {} {}: the others go on", pmi::name_of(rank.seat), exit.process(), exit.what()));
+        fmt::format("{} {} {}: the others go on", pmi::name_of(rank.process), exit.process(), exit.what()));
   } else if (options_.compat == Compat::kMpich) {
     status_ |= exit.code;
   }
@@ -256,14 +256,14 @@ void RigidJob::tell_exit(const MemberExit& exit) const {
 
 // True: the end of this member ends its world.
 bool RigidJob::decides(const MemberExit& exit, const Rank& rank) {
-  if (worlds_[rank.seat.space].ending) return false;
+  if (worlds_[rank.process.space].ending) return false;
   if (exit.signal != 0 || rank.inside) return true;
   return exit.code != 0 && options_.compat == Compat::kOpenMpi;
 }
 
 void RigidJob::end(const MemberExit& exit, const Rank& rank) {
   const bool early = exit.signal == 0 && rank.inside;
-  const std::string said = fmt::format("{} {} {}{}", pmi::name_of(rank.seat), exit.process(), exit.what(),
+  const std::string said = fmt::format("{} {} {}{}", pmi::name_of(rank.process), exit.process(), exit.what(),
                                        early ? " before it called MPI_Finalize" : "");
   const bool by_itself = exit.signal == 0 && !early;  // the program knows why, so the message names it
   const std::string what = by_itself ? "; it ran " + shown(apps_.at(rank.app)) : std::string();
@@ -271,18 +271,18 @@ void RigidJob::end(const MemberExit& exit, const Rank& rank) {
   const int status = hydra                     ? (exit.signal != 0 ? exit.signal : exit.code)
                      : early && exit.code == 0 ? 1
                                                : exit.status();
-  end_family(rank.seat.space, said, what, status);
+  end_group(rank.process.space, said, what, status);
 }
 
-void RigidJob::end_family(std::uint32_t space, const std::string& said, const std::string& more, int status) {
-  const std::set<std::uint32_t> family = families_.of(space);
-  if (family.contains(0)) {
+void RigidJob::end_group(std::uint32_t space, const std::string& said, const std::string& more, int status) {
+  const std::set<std::uint32_t> group = connected_groups_.group_of(space);
+  if (group.contains(0)) {
     agent_.say(said + (ranks_.size() > 1 ? ": ending the other ranks" : "") + more);
     return agent_.terminate(status);
   }
   agent_.say(said + ": what has disconnected from it goes on" + more);
   if (status_ == 0) status_ = status;
-  for (const std::uint32_t one : family) {
+  for (const std::uint32_t one : group) {
     const auto found = worlds_.find(one);
     if (found != worlds_.end() && !found->second.ending) end_alone(one);
   }
@@ -304,7 +304,7 @@ void RigidJob::end_alone(std::uint32_t space) {
 
 void RigidJob::signal_world(std::uint32_t space, int signal) {
   for (const auto& [member, rank] : ranks_) {
-    if (rank.seat.space == space) node(rank.host).signal(member, signal);
+    if (rank.process.space == space) node(rank.host).signal(member, signal);
   }
 }
 
@@ -312,9 +312,9 @@ void RigidJob::forget(core::MemberId member) {
   core_slots_.leave(member);
   const auto found = ranks_.find(member);
   if (found == ranks_.end()) return;
-  const auto [seat, app, host, inside] = found->second;
+  const auto [process, app, host, inside] = found->second;
   ranks_.erase(found);
-  const std::uint32_t space = seat.space;
+  const std::uint32_t space = process.space;
   World& world = worlds_[space];
   if (--world.living_on[host] == 0) world.living_on.erase(host);
   if (--world.living > 0 || space == 0) return;
@@ -324,13 +324,13 @@ void RigidJob::forget(core::MemberId member) {
     node(host).tell(pmi::CloseSpace{space});
   }
   worlds_.erase(space);
-  families_.closed(space);
+  connected_groups_.closed(space);
   exchange_.closed(space);
 }
 
-RigidJob::Rank* RigidJob::find(pmi::Seat seat) {
+RigidJob::Rank* RigidJob::find(pmi::ProcId process) {
   for (auto& [member, rank] : ranks_) {
-    if (rank.seat == seat) return &rank;
+    if (rank.process == process) return &rank;
   }
   return nullptr;
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "launcher/options/request.h"
-#include "launcher/pmi/families.h"
+#include "launcher/pmi/connected_groups.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/core_slots.h"
 #include "launcher/supervise/host_exchange.h"
@@ -55,7 +55,7 @@ class RigidJob final : public AgentJob {
 
  private:
   struct Rank {
-    pmi::Seat seat;
+    pmi::ProcId process;
     std::uint32_t app = 0;
     std::uint32_t host = 0;
     bool inside = false;  // between MPI_Init and MPI_Finalize
@@ -91,7 +91,7 @@ class RigidJob final : public AgentJob {
   void on_lost(const core::Status& why);
   void on_mpi(std::uint32_t host, const pmi::Message& message);
   [[nodiscard]] std::set<std::uint32_t> known(const std::vector<std::uint32_t>& spaces) const;
-  void on_met(std::uint32_t host, const std::set<std::uint32_t>& spaces);
+  void on_groups_connected(std::uint32_t host, const std::set<std::uint32_t>& spaces);
   void on_spawn(const pmi::Spawn& spawn);
   void on_aborted(const pmi::Aborted& aborted);
   [[nodiscard]] core::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn,
@@ -99,21 +99,21 @@ class RigidJob final : public AgentJob {
   [[nodiscard]] std::uint32_t living() const;
   // Ends the job, or only the worlds connected to the failed one (MPI_Comm_disconnect separates them). Prints
   // `said`, the consequence, and `more`.
-  void end_family(std::uint32_t space, const std::string& said, const std::string& more, int status);
+  void end_group(std::uint32_t space, const std::string& said, const std::string& more, int status);
   void end_alone(std::uint32_t space);
   void signal_world(std::uint32_t space, int signal);
   // Removes an ended member, and with its last member a spawned world.
   void forget(core::MemberId member);
   [[nodiscard]] bool decides(const MemberExit& exit, const Rank& rank);
   void end(const MemberExit& exit, const Rank& rank);
-  [[nodiscard]] Rank* find(pmi::Seat seat);
+  [[nodiscard]] Rank* find(pmi::ProcId process);
   [[nodiscard]] bool lives_in(std::uint32_t host, std::uint32_t space) const;
 
   Agent& agent_;
   RigidOptions options_;
   std::map<core::MemberId, Rank> ranks_;   // ordered and not ended
   std::map<std::uint32_t, World> worlds_;  // by space
-  pmi::Families families_;
+  pmi::ConnectedGroups connected_groups_;
   CoreSlots core_slots_;
   core::MemberId next_member_ = 0;
   std::vector<App> apps_;     // by number; unused ones are empty

@@ -24,8 +24,8 @@ HostExchange::Job RigidJob::exchange_job() {
     return fmt::format("host {}: {}", options_.hosts.at(host).name, why);
   };
   return {[this](std::uint32_t host) { return host < options_.hosts.size() ? &node(host) : nullptr; },
-          [this](pmi::Seat seat) {
-            const Rank* rank = find(seat);
+          [this](pmi::ProcId process) {
+            const Rank* rank = find(process);
             return rank == nullptr ? std::nullopt : std::optional(rank->host);
           },
           [this](std::uint32_t host, std::uint32_t space) { return lives_in(host, space); },
@@ -40,15 +40,15 @@ HostExchange::Job RigidJob::exchange_job() {
 void RigidJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
   if (!exchange_.may_say(host, message)) return;
   if (const auto* connected = std::get_if<pmi::Connected>(&message)) {
-    if (Rank* rank = find(connected->seat)) rank->inside = true;
+    if (Rank* rank = find(connected->process)) rank->inside = true;
   } else if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) {
-    if (Rank* rank = find(finalized->seat)) rank->inside = false;
+    if (Rank* rank = find(finalized->process)) rank->inside = false;
   } else if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) {
     on_aborted(*aborted);
-  } else if (const auto* met = std::get_if<pmi::Met>(&message)) {
-    on_met(host, known(met->spaces));
-  } else if (const auto* parted = std::get_if<pmi::Parted>(&message)) {
-    families_.parted(host, known(parted->spaces));
+  } else if (const auto* connection = std::get_if<pmi::GroupsConnected>(&message)) {
+    on_groups_connected(host, known(connection->spaces));
+  } else if (const auto* disconnection = std::get_if<pmi::GroupsDisconnected>(&message)) {
+    connected_groups_.disconnect(host, known(disconnection->spaces));
   } else if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) {
     on_spawn(*spawn);
   } else {
@@ -65,17 +65,18 @@ std::set<std::uint32_t> RigidJob::known(const std::vector<std::uint32_t>& spaces
 }
 
 // A world may have failed before all hosts of the connected worlds reported the connection.
-void RigidJob::on_met(std::uint32_t host, const std::set<std::uint32_t>& spaces) {
+void RigidJob::on_groups_connected(std::uint32_t host, const std::set<std::uint32_t>& spaces) {
   std::set<std::uint32_t> own;
   for (const std::uint32_t space : spaces) {
     if (host == 0 || lives_in(host, space)) own.insert(space);
   }
-  families_.met(host, spaces, own);
+  connected_groups_.connect(host, spaces, own);
   const auto failed = std::ranges::find_if(spaces, [this](auto space) { return worlds_[space].ending; });
   if (failed == spaces.end() || agent_.ending()) return;
-  const std::set<std::uint32_t> family = families_.of(*failed);
-  if (std::ranges::all_of(family, [this](auto space) { return worlds_[space].ending; })) return;
-  end_family(*failed, fmt::format("spawn {} has failed, and others have met it", *failed), "", status_);
+  const std::set<std::uint32_t> group = connected_groups_.group_of(*failed);
+  if (std::ranges::all_of(group, [this](auto space) { return worlds_[space].ending; })) return;
+  end_group(*failed, fmt::format("spawn {} has failed, and other processes have connected to it", *failed),
+            "", status_);
 }
 
 bool RigidJob::lives_in(std::uint32_t host, std::uint32_t space) const {
@@ -99,7 +100,7 @@ void RigidJob::on_spawn(const pmi::Spawn& spawn) {
     apps_.push_back(std::move((*apps)[i]));
     counts.push_back(spawn.apps[i].count);
   }
-  families_.spawned(spawn.parent.space, spaces_);
+  connected_groups_.spawned(spawn.parent.space, spaces_);
   open_space(counts, first_app, hosts_for(std::accumulate(counts.begin(), counts.end(), 0U)), spawn);
 }
 
@@ -128,12 +129,12 @@ core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, c
 }
 
 void RigidJob::on_aborted(const pmi::Aborted& aborted) {
-  const auto found = worlds_.find(aborted.seat.space);
+  const auto found = worlds_.find(aborted.process.space);
   if (agent_.ending() || found == worlds_.end() || found->second.ending) return;
-  end_family(aborted.seat.space,
-             fmt::format("{} called MPI_Abort with status {}{}{}", pmi::name_of(aborted.seat), aborted.status,
-                         aborted.message.empty() ? "" : ": ", aborted.message),
-             "", aborted.status & 0xff);
+  end_group(aborted.process.space,
+            fmt::format("{} called MPI_Abort with status {}{}{}", pmi::name_of(aborted.process),
+                        aborted.status, aborted.message.empty() ? "" : ": ", aborted.message),
+            "", aborted.status & 0xff);
 }
 
 }  // namespace regroup::launcher

@@ -36,9 +36,11 @@ class HostExchangeTest : public ::testing::Test {
   Words cut_off_, stuck_;
   HostExchange exchange_{
       {[this](std::uint32_t host) { return host < 3 ? &nodes_[host] : nullptr; },
-       [](pmi::Seat seat) {
-         const bool there = seat.space == 0 && seat.rank < 3;
-         return there ? std::optional(seat.rank) : seat == pmi::Seat{1, 0} ? std::optional(2U) : std::nullopt;
+       [](pmi::ProcId process) {
+         const bool there = process.space == 0 && process.rank < 3;
+         return there                          ? std::optional(process.rank)
+                : process == pmi::ProcId{1, 0} ? std::optional(2U)
+                                               : std::nullopt;
        },
        [](std::uint32_t host, std::uint32_t space) { return space == 0 || (space == 1 && host == 2); },
        [this](std::uint32_t host, const std::string& why) { cut_off_.emplace_back(host, why); },
@@ -48,9 +50,9 @@ class HostExchangeTest : public ::testing::Test {
 
 TEST_F(HostExchangeTest, AHostSendsForItsOwnRanksOnly) {
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
-    const pmi::Seat seat{0, rank};
-    const std::vector<pmi::Message> all{pmi::Connected{seat}, pmi::Finalized{seat}, pmi::Aborted{seat, 1, ""},
-                                        pmi::Spawn{1, seat, {}}};
+    const pmi::ProcId process{0, rank};
+    const std::vector<pmi::Message> all{pmi::Connected{process}, pmi::Finalized{process},
+                                        pmi::Aborted{process, 1, ""}, pmi::Spawn{1, process, {}}};
     for (const pmi::Message& message : all) {
       EXPECT_EQ(exchange_.may_say(1, message), rank == 1) << message.index();
       EXPECT_TRUE(exchange_.may_say(0, message));  // the head's own
@@ -61,12 +63,12 @@ TEST_F(HostExchangeTest, AHostSendsForItsOwnRanksOnly) {
 }
 
 TEST_F(HostExchangeTest, OnlyHostsWithARankInASpaceReportIt) {
-  EXPECT_TRUE(exchange_.may_say(1, pmi::Met{{0, 1}}));
-  EXPECT_TRUE(exchange_.may_say(2, pmi::Parted{{1, 7}}));
-  EXPECT_FALSE(exchange_.may_say(1, pmi::Met{{1, 7}}));
-  EXPECT_FALSE(exchange_.may_say(1, pmi::Parted{{1, 7}}));
-  EXPECT_FALSE(exchange_.may_say(1, pmi::Met{{}}));
-  EXPECT_TRUE(exchange_.may_say(0, pmi::Met{{1, 7}}));  // the head's own
+  EXPECT_TRUE(exchange_.may_say(1, pmi::GroupsConnected{{0, 1}}));
+  EXPECT_TRUE(exchange_.may_say(2, pmi::GroupsDisconnected{{1, 7}}));
+  EXPECT_FALSE(exchange_.may_say(1, pmi::GroupsConnected{{1, 7}}));
+  EXPECT_FALSE(exchange_.may_say(1, pmi::GroupsDisconnected{{1, 7}}));
+  EXPECT_FALSE(exchange_.may_say(1, pmi::GroupsConnected{{}}));
+  EXPECT_TRUE(exchange_.may_say(0, pmi::GroupsConnected{{1, 7}}));  // the head's own
 }
 
 TEST_F(HostExchangeTest, ContributionsNameTheirSender) {

@@ -205,7 +205,7 @@ constexpr Attack kAttacks[] = {
        w.say(EndAgent{1});
        w.say(Signal{true, 0, 9});
      }},
-    // What libpmix there would tell of ranks that are elsewhere, and a world without end.
+    // Reports of libpmix about ranks of other hosts, and a spawn of far too many processes.
     {"ranks",
      [](Wire& w) {
        w.say(Services{pmi::Aborted{{0, 0}, 3, "forged"}});
@@ -217,25 +217,25 @@ constexpr Attack kAttacks[] = {
        w.say(Services{pmi::Contribute{"fence", {1, 1}, 1, noise(64)}});
        w.say(Services{pmi::Fetched{1, 0, 0, noise(64)}});
      }},
-    // Programs that are not its own meet and part, and a great many that are not there.
+    // Connects and disconnects spaces without a rank of its own, and a great many that do not exist.
     {"spaces",
      [](Wire& w) {
-       w.say(Services{pmi::Met{{7, 8}}});
-       w.say(Services{pmi::Parted{{7, 8}}});
+       w.say(Services{pmi::GroupsConnected{{7, 8}}});
+       w.say(Services{pmi::GroupsDisconnected{{7, 8}}});
        std::vector<std::uint32_t> all(1 << 17);  // of what a frame may hold, the half
        std::iota(all.begin(), all.end(), 0U);
        for (int i = 0; i < 8 && w.open(); ++i) {
-         w.say(Services{pmi::Met{all}});
-         w.say(Services{pmi::Parted{all}});
+         w.say(Services{pmi::GroupsConnected{all}});
+         w.say(Services{pmi::GroupsDisconnected{all}});
        }
      }},
-    // Its own rank has a child, and says before they have met that they have parted.
+    // Its own rank has a child, and it reports their disconnect before they have connected.
     {"parted",
      [](Wire& w) {
        w.say(Services{pmi::Spawn{1, {0, 1}, {{"sh", {"-c", "sleep 1; exit 3"}, {}, "", 1}}}});
-       for (int i = 0; i < 3; ++i) w.say(Services{pmi::Parted{{0, 1}}});
-       w.say(Services{pmi::Met{{0, 1}}});
-       for (int i = 0; i < 3; ++i) w.say(Services{pmi::Parted{{0, 1}}});
+       for (int i = 0; i < 3; ++i) w.say(Services{pmi::GroupsDisconnected{{0, 1}}});
+       w.say(Services{pmi::GroupsConnected{{0, 1}}});
+       for (int i = 0; i < 3; ++i) w.say(Services{pmi::GroupsDisconnected{{0, 1}}});
      },
      Until::kClosed},
     // What the others' MPI is about to say to each other, said before them and to other hosts.

@@ -63,7 +63,7 @@ inline Setup sample_setup() {
 
 inline StartSpace sample_start_space() {
   StartSpace start;
-  start.order.space = {1, 4, false, {3}, 0, {}, pmi::Seat{0, 4}, {"a", "b"}, {0, 1, 1}, 1};
+  start.order.space = {1, 4, false, {3}, 0, {}, pmi::ProcId{0, 4}, {"a", "b"}, {0, 1, 1}, 1};
   launcher::Place place{11, 2, 3, 5, 1, 1};
   place.host = 1, place.local_rank = 1, place.local_size = 2;
   start.order.members = {{place, 4, {6, 7}, {{"CUDA_VISIBLE_DEVICES", "GPU-1"}, {"EMPTY", ""}}}};

@@ -136,7 +136,7 @@ TEST(NodeWire, OrdersKeepPlacesAndTheSpace) {
   start.order.space.hosts = {"a", "b"};
   start.order.space.host_of = {0, 1, 1};
   start.order.space.host = 1;
-  start.order.space.parent = pmi::Seat{0, 4};
+  start.order.space.parent = pmi::ProcId{0, 4};
   launcher::Place place{11, 2, 3, 5, 1, 1};
   place.host = 1, place.local_rank = 1, place.local_size = 2;
   start.order.members = {{place, 4, {6, 7}, {{"CUDA_VISIBLE_DEVICES", "GPU-1"}, {"EMPTY", ""}}}};

@@ -37,7 +37,7 @@ TEST(Exchange, ASecondPartAndStrangersDoNotCount) {
   EXPECT_EQ(text(*exchange.add(part("f", 5, 'c'))), "abc");
 }
 
-TEST(Exchange, WhoGuessesTheKeyDoesNotDecideWhoTakesPart) {
+TEST(Exchange, AHostThatGuessesTheKeyDoesNotDecideWhichHostsTakePart) {
   Exchange exchange;
   EXPECT_FALSE(exchange.add(part("f", 5, 'z', {0, 5})));
   EXPECT_FALSE(exchange.add(part("f", 5, 'z', {5, 2, 0})));

@@ -19,10 +19,10 @@ constexpr std::size_t kMostUnsent = 4 << 20;  // bytes of answers that a client 
 }  // namespace
 
 struct Pmi1Service::Connection {
-  Connection(boost::asio::io_context& loop, core::Fd fd, Seat owner)
-      : socket(loop, fd.release()), seat(owner) {}
+  Connection(boost::asio::io_context& loop, core::Fd fd, ProcId owner)
+      : socket(loop, fd.release()), process(owner) {}
   boost::asio::posix::stream_descriptor socket;
-  Seat seat;
+  ProcId process;
   Pmi1Reader reader;
   std::string unsent;
   bool writing = false;  // waits until there is room in the socket
@@ -55,21 +55,21 @@ void Pmi1Service::open_space(const OpenSpace& space, KeyValues values) {
   groups_.emplace(space.space, Pmi1Group(std::move(options), names_));
 }
 
-core::Result<Pmi1Service::Client> Pmi1Service::connect(Seat seat, bool spawned) {
+core::Result<Pmi1Service::Client> Pmi1Service::connect(ProcId process, bool spawned) {
   std::array<int, 2> fds{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
-    return core::system_error("socketpair", fmt::format("PMI-1 connection of rank {}", seat.rank), errno);
+    return core::system_error("socketpair", fmt::format("PMI-1 connection of rank {}", process.rank), errno);
   }
   Client client{core::Fd(fds[1]), {}};
-  auto connection = std::make_shared<Connection>(loop_, core::Fd(fds[0]), seat);
-  connections_[seat] = connection;
+  auto connection = std::make_shared<Connection>(loop_, core::Fd(fds[0]), process);
+  connections_[process] = connection;
   wait(connection);
   client.environment = {
       fmt::format("PMI_FD={}", launcher::kInheritedFd),
-      fmt::format("PMI_RANK={}", seat.rank),
-      fmt::format("PMI_SIZE={}", groups_.at(seat.space).size()),
-      fmt::format("MPI_LOCALRANKID={}", local_.at(seat).rank),
-      fmt::format("MPI_LOCALNRANKS={}", local_.at(seat).size),
+      fmt::format("PMI_RANK={}", process.rank),
+      fmt::format("PMI_SIZE={}", groups_.at(process.space).size()),
+      fmt::format("MPI_LOCALRANKID={}", local_.at(process).rank),
+      fmt::format("MPI_LOCALNRANKS={}", local_.at(process).size),
   };
   if (spawned) client.environment.emplace_back("PMI_SPAWNED=1");
   return client;
@@ -80,7 +80,7 @@ void Pmi1Service::wait(const std::shared_ptr<Connection>& connection) {
                                 [this, connection](const boost::system::error_code& error) {
                                   if (error) return;
                                   if (receive(*connection)) return wait(connection);
-                                  const auto found = connections_.find(connection->seat);
+                                  const auto found = connections_.find(connection->process);
                                   if (found == connections_.end() || found->second != connection) return;
                                   connections_.erase(found);
                                 });
@@ -97,9 +97,9 @@ bool Pmi1Service::receive(Connection& connection) {
     const auto command = connection.reader.next();
     if (!command.ok()) return false;
     if (!command->has_value()) return true;
-    const auto group = groups_.find(connection.seat.space);
+    const auto group = groups_.find(connection.process.space);
     if (group == groups_.end()) return false;
-    act(connection.seat.space, group->second.on_command(connection.seat.rank, **command));
+    act(connection.process.space, group->second.on_command(connection.process.rank, **command));
     if (connection.over) return false;
   }
 }
@@ -155,7 +155,7 @@ void Pmi1Service::act(std::uint32_t space, const Meet& meet) {
                  });
 }
 
-void Pmi1Service::spawned(Seat parent, const std::string& error) {
+void Pmi1Service::spawned(ProcId parent, const std::string& error) {
   const auto group = groups_.find(parent.space);
   if (group != groups_.end()) act(parent.space, group->second.spawned(parent.rank, error));
 }

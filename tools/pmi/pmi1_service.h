@@ -21,15 +21,15 @@ namespace regroup::pmi {
 
 // Called on the loop's thread. The process that caused one goes on when it returns.
 struct Pmi1Events {
-  std::function<void(Seat)> connected;
-  std::function<void(Seat)> finalized;
-  std::function<void(Seat, std::int32_t status, std::string message)> aborted;
+  std::function<void(ProcId)> connected;
+  std::function<void(ProcId)> finalized;
+  std::function<void(ProcId, std::int32_t status, std::string message)> aborted;
   // As PmixEvents::gather.
   std::function<void(const std::string& what, std::vector<std::uint32_t> hosts, std::vector<std::byte> data,
                      std::function<void(std::vector<std::byte>)> then)>
       gather;
   // Answered through spawned().
-  std::function<void(Seat parent, std::vector<SpawnApp>, KeyValues values)> spawn;
+  std::function<void(ProcId parent, std::vector<SpawnApp>, KeyValues values)> spawn;
 };
 
 class Pmi1Service {
@@ -44,8 +44,8 @@ class Pmi1Service {
     core::Fd fd;
     std::vector<std::string> environment;
   };
-  [[nodiscard]] core::Result<Client> connect(Seat seat, bool spawned);
-  void spawned(Seat parent, const std::string& error);
+  [[nodiscard]] core::Result<Client> connect(ProcId process, bool spawned);
+  void spawned(ProcId parent, const std::string& error);
   void close_space(std::uint32_t space);
 
  private:
@@ -74,9 +74,9 @@ class Pmi1Service {
   Pmi1Events events_;
   KeyValues names_;
   std::map<std::uint32_t, Pmi1Group> groups_;  // by space
-  std::map<Seat, Local> local_;
+  std::map<ProcId, Local> local_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> hosts_;  // by space
-  std::map<Seat, std::shared_ptr<Connection>> connections_;
+  std::map<ProcId, std::shared_ptr<Connection>> connections_;
 };
 
 }  // namespace regroup::pmi

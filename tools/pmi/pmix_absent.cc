@@ -17,11 +17,11 @@ core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const
   return core::internal_error("no PMIx server was started");
 }
 
-core::Result<std::vector<std::string>> PmixServer::environment_of(Seat) const {
+core::Result<std::vector<std::string>> PmixServer::environment_of(ProcId) const {
   return core::internal_error("no PMIx server was started");
 }
 
-void PmixServer::fetch(Seat, PmixEvents::OnFetched then) {  // NOLINT(performance-unnecessary-value-param)
+void PmixServer::fetch(ProcId, PmixEvents::OnFetched then) {  // NOLINT(performance-unnecessary-value-param)
   then(-1, {});
 }
 

@@ -45,14 +45,14 @@ SpawnApp app_of(const pmix_app_t& in) {
 std::vector<std::uint32_t> spaces_of(const PmixState& server, const pmix_proc_t* procs, std::size_t count) {
   std::set<std::uint32_t> spaces;
   for (std::size_t i = 0; i < count; ++i) {
-    if (const auto seat = server.seat_of(procs[i])) spaces.insert(seat->space);
+    if (const auto process = server.proc_id_of(procs[i])) spaces.insert(process->space);
   }
   return {spaces.begin(), spaces.end()};
 }
 
-void tell_parted(const PmixState& server, const pmix_proc_t* procs, std::size_t count) {
+void tell_disconnected(const PmixState& server, const pmix_proc_t* procs, std::size_t count) {
   auto spaces = spaces_of(server, procs, count);
-  if (spaces.size() > 1) server.events.parted(std::move(spaces));
+  if (spaces.size() > 1) server.events.groups_disconnected(std::move(spaces));
 }
 
 char* copied(std::string_view bytes) {
@@ -107,14 +107,14 @@ struct PmixCalls {
   static pmix_status_t connected(const pmix_proc_t* proc, void*, pmix_info_t*, std::size_t,
                                  pmix_op_cbfunc_t then, void* data) {
     return hand_over([proc = *proc, then, data](PmixState& server) {
-      if (const auto seat = server.seat_of(proc)) server.events.connected(*seat);
+      if (const auto process = server.proc_id_of(proc)) server.events.connected(*process);
       if (then != nullptr) then(PMIX_SUCCESS, data);
     });
   }
 
   static pmix_status_t finalized(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t then, void* data) {
     return hand_over([proc = *proc, then, data](PmixState& server) {
-      if (const auto seat = server.seat_of(proc)) server.events.finalized(*seat);
+      if (const auto process = server.proc_id_of(proc)) server.events.finalized(*process);
       if (then != nullptr) then(PMIX_SUCCESS, data);
     });
   }
@@ -123,7 +123,7 @@ struct PmixCalls {
                              std::size_t, pmix_op_cbfunc_t then, void* data) {
     return hand_over([proc = *proc, status, text = std::string(message == nullptr ? "" : message), then,
                       data](PmixState& server) {
-      if (const auto seat = server.seat_of(proc)) server.events.aborted(*seat, status, text);
+      if (const auto process = server.proc_id_of(proc)) server.events.aborted(*process, status, text);
       if (then != nullptr) then(PMIX_SUCCESS, data);
     });
   }
@@ -134,7 +134,7 @@ struct PmixCalls {
                              char* bytes, std::size_t size, pmix_modex_cbfunc_t then, void* data) {
     return hand_over([=](PmixState& server) {
       together(server, "fence", procs, count, {bytes, size}, [=, &server](std::string_view all) {
-        tell_parted(server, procs, count);
+        tell_disconnected(server, procs, count);
         char* copy = copied(all);
         then(PMIX_SUCCESS, copy, all.size(), data, free_bytes, copy);
       });
@@ -146,10 +146,10 @@ struct PmixCalls {
   static pmix_status_t direct_modex(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
                                     pmix_modex_cbfunc_t then, void* data) {
     return hand_over([=, proc = *proc](PmixState& server) {
-      const auto seat = server.seat_of(proc);
-      if (!seat || server.hosts_of(&proc, 1).empty())
+      const auto process = server.proc_id_of(proc);
+      if (!process || server.hosts_of(&proc, 1).empty())
         return then(PMIX_ERR_NOT_FOUND, nullptr, 0, data, nullptr, nullptr);
-      server.events.fetch(*seat, [=](std::int32_t status, const std::vector<std::byte>& bytes) {
+      server.events.fetch(*process, [=](std::int32_t status, const std::vector<std::byte>& bytes) {
         char* copy = copied({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
         then(status, copy, bytes.size(), data, free_bytes, copy);
       });
@@ -183,13 +183,14 @@ struct PmixCalls {
     return hand_over([=, proc = *proc](PmixState& server) {
       std::vector<SpawnApp> wanted;
       for (std::size_t i = 0; i < count; ++i) wanted.push_back(app_of(apps[i]));
-      const auto seat = server.seat_of(proc);
-      if (!seat) return then(PMIX_ERR_BAD_PARAM, nullptr, data);
-      server.events.spawn(*seat, std::move(wanted), [&server, then, data](core::Result<std::uint32_t> space) {
-        if (!space.ok()) return then(PMIX_ERR_JOB_FAILED_TO_LAUNCH, nullptr, data);
-        std::string name = server.name_of(*space);
-        then(PMIX_SUCCESS, name.data(), data);
-      });
+      const auto process = server.proc_id_of(proc);
+      if (!process) return then(PMIX_ERR_BAD_PARAM, nullptr, data);
+      server.events.spawn(*process, std::move(wanted),
+                          [&server, then, data](core::Result<std::uint32_t> space) {
+                            if (!space.ok()) return then(PMIX_ERR_JOB_FAILED_TO_LAUNCH, nullptr, data);
+                            std::string name = server.name_of(*space);
+                            then(PMIX_SUCCESS, name.data(), data);
+                          });
     });
   }
 
@@ -198,7 +199,7 @@ struct PmixCalls {
     return hand_over([=](PmixState& server) {
       together(server, "connect", procs, count, {}, [=, &server](std::string_view) {
         if (auto spaces = spaces_of(server, procs, count); spaces.size() > 1)
-          server.events.met(std::move(spaces));
+          server.events.groups_connected(std::move(spaces));
         then(PMIX_SUCCESS, data);
       });
     });
@@ -208,7 +209,7 @@ struct PmixCalls {
                                   std::size_t, pmix_op_cbfunc_t then, void* data) {
     return hand_over([=](PmixState& server) {
       together(server, "disconnect", procs, count, {}, [=, &server](std::string_view) {
-        tell_parted(server, procs, count);
+        tell_disconnected(server, procs, count);
         then(PMIX_SUCCESS, data);
       });
     });

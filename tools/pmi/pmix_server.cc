@@ -144,22 +144,22 @@ std::string PmixState::name_of(std::uint32_t space) const {
   return fmt::format("regroup-{}.{}", options.job, space);
 }
 
-std::optional<Seat> PmixState::seat_of(const pmix_proc_t& proc) const {
+std::optional<ProcId> PmixState::proc_id_of(const pmix_proc_t& proc) const {
   const std::string prefix = fmt::format("regroup-{}.", options.job);
   const std::string name = proc.nspace;
   if (!name.starts_with(prefix)) return std::nullopt;
-  Seat seat{0, proc.rank};
+  ProcId process{0, proc.rank};
   const char* end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, seat.space);
+  const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, process.space);
   if (error != std::errc() || stop != end) return std::nullopt;
-  return seat;
+  return process;
 }
 
 std::vector<std::uint32_t> PmixState::hosts_of(const pmix_proc_t* procs, std::size_t count) const {
   std::set<std::uint32_t> hosts;
   for (std::size_t i = 0; i < count; ++i) {
-    const auto seat = seat_of(procs[i]);
-    const auto space = seat ? spaces.find(seat->space) : spaces.end();
+    const auto process = proc_id_of(procs[i]);
+    const auto space = process ? spaces.find(process->space) : spaces.end();
     if (space == spaces.end()) continue;
     const auto& host_of = space->second;
     if (procs[i].rank == PMIX_RANK_WILDCARD) hosts.insert(host_of.begin(), host_of.end());
@@ -202,8 +202,8 @@ core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const
   return out;
 }
 
-core::Result<std::vector<std::string>> PmixServer::environment_of(Seat seat) const {
-  const pmix_proc_t proc = make_proc(state_->name_of(seat.space), seat.rank);
+core::Result<std::vector<std::string>> PmixServer::environment_of(ProcId process) const {
+  const pmix_proc_t proc = make_proc(state_->name_of(process.space), process.rank);
   char** strings = nullptr;
   const pmix_status_t status = state_->library.server_setup_fork(&proc, &strings);
   const std::unique_ptr<char*, FreeStrings> owned(strings);
@@ -215,7 +215,7 @@ core::Result<std::vector<std::string>> PmixServer::environment_of(Seat seat) con
 }
 
 // libpmix answers on its own thread.
-void PmixServer::fetch(Seat of, PmixEvents::OnFetched then) {
+void PmixServer::fetch(ProcId of, PmixEvents::OnFetched then) {
   struct Request {
     boost::asio::io_context& loop;
     PmixEvents::OnFetched then;
@@ -248,7 +248,7 @@ void PmixServer::close_space(std::uint32_t space) {
 }
 
 void PmixServer::member_gone(const MemberGone& gone) {
-  const pmix_proc_t proc = make_proc(state_->name_of(gone.seat.space), gone.seat.rank);
+  const pmix_proc_t proc = make_proc(state_->name_of(gone.process.space), gone.process.rank);
   state_->board.forget(proc);
   if (!gone.failed) return;
   InfoList infos(state_->library);

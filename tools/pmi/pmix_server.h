@@ -20,21 +20,21 @@ namespace regroup::pmi {
 
 // Called on the loop's thread. The process that caused one goes on when it returns.
 struct PmixEvents {
-  std::function<void(Seat)> connected;
-  std::function<void(Seat)> finalized;
-  std::function<void(Seat, std::int32_t status, std::string message)> aborted;
+  std::function<void(ProcId)> connected;
+  std::function<void(ProcId)> finalized;
+  std::function<void(ProcId, std::int32_t status, std::string message)> aborted;
   // Processes of these spaces; of two at least.
-  std::function<void(std::vector<std::uint32_t> spaces)> met, parted;
+  std::function<void(std::vector<std::uint32_t> spaces)> groups_connected, groups_disconnected;
   // Processes of several hosts do `what` together: `then` gets what all hosts brought, in their order.
   std::function<void(const std::string& what, std::vector<std::uint32_t> hosts, std::vector<std::byte> data,
                      std::function<void(std::vector<std::byte>)> then)>
       gather;
   // What a process of another host has made known of itself; `status` is libpmix's.
   using OnFetched = std::function<void(std::int32_t status, std::vector<std::byte> data)>;
-  std::function<void(Seat of, OnFetched then)> fetch;
+  std::function<void(ProcId of, OnFetched then)> fetch;
   // `answer` is called with the number of the new space, or why there is none.
   using Answer = std::function<void(core::Result<std::uint32_t>)>;
-  std::function<void(Seat parent, std::vector<SpawnApp>, Answer answer)> spawn;
+  std::function<void(ProcId parent, std::vector<SpawnApp>, Answer answer)> spawn;
 };
 
 struct PmixOptions {
@@ -60,11 +60,11 @@ class PmixServer {
   // Makes the space known; the variables by rank, of those on this host. Blocks for well under a millisecond.
   [[nodiscard]] core::Result<std::vector<std::vector<std::string>>> open_space(const OpenSpace& space);
   // The variables of a rank of an open space.
-  [[nodiscard]] core::Result<std::vector<std::string>> environment_of(Seat seat) const;
+  [[nodiscard]] core::Result<std::vector<std::string>> environment_of(ProcId process) const;
   // The space's processes have ended. Blocks for well under a millisecond.
   void close_space(std::uint32_t space);
   // What a process of this host makes known of itself, as soon as it has.
-  void fetch(Seat of, PmixEvents::OnFetched then);
+  void fetch(ProcId of, PmixEvents::OnFetched then);
   // Nobody waits for it any more. If it failed the others are told, which is how a fault-tolerant program
   // learns of it.
   void member_gone(const MemberGone& gone);

@@ -58,9 +58,9 @@ void Service::on(const OpenSpace& open) {
 }
 
 // PMI-1 gives it a connection of its own, whatever becomes of that of a predecessor.
-void Service::make_ready(Seat seat, std::vector<std::string> environment, bool spawned) {
-  RankReady ready{seat, std::move(environment)};
-  auto client = pmi1_.connect(seat, spawned);
+void Service::make_ready(ProcId process, std::vector<std::string> environment, bool spawned) {
+  RankReady ready{process, std::move(environment)};
+  auto client = pmi1_.connect(process, spawned);
   if (!client.ok()) return tell(ready);
   ready.environment.insert(ready.environment.end(), client->environment.begin(), client->environment.end());
   tell(ready, std::move(client->fd));
@@ -69,11 +69,11 @@ void Service::make_ready(Seat seat, std::vector<std::string> environment, bool s
 void Service::on(const ReplaceRank& replace) {
   std::vector<std::string> environment;
   if (pmix_) {
-    auto variables = pmix_->environment_of(replace.seat);
+    auto variables = pmix_->environment_of(replace.process);
     if (variables.ok()) environment = std::move(*variables);
     if (!variables.ok()) tell(Services{false, variables.status().message()});
   }
-  make_ready(replace.seat, std::move(environment), false);
+  make_ready(replace.process, std::move(environment), false);
 }
 
 void Service::on(const MemberGone& gone) {
@@ -132,22 +132,26 @@ void Service::ask_for_spawn(Pending pending, std::vector<SpawnApp> apps) {
 
 PmixEvents Service::pmix_events() {
   PmixEvents events;
-  events.connected = [this](Seat seat) { tell(Connected{seat}); };
-  events.finalized = [this](Seat seat) { tell(Finalized{seat}); };
-  events.aborted = [this](Seat seat, std::int32_t status, std::string message) {
-    tell(Aborted{seat, status, std::move(message)});
+  events.connected = [this](ProcId process) { tell(Connected{process}); };
+  events.finalized = [this](ProcId process) { tell(Finalized{process}); };
+  events.aborted = [this](ProcId process, std::int32_t status, std::string message) {
+    tell(Aborted{process, status, std::move(message)});
   };
-  events.met = [this](std::vector<std::uint32_t> spaces) { tell(Met{std::move(spaces)}); };
-  events.parted = [this](std::vector<std::uint32_t> spaces) { tell(Parted{std::move(spaces)}); };
+  events.groups_connected = [this](std::vector<std::uint32_t> spaces) {
+    tell(GroupsConnected{std::move(spaces)});
+  };
+  events.groups_disconnected = [this](std::vector<std::uint32_t> spaces) {
+    tell(GroupsDisconnected{std::move(spaces)});
+  };
   events.gather = [this](const std::string& what, std::vector<std::uint32_t> hosts,
                          std::vector<std::byte> data, OnGathered then) {
     gather(what, std::move(hosts), std::move(data), std::move(then));
   };
-  events.fetch = [this](Seat of, PmixEvents::OnFetched then) {
+  events.fetch = [this](ProcId of, PmixEvents::OnFetched then) {
     fetching_[++requests_] = std::move(then);
     tell(Fetch{requests_, options_.host, of});
   };
-  events.spawn = [this](Seat parent, std::vector<SpawnApp> apps, PmixEvents::Answer answer) {
+  events.spawn = [this](ProcId parent, std::vector<SpawnApp> apps, PmixEvents::Answer answer) {
     ask_for_spawn({parent, {}, std::move(answer)}, std::move(apps));
   };
   return events;
@@ -159,12 +163,12 @@ Pmi1Events Service::pmi1_events() {
                          std::vector<std::byte> data, OnGathered then) {
     gather(what, std::move(hosts), std::move(data), std::move(then));
   };
-  events.connected = [this](Seat seat) { tell(Connected{seat}); };
-  events.finalized = [this](Seat seat) { tell(Finalized{seat}); };
-  events.aborted = [this](Seat seat, std::int32_t status, std::string message) {
-    tell(Aborted{seat, status, std::move(message)});
+  events.connected = [this](ProcId process) { tell(Connected{process}); };
+  events.finalized = [this](ProcId process) { tell(Finalized{process}); };
+  events.aborted = [this](ProcId process, std::int32_t status, std::string message) {
+    tell(Aborted{process, status, std::move(message)});
   };
-  events.spawn = [this](Seat parent, std::vector<SpawnApp> apps, KeyValues values) {
+  events.spawn = [this](ProcId parent, std::vector<SpawnApp> apps, KeyValues values) {
     ask_for_spawn({parent, std::move(values),
                    [this, parent](const core::Result<std::uint32_t>& space) {
                      pmi1_.spawned(parent, space.ok() ? "" : space.status().message());

@@ -35,7 +35,7 @@ class Service {
  private:
   // What a MPI_Comm_spawn waits for.
   struct Pending {
-    Seat parent;
+    ProcId parent;
     KeyValues values;                                         // PMI-1
     std::function<void(core::Result<std::uint32_t>)> answer;  // how the asking server is told
   };
@@ -52,7 +52,7 @@ class Service {
   void on(const Fetched& fetched);
   template <class Other>
   void on(const Other&) {}  // what only the helper says
-  void make_ready(Seat seat, std::vector<std::string> environment, bool spawned);
+  void make_ready(ProcId process, std::vector<std::string> environment, bool spawned);
   // In the agent's socket, whatever happens to us, when this returns.
   void tell(const Message& message, core::Fd fd = {});
   void ask_for_spawn(Pending pending, std::vector<SpawnApp> apps);
