@@ -48,7 +48,7 @@ ElasticHub::ElasticHub(launcher::Agent& agent, ElasticHubOptions options, std::u
              tell_coordinator(core::NodeSilent{node, silent}, node);
            },
        .noticed = [this](std::size_t index, const node::HostNotice& notice) { on_notice(index, notice); },
-       .came = [this](std::size_t index) { options_.survey ? look_at(index) : came(index, {}); },
+       .came = [this](std::size_t index) { options_.inventory ? look_at(index) : came(index, {}); },
        .left = [this](std::size_t index) { on_left(index, "is given back"); }});
 }
 
@@ -82,7 +82,7 @@ void ElasticHub::begin(std::size_t index) {
     bring_back_later(index);
   } else if (const auto seats = options_.first.find(index); seats != options_.first.end()) {
     set_up(index, std::move(seats->second));
-  } else if (options_.survey) {
+  } else if (options_.inventory) {
     look_at(index);
   } else {
     set_up(index, {});
@@ -91,7 +91,7 @@ void ElasticHub::begin(std::size_t index) {
 
 // It may have other GPUs than before it was lost.
 void ElasticHub::look_at(std::size_t index) {
-  hosts_->query_inventory(index, *options_.survey,
+  hosts_->query_inventory(index, *options_.inventory,
                           [this, index, id = hosts_->id(index)](const core::Result<std::string>& answer) {
                             if (hosts_->id(index) != id || agent_.ending()) return;
                             const std::uint32_t given = options_.slots.at(index);

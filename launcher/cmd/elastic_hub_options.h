@@ -27,7 +27,7 @@ struct ElasticHubOptions {
   // What each host is asked before its members are given seats; none: they get none. `seats` makes them of
   // the answer of a host, of which it knows what was granted, with so many slots; those of the hosts that
   // were up by then are in `first`.
-  std::optional<node::InventoryRequest> survey = {};
+  std::optional<node::InventoryRequest> inventory = {};
   using Seats = core::Result<std::vector<node::Seat>>;
   std::function<Seats(const launcher::HostRequest& host, std::uint32_t slots,
                       const core::Result<std::string>& answer)>

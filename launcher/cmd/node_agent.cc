@@ -19,7 +19,7 @@
 #include "launcher/net/job_secret.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
-#include "launcher/place/survey.h"
+#include "launcher/place/host_inventory.h"
 #include "launcher/roles/port_pool.h"
 #include "launcher/spawn/remote_script.h"
 #include "launcher/supervise/guardian.h"
@@ -88,13 +88,13 @@ void answer_survey(const launcher::Host& host, const launcher::Environment& envi
                    const std::string& cache_folder, const std::string& job,
                    const node::InventoryRequest& order, node::InventoryReply& answer) {
   if (!order.ports.empty()) return hold_ports(order.ports, answer);
-  auto survey =
-      launcher::survey_host({order.devices, order.topology, {order.claims.name, job, order.claims.outer}},
-                            host.cores, environment, cache_folder);
-  answer.status = survey.status();
-  if (!survey.ok()) return;
-  survey->quota = host.quota;
-  answer.host = launcher::survey_to_json(*survey);
+  auto inventory =
+      launcher::take_inventory({order.devices, order.topology, {order.claims.name, job, order.claims.outer}},
+                               host.cores, environment, cache_folder);
+  answer.status = inventory.status();
+  if (!inventory.ok()) return;
+  inventory->quota = host.quota;
+  answer.host = launcher::inventory_to_json(*inventory);
 }
 
 bool read_number(const std::string& text, core::NodeId& out) {

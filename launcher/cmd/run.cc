@@ -115,7 +115,7 @@ int run_rigid(Options options, launcher::ProcessTableOptions processes,
                                most,
                                options.term_grace};
   HeldLocks locks;
-  const std::size_t size = placed.placement.spots.size();
+  const std::size_t size = placed.placement.slots.size();
   options.shards = world_shards(options, static_cast<std::uint32_t>(size));
   const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
   if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
@@ -140,7 +140,7 @@ int run_roles(const Options& options, launcher::ProcessTableOptions processes, c
   for (launcher::App& app : processes.apps) add_world_variables(options, {}, app.environment);
   launcher::RoleJobOptions roles = role_options(options, plan, processes.job, placed);
   roles.hosts = {{"", slots}};
-  return run_alone(options, processes, placed.placement.spots.size(), [&](launcher::Agent& agent) {
+  return run_alone(options, processes, placed.placement.slots.size(), [&](launcher::Agent& agent) {
     return std::make_unique<launcher::RoleJob>(agent, std::move(roles));
   });
 }

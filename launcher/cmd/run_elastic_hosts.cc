@@ -26,7 +26,7 @@
 #include "launcher/cmd/job_plan.h"
 #include "launcher/cmd/own_checkpoints.h"
 #include "launcher/cmd/start.h"
-#include "launcher/place/site.h"
+#include "launcher/place/cluster_view.h"
 #include "launcher/supervise/guardian.h"
 
 namespace regroup::cmd {
@@ -37,17 +37,18 @@ constexpr int kNoHost = 1;  // no agent came up
 // What members of one host are given: as many GPUs as there are decide how many it takes.
 core::Result<std::vector<node::Seat>> seats_on(const Options& options, const launcher::HostRequest& host,
                                                std::uint32_t slots, const std::string& answer) {
-  auto survey = launcher::survey_from_json(answer);
-  if (!survey.ok())
-    return core::Status(survey.code(), fmt::format("host {}: {}", host.name, survey.status().message()));
-  launcher::keep_granted(host, *survey);
+  auto inventory = launcher::inventory_from_json(answer);
+  if (!inventory.ok())
+    return core::Status(inventory.code(),
+                        fmt::format("host {}: {}", host.name, inventory.status().message()));
+  launcher::keep_granted(host, *inventory);
   launcher::JobRequest request = launcher::job_request(options, {slots}, {});
   if (request.on_devices()) {
-    std::uint32_t room = launcher::count_of(launcher::idle_gpus(*survey)) / request.gpus.at(0);
-    if (room == 0 && options.oversubscribe) room = launcher::count_of(survey->free) / request.gpus.at(0);
+    std::uint32_t room = launcher::count_of(launcher::idle_gpus(*inventory)) / request.gpus.at(0);
+    if (room == 0 && options.oversubscribe) room = launcher::count_of(inventory->free) / request.gpus.at(0);
     request.ranks.counts = {std::max(1U, options.oversubscribe ? room : std::min(slots, room))};
   }
-  auto placed = launcher::place_on_site(options, {{host.name, 0, 0, std::move(*survey)}}, request);
+  auto placed = launcher::place_on_cluster(options, {{host.name, 0, 0, std::move(*inventory)}}, request);
   if (!placed.ok())
     return core::Status(placed.code(), fmt::format("host {}: {}", host.name, placed.status().message()));
   for (const std::string& warning : placed->warnings) {
@@ -73,9 +74,9 @@ std::uint32_t slots_up(const Options& options, const node::Hosts& hosts) {
 // Asks the hosts that are up. The job begins without one that does not answer, or cannot be used as it is
 // asked for, if it can.
 core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHubOptions& hub) {
-  const auto order = launcher::survey_for(options, {});
+  const auto order = launcher::inventory_options(options, {});
   if (!order) return {};
-  hub.survey = node::InventoryRequest{order->devices, order->topology, {}, order->claims};
+  hub.inventory = node::InventoryRequest{order->devices, order->topology, {}, order->claims};
   hub.seats = [options](const launcher::HostRequest& host, std::uint32_t slots,
                         const core::Result<std::string>& answer) {
     return answer.ok() ? seats_on(options, host, slots, *answer) : ElasticHubOptions::Seats(answer.status());
@@ -83,7 +84,7 @@ core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHub
   std::vector<std::pair<std::size_t, core::Status>> unfit;
   std::vector<bool> asked;
   for (std::size_t i = 0; i < hosts.size(); ++i) asked.push_back(hosts.is_up(i));
-  const auto answers = hosts.query_inventory(std::vector(hosts.size(), *hub.survey));
+  const auto answers = hosts.query_inventory(std::vector(hosts.size(), *hub.inventory));
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!asked[i] || !hosts.is_up(i)) continue;  // one that has come meanwhile is asked by the hub
     const std::uint32_t given = options.hosts.at(i).slots;

@@ -20,7 +20,7 @@
 #include "launcher/cmd/rank_world.h"
 #include "launcher/cmd/start.h"
 #include "launcher/node/hosts.h"
-#include "launcher/place/site.h"
+#include "launcher/place/cluster_view.h"
 #include "launcher/roles/role_job.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/guardian.h"
@@ -113,7 +113,7 @@ class Head {
   // Asks hosts what they have, if that matters. Where nobody said how many slots a host has, as many as it
   // has cores.
   std::optional<Refusal> look_around() {
-    const auto order = launcher::survey_for(options_, {});
+    const auto order = launcher::inventory_options(options_, {});
     std::vector<core::Result<std::string>> answers;
     if (order)
       answers = hosts_->query_inventory(std::vector<node::InventoryRequest>(
@@ -126,18 +126,18 @@ class Head {
       if (host.slots == 0) host.slots = cores;
       cores_.push_back(cores);
       allocation_.hosts.push_back({host.name, host.slots, {}});
-      core::Result<launcher::HostSurvey> survey = launcher::HostSurvey();
+      core::Result<launcher::HostInventory> inventory = launcher::HostInventory();
       if (order && host.here)
-        survey = launcher::survey_host(*order, here_.hosts.at(0).cores, options_.environment,
-                                       folder.ok() ? *folder : "");
-      if (host.here && survey.ok()) survey->quota = here_.hosts.at(0).quota;
+        inventory = launcher::take_inventory(*order, here_.hosts.at(0).cores, options_.environment,
+                                             folder.ok() ? *folder : "");
+      if (host.here && inventory.ok()) inventory->quota = here_.hosts.at(0).quota;
       if (order && !host.here) {
         auto& answer = answers.at(other);
-        survey = answer.ok() ? launcher::survey_from_json(*answer) : answer.status();
+        inventory = answer.ok() ? launcher::inventory_from_json(*answer) : answer.status();
       }
-      if (survey.ok()) launcher::keep_granted(host, *survey);
-      if (survey.ok()) allocation_.hosts.back().cores = survey->cpus;
-      site_.push_back({host.name, host.slots, host.max_slots, std::move(survey)});
+      if (inventory.ok()) launcher::keep_granted(host, *inventory);
+      if (inventory.ok()) allocation_.hosts.back().cores = inventory->cpus;
+      cluster_hosts_.push_back({host.name, host.slots, host.max_slots, std::move(inventory)});
       if (!host.here) ++other;
     }
     for (std::size_t i = 0; i < hosts_->size(); ++i) {
@@ -150,15 +150,16 @@ class Head {
   std::optional<Refusal> count_members() {
     if (options_.mapping.map.kind != launcher::MapBy::Kind::kPerUnit || options_.max != 0)
       return std::nullopt;
-    const auto members = launcher::members_of_ppr(options_, site_);
+    const auto members = launcher::members_of_ppr(options_, cluster_hosts_);
     if (!members.ok()) return Refusal{refused(options_.compat), members.status().message()};
     options_.min = options_.max = *members;
     return std::nullopt;
   }
 
   std::optional<Refusal> place() {
-    auto placed = launcher::place_on_site(
-        options_, std::move(site_), launcher::job_request(options_, plan_.counts, needs_of(options_, plan_)));
+    auto placed =
+        launcher::place_on_cluster(options_, std::move(cluster_hosts_),
+                                   launcher::job_request(options_, plan_.counts, needs_of(options_, plan_)));
     if (!placed.ok()) return Refusal{placing_failed(options_), placed.status().message()};
     placed_ = std::move(*placed);
     for (const std::string& warning : placed_.warnings) {
@@ -305,8 +306,8 @@ class Head {
   boost::asio::io_context loop_{1};
   std::unique_ptr<node::Hosts> hosts_;
   JobPlan plan_;
-  std::vector<std::uint32_t> cores_;      // as options_.hosts: what each has, its quota heeded
-  std::vector<launcher::SiteHost> site_;  // as options_.hosts
+  std::vector<std::uint32_t> cores_;                  // as options_.hosts: what each has, its quota heeded
+  std::vector<launcher::ClusterHost> cluster_hosts_;  // as options_.hosts
   launcher::PlacedJob placed_;
   Layout layout_;
   std::optional<FixedJob> told_;

@@ -62,7 +62,7 @@ struct Setup {
   launcher::Master master;
   launcher::NoticeRequest notice = {};
   std::vector<std::string> suspended_by = {};  // the notice sources that had suspended the host
-  launcher::ClaimScope claims = {};            // as of Survey
+  launcher::ClaimScope claims = {};            // as of InventoryRequest
   std::optional<ElasticSetup> elastic = {};    // set: Membership starts members, unless serves_ranks()
 };
 // A program; without a path the agent searches PATH.

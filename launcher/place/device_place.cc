@@ -223,7 +223,7 @@ void tell_rings(const Machine& machine, const RingPlan& plan, std::vector<std::s
 void tell_one_host(PlacementScorers& scorers, const HostPart& part, std::vector<std::string>& why) {
   const Machine& machine = scorers.machine_of(part.host);
   PlacementScorer& scorer = scorers.of_host(part.host);
-  const SetScore score = scorer.score(part.gpus, part.free, RingScope::kInside);
+  const PlacementScore score = scorer.score(part.gpus, part.free, RingScope::kInside);
   const std::string& name = scorers.fabric().hosts[part.host].name;
   why.push_back(
       fmt::format("{} of the {} free ones of {}", gpu_list(machine, part.gpus), count_of(part.free), name));
@@ -263,22 +263,22 @@ void tell(PlacementScorers& scorers, const Chosen& chosen, const DeviceRequest& 
         fmt::format("{} hosts: when all ranks talk to other hosts at once, each has {} GB/s of the NICs",
                     predicted.hosts, speed(predicted.outward)));
   }
-  if (!out.give_up.empty())
+  if (!out.shrink_order.empty())
     out.why.push_back(
-        fmt::format("given up first, down to {}: {}", request.min_sets, fmt::join(out.give_up, ", ")));
+        fmt::format("given up first, down to {}: {}", request.min_sets, fmt::join(out.shrink_order, ", ")));
 }
 
 // Numbers sets so that those are the highest that are given up first: the others keep the order of the ring.
-void give_up_highest(DevicePlacement& out, std::uint32_t sets) {
+void number_by_shrink_order(DevicePlacement& out, std::uint32_t sets) {
   std::vector<std::uint32_t> number(sets, 0);
-  for (std::uint32_t i = 0; i < out.give_up.size(); ++i) number[out.give_up[i]] = sets - 1 - i;
+  for (std::uint32_t i = 0; i < out.shrink_order.size(); ++i) number[out.shrink_order[i]] = sets - 1 - i;
   std::uint32_t next = 0;
   for (std::uint32_t set = 0; set < sets; ++set) {
-    if (std::ranges::find(out.give_up, set) == out.give_up.end()) number[set] = next++;
+    if (std::ranges::find(out.shrink_order, set) == out.shrink_order.end()) number[set] = next++;
   }
-  for (DeviceSpot& spot : out.ranks) spot.set = number[spot.set];
-  std::ranges::stable_sort(out.ranks, {}, &DeviceSpot::set);
-  for (std::uint32_t i = 0; i < out.give_up.size(); ++i) out.give_up[i] = sets - 1 - i;
+  for (DeviceSlot& slot : out.ranks) slot.set = number[slot.set];
+  std::ranges::stable_sort(out.ranks, {}, &DeviceSlot::set);
+  for (std::uint32_t i = 0; i < out.shrink_order.size(); ++i) out.shrink_order[i] = sets - 1 - i;
 }
 
 }  // namespace
@@ -305,8 +305,9 @@ Result<DevicePlacement> choose_devices(const Fabric& fabric, const HostShares& a
   const RingScope reach = std::isinf(out.predicted.outward) ? RingScope::kInside : RingScope::kOutward;
   out.ranks = ranks_of(scorers, chosen.parts, request.set, reach, deal_nics);
   if (request.by_node) out.ranks = dealt_over_hosts(std::move(out.ranks), request.set.ranks);
-  if (request.min_sets > 0) out.give_up = give_up_order(scorers, out.ranks, request.sets, request.min_sets);
-  if (request.last_goes_first) give_up_highest(out, request.sets);
+  if (request.min_sets > 0)
+    out.shrink_order = shrink_order(scorers, out.ranks, request.sets, request.min_sets);
+  if (request.last_goes_first) number_by_shrink_order(out, request.sets);
   tell(scorers, chosen, request, out);
   return out;
 }
@@ -315,7 +316,7 @@ Result<DevicePlacement> place_on_devices(const Fabric& fabric, const HostShares&
                                          const DeviceRequest& request) {
   auto out = choose_devices(fabric, allocation, request);
   if (!out.ok()) return out;
-  add_hubs(fabric, allocation, request.hubs, out->ranks);
+  add_servers(fabric, allocation, request.servers, out->ranks);
   std::vector<std::uint32_t> cores(
       request.sets * request.set.ranks,
       request.set.cpus == 0 ? 0 : std::max(1U, request.set.cpus / request.set.ranks));

@@ -30,7 +30,7 @@ struct ResourceSet {
 };
 
 // Ranks that serve the others over the network and have no GPU: parameter servers.
-struct HubRole {
+struct ServerRole {
   std::string name;
   std::uint32_t count = 0;
 };
@@ -45,15 +45,15 @@ struct DeviceRequest {
   std::string label;   // only GPUs of this label or product; "": all, of one product if that is possible
   std::string device;  // --map-by device=: the nearest GPUs to this NIC ("mlx5_0") or GPU ("gpu3"); "": any
   GpuSet keep = 0;     // these must be among them, of the only host
-  std::vector<HubRole> hubs;
+  std::vector<ServerRole> servers;
   bool by_node = false;     // neighbours in rank are on different hosts
   bool heed_slots = false;  // no host gets more ranks than slots
 };
 
-struct DeviceSpot {
+struct DeviceSlot {
   std::uint32_t host = 0;  // index into Fabric::hosts
   std::uint32_t set = 0;
-  std::string role;                 // of a hub; "": none
+  std::string role;                 // of a server; "": none
   std::vector<std::uint32_t> gpus;  // index into Machine::gpus
   std::vector<std::uint32_t> nics;  // index into Machine::nics, the nearest first
   std::uint32_t numa = kNoPart;     // index into Machine::numas
@@ -69,20 +69,20 @@ struct Prediction {
 };
 
 struct DevicePlacement {
-  std::vector<DeviceSpot> ranks;  // neighbours in the ring are neighbours in rank; hubs come last
+  std::vector<DeviceSlot> ranks;  // neighbours in the ring are neighbours in rank; servers come last
   Prediction predicted;
-  std::vector<std::uint32_t> give_up;  // sets in the order in which the rest stays well placed
-  std::vector<std::string> why;        // a sentence for each decision
+  std::vector<std::uint32_t> shrink_order;  // sets in the order in which the rest stays well placed
+  std::vector<std::string> why;             // a sentence for each decision
 };
 
-// GPUs, and no processors yet, of `request.sets` sets: no hubs. kResourceExhausted: says what is missing and
-// the nearest that fits. kInvalidArgument: what is asked for contradicts itself, or a machine has more than
-// kMostGpus.
+// GPUs, and no processors yet, of `request.sets` sets: no servers. kResourceExhausted: says what is missing
+// and the nearest that fits. kInvalidArgument: what is asked for contradicts itself, or a machine has more
+// than kMostGpus.
 [[nodiscard]] core::Result<DevicePlacement> choose_devices(const Fabric& fabric,
                                                            const std::vector<HostShare>& allocation,
                                                            const DeviceRequest& request);
 
-// The same with hubs and processors.
+// The same with servers and processors.
 [[nodiscard]] core::Result<DevicePlacement> place_on_devices(const Fabric& fabric,
                                                              const std::vector<HostShare>& allocation,
                                                              const DeviceRequest& request);

@@ -1,4 +1,4 @@
-// A GPU takes its nearest NICs and cores of its NUMA node; hubs go where NICs are idle.
+// A GPU takes its nearest NICs and cores of its NUMA node; servers go where NICs are idle.
 #include "launcher/place/device_ranks.h"
 
 #include <fmt/format.h>
@@ -77,21 +77,21 @@ std::vector<std::uint32_t> dealt_over_nics(const Machine& machine, const std::ve
   return out;
 }
 
-std::string where_text(const Machine& machine, const DeviceSpot& spot) {
+std::string where_text(const Machine& machine, const DeviceSlot& slot) {
   std::string out;
-  for (const std::uint32_t gpu : spot.gpus) out += fmt::format(" GPU {}", machine.gpus[gpu].number);
-  if (!spot.nics.empty() && !spot.gpus.empty()) {
-    const Path& path = machine.path(spot.gpus.front(), machine.nic_end(spot.nics.front()));
+  for (const std::uint32_t gpu : slot.gpus) out += fmt::format(" GPU {}", machine.gpus[gpu].number);
+  if (!slot.nics.empty() && !slot.gpus.empty()) {
+    const Path& path = machine.path(slot.gpus.front(), machine.nic_end(slot.nics.front()));
     out +=
-        fmt::format(", {} is near it ({})", machine.nics[spot.nics.front()].name, path_class_name(path.cls));
+        fmt::format(", {} is near it ({})", machine.nics[slot.nics.front()].name, path_class_name(path.cls));
   }
-  if (spot.numa != kNoPart) out += fmt::format(", NUMA node {}", machine.numas[spot.numa].number);
+  if (slot.numa != kNoPart) out += fmt::format(", NUMA node {}", machine.numas[slot.numa].number);
   return out;
 }
 
 // By host and NUMA node.
 std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::size_t>> ranks_near_nodes(
-    const std::vector<DeviceSpot>& ranks) {
+    const std::vector<DeviceSlot>& ranks) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::size_t>> out;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank)
     out[{ranks[rank].host, ranks[rank].numa}].push_back(rank);
@@ -129,63 +129,63 @@ std::vector<std::uint32_t> nearest_nics(const Machine& machine, std::uint32_t en
   return out;
 }
 
-std::vector<DeviceSpot> ranks_of(PlacementScorers& scorers, const std::vector<HostPart>& parts,
+std::vector<DeviceSlot> ranks_of(PlacementScorers& scorers, const std::vector<HostPart>& parts,
                                  const ResourceSet& set, RingScope reach, bool near_nics) {
-  std::vector<DeviceSpot> out;
+  std::vector<DeviceSlot> out;
   std::uint32_t number = 0;
   for (const HostPart& part : parts) {
     const Machine& machine = scorers.machine_of(part.host);
     std::vector<std::uint32_t> order = ring_order(scorers, part, reach);
     if (near_nics) order = dealt_over_nics(machine, order);
     for (std::size_t at = 0; at + set.gpus <= order.size(); at += set.gpus, ++number) {
-      DeviceSpot spot;
-      spot.host = part.host;
-      spot.set = number;
-      spot.gpus.assign(order.begin() + static_cast<std::ptrdiff_t>(at),
+      DeviceSlot slot;
+      slot.host = part.host;
+      slot.set = number;
+      slot.gpus.assign(order.begin() + static_cast<std::ptrdiff_t>(at),
                        order.begin() + static_cast<std::ptrdiff_t>(at + set.gpus));
-      spot.numa = machine.gpus[spot.gpus.front()].numa;
-      spot.nics = nearest_nics(machine, spot.gpus.front());
-      spot.why = fmt::format("{}:{}", scorers.fabric().hosts[part.host].name, where_text(machine, spot));
+      slot.numa = machine.gpus[slot.gpus.front()].numa;
+      slot.nics = nearest_nics(machine, slot.gpus.front());
+      slot.why = fmt::format("{}:{}", scorers.fabric().hosts[part.host].name, where_text(machine, slot));
       for (std::uint32_t rank = 0; rank < set.ranks; ++rank) {  // near one of the set's GPUs, each in turn
-        spot.numa = machine.gpus[spot.gpus[rank * set.gpus / set.ranks]].numa;
-        out.push_back(spot);
+        slot.numa = machine.gpus[slot.gpus[rank * set.gpus / set.ranks]].numa;
+        out.push_back(slot);
       }
     }
   }
   return out;
 }
 
-std::vector<DeviceSpot> dealt_over_hosts(std::vector<DeviceSpot> ranks, std::uint32_t each) {
-  std::map<std::uint32_t, std::vector<DeviceSpot>> by_host;
-  for (DeviceSpot& spot : ranks) by_host[spot.host].push_back(std::move(spot));
-  std::vector<DeviceSpot> out;
+std::vector<DeviceSlot> dealt_over_hosts(std::vector<DeviceSlot> ranks, std::uint32_t each) {
+  std::map<std::uint32_t, std::vector<DeviceSlot>> by_host;
+  for (DeviceSlot& slot : ranks) by_host[slot.host].push_back(std::move(slot));
+  std::vector<DeviceSlot> out;
   for (std::size_t turn = 0; out.size() < ranks.size(); turn += each) {
-    for (auto& [host, spots] : by_host) {
-      for (std::size_t i = turn; i < std::min<std::size_t>(turn + each, spots.size()); ++i)
-        out.push_back(std::move(spots[i]));
+    for (auto& [host, slots] : by_host) {
+      for (std::size_t i = turn; i < std::min<std::size_t>(turn + each, slots.size()); ++i)
+        out.push_back(std::move(slots[i]));
     }
   }
   return out;
 }
 
 void settle_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
-                 const std::vector<std::uint32_t>& cores, std::vector<DeviceSpot>& ranks) {
+                 const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> taken;
-  for (const bool hubs : {false, true}) {
+  for (const bool servers : {false, true}) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      DeviceSpot& spot = ranks[rank];
-      if (spot.gpus.empty() != hubs) continue;
-      const Machine& machine = fabric.machines[fabric.hosts[spot.host].machine];
+      DeviceSlot& slot = ranks[rank];
+      if (slot.gpus.empty() != servers) continue;
+      const Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
       const auto left = [&](std::uint32_t numa) {
-        const std::size_t all = cores_of(machine, numa, share_of(allocation, spot.host).cpus).size();
-        return all - std::min(all, taken[{spot.host, numa}]);
+        const std::size_t all = cores_of(machine, numa, share_of(allocation, slot.host).cpus).size();
+        return all - std::min(all, taken[{slot.host, numa}]);
       };
-      if (hubs && cores[rank] > 0 && !machine.numas.empty() && left(spot.numa) < cores[rank]) {
+      if (servers && cores[rank] > 0 && !machine.numas.empty() && left(slot.numa) < cores[rank]) {
         for (std::uint32_t numa = 0; numa < machine.numas.size(); ++numa) {
-          if (left(numa) > left(spot.numa)) spot.numa = numa;
+          if (left(numa) > left(slot.numa)) slot.numa = numa;
         }
       }
-      taken[{spot.host, spot.numa}] += cores[rank];
+      taken[{slot.host, slot.numa}] += cores[rank];
     }
   }
 }
@@ -205,7 +205,7 @@ std::size_t leave_small_nodes(const Fabric& fabric, std::uint32_t least, std::ve
 }
 
 std::vector<std::string> leave_crowded_nodes(const Fabric& fabric, const std::vector<std::uint32_t>& cores,
-                                             const std::vector<DeviceSpot>& ranks,
+                                             const std::vector<DeviceSlot>& ranks,
                                              std::vector<HostShare>& left) {
   std::vector<std::string> why;
   for (const auto& [where, near] : ranks_near_nodes(ranks)) {
@@ -236,7 +236,7 @@ std::vector<std::string> leave_crowded_nodes(const Fabric& fabric, const std::ve
 }
 
 core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation,
-                       const std::vector<std::uint32_t>& cores, std::vector<DeviceSpot>& ranks) {
+                       const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks) {
   NearCores known(fabric);
   for (const auto& [where, near] : ranks_near_nodes(ranks)) {
     const auto [host, numa] = where;
@@ -269,14 +269,14 @@ core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& alloc
   return {};
 }
 
-void add_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
-              const std::vector<HubRole>& hubs, std::vector<DeviceSpot>& ranks) {
+void add_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
+                 const std::vector<ServerRole>& servers, std::vector<DeviceSlot>& ranks) {
   std::map<std::uint32_t, double> members;  // of each host
-  for (const DeviceSpot& spot : ranks) ++members[spot.host];
+  for (const DeviceSlot& slot : ranks) ++members[slot.host];
   const auto all = static_cast<double>(ranks.size());
   std::uint32_t count = 0;
-  for (const HubRole& hub : hubs) count += hub.count;
-  std::map<std::uint32_t, double> load;  // each member sends each hub its part of one unit
+  for (const ServerRole& server : servers) count += server.count;
+  std::map<std::uint32_t, double> load;  // each member sends each server its part of one unit
   for (const auto& [host, here] : members) load[host] = here;
   const auto busy = [&](std::uint32_t host, double more) {
     const Machine& machine = fabric.machines[fabric.hosts[host].machine];
@@ -284,8 +284,8 @@ void add_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
     for (const Nic& nic : machine.nics) wire += nic.up ? nic.gbits : 0;
     return (load[host] + more) / std::max(wire, 1.0);
   };
-  for (const HubRole& hub : hubs) {
-    for (std::uint32_t i = 0; i < hub.count; ++i) {
+  for (const ServerRole& server : servers) {
+    for (std::uint32_t i = 0; i < server.count; ++i) {
       std::uint32_t best = allocation.front().host;
       double least = 0;
       for (const HostShare& share : allocation) {
@@ -296,17 +296,17 @@ void add_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
       const double own = members.contains(best) ? members[best] : 0;
       load[best] += (all - 2 * own) / count;
       const Machine& machine = fabric.machines[fabric.hosts[best].machine];
-      DeviceSpot spot;
-      spot.host = best;
-      spot.set = kNoPart;
-      spot.role = hub.name;
+      DeviceSlot slot;
+      slot.host = best;
+      slot.set = kNoPart;
+      slot.role = server.name;
       for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
-        if (machine.nics[nic].up) spot.nics.push_back(nic);
+        if (machine.nics[nic].up) slot.nics.push_back(nic);
       }
-      if (!spot.nics.empty()) spot.numa = machine.nics[spot.nics.front()].numa;
-      spot.why = fmt::format("{}: {} {} where the busiest NIC of the job stays least busy",
-                             fabric.hosts[best].name, hub.name, i);
-      ranks.push_back(std::move(spot));
+      if (!slot.nics.empty()) slot.numa = machine.nics[slot.nics.front()].numa;
+      slot.why = fmt::format("{}: {} {} where the busiest NIC of the job stays least busy",
+                             fabric.hosts[best].name, server.name, i);
+      ranks.push_back(std::move(slot));
     }
   }
 }

@@ -18,26 +18,26 @@ namespace regroup::launcher {
 [[nodiscard]] std::vector<std::uint32_t> nearest_nics(const Machine& machine, std::uint32_t end);
 
 // Ranks of the sets on `parts`, set after set. `near_nics`: neighbours in rank are at different NICs instead.
-[[nodiscard]] std::vector<DeviceSpot> ranks_of(PlacementScorers& scorers, const std::vector<HostPart>& parts,
+[[nodiscard]] std::vector<DeviceSlot> ranks_of(PlacementScorers& scorers, const std::vector<HostPart>& parts,
                                                const ResourceSet& set, RingScope reach, bool near_nics);
 
-// Adds ranks of `hubs` on hosts of `allocation`, each where the busiest NIC of the job stays least busy.
-void add_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
-              const std::vector<HubRole>& hubs, std::vector<DeviceSpot>& ranks);
+// Adds ranks of `servers` on hosts of `allocation`, each where the busiest NIC of the job stays least busy.
+void add_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
+                 const std::vector<ServerRole>& servers, std::vector<DeviceSlot>& ranks);
 
 // The same, neighbours in rank on different hosts; ranks of one set, `each` of them, stay together.
-[[nodiscard]] std::vector<DeviceSpot> dealt_over_hosts(std::vector<DeviceSpot> ranks, std::uint32_t each);
+[[nodiscard]] std::vector<DeviceSlot> dealt_over_hosts(std::vector<DeviceSlot> ranks, std::uint32_t each);
 
 // Gives each rank whole cores of its NUMA node: `cores`, by rank, or where that is 0 an equal share of those
 // that the others leave of what the allocation has there; with more such ranks than cores they share all.
 // kResourceExhausted: there are not so many.
 [[nodiscard]] core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation,
-                                     const std::vector<std::uint32_t>& cores, std::vector<DeviceSpot>& ranks);
+                                     const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks);
 
 // Who has no GPU and asks for `cores` goes to the NUMA node of its host that has most of them left, unless
 // that of its NIC has enough.
 void settle_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
-                 const std::vector<std::uint32_t>& cores, std::vector<DeviceSpot>& ranks);
+                 const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks);
 
 // Takes GPUs away from `left` that have fewer than `least` cores near them. How many.
 std::size_t leave_small_nodes(const Fabric& fabric, std::uint32_t least, std::vector<HostShare>& left);
@@ -46,12 +46,12 @@ std::size_t leave_small_nodes(const Fabric& fabric, std::uint32_t least, std::ve
 // for those of the first ranks that it has cores for. A sentence for each such node.
 [[nodiscard]] std::vector<std::string> leave_crowded_nodes(const Fabric& fabric,
                                                            const std::vector<std::uint32_t>& cores,
-                                                           const std::vector<DeviceSpot>& ranks,
+                                                           const std::vector<DeviceSlot>& ranks,
                                                            std::vector<HostShare>& left);
 
 // The order in which sets are given up while `least` are left.
-[[nodiscard]] std::vector<std::uint32_t> give_up_order(PlacementScorers& scorers,
-                                                       const std::vector<DeviceSpot>& ranks,
-                                                       std::uint32_t sets, std::uint32_t least);
+[[nodiscard]] std::vector<std::uint32_t> shrink_order(PlacementScorers& scorers,
+                                                      const std::vector<DeviceSlot>& ranks,
+                                                      std::uint32_t sets, std::uint32_t least);
 
 }  // namespace regroup::launcher

@@ -80,7 +80,7 @@ std::string policy_text(const Policy& policy) {
 std::string binding_of(const PlacedJob& job, std::size_t rank) {
   const Topology* const topology = job.topology_of(rank);
   if (topology == nullptr) return "UNBOUND";
-  return binding_text(*topology, job.placement.spots[rank].threads, job.placement.policy.hwthreads);
+  return binding_text(*topology, job.placement.slots[rank].threads, job.placement.policy.hwthreads);
 }
 
 // With the host of each, where there are several, and what was decided on GPUs.
@@ -92,13 +92,13 @@ std::string map_text(const Options& options, const Allocation& allocation, const
   if (options.verbose) rows[0].emplace_back("why");
   std::size_t rank = 0;
   for (std::size_t app = 0; app < counts.size(); ++app) {
-    for (std::uint32_t i = 0; i < counts[app] && rank < job.placement.spots.size(); ++i, ++rank) {
-      const Spot& spot = job.placement.spots[rank];
-      rows.push_back({std::to_string(rank), name_of(options.apps.at(app)), spot.object,
-                      spot.cpus.empty() ? "any" : ranges(spot.cpus), binding_of(job, rank)});
+    for (std::uint32_t i = 0; i < counts[app] && rank < job.placement.slots.size(); ++i, ++rank) {
+      const Slot& slot = job.placement.slots[rank];
+      rows.push_back({std::to_string(rank), name_of(options.apps.at(app)), slot.object,
+                      slot.cpus.empty() ? "any" : ranges(slot.cpus), binding_of(job, rank)});
       if (several)
         rows.back().insert(rows.back().begin() + 2, allocation.hosts.at(job.placement.hosts[rank]).name);
-      if (options.verbose) rows.back().push_back(spot.why);
+      if (options.verbose) rows.back().push_back(slot.why);
     }
   }
   const std::string where =
@@ -125,8 +125,8 @@ std::string display_text(const Options& options, const Allocation& allocation, c
 
 std::string bindings_text(const Allocation& allocation, const PlacedJob& job, int pid) {
   std::string out;
-  for (std::size_t rank = 0; rank < job.placement.spots.size(); ++rank) {
-    const bool bound = !job.placement.spots[rank].threads.empty() && job.topology_of(rank) != nullptr;
+  for (std::size_t rank = 0; rank < job.placement.slots.size(); ++rank) {
+    const bool bound = !job.placement.slots[rank].threads.empty() && job.topology_of(rank) != nullptr;
     const std::string what = bound ? fmt::format("bound to {}", binding_of(job, rank))
                                    : "is not bound (or bound to all available processors)";
     out += fmt::format("[{}:{}] Rank {} {}\n", allocation.hosts.at(job.placement.hosts[rank]).name, pid, rank,

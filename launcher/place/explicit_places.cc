@@ -154,18 +154,18 @@ Status place_as_hydra(const Topology& topology, const PlaceRequest& request, Pla
       if (std::includes(object.begin(), object.end(), target.begin(), target.end())) inside.push_back(target);
     }
     if (inside.empty()) return invalid_argument(fmt::format("-bind-to {}: there is none", unit_name(unit)));
-    Spot spot{{},
+    Slot slot{{},
               {},
               round ? fmt::format("{} {}", unit_name(out.policy.map_unit), rank % objects.size()) : "host",
               ""};
     for (std::uint32_t i = 0; i < std::min<std::size_t>(count, inside.size()); ++i) {
       const std::size_t turn = rank / objects.size();
       const ThreadSet& target = inside[(turn * count + i) % inside.size()];
-      spot.threads.insert(spot.threads.end(), target.begin(), target.end());
+      slot.threads.insert(slot.threads.end(), target.begin(), target.end());
     }
-    std::sort(spot.threads.begin(), spot.threads.end());
-    spot.why = fmt::format("next {} {} of the {}", count, unit_name(unit), spot.object);
-    out.ranks.push_back(std::move(spot));
+    std::sort(slot.threads.begin(), slot.threads.end());
+    slot.why = fmt::format("next {} {} of the {}", count, unit_name(unit), slot.object);
+    out.ranks.push_back(std::move(slot));
   }
   return {};
 }
@@ -205,7 +205,7 @@ Status place_explicitly(const Topology& topology, const PlaceRequest& request, P
   } else {
     status = place_as_hydra(topology, request, out);
   }
-  for (Spot& spot : out.ranks) spot.cpus = os_numbers(topology, spot.threads);
+  for (Slot& slot : out.ranks) slot.cpus = os_numbers(topology, slot.threads);
   return status;
 }
 

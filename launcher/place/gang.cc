@@ -81,10 +81,10 @@ class Chooser {
   // The fullest host that does as well as any.
   void one_host() {
     const HostClass* chosen = nullptr;
-    SetChoice choice;
+    GpuSetChoice choice;
     for (const HostClass& one : classes_) {
       if (one.room < request_.sets || (one.free & request_.keep) != request_.keep) continue;
-      const SetChoice here =
+      const GpuSetChoice here =
           scorers_.of_machine(one.machine)
               .best(one.free, request_.sets * request_.gpus, request_.keep, RingScope::kInside);
       if (here.score.gbytes <= 0) continue;

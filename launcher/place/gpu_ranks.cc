@@ -62,7 +62,7 @@ Members members_of_job(const JobRequest& request) {
 DeviceRequest devices_of(const JobRequest& request, std::uint32_t gpus, std::size_t members, bool several) {
   const MapBy& map = request.ranks.mapping.map;
   DeviceRequest out = request.devices;
-  out.hubs.clear();
+  out.servers.clear();
   out.set.gpus = gpus;
   out.sets = static_cast<std::uint32_t>(members) / std::max(1U, out.set.ranks);
   if (out.last_goes_first) out.min_sets = std::min(out.min_sets, out.sets);
@@ -79,11 +79,11 @@ DeviceRequest devices_of(const JobRequest& request, std::uint32_t gpus, std::siz
   return out;
 }
 
-void take_away(const std::vector<DeviceSpot>& ranks, std::vector<HostShare>& left) {
-  for (const DeviceSpot& spot : ranks) {
+void take_away(const std::vector<DeviceSlot>& ranks, std::vector<HostShare>& left) {
+  for (const DeviceSlot& slot : ranks) {
     const auto share =
-        std::find_if(left.begin(), left.end(), [&](const HostShare& each) { return each.host == spot.host; });
-    for (const std::uint32_t gpu : spot.gpus) share->free &= ~bit_of(gpu);
+        std::find_if(left.begin(), left.end(), [&](const HostShare& each) { return each.host == slot.host; });
+    for (const std::uint32_t gpu : slot.gpus) share->free &= ~bit_of(gpu);
     if (share->slots > 0 && --share->slots == 0) share->free = 0;  // 0 slots would be any number
   }
 }
@@ -100,7 +100,7 @@ Status choose_gpus(const Fabric& fabric, const std::vector<HostShare>& hosts, co
     if (!chosen.ok()) return chosen.status();
     take_away(chosen->ranks, left);
     if (sets == 0 || chosen->predicted.gbytes < out.predicted.gbytes) out.predicted = chosen->predicted;
-    if (one_ring) out.give_up = std::move(chosen->give_up);
+    if (one_ring) out.shrink_order = std::move(chosen->shrink_order);
     if (!one_ring) out.why.push_back(fmt::format("{} members with {} GPUs each:", ranks.size(), gpus));
     out.why.insert(out.why.end(), chosen->why.begin(), chosen->why.end());
     for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -116,22 +116,22 @@ void place_hubs(const Fabric& fabric, const std::vector<HostShare>& hosts, const
                 const Members& members, JobPlacement& out) {
   const auto found = members.by_need.find(0);
   if (found == members.by_need.end()) return;
-  std::vector<HubRole> hubs;
-  std::vector<DeviceSpot> spots;
+  std::vector<ServerRole> servers;
+  std::vector<DeviceSlot> slots;
   for (const std::uint32_t rank : found->second) {
     const std::uint32_t program = members.program[rank];
     const std::string name = program < request.roles.size() ? request.roles[program] : "server";
-    if (hubs.empty() || hubs.back().name != name) hubs.push_back({name, 0});
-    ++hubs.back().count;
+    if (servers.empty() || servers.back().name != name) servers.push_back({name, 0});
+    ++servers.back().count;
   }
   for (const auto& [gpus, ranks] : members.by_need) {
     for (const std::uint32_t rank : ranks) {
-      if (gpus > 0) spots.push_back(out.devices[rank]);
+      if (gpus > 0) slots.push_back(out.devices[rank]);
     }
   }
-  std::size_t next = spots.size();
-  add_hubs(fabric, hosts, hubs, spots);
-  for (const std::uint32_t rank : found->second) out.devices[rank] = std::move(spots[next++]);
+  std::size_t next = slots.size();
+  add_servers(fabric, hosts, servers, slots);
+  for (const std::uint32_t rank : found->second) out.devices[rank] = std::move(slots[next++]);
 }
 
 // By rank; 0: not said.
@@ -201,7 +201,7 @@ ThreadSet bound_to(const Topology& topology, const BindTo& bind, const ThreadSet
   return out;
 }
 
-Spot spot_of(const Fabric& fabric, const DeviceSpot& device) {
+Slot slot_of(const Fabric& fabric, const DeviceSlot& device) {
   const Machine& machine = fabric.machines[fabric.hosts[device.host].machine];
   std::vector<std::string> gpus;
   for (const std::uint32_t gpu : device.gpus) gpus.push_back(fmt::format("GPU {}", machine.gpus[gpu].number));
@@ -213,14 +213,14 @@ Status check_shared(const Fabric& fabric, const JobRequest& request, const JobPl
   const BindTo& bind = request.ranks.mapping.bind;
   const bool own = bind.kind == BindTo::Kind::kUnit && bind.unit <= Unit::kCore && !bind.overload_allowed;
   std::set<std::pair<std::uint32_t, std::vector<int>>> seen;
-  for (std::size_t rank = 0; own && rank < placement.spots.size(); ++rank) {
-    const Spot& spot = placement.spots[rank];
-    if (spot.cpus.empty() || seen.emplace(placement.hosts[rank], spot.cpus).second) continue;
+  for (std::size_t rank = 0; own && rank < placement.slots.size(); ++rank) {
+    const Slot& slot = placement.slots[rank];
+    if (slot.cpus.empty() || seen.emplace(placement.hosts[rank], slot.cpus).second) continue;
     return {Code::kResourceExhausted,
             fmt::format(
                 "--bind-to {0}: {1} has fewer cores near {2} than members; --bind-to {0}:overload-allowed "
                 "lets them share",
-                unit_name(bind.unit), fabric.hosts[placement.hosts[rank]].name, spot.object)};
+                unit_name(bind.unit), fabric.hosts[placement.hosts[rank]].name, slot.object)};
   }
   return {};
 }
@@ -231,21 +231,21 @@ Status bind_members(const Fabric& fabric, const std::vector<HostShare>& hosts, c
   std::map<std::uint32_t, const HostShare*> shares;
   for (const HostShare& share : hosts) shares.try_emplace(share.host, &share);
   std::map<std::uint32_t, Topology> usable;  // of hosts that members go to
-  for (DeviceSpot& device : out.devices) {
+  for (DeviceSlot& device : out.devices) {
     out.hosts.push_back(device.host);
-    Spot& spot = out.spots.emplace_back(spot_of(fabric, device));
+    Slot& slot = out.slots.emplace_back(slot_of(fabric, device));
     const auto [known, added] = usable.try_emplace(device.host);
     if (added) known->second = usable_processors(fabric, *shares.at(device.host));
     const Topology& topology = known->second;
     if (!out.policy.bound) device.cpus.clear();
-    spot.cpus = device.cpus;
-    spot.threads = threads_with(topology, device.cpus);
-    if (bind.kind == BindTo::Kind::kUnit && spot.threads.empty() && !bind.if_supported)
+    slot.cpus = device.cpus;
+    slot.threads = threads_with(topology, device.cpus);
+    if (bind.kind == BindTo::Kind::kUnit && slot.threads.empty() && !bind.if_supported)
       return invalid_argument(fmt::format("--bind-to {}: which processors of {} are near {} is not known",
-                                          unit_name(bind.unit), fabric.hosts[device.host].name, spot.object));
-    if (spot.threads.empty() || bind.kind != BindTo::Kind::kUnit) continue;
-    if (request.ranks.mapping.map.cpus == 0) spot.threads = bound_to(topology, bind, spot.threads);
-    spot.cpus = device.cpus = os_numbers(topology, spot.threads);
+                                          unit_name(bind.unit), fabric.hosts[device.host].name, slot.object));
+    if (slot.threads.empty() || bind.kind != BindTo::Kind::kUnit) continue;
+    if (request.ranks.mapping.map.cpus == 0) slot.threads = bound_to(topology, bind, slot.threads);
+    slot.cpus = device.cpus = os_numbers(topology, slot.threads);
   }
   return check_shared(fabric, request, out);
 }

@@ -135,7 +135,7 @@ std::vector<std::uint32_t> programs_of(const std::vector<std::uint32_t>& counts)
 
 Placement unbound(const Policy& policy, const PlaceRequest& request) {
   Placement out{policy, {}};
-  out.ranks.assign(request.members(), Spot{{}, {}, "host", fmt::format("not bound: {}", policy.why_unbound)});
+  out.ranks.assign(request.members(), Slot{{}, {}, "host", fmt::format("not bound: {}", policy.why_unbound)});
   return out;
 }
 
@@ -149,7 +149,7 @@ Result<JobPlacement> place_by_processors(const Fabric& fabric, const std::vector
   std::map<std::uint32_t, std::vector<std::uint32_t>> ranks_on;
   for (std::uint32_t rank = 0; rank < mapped->size(); ++rank) ranks_on[(*mapped)[rank]].push_back(rank);
   JobPlacement out;
-  out.spots.resize(mapped->size());
+  out.slots.resize(mapped->size());
   for (const std::uint32_t host : *mapped) out.hosts.push_back(hosts[host].host);
   const std::vector<std::uint32_t> program_of = programs_of(request.ranks.counts);
   bool first = true;
@@ -164,7 +164,7 @@ Result<JobPlacement> place_by_processors(const Fabric& fabric, const std::vector
                                                placed.status().message()));
     if (std::exchange(first, false)) out.policy = placed->policy;
     out.policy.bound = out.policy.bound || placed->policy.bound;
-    for (std::size_t i = 0; i < ranks.size(); ++i) out.spots[ranks[i]] = std::move(placed->ranks[i]);
+    for (std::size_t i = 0; i < ranks.size(); ++i) out.slots[ranks[i]] = std::move(placed->ranks[i]);
   }
   return out;
 }

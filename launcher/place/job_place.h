@@ -22,7 +22,7 @@ struct JobRequest {
   std::vector<std::uint32_t> gpus;
   std::vector<std::uint32_t> cores;  // by program, of each member; empty, or 0: not said
   std::vector<std::string> roles;    // by program; empty: they have no names
-  DeviceRequest devices;             // how GPUs are chosen; `sets`, `set.gpus` and `hubs` are filled in
+  DeviceRequest devices;             // how GPUs are chosen; `sets`, `set.gpus` and `servers` are filled in
 
   [[nodiscard]] bool on_devices() const;
 };
@@ -31,11 +31,11 @@ struct JobRequest {
 struct JobPlacement {
   Policy policy;                     // of the first host that has members; bound: somebody is
   std::vector<std::uint32_t> hosts;  // index into Fabric::hosts
-  std::vector<Spot> spots;
-  std::vector<DeviceSpot> devices;     // empty: nobody gets a GPU
-  Prediction predicted;                // of `devices`
-  std::vector<std::uint32_t> give_up;  // sets, in the order in which an elastic job does without them
-  std::vector<std::string> why;        // a sentence for each decision on devices
+  std::vector<Slot> slots;
+  std::vector<DeviceSlot> devices;          // empty: nobody gets a GPU
+  Prediction predicted;                     // of `devices`
+  std::vector<std::uint32_t> shrink_order;  // sets, in the order in which an elastic job does without them
+  std::vector<std::string> why;             // a sentence for each decision on devices
 };
 
 // `hosts`: those the job may use, in the order in which they are filled. Only a machine's `processors` count

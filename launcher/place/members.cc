@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "launcher/place/site.h"
+#include "launcher/place/cluster_view.h"
 #include "launcher/topo/read_topology.h"
 
 namespace regroup::launcher {
@@ -62,12 +62,12 @@ PlacedJob PlacedJob::with_spare() const {
   if (!policy.bound || topologies.size() != 1 || policy.bind_unit > Unit::kCore) return out;
   const Topology& topology = topologies.front();
   std::set<std::uint32_t> taken;
-  for (const Spot& spot : placement.spots) taken.insert(spot.threads.begin(), spot.threads.end());
+  for (const Slot& slot : placement.slots) taken.insert(slot.threads.begin(), slot.threads.end());
   for (const ThreadSet& cpu : parts_of(topology, policy.hwthreads ? Unit::kHwThread : Unit::kCore)) {
     const bool free =
         std::none_of(cpu.begin(), cpu.end(), [&](auto thread) { return taken.contains(thread); });
     if (!free) continue;
-    out.placement.spots.push_back({os_numbers(topology, cpu), cpu, "host", "left over"});
+    out.placement.slots.push_back({os_numbers(topology, cpu), cpu, "host", "left over"});
     out.placement.hosts.push_back(0);
   }
   return out;
@@ -76,17 +76,17 @@ PlacedJob PlacedJob::with_spare() const {
 std::vector<std::vector<int>> PlacedJob::cores() const {
   std::vector<std::vector<int>> out;
   if (!placement.policy.bound) return out;
-  for (const Spot& spot : placement.spots) out.push_back(spot.cpus);
+  for (const Slot& slot : placement.slots) out.push_back(slot.cpus);
   return out;
 }
 
 std::vector<pmi::Binding> PlacedJob::bindings() const {
   std::vector<pmi::Binding> out;
   if (!placement.policy.bound || topologies.empty()) return out;
-  for (std::size_t rank = 0; rank < placement.spots.size(); ++rank) {
-    const Spot& spot = placement.spots[rank];
+  for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
+    const Slot& slot = placement.slots[rank];
     const Topology* const topology = topology_of(rank);
-    out.push_back({ranges(spot.cpus), topology == nullptr ? "" : locality_text(*topology, spot.threads)});
+    out.push_back({ranges(slot.cpus), topology == nullptr ? "" : locality_text(*topology, slot.threads)});
   }
   return out;
 }
@@ -94,25 +94,25 @@ std::vector<pmi::Binding> PlacedJob::bindings() const {
 std::vector<std::uint32_t> PlacedJob::threads(const std::vector<std::uint32_t>& slots) const {
   std::map<std::uint32_t, std::uint32_t> members_on;
   std::map<std::pair<std::uint32_t, std::vector<int>>, std::uint32_t> sharers;
-  for (std::size_t rank = 0; rank < placement.spots.size(); ++rank) {
+  for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
     ++members_on[placement.hosts[rank]];
-    ++sharers[{placement.hosts[rank], placement.spots[rank].cpus}];
+    ++sharers[{placement.hosts[rank], placement.slots[rank].cpus}];
   }
   std::vector<std::uint32_t> out;
-  for (std::size_t rank = 0; rank < placement.spots.size(); ++rank) {
+  for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
     const std::uint32_t host = placement.hosts[rank];
-    const Spot& spot = placement.spots[rank];
+    const Slot& slot = placement.slots[rank];
     const Topology* const topology = topology_of(rank);
-    if (spot.threads.empty() || topology == nullptr) {
+    if (slot.threads.empty() || topology == nullptr) {
       out.push_back(std::max(1U, host < slots.size() ? slots[host] / members_on[host] : 1U));
       continue;
     }
     std::set<std::uint32_t> cores;
-    for (const std::uint32_t thread : spot.threads) cores.insert(topology->threads[thread].part(Unit::kCore));
+    for (const std::uint32_t thread : slot.threads) cores.insert(topology->threads[thread].part(Unit::kCore));
     const auto units =
-        static_cast<std::uint32_t>(placement.policy.hwthreads ? spot.threads.size() : cores.size());
+        static_cast<std::uint32_t>(placement.policy.hwthreads ? slot.threads.size() : cores.size());
     const std::uint32_t quota = host < quotas.size() ? quotas[host] : 0;
-    const std::uint32_t own = units / sharers[{host, spot.cpus}];
+    const std::uint32_t own = units / sharers[{host, slot.cpus}];
     out.push_back(std::max(1U, quota > 0 ? std::min(own, quota / members_on[host]) : own));
   }
   return out;
@@ -144,20 +144,21 @@ Result<PlacedJob> place_members(const Options& options, const Allocation& alloca
   const JobRequest request = job_request(options, counts, needs);
   const auto policy = policy_of(request.ranks);
   if (!request.on_devices() && !policy.ok()) return policy.status();
-  const auto order = survey_for(options, needs);
+  const auto order = inventory_options(options, needs);
   const Host& host = allocation.hosts.at(0);
-  SiteHost here{host.name, 0, 0, HostSurvey()};
+  ClusterHost here{host.name, 0, 0, HostInventory()};
   if (order && options.do_not_launch && !order->devices && described(options)) {
     auto topology = read_this_machine(machine_source(options.environment));
-    here.survey = topology.ok()
-                      ? Result<HostSurvey>(HostSurvey{processors_only(std::move(*topology)), host.cores, 0})
-                      : Result<HostSurvey>(topology.status());
+    here.inventory =
+        topology.ok()
+            ? Result<HostInventory>(HostInventory{processors_only(std::move(*topology)), host.cores, 0})
+            : Result<HostInventory>(topology.status());
   } else if (order) {
-    here.survey = survey_host(*order, host.cores, options.environment, cache_folder);
-    if (here.survey.ok() && !options.hosts.empty()) keep_granted(options.hosts.front(), *here.survey);
+    here.inventory = take_inventory(*order, host.cores, options.environment, cache_folder);
+    if (here.inventory.ok() && !options.hosts.empty()) keep_granted(options.hosts.front(), *here.inventory);
   }
-  if (here.survey.ok()) here.survey->quota = host.quota;
-  return place_on_site(options, {std::move(here)}, request);
+  if (here.inventory.ok()) here.inventory->quota = host.quota;
+  return place_on_cluster(options, {std::move(here)}, request);
 }
 
 }  // namespace regroup::launcher

@@ -1,5 +1,5 @@
 // From options to placed members, on this host: reads the machine where that is needed. And what is shown of
-// members, on any number of hosts. Over several hosts: site.h.
+// members, on any number of hosts. Over several hosts: cluster_view.h.
 #pragma once
 
 #include <string>

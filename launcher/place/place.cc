@@ -1,5 +1,5 @@
-// Members are first dealt out over objects (seats), then each seat takes the next free cpus of its object,
-// and last the seats get their ranks.
+// Members are first dealt out over objects (assignments), then each assignment takes the next free cpus of
+// its object, and last the assignments get their ranks.
 #include "launcher/place/place.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ using core::invalid_argument;
 using core::Result;
 using core::Status;
 
-struct Seat {
+struct Assignment {
   std::uint32_t object = 0;  // index
   std::uint32_t turn = 0;    // how many others of the object come before it
 };
@@ -104,10 +104,10 @@ Status check_room(const PlaceRequest& request, const Policy& policy, const std::
   return {};
 }
 
-// The seats of `members` of one program: round the objects, past those that are full; with ppr one object
-// after the other. `used` counts those of earlier programs.
-std::vector<Seat> deal(const Policy& policy, const std::vector<std::uint32_t>& room, std::uint32_t members,
-                       std::vector<std::uint32_t>& used) {
+// The assignments of `members` of one program: round the objects, past those that are full; with ppr one
+// object after the other. `used` counts those of earlier programs.
+std::vector<Assignment> deal(const Policy& policy, const std::vector<std::uint32_t>& room,
+                             std::uint32_t members, std::vector<std::uint32_t>& used) {
   const bool ppr = policy.map.kind == MapBy::Kind::kPerUnit;
   std::vector<std::uint32_t> count(room.size());
   for (std::uint32_t left = members; left > 0;) {
@@ -118,23 +118,24 @@ std::vector<Seat> deal(const Policy& policy, const std::vector<std::uint32_t>& r
       left -= taken;
     }
   }
-  std::vector<Seat> seats;
+  std::vector<Assignment> assignments;
   for (std::uint32_t i = 0; i < count.size(); ++i) {
-    for (std::uint32_t turn = 0; turn < count[i]; ++turn) seats.push_back({i, used[i]++});
+    for (std::uint32_t turn = 0; turn < count[i]; ++turn) assignments.push_back({i, used[i]++});
   }
-  return seats;
+  return assignments;
 }
 
 // One from each unit in turn.
-std::vector<Seat> ranked(const Topology& topology, const Policy& policy, const Objects& objects,
-                         std::vector<Seat> seats) {
-  if (policy.fill || policy.map_unit == Unit::kNode) return seats;
-  std::map<std::uint32_t, std::vector<Seat>> by_unit;
-  for (const Seat& seat : seats) {
-    by_unit[topology.threads[objects.sets[seat.object][0]].part(policy.rank_unit)].push_back(seat);
+std::vector<Assignment> ranked(const Topology& topology, const Policy& policy, const Objects& objects,
+                               std::vector<Assignment> assignments) {
+  if (policy.fill || policy.map_unit == Unit::kNode) return assignments;
+  std::map<std::uint32_t, std::vector<Assignment>> by_unit;
+  for (const Assignment& assignment : assignments) {
+    by_unit[topology.threads[objects.sets[assignment.object][0]].part(policy.rank_unit)].push_back(
+        assignment);
   }
-  std::vector<Seat> out;
-  for (std::size_t turn = 0; out.size() < seats.size(); ++turn) {
+  std::vector<Assignment> out;
+  for (std::size_t turn = 0; out.size() < assignments.size(); ++turn) {
     for (const auto& [unit, list] : by_unit) {
       if (turn < list.size()) out.push_back(list[turn]);
     }
@@ -142,7 +143,8 @@ std::vector<Seat> ranked(const Topology& topology, const Policy& policy, const O
   return out;
 }
 
-// The first cpu of seat number `turn`, where each takes policy.cpus and none may reach over two packages.
+// The first cpu of assignment number `turn`, where each takes policy.cpus and none may reach over two
+// packages.
 Result<std::size_t> first_cpu(const Topology& topology, const Policy& policy,
                               const std::vector<ThreadSet>& cpus, std::uint32_t turn) {
   const auto package = [&](std::size_t cpu) { return topology.threads[cpus[cpu][0]].part(Unit::kPackage); };
@@ -205,10 +207,10 @@ std::string share_text(const Policy& policy) {
   return fmt::format("the {} of its next free {}", unit_name(policy.bind_unit), cpu);
 }
 
-Result<Spot> take(const PlaceRequest& request, const Topology& topology, const Policy& policy,
-                  const Objects& objects, const Seat& seat) {
-  Spot out;
-  const ThreadSet& object = objects.sets[seat.object];
+Result<Slot> take(const PlaceRequest& request, const Topology& topology, const Policy& policy,
+                  const Objects& objects, const Assignment& assignment) {
+  Slot out;
+  const ThreadSet& object = objects.sets[assignment.object];
   const std::uint32_t number = topology.threads[object[0]].part(policy.map_unit);
   out.object =
       policy.map_unit == Unit::kNode ? "host" : fmt::format("{} {}", unit_name(policy.map_unit), number);
@@ -216,14 +218,14 @@ Result<Spot> take(const PlaceRequest& request, const Topology& topology, const P
     out.why = fmt::format("not bound: {}", policy.why_unbound);
     return out;
   }
-  const std::vector<ThreadSet>& cpus = objects.cpus[seat.object];
+  const std::vector<ThreadSet>& cpus = objects.cpus[assignment.object];
   if (cpus.size() < policy.cpus) return no_room(request, policy, 0);
-  REGROUP_RETURN_IF_ERROR(check_turn(request, topology, policy, cpus, seat.turn));
-  auto first = first_cpu(topology, policy, cpus, seat.turn);
+  REGROUP_RETURN_IF_ERROR(check_turn(request, topology, policy, cpus, assignment.turn));
+  auto first = first_cpu(topology, policy, cpus, assignment.turn);
   if (!first.ok()) return first.status();
   out.threads = bound_to(topology, policy, object, cpus, *first);
-  out.why =
-      fmt::format("number {} on {} ({}): {}", seat.turn + 1, out.object, dealt(policy), share_text(policy));
+  out.why = fmt::format("number {} on {} ({}): {}", assignment.turn + 1, out.object, dealt(policy),
+                        share_text(policy));
   return out;
 }
 
@@ -254,11 +256,11 @@ Status place_by_objects(const Topology& topology, const PlaceRequest& request, P
   REGROUP_RETURN_IF_ERROR(check_room(request, policy, room));
   std::vector<std::uint32_t> used(room.size());
   for (const std::uint32_t members : request.counts) {
-    std::vector<Seat> seats = deal(policy, room, members, used);
-    for (const Seat& seat : ranked(topology, policy, *objects, std::move(seats))) {
-      auto spot = take(request, topology, policy, *objects, seat);
-      if (!spot.ok()) return spot.status();
-      out.ranks.push_back(std::move(*spot));
+    std::vector<Assignment> assignments = deal(policy, room, members, used);
+    for (const Assignment& assignment : ranked(topology, policy, *objects, std::move(assignments))) {
+      auto slot = take(request, topology, policy, *objects, assignment);
+      if (!slot.ok()) return slot.status();
+      out.ranks.push_back(std::move(*slot));
     }
   }
   return {};
@@ -281,9 +283,9 @@ Result<Placement> place_on_processors(const Topology& whole, const PlaceRequest&
     return out;
   }
   REGROUP_RETURN_IF_ERROR(place_by_objects(topology, request, out));
-  for (Spot& spot : out.ranks) {
-    spot.cpus = os_numbers(topology, spot.threads);
-    if (listed) spot.threads = threads_with(whole, spot.cpus);
+  for (Slot& slot : out.ranks) {
+    slot.cpus = os_numbers(topology, slot.threads);
+    if (listed) slot.threads = threads_with(whole, slot.cpus);
   }
   return out;
 }

@@ -47,20 +47,20 @@ struct Policy {
 // Whether place_on_processors() needs to know the machine, or leaves every member where the system puts it.
 [[nodiscard]] bool needs_topology(const Policy& policy);
 
-struct Spot {
+struct Slot {
   std::vector<int> cpus;  // operating system numbers to bind to; empty: not bound
   ThreadSet threads;      // the same, as indices into the topology
   std::string object;     // that it was mapped to: "package 1"
   std::string why;        // a sentence
-  bool operator==(const Spot&) const = default;
+  bool operator==(const Slot&) const = default;
 };
 
 struct Placement {
   Policy policy;
-  std::vector<Spot> ranks;
+  std::vector<Slot> ranks;
 };
 
-// One spot for each rank. kInvalidArgument: what was asked for does not exist or contradicts itself;
+// One slot for each rank. kInvalidArgument: what was asked for does not exist or contradicts itself;
 // kResourceExhausted: it does not fit. Messages begin with the option and name what there is.
 [[nodiscard]] core::Result<Placement> place_on_processors(const Topology& topology,
                                                           const PlaceRequest& request);

@@ -37,7 +37,7 @@ Status count(const std::string& name, const std::string& text, std::uint32_t lea
 
 Status check_ranks(const PlaceCommand& command) {
   std::uint64_t ranks = std::uint64_t{command.request.sets} * command.request.set.ranks;
-  for (const HubRole& hub : command.request.hubs) ranks += hub.count;
+  for (const ServerRole& server : command.request.servers) ranks += server.count;
   if (ranks <= kMostRanks) return {};
   return invalid_argument(fmt::format("{} ranks: at most {} are possible", ranks, kMostRanks));
 }
@@ -162,7 +162,7 @@ const std::vector<Word>& words_known() {
        "N",
        "parameter servers beside the ranks, without GPUs",
        [](C& c, S& n, S& v) {
-         return c.of_gpus = true, c.request.hubs = {{"ps", 0}}, count(n, v, 1, c.request.hubs[0].count);
+         return c.of_gpus = true, c.request.servers = {{"ps", 0}}, count(n, v, 1, c.request.servers[0].count);
        }},
       {{"gradient"},
        "BYTES",
@@ -201,14 +201,14 @@ std::string words(const std::vector<std::string>& list) {
   return list.empty() ? std::string("-") : fmt::format("{}", fmt::join(list, ","));
 }
 
-Line line_of(const Fabric& fabric, const DeviceSpot& spot) {
-  const Machine& machine = fabric.machines[fabric.hosts[spot.host].machine];
+Line line_of(const Fabric& fabric, const DeviceSlot& slot) {
+  const Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
   std::vector<std::string> gpus, nics;
-  for (const std::uint32_t gpu : spot.gpus) gpus.push_back(std::to_string(machine.gpus[gpu].number));
-  for (const std::uint32_t nic : spot.nics) nics.push_back(machine.nics[nic].name);
+  for (const std::uint32_t gpu : slot.gpus) gpus.push_back(std::to_string(machine.gpus[gpu].number));
+  for (const std::uint32_t nic : slot.nics) nics.push_back(machine.nics[nic].name);
   return {words(gpus), words(nics),
-          spot.numa == kNoPart ? "-" : std::to_string(machine.numas[spot.numa].number),
-          (spot.cpus.empty() ? "-" : ranges(spot.cpus)) + (spot.role.empty() ? "" : "  " + spot.role)};
+          slot.numa == kNoPart ? "-" : std::to_string(machine.numas[slot.numa].number),
+          (slot.cpus.empty() ? "-" : ranges(slot.cpus)) + (slot.role.empty() ? "" : "  " + slot.role)};
 }
 
 // As wide as what stands in them.
@@ -216,10 +216,10 @@ std::string rank_table(const Fabric& fabric, const JobPlacement& placement) {
   const bool devices = !placement.devices.empty();
   std::vector<Line> lines = {devices ? Line{"rank", "host", "GPU", "NIC", "NUMA", "processors"}
                                      : Line{"rank", "host", "on", "processors"}};
-  for (std::size_t rank = 0; rank < placement.spots.size(); ++rank) {
-    const Spot& spot = placement.spots[rank];
+  for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
+    const Slot& slot = placement.slots[rank];
     Line line = devices ? line_of(fabric, placement.devices[rank])
-                        : Line{spot.object, spot.cpus.empty() ? "any" : ranges(spot.cpus)};
+                        : Line{slot.object, slot.cpus.empty() ? "any" : ranges(slot.cpus)};
     line.insert(line.begin(), {std::to_string(rank), fabric.hosts[placement.hosts[rank]].name});
     lines.push_back(std::move(line));
   }
@@ -346,10 +346,10 @@ Result<JobPlacement> place_command(const PlaceCommand& command, const Fabric& fa
   request.devices = command.request;
   request.devices.keep = keep;
   if (by_gpus) request.gpus = {command.request.set.gpus};
-  for (const HubRole& hub : command.request.hubs) {
-    request.ranks.counts.push_back(hub.count);
+  for (const ServerRole& server : command.request.servers) {
+    request.ranks.counts.push_back(server.count);
     request.gpus.push_back(0);
-    request.roles = {"", hub.name};
+    request.roles = {"", server.name};
   }
   return place_job(known, hosts, request);
 }
@@ -357,9 +357,9 @@ Result<JobPlacement> place_command(const PlaceCommand& command, const Fabric& fa
 std::string place_text(const PlaceCommand& command, const Fabric& fabric, const JobPlacement& placement) {
   std::string out;
   for (std::size_t i = 0; command.explain && i < placement.why.size(); ++i) out += placement.why[i] + "\n";
-  for (std::size_t rank = 0; command.explain && placement.devices.empty() && rank < placement.spots.size();
+  for (std::size_t rank = 0; command.explain && placement.devices.empty() && rank < placement.slots.size();
        ++rank)
-    out += fmt::format("rank {}: {}\n", rank, placement.spots[rank].why);
+    out += fmt::format("rank {}: {}\n", rank, placement.slots[rank].why);
   out += step_text(command, placement);
   out += rank_table(fabric, placement);
   return out;
@@ -369,18 +369,18 @@ std::string place_json(const Fabric& fabric, const JobPlacement& placement) {
   using nlohmann::json;
   const auto finite = [](double value) { return std::isinf(value) ? json() : json(value); };
   json ranks = json::array();
-  for (std::size_t rank = 0; rank < placement.spots.size(); ++rank) {
+  for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
     const FabricHost& host = fabric.hosts[placement.hosts[rank]];
     const Machine& machine = fabric.machines[host.machine];
-    const Spot& bound = placement.spots[rank];
-    const DeviceSpot spot = placement.devices.empty() ? DeviceSpot() : placement.devices[rank];
+    const Slot& bound = placement.slots[rank];
+    const DeviceSlot slot = placement.devices.empty() ? DeviceSlot() : placement.devices[rank];
     json one = {{"host", host.name},     {"on", bound.object},    {"cpus", bound.cpus},
                 {"gpus", json::array()}, {"nics", json::array()}, {"why", bound.why}};
-    for (const std::uint32_t gpu : spot.gpus) one["gpus"].push_back(machine.gpus[gpu].number);
-    for (const std::uint32_t nic : spot.nics) one["nics"].push_back(machine.nics[nic].name);
-    if (!spot.gpus.empty()) one["set"] = spot.set;
-    if (!spot.role.empty()) one["role"] = spot.role;
-    if (spot.numa != kNoPart) one["numa"] = machine.numas[spot.numa].number;
+    for (const std::uint32_t gpu : slot.gpus) one["gpus"].push_back(machine.gpus[gpu].number);
+    for (const std::uint32_t nic : slot.nics) one["nics"].push_back(machine.nics[nic].name);
+    if (!slot.gpus.empty()) one["set"] = slot.set;
+    if (!slot.role.empty()) one["role"] = slot.role;
+    if (slot.numa != kNoPart) one["numa"] = machine.numas[slot.numa].number;
     ranks.push_back(std::move(one));
   }
   json out = {{"why", placement.why}, {"ranks", std::move(ranks)}};
@@ -388,7 +388,7 @@ std::string place_json(const Fabric& fabric, const JobPlacement& placement) {
     out["gbytes"] = finite(placement.predicted.gbytes);
     out["outward_gbytes"] = finite(placement.predicted.outward);
     out["narrow"] = placement.predicted.narrow;
-    out["give_up"] = placement.give_up;
+    out["shrink_order"] = placement.shrink_order;
   }
   return out.dump(2) + "\n";
 }

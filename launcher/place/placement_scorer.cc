@@ -51,7 +51,7 @@ bool about_equal(double a, double b) {
   return std::abs(a - b) <= 1e-6 * std::max(std::abs(a), std::abs(b));
 }
 
-bool SetScore::better_than(const SetScore& other) const {
+bool PlacementScore::better_than(const PlacementScore& other) const {
   if (!about_equal(gbytes, other.gbytes)) return gbytes > other.gbytes;
   if (nics != other.nics) return nics > other.nics;
   if (numas != other.numas) return numas < other.numas;
@@ -65,7 +65,7 @@ struct PlacementScorer::Search {
   RingScope reach = RingScope::kInside;
   double bound = 0;
   bool found = false;
-  SetChoice best;
+  GpuSetChoice best;
 };
 
 PlacementScorer::PlacementScorer(const Machine& machine) : machine_(machine), routes_(machine) {
@@ -188,7 +188,7 @@ bool PlacementScorer::reaches(GpuSet gpus, RingScope reach, double least) const 
   return true;
 }
 
-SetScore PlacementScorer::score(GpuSet gpus, GpuSet free, RingScope reach) {
+PlacementScore PlacementScorer::score(GpuSet gpus, GpuSet free, RingScope reach) {
   const GpuSet left = free & ~gpus;
   return {rings(gpus, reach).gbytes, reach == RingScope::kOutward ? nearest_nics(gpus) : 0, numas(gpus),
           count_of(left) > 1 ? rings(left, RingScope::kInside).gbytes : 0, memory_gbytes(gpus)};
@@ -199,7 +199,7 @@ void PlacementScorer::try_set(Search& search, GpuSet gpus) {
   if (search.found && count_of(gpus) > 1 && !reaches(gpus, search.reach, least)) return;
   const double gbytes = rings(gpus, search.reach).gbytes;
   if (search.found && gbytes < least && !about_equal(gbytes, least)) return;
-  const SetScore scored = score(gpus, search.free, search.reach);
+  const PlacementScore scored = score(gpus, search.free, search.reach);
   if (search.found && !scored.better_than(search.best.score)) return;
   search.found = true;
   search.best = {gpus, scored};
@@ -270,7 +270,7 @@ void PlacementScorer::try_grown(Search& search) {
   }
 }
 
-SetChoice PlacementScorer::best(GpuSet free, std::uint32_t count, GpuSet keep, RingScope reach) {
+GpuSetChoice PlacementScorer::best(GpuSet free, std::uint32_t count, GpuSet keep, RingScope reach) {
   auto [at, added] = choices_[static_cast<int>(reach)].try_emplace({{free, keep}, count});
   if (!added) return at->second;
   Search search{free, keep, count, reach, bound(free, count, reach), false, {}};

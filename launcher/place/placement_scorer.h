@@ -29,19 +29,19 @@ using NicSet = std::uint64_t;  // the first 64 of a machine, by their index in M
 enum class RingScope : std::uint8_t { kInside, kOutward };  // in one machine; through its NICs to others
 
 // What speaks for a set, the first difference deciding. More is better, but of numas.
-struct SetScore {
+struct PlacementScore {
   double gbytes = 0;         // of its rings
   std::uint32_t nics = 0;    // outward, that are nearest to some GPU of it: no more than it has GPUs
   std::uint32_t numas = 0;   // NUMA nodes that it spans
   double rest = 0;           // of rings over the GPUs that stay free, as one job
   double memory_gbytes = 0;  // of each GPU to its processor's memory, all of the set at once
 
-  [[nodiscard]] bool better_than(const SetScore& other) const;
+  [[nodiscard]] bool better_than(const PlacementScore& other) const;
 };
 
-struct SetChoice {
+struct GpuSetChoice {
   GpuSet gpus = 0;
-  SetScore score;
+  PlacementScore score;
 };
 
 // Remembers what it has worked out; one thread at a time.
@@ -65,9 +65,9 @@ class PlacementScorer {
 
   // The best `count` GPUs of `free` with all of `keep` among them. Up to 256 sets are all tried, which covers
   // machines of 8; of more, sets grown from each GPU are improved by exchanges. 1 <= count <= |free|.
-  [[nodiscard]] SetChoice best(GpuSet free, std::uint32_t count, GpuSet keep, RingScope reach);
+  [[nodiscard]] GpuSetChoice best(GpuSet free, std::uint32_t count, GpuSet keep, RingScope reach);
   // What a set scores that is taken from `free`.
-  [[nodiscard]] SetScore score(GpuSet gpus, GpuSet free, RingScope reach);
+  [[nodiscard]] PlacementScore score(GpuSet gpus, GpuSet free, RingScope reach);
 
  private:
   struct Search;
@@ -86,7 +86,7 @@ class PlacementScorer {
   std::vector<NicSet> near_nics_;      // by GPU: nearest_nics() of device_ranks.h
   std::map<GpuSet, RingPlan> plans_[2];
   std::map<std::pair<GpuSet, NicSet>, RingPlan> through_;
-  std::map<std::pair<std::pair<GpuSet, GpuSet>, std::uint32_t>, SetChoice> choices_[2];
+  std::map<std::pair<std::pair<GpuSet, GpuSet>, std::uint32_t>, GpuSetChoice> choices_[2];
 };
 
 }  // namespace regroup::launcher

@@ -67,14 +67,14 @@ struct HostNics {
   std::set<std::string> verbs, interfaces;
 };
 
-std::map<std::uint32_t, HostNics> nics_of(const Fabric& fabric, const std::vector<DeviceSpot>& ranks,
+std::map<std::uint32_t, HostNics> nics_of(const Fabric& fabric, const std::vector<DeviceSlot>& ranks,
                                           const std::vector<HostDevices>& devices) {
   std::map<std::uint32_t, HostNics> all;
-  for (const DeviceSpot& spot : ranks) {
-    const Machine& machine = fabric.machines[fabric.hosts[spot.host].machine];
-    HostNics& out = all[spot.host];
-    for (const std::uint32_t number : spot.nics) {
-      const Nic* const nic = nic_of(machine, own_of(devices, spot.host), number);
+  for (const DeviceSlot& slot : ranks) {
+    const Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
+    HostNics& out = all[slot.host];
+    for (const std::uint32_t number : slot.nics) {
+      const Nic* const nic = nic_of(machine, own_of(devices, slot.host), number);
       if (nic == nullptr) continue;
       if (is_verbs(*nic)) out.verbs.insert(fmt::format("{}:{}", nic->name, nic->port));
       const std::string interface = !nic->interface.empty() ? nic->interface : nic->name;
@@ -85,47 +85,47 @@ std::map<std::uint32_t, HostNics> nics_of(const Fabric& fabric, const std::vecto
   return all;
 }
 
-std::string as_json(const Fabric& fabric, const DeviceSpot& spot, const HostDevices* own) {
-  const Machine& machine = fabric.machines[fabric.hosts[spot.host].machine];
-  nlohmann::json out = {{"host", fabric.hosts[spot.host].name},
+std::string as_json(const Fabric& fabric, const DeviceSlot& slot, const HostDevices* own) {
+  const Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
+  nlohmann::json out = {{"host", fabric.hosts[slot.host].name},
                         {"gpus", nlohmann::json::array()},
                         {"nics", nlohmann::json::array()},
-                        {"cpus", ranges(spot.cpus)},
-                        {"why", spot.why}};
-  for (const std::uint32_t gpu : spot.gpus) {
+                        {"cpus", ranges(slot.cpus)},
+                        {"why", slot.why}};
+  for (const std::uint32_t gpu : slot.gpus) {
     out["gpus"].push_back({{"number", machine.gpus[gpu].number},
                            {"uuid", uuid_of(machine, own, gpu)},
                            {"product", machine.gpus[gpu].product}});
     const bool claimed = own != nullptr && gpu < own->claims.size() && !own->claims[gpu].empty();
     if (claimed) out["gpus"].back()["claim"] = own->claims[gpu];
   }
-  for (const std::uint32_t number : spot.nics) {
+  for (const std::uint32_t number : slot.nics) {
     const Nic* const nic = nic_of(machine, own, number);
     out["nics"].push_back((nic != nullptr ? *nic : machine.nics[number]).name);
   }
-  if (!spot.role.empty()) out["role"] = spot.role;
-  if (spot.numa != kNoPart) out["numa"] = machine.numas[spot.numa].number;
+  if (!slot.role.empty()) out["role"] = slot.role;
+  if (slot.numa != kNoPart) out["numa"] = machine.numas[slot.numa].number;
   return out.dump();
 }
 
 }  // namespace
 
-std::vector<Environment> rank_environments(const Fabric& fabric, const std::vector<DeviceSpot>& ranks,
+std::vector<Environment> rank_environments(const Fabric& fabric, const std::vector<DeviceSlot>& ranks,
                                            const std::string& nccl_topology, const Environment& own,
                                            const std::vector<HostDevices>& devices) {
   const std::map<std::uint32_t, HostNics> nics_on = nics_of(fabric, ranks, devices);
   std::vector<Environment> out;
-  for (const DeviceSpot& spot : ranks) {
-    const Machine& machine = fabric.machines[fabric.hosts[spot.host].machine];
-    const HostNics& nics = nics_on.at(spot.host);
-    const HostDevices* const named = own_of(devices, spot.host);
+  for (const DeviceSlot& slot : ranks) {
+    const Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
+    const HostNics& nics = nics_on.at(slot.host);
+    const HostDevices* const named = own_of(devices, slot.host);
     Environment& rank = out.emplace_back();
     const auto set = [&](const std::string& name, const std::string& value) {
       if (!value.empty() && !own.contains(name)) rank[name] = value;
     };
-    set_gpus(machine, named, spot.gpus, own, rank);
+    set_gpus(machine, named, slot.gpus, own, rank);
     std::vector<std::string> near;
-    for (const std::uint32_t nic : spot.nics) {
+    for (const std::uint32_t nic : slot.nics) {
       if (const Nic* const here = nic_of(machine, named, nic)) near.push_back(ucx_name(*here));
     }
     set("UCX_NET_DEVICES", fmt::format("{}", fmt::join(near, ",")));
@@ -133,7 +133,7 @@ std::vector<Environment> rank_environments(const Fabric& fabric, const std::vect
     if (!nics.interfaces.empty())
       set("NCCL_SOCKET_IFNAME", fmt::format("={}", fmt::join(nics.interfaces, ",")));
     set("NCCL_TOPO_FILE", nccl_topology);
-    rank["REGROUP_PLACEMENT"] = as_json(fabric, spot, named);
+    rank["REGROUP_PLACEMENT"] = as_json(fabric, slot, named);
   }
   return out;
 }

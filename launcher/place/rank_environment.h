@@ -27,7 +27,7 @@ struct HostDevices {
 // What the user's own environment, `own`, says of NICs stays; of NICs that a host does not have nothing is
 // said. `devices`: by host of the fabric; a host without an entry has those of its machine.
 [[nodiscard]] std::vector<Environment> rank_environments(const Fabric& fabric,
-                                                         const std::vector<DeviceSpot>& ranks,
+                                                         const std::vector<DeviceSlot>& ranks,
                                                          const std::string& nccl_topology,
                                                          const Environment& own,
                                                          const std::vector<HostDevices>& devices = {});

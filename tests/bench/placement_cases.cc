@@ -81,11 +81,11 @@ std::string check(const Case& one, const DevicePlacement& placement) {
   if (placement.predicted.gbytes < one.least * (1 - 1e-6))
     return fmt::format("{} GB/s, {} are possible", placement.predicted.gbytes, one.least);
   std::map<std::uint32_t, GpuSet> seen;
-  for (const DeviceSpot& spot : placement.ranks) {
-    const GpuSet gpu = bit_of(spot.gpus.at(0));
-    if ((seen[spot.host] & gpu) != 0) return fmt::format("a GPU of host {} twice", spot.host);
-    if ((one.allocation[spot.host].free & gpu) == 0) return fmt::format("a busy GPU of host {}", spot.host);
-    seen[spot.host] |= gpu;
+  for (const DeviceSlot& slot : placement.ranks) {
+    const GpuSet gpu = bit_of(slot.gpus.at(0));
+    if ((seen[slot.host] & gpu) != 0) return fmt::format("a GPU of host {} twice", slot.host);
+    if ((one.allocation[slot.host].free & gpu) == 0) return fmt::format("a busy GPU of host {}", slot.host);
+    seen[slot.host] |= gpu;
   }
   return "";
 }

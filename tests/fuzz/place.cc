@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "launcher/options/values.h"
+#include "launcher/place/host_inventory.h"
 #include "launcher/place/place_command.h"
-#include "launcher/place/survey.h"
 #include "launcher/topo/machine_text.h"
 #include "launcher/topo/machine_view.h"
 #include "tests/fuzz/require.h"
@@ -36,32 +36,32 @@ const launcher::Fabric& cluster() {
 
 void place(const launcher::PlaceCommand& command) {
   const launcher::DeviceRequest& request = command.request;
-  const std::uint32_t hubs = request.hubs.empty() ? 0 : request.hubs[0].count;
-  if (std::uint64_t{request.sets} * request.set.ranks > kMostRanks || hubs > kMostRanks) return;
+  const std::uint32_t servers = request.servers.empty() ? 0 : request.servers[0].count;
+  if (std::uint64_t{request.sets} * request.set.ranks > kMostRanks || servers > kMostRanks) return;
   const auto placement = launcher::place_command(command, cluster());
   if (!placement.ok()) return require(!placement.status().message().empty());
-  require(placement->spots.size() == request.sets * request.set.ranks + hubs);
+  require(placement->slots.size() == request.sets * request.set.ranks + servers);
   require(!launcher::place_text(command, cluster(), *placement).empty());
   require(!launcher::place_json(cluster(), *placement).empty());
   std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
-  for (const launcher::DeviceSpot& spot : placement->devices) {
-    for (const std::uint32_t gpu : spot.gpus) {
-      const bool fresh = seen.emplace(spot.host, gpu).second;
+  for (const launcher::DeviceSlot& slot : placement->devices) {
+    for (const std::uint32_t gpu : slot.gpus) {
+      const bool fresh = seen.emplace(slot.host, gpu).second;
       require(fresh || request.set.ranks > 1);  // ranks of one set share theirs
     }
   }
 }
 
 // As the launcher uses it.
-void look(const launcher::HostSurvey& survey) {
-  const std::string text = launcher::survey_to_json(survey);
-  const auto again = launcher::survey_from_json(text);
-  require(again.ok() && launcher::survey_to_json(*again) == text);
-  require((launcher::idle_gpus(survey) & ~survey.free) == 0);
-  require(!launcher::machine_view(survey.machine, {}).empty());
-  for (const launcher::Nic& nic : survey.nics) require(!launcher::nic_kind_name(nic.kind).empty());
-  for (const auto& [gpu, by] : survey.claimed)
-    require(!launcher::claim_name(survey.machine.gpus.at(gpu)).empty());
+void check_inventory(const launcher::HostInventory& inventory) {
+  const std::string text = launcher::inventory_to_json(inventory);
+  const auto again = launcher::inventory_from_json(text);
+  require(again.ok() && launcher::inventory_to_json(*again) == text);
+  require((launcher::idle_gpus(inventory) & ~inventory.free) == 0);
+  require(!launcher::machine_view(inventory.machine, {}).empty());
+  for (const launcher::Nic& nic : inventory.nics) require(!launcher::nic_kind_name(nic.kind).empty());
+  for (const auto& [gpu, by] : inventory.claimed)
+    require(!launcher::claim_name(inventory.machine.gpus.at(gpu)).empty());
 }
 
 }  // namespace
@@ -71,6 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto command = launcher::parse_place_command(launcher::split(bytes, std::string_view("\0", 1)));
   require(command.ok() || !command.status().message().empty());
   if (command.ok() && !command->help) place(*command);
-  if (const auto survey = launcher::survey_from_json(bytes); survey.ok()) look(*survey);
+  if (const auto inventory = launcher::inventory_from_json(bytes); inventory.ok())
+    check_inventory(*inventory);
   return 0;
 }

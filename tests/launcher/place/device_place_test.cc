@@ -178,10 +178,10 @@ TEST(DevicePlace, RanksAreNeighboursInTheRing) {
     const Path& path = machine.path(placement.ranks[i].gpus[0], placement.ranks[(i + 1) % 8].gpus[0]);
     EXPECT_EQ(path.cls, PathClass::kNvl) << "rank " << i;
   }
-  for (const DeviceSpot& spot : placement.ranks) {
-    EXPECT_EQ(spot.cpus.size(), 10U);
-    EXPECT_EQ(spot.nics.size(), 1U);
-    EXPECT_EQ(spot.nics[0], spot.gpus[0] / 2);
+  for (const DeviceSlot& slot : placement.ranks) {
+    EXPECT_EQ(slot.cpus.size(), 10U);
+    EXPECT_EQ(slot.nics.size(), 1U);
+    EXPECT_EQ(slot.nics[0], slot.gpus[0] / 2);
   }
 }
 
@@ -193,25 +193,25 @@ TEST(DevicePlace, ResourceSetsShareNearGpus) {
   const DevicePlacement placement = placed(one_host(machine), {{0, 0xff, {}}}, request);
   ASSERT_EQ(placement.ranks.size(), 6U);
   for (std::size_t i = 0; i < 6; ++i) {
-    const DeviceSpot& spot = placement.ranks[i];
-    EXPECT_EQ(spot.set, i / 3);
-    EXPECT_EQ(spot.gpus, placement.ranks[i / 3 * 3].gpus);
-    EXPECT_EQ(machine.path(spot.gpus[0], spot.gpus[1]).cls, PathClass::kNvl);
-    EXPECT_EQ(spot.cpus.size(), 2U);
+    const DeviceSlot& slot = placement.ranks[i];
+    EXPECT_EQ(slot.set, i / 3);
+    EXPECT_EQ(slot.gpus, placement.ranks[i / 3 * 3].gpus);
+    EXPECT_EQ(machine.path(slot.gpus[0], slot.gpus[1]).cls, PathClass::kNvl);
+    EXPECT_EQ(slot.cpus.size(), 2U);
   }
   request.set.cpus = 200;
   EXPECT_THAT(place_on_devices(one_host(machine), {{0, 0xff, {}}}, request).status().message(),
               testing::HasSubstr("the nearest that fits is"));
 }
 
-TEST(DevicePlace, GivesUpWhatTheRestDoesNotMiss) {
+TEST(DevicePlace, ShrinksFirstByTheSetsThatTheRestDoesNotNeed) {
   const Machine machine = dgx_1v();
   DeviceRequest request;
   request.sets = 5;
   request.min_sets = 4;
   const DevicePlacement placement = placed(one_host(machine), {{0, 0x1f, {}}}, request);  // 0-3, and 4 alone
-  ASSERT_EQ(placement.give_up.size(), 1U);
-  EXPECT_EQ(placement.ranks[placement.give_up[0]].gpus, std::vector<std::uint32_t>{4});
+  ASSERT_EQ(placement.shrink_order.size(), 1U);
+  EXPECT_EQ(placement.ranks[placement.shrink_order[0]].gpus, std::vector<std::uint32_t>{4});
 }
 
 // The least of what groups are worth, each as a part of the best of its size, that losing GPUs in this order
@@ -242,7 +242,7 @@ TEST(DevicePlace, NoOtherOrderOfGivingUpIsBetterAtItsWorst) {
     request.min_sets = 3;
     const DevicePlacement placement = placed(one_host(machine), {{0, all, {}}}, request);
     std::vector<std::uint32_t> ours;
-    for (const std::uint32_t set : placement.give_up) ours.push_back(placement.ranks[set].gpus[0]);
+    for (const std::uint32_t set : placement.shrink_order) ours.push_back(placement.ranks[set].gpus[0]);
     ASSERT_EQ(ours.size(), count_of(all) - 3);
     std::vector<std::uint32_t> order = members_of(all);
     double most = 0;
@@ -271,7 +271,7 @@ TEST(DevicePlace, AnElasticJobStaysWellPlacedAtEachSize) {
   request.min_sets = 2;
   request.last_goes_first = true;
   const DevicePlacement placement = placed(one_host(machine), {{0, 0xff, {}}}, request);
-  EXPECT_EQ(placement.give_up, (std::vector<std::uint32_t>{7, 6, 5, 4, 3, 2}));
+  EXPECT_EQ(placement.shrink_order, (std::vector<std::uint32_t>{7, 6, 5, 4, 3, 2}));
   for (std::uint32_t rank = 0; rank < 8; ++rank) EXPECT_EQ(placement.ranks[rank].set, rank);
   EXPECT_GT(least(placement), 1.1 * of_ring);
 }
@@ -309,7 +309,7 @@ TEST(DevicePlace, PutsServersWhereNicsAreIdle) {
   const Fabric fabric = flat_fabric(pcie_node(), host_names(3));
   DeviceRequest request;
   request.sets = 4;
-  request.hubs = {{"ps", 2}};
+  request.servers = {{"ps", 2}};
   const DevicePlacement placement = placed(fabric, whole_fabric(fabric), request);
   ASSERT_EQ(placement.ranks.size(), 6U);
   EXPECT_EQ(placement.ranks[4].role, "ps");
@@ -326,17 +326,17 @@ TEST(DevicePlace, NicsThatAreDownServeNobody) {
       "speed=40\n");
   DeviceRequest request;
   request.sets = 2;
-  request.hubs = {{"ps", 1}};
+  request.servers = {{"ps", 1}};
   for (const bool up : {true, false}) {
     two.nics[0].up = up;
     find_paths(two);
     Fabric fabric = flat_fabric(two, {"a", "b"});
     fabric.machines.push_back(one);
     fabric.hosts[1].machine = 1;
-    const DeviceSpot hub = placed(fabric, whole_fabric(fabric), request).ranks.at(2);
-    EXPECT_EQ(hub.host, up ? 0U : 1U);
+    const DeviceSlot server = placed(fabric, whole_fabric(fabric), request).ranks.at(2);
+    EXPECT_EQ(server.host, up ? 0U : 1U);
     request.sets = 1;  // and it stays on the only host, near the NIC that is up
-    const DeviceSpot alone = placed(one_host(two), whole_fabric(one_host(two)), request).ranks.at(1);
+    const DeviceSlot alone = placed(one_host(two), whole_fabric(one_host(two)), request).ranks.at(1);
     EXPECT_EQ(alone.nics, up ? std::vector<std::uint32_t>({0, 1}) : std::vector<std::uint32_t>({1}));
     EXPECT_EQ(alone.numa, up ? 0U : 1U);
     request.sets = 2;
@@ -359,8 +359,8 @@ TEST(DevicePlace, RanksDoNotShareANicThatTheyNeedNotShare) {
     request.packing = Packing::kSpread;
     for (request.sets = 4; request.sets <= 2 * switches; request.sets += 4) {
       std::set<std::pair<std::uint32_t, std::uint32_t>> nics;
-      for (const DeviceSpot& spot : placed(fabric, whole_fabric(fabric), request).ranks)
-        nics.emplace(spot.host, spot.nics.at(0));
+      for (const DeviceSlot& slot : placed(fabric, whole_fabric(fabric), request).ranks)
+        nics.emplace(slot.host, slot.nics.at(0));
       EXPECT_EQ(nics.size(), request.sets) << switches << " switches";
     }
   }

@@ -54,8 +54,8 @@ std::string placed(const Topology& topology, const std::string& line) {
   auto placement = place_job(flat_fabric(only, {"here"}), {{0, 0, {}}}, request);
   if (!placement.ok()) return "error: " + placement.status().message();
   std::vector<std::string> out;
-  for (const Spot& spot : placement->spots) {
-    out.push_back(binding_text(topology, spot.threads, placement->policy.hwthreads));
+  for (const Slot& slot : placement->slots) {
+    out.push_back(binding_text(topology, slot.threads, placement->policy.hwthreads));
   }
   return fmt::format("{}", fmt::join(out, " | "));
 }

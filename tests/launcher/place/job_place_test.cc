@@ -70,7 +70,7 @@ std::string refusal(const Cluster& cluster, const JobRequest& request) {
 
 std::vector<std::vector<int>> cpus(const JobPlacement& placement) {
   std::vector<std::vector<int>> out;
-  for (const Spot& spot : placement.spots) out.push_back(spot.cpus);
+  for (const Slot& slot : placement.slots) out.push_back(slot.cpus);
   return out;
 }
 
@@ -128,8 +128,8 @@ TEST(JobPlace, GpusDecideAndBindingFollows) {
   ASSERT_THAT(out.devices, SizeIs(4));
   for (std::size_t i = 0; i < 4; ++i) {
     const bool low = out.devices[i].gpus[0] < 2;
-    EXPECT_THAT(out.spots[i].cpus, SizeIs(2));
-    EXPECT_EQ(out.spots[i].cpus[0] < 4, low) << i;
+    EXPECT_THAT(out.slots[i].cpus, SizeIs(2));
+    EXPECT_EQ(out.slots[i].cpus[0] < 4, low) << i;
   }
   asked.ranks.mapping.bind = request({1}, "", "numa").ranks.mapping.bind;
   EXPECT_THAT(cpus(placed(of_gpus(1), asked)), Each(SizeIs(4)));
@@ -180,7 +180,7 @@ TEST(JobPlace, MapByNodeAndPprSpeakOfGpusToo) {
 
 std::vector<std::uint32_t> gpus(const JobPlacement& placement) {
   std::vector<std::uint32_t> out;
-  for (const DeviceSpot& spot : placement.devices) out.insert(out.end(), spot.gpus.begin(), spot.gpus.end());
+  for (const DeviceSlot& slot : placement.devices) out.insert(out.end(), slot.gpus.begin(), slot.gpus.end());
   std::ranges::sort(out);
   return out;
 }
@@ -224,7 +224,7 @@ TEST(JobPlace, RanksOfASetAreNearItsGpus) {
   asked.devices.set.ranks = 4;
   const JobPlacement out = placed(of_gpus(1), asked);
   std::set<std::vector<int>> seen;
-  for (const Spot& spot : out.spots) seen.insert(spot.cpus);
+  for (const Slot& slot : out.slots) seen.insert(slot.cpus);
   EXPECT_EQ(seen.size(), 4U);
 }
 

@@ -63,8 +63,8 @@ inline GpuSet set_of(std::initializer_list<int> gpus) {
 // By host, the GPUs that are taken.
 inline std::map<std::uint32_t, GpuSet> taken(const DevicePlacement& placement) {
   std::map<std::uint32_t, GpuSet> out;
-  for (const DeviceSpot& spot : placement.ranks) {
-    for (const std::uint32_t gpu : spot.gpus) out[spot.host] |= bit_of(gpu);
+  for (const DeviceSlot& slot : placement.ranks) {
+    for (const std::uint32_t gpu : slot.gpus) out[slot.host] |= bit_of(gpu);
   }
   return out;
 }

@@ -36,7 +36,7 @@ std::vector<std::vector<int>> cpus(const core::Result<Placement>& placement) {
   std::vector<std::vector<int>> out;
   EXPECT_TRUE(placement.ok()) << placement.status().message();
   if (!placement.ok()) return out;
-  for (const Spot& spot : placement->ranks) out.push_back(spot.cpus);
+  for (const Slot& slot : placement->ranks) out.push_back(slot.cpus);
   return out;
 }
 
@@ -158,10 +158,10 @@ TEST(Place, HoldsItsRulesOnRandomRequests) {
     }
     ASSERT_EQ(placement->ranks.size(), wanted.members());
     std::map<int, int> users;
-    for (const Spot& spot : placement->ranks) {
-      ASSERT_EQ(spot.cpus.empty(), !placement->policy.bound) << i;
-      ASSERT_EQ(os_numbers(machine, spot.threads), spot.cpus);
-      for (const int cpu : spot.cpus) ++users[cpu];
+    for (const Slot& slot : placement->ranks) {
+      ASSERT_EQ(slot.cpus.empty(), !placement->policy.bound) << i;
+      ASSERT_EQ(os_numbers(machine, slot.threads), slot.cpus);
+      for (const int cpu : slot.cpus) ++users[cpu];
     }
     const Policy& policy = placement->policy;
     const bool own = policy.bound && (policy.cpus > 1 || policy.bind_unit <= Unit::kCore) &&

@@ -203,7 +203,7 @@ TEST(PlacementScorer, AgreesWithBruteForceUpToEightGpus) {
       const GpuSet free = round == 0 ? all : (random() & all) | 1;
       const std::uint32_t count = 1 + static_cast<std::uint32_t>(random()) % count_of(free);
       PlacementScorer scorer(machine), other(machine);
-      const SetChoice chosen = scorer.best(free, count, 0, RingScope::kInside);
+      const GpuSetChoice chosen = scorer.best(free, count, 0, RingScope::kInside);
       EXPECT_EQ(count_of(chosen.gpus), count);
       EXPECT_EQ(chosen.gpus & ~free, 0U);
       for (GpuSet set = 1; set <= all; ++set) {
@@ -341,7 +341,7 @@ TEST(Placement, StaysUnderASwitchWithANarrowUplink) {
   ASSERT_TRUE(out.ok()) << out.status().message();
   EXPECT_GT(out->predicted.gbytes, 10.1);
   std::set<std::uint32_t> leaves;
-  for (const DeviceSpot& spot : out->ranks) leaves.insert(fabric.hosts[spot.host].leaf);
+  for (const DeviceSlot& slot : out->ranks) leaves.insert(fabric.hosts[slot.host].leaf);
   EXPECT_EQ(leaves.size(), 1U);
 }
 

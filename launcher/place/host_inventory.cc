@@ -1,5 +1,5 @@
 // Processors are always those of the host itself: what a file says of them may not be there.
-#include "launcher/place/survey.h"
+#include "launcher/place/host_inventory.h"
 
 #include <fmt/format.h>
 
@@ -21,15 +21,15 @@ namespace regroup::launcher {
 
 namespace {
 
-void find_nics(HostSurvey& survey, const SysfsRoots& roots) {
-  survey.nics = host_nics(survey.machine, roots);
+void find_nics(HostInventory& inventory, const SysfsRoots& roots) {
+  inventory.nics = host_nics(inventory.machine, roots);
   bool any_down = false;
-  for (std::size_t i = 0; i < survey.nics.size(); ++i) {
-    if (survey.nics[i].up) continue;
-    survey.machine.nics[i].up = false;
+  for (std::size_t i = 0; i < inventory.nics.size(); ++i) {
+    if (inventory.nics[i].up) continue;
+    inventory.machine.nics[i].up = false;
     any_down = true;
   }
-  if (any_down) find_paths(survey.machine);
+  if (any_down) find_paths(inventory.machine);
 }
 
 // Names end on terminals: control characters, those of 8 bits too, become '?'. What was parsed is UTF-8.
@@ -52,14 +52,15 @@ void make_printable(nlohmann::json& json) {
 
 }  // namespace
 
-core::Result<HostSurvey> survey_host(const SurveyOrder& order, std::vector<int> cpus, const Environment& own,
-                                     const std::string& cache_folder, const SysfsRoots& roots) {
+core::Result<HostInventory> take_inventory(const InventoryOptions& order, std::vector<int> cpus,
+                                           const Environment& own, const std::string& cache_folder,
+                                           const SysfsRoots& roots) {
   const std::string source = machine_source(own);
   auto processors = read_this_machine(source);
   if (!processors.ok()) return processors.status();
   if (!processors->this_machine)
     return core::Status(core::Code::kUnavailable, fmt::format("{} describes another machine", source));
-  HostSurvey out;
+  HostInventory out;
   out.cpus = std::move(cpus);
   if (order.devices) {
     DiscoverOptions discover;
@@ -83,9 +84,9 @@ core::Result<HostSurvey> survey_host(const SurveyOrder& order, std::vector<int> 
   return out;
 }
 
-GpuSet idle_gpus(const HostSurvey& survey) {
-  GpuSet out = survey.free;
-  for (const auto& [gpu, by] : survey.claimed) out &= ~bit_of(gpu);
+GpuSet idle_gpus(const HostInventory& inventory) {
+  GpuSet out = inventory.free;
+  for (const auto& [gpu, by] : inventory.claimed) out &= ~bit_of(gpu);
   return out;
 }
 
@@ -95,22 +96,22 @@ std::string claim_name(const Gpu& gpu) {
                                : fmt::format("number {}", gpu.number);
 }
 
-std::string survey_to_json(const HostSurvey& survey) {
+std::string inventory_to_json(const HostInventory& inventory) {
   nlohmann::json claimed = nlohmann::json::array();
-  for (const auto& [gpu, by] : survey.claimed) claimed.push_back({gpu, by});
+  for (const auto& [gpu, by] : inventory.claimed) claimed.push_back({gpu, by});
   return fmt::format(R"({{"cpus":{},"free":{},"claimed":{},"quota":{},"nics":{},"machine":{}}})",
-                     nlohmann::json(survey.cpus).dump(), survey.free, claimed.dump(), survey.quota,
-                     nics_to_json(survey.nics), machine_to_json(survey.machine));
+                     nlohmann::json(inventory.cpus).dump(), inventory.free, claimed.dump(), inventory.quota,
+                     nics_to_json(inventory.nics), machine_to_json(inventory.machine));
 }
 
-core::Result<HostSurvey> survey_from_json(std::string_view text) {
+core::Result<HostInventory> inventory_from_json(std::string_view text) {
   const core::Status refused(core::Code::kDataLoss, "what a host said of itself is not whole");
   nlohmann::json json = parse_json(text);
   make_printable(json);
   if (!json.is_object() || !json.contains("machine") || !whole_but(json, kRealOfMachine)) return refused;
   auto machine = machine_from_json(json["machine"].dump());
   if (!machine.ok()) return machine.status();
-  HostSurvey out;
+  HostInventory out;
   out.machine = std::move(*machine);
   if (!json.contains("nics")) return refused;
   auto nics = nics_from_json(json["nics"].dump());

@@ -151,11 +151,11 @@ class Orders {
 
 }  // namespace
 
-std::vector<std::uint32_t> give_up_order(PlacementScorers& scorers, const std::vector<DeviceSpot>& ranks,
-                                         std::uint32_t sets, std::uint32_t least) {
+std::vector<std::uint32_t> shrink_order(PlacementScorers& scorers, const std::vector<DeviceSlot>& ranks,
+                                        std::uint32_t sets, std::uint32_t least) {
   Left left;
-  for (const DeviceSpot& spot : ranks) {
-    for (const std::uint32_t gpu : spot.gpus) left[spot.host][spot.set] |= bit_of(gpu);
+  for (const DeviceSlot& slot : ranks) {
+    for (const std::uint32_t gpu : slot.gpus) left[slot.host][slot.set] |= bit_of(gpu);
   }
   if (sets <= kMostOrdered && sets > least) return Orders(scorers, left, least).best();
   std::vector<std::uint32_t> out;

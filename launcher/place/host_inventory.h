@@ -15,13 +15,13 @@
 
 namespace regroup::launcher {
 
-struct SurveyOrder {
+struct InventoryOptions {
   bool devices = false;    // GPUs and NICs, too
   std::string topology;    // file that describes them, read on that host; "": it looks for them
   ClaimScope claims = {};  // of the job that asks, as claim_scope() is told them
 };
 
-struct HostSurvey {
+struct HostInventory {
   Machine machine;        // with the processors of the host
   std::vector<int> cpus;  // of these, those that the job may use
   GpuSet free = 0;        // visible_gpus()
@@ -32,7 +32,7 @@ struct HostSurvey {
 };
 
 // Of `free`, what no other job has.
-[[nodiscard]] GpuSet idle_gpus(const HostSurvey& survey);
+[[nodiscard]] GpuSet idle_gpus(const HostInventory& inventory);
 
 // What a GPU is claimed by: its uuid, else its bus id, else its number.
 [[nodiscard]] std::string claim_name(const Gpu& gpu);
@@ -40,12 +40,13 @@ struct HostSurvey {
 // Of this host. `cpus`: those that the calling process may use; `own`: its environment; `cache_folder`: see
 // discover.h. A NIC that a file describes and that is down here counts as down. Not beside other threads.
 // kUnavailable: processors cannot be told; errors name file and line.
-[[nodiscard]] core::Result<HostSurvey> survey_host(const SurveyOrder& order, std::vector<int> cpus,
-                                                   const Environment& own, const std::string& cache_folder,
-                                                   const SysfsRoots& roots = {});
+[[nodiscard]] core::Result<HostInventory> take_inventory(const InventoryOptions& order, std::vector<int> cpus,
+                                                         const Environment& own,
+                                                         const std::string& cache_folder,
+                                                         const SysfsRoots& roots = {});
 
 // As JSON. Names come back without control characters. kDataLoss: it is not such a text.
-[[nodiscard]] std::string survey_to_json(const HostSurvey& survey);
-[[nodiscard]] core::Result<HostSurvey> survey_from_json(std::string_view text);
+[[nodiscard]] std::string inventory_to_json(const HostInventory& inventory);
+[[nodiscard]] core::Result<HostInventory> inventory_from_json(std::string_view text);
 
 }  // namespace regroup::launcher

@@ -1,5 +1,5 @@
 // Hosts whose machines are alike share one, whatever their GPUs' names are: placement then works it out once.
-#include "launcher/place/site.h"
+#include "launcher/place/cluster_view.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -36,12 +36,12 @@ bool asks_for_binding(const BindTo& bind) {
 }
 
 // The machines of all hosts, each once, and what is told of a host alone.
-struct Site {
+struct ClusterView {
   Fabric fabric;
   std::vector<HostShare> shares;
   std::vector<HostDevices> devices;
   std::vector<std::uint32_t> quotas;
-  std::vector<std::map<std::uint32_t, std::string>> claimed;  // by host, HostSurvey::claimed
+  std::vector<std::map<std::uint32_t, std::string>> claimed;  // by host, HostInventory::claimed
   Status unknown;                                             // why a host's processors are not known
 };
 
@@ -63,7 +63,7 @@ class Machines {
   std::map<std::string, std::uint32_t> known_;
 };
 
-Status no_gpu(const Options& options, const SiteHost& host, bool alone) {
+Status no_gpu(const Options& options, const ClusterHost& host, bool alone) {
   const std::string& path = options.mapping.machine;
   const std::string where = alone ? "this machine" : "host " + host.name;
   return core::invalid_argument(fmt::format("--placement: {} has no GPU", path.empty() ? where : path));
@@ -92,33 +92,33 @@ Status hang(const Options& options, Fabric& fabric) {
   return {};
 }
 
-Result<Site> site_of(const Options& options, std::vector<SiteHost> hosts, bool devices) {
-  Site out;
+Result<ClusterView> cluster_view_of(const Options& options, std::vector<ClusterHost> hosts, bool devices) {
+  ClusterView out;
   Machines machines(out.fabric);
   bool any_gpu = false;
   for (std::uint32_t i = 0; i < hosts.size(); ++i) {
-    SiteHost& host = hosts[i];
-    HostSurvey survey;
-    if (host.survey.ok()) {
-      survey = std::move(*host.survey);
+    ClusterHost& host = hosts[i];
+    HostInventory inventory;
+    if (host.inventory.ok()) {
+      inventory = std::move(*host.inventory);
     } else if (devices) {
-      return host.survey.status();
+      return host.inventory.status();
     } else if (out.unknown.ok()) {
-      out.unknown = host.survey.status();
+      out.unknown = host.inventory.status();
     }
-    any_gpu = any_gpu || !survey.machine.gpus.empty();
-    out.quotas.push_back(survey.quota);
+    any_gpu = any_gpu || !inventory.machine.gpus.empty();
+    out.quotas.push_back(inventory.quota);
     HostDevices& own = out.devices.emplace_back();
-    for (std::uint32_t gpu = 0; gpu < survey.machine.gpus.size(); ++gpu) {
-      own.uuids.push_back(survey.machine.gpus[gpu].uuid);
-      const bool others = survey.claimed.contains(gpu);
-      own.claims.push_back(others ? "" : claim_name(survey.machine.gpus[gpu]));
+    for (std::uint32_t gpu = 0; gpu < inventory.machine.gpus.size(); ++gpu) {
+      own.uuids.push_back(inventory.machine.gpus[gpu].uuid);
+      const bool others = inventory.claimed.contains(gpu);
+      own.claims.push_back(others ? "" : claim_name(inventory.machine.gpus[gpu]));
     }
-    const GpuSet idle = idle_gpus(survey);
-    out.claimed.push_back(std::move(survey.claimed));
-    own.nics = std::move(survey.nics);
-    out.shares.push_back({i, idle, std::move(survey.cpus), host.slots, host.max_slots});
-    out.fabric.hosts.push_back({host.name, machines.add(std::move(survey.machine)), kNoPart, kNoPart});
+    const GpuSet idle = idle_gpus(inventory);
+    out.claimed.push_back(std::move(inventory.claimed));
+    own.nics = std::move(inventory.nics);
+    out.shares.push_back({i, idle, std::move(inventory.cpus), host.slots, host.max_slots});
+    out.fabric.hosts.push_back({host.name, machines.add(std::move(inventory.machine)), kNoPart, kNoPart});
   }
   if (devices && !any_gpu) return no_gpu(options, hosts.front(), hosts.size() == 1);
   REGROUP_RETURN_IF_ERROR(hang(options, out.fabric));
@@ -126,24 +126,24 @@ Result<Site> site_of(const Options& options, std::vector<SiteHost> hosts, bool d
 }
 
 // With --oversubscribe, after those that nobody has.
-void share_claimed(Site& site) {
-  for (HostShare& share : site.shares) {
-    for (const auto& [gpu, by] : site.claimed[share.host]) share.free |= bit_of(gpu);
+void share_claimed(ClusterView& cluster) {
+  for (HostShare& share : cluster.shares) {
+    for (const auto& [gpu, by] : cluster.claimed[share.host]) share.free |= bit_of(gpu);
   }
 }
 
-std::string gpu_of(const Site& site, std::uint32_t host, std::uint32_t gpu) {
-  const Machine& machine = site.fabric.machines[site.fabric.hosts[host].machine];
-  return fmt::format("GPU {} of {}", machine.gpus[gpu].number, site.fabric.hosts[host].name);
+std::string gpu_of(const ClusterView& cluster, std::uint32_t host, std::uint32_t gpu) {
+  const Machine& machine = cluster.fabric.machines[cluster.fabric.hosts[host].machine];
+  return fmt::format("GPU {} of {}", machine.gpus[gpu].number, cluster.fabric.hosts[host].name);
 }
 
 // "; not free: GPU 0 of node1, which job 0a1b2c3d (process 4711) has".
-std::string who_has(const Site& site) {
+std::string claims_text(const ClusterView& cluster) {
   constexpr std::size_t kShown = 4;
   std::vector<std::string> out;
-  for (std::uint32_t host = 0; host < site.claimed.size(); ++host) {
-    for (const auto& [gpu, by] : site.claimed[host])
-      out.push_back(fmt::format("{}, which {} has", gpu_of(site, host, gpu), by));
+  for (std::uint32_t host = 0; host < cluster.claimed.size(); ++host) {
+    for (const auto& [gpu, by] : cluster.claimed[host])
+      out.push_back(fmt::format("{}, which {} has", gpu_of(cluster, host, gpu), by));
   }
   if (out.size() > kShown) out.resize(kShown), out.emplace_back("...");
   return fmt::format("; not free: {} (--oversubscribe shares them, REGROUP_GPU_CLAIMS=none does not ask)",
@@ -155,14 +155,14 @@ bool is_unread(const Status& unknown) {
   return unknown.code() == core::Code::kInvalidArgument || unknown.code() == core::Code::kDeadlineExceeded;
 }
 
-std::vector<std::string> shared_gpus(const Site& site, const std::vector<DeviceSpot>& ranks) {
+std::vector<std::string> shared_gpus(const ClusterView& cluster, const std::vector<DeviceSlot>& ranks) {
   std::set<std::pair<std::uint32_t, std::uint32_t>> told;
   std::vector<std::string> out;
-  for (const DeviceSpot& spot : ranks) {
-    for (const std::uint32_t gpu : spot.gpus) {
-      const auto found = site.claimed[spot.host].find(gpu);
-      if (found == site.claimed[spot.host].end() || !told.emplace(spot.host, gpu).second) continue;
-      out.push_back(fmt::format("{} is shared with {}", gpu_of(site, spot.host, gpu), found->second));
+  for (const DeviceSlot& slot : ranks) {
+    for (const std::uint32_t gpu : slot.gpus) {
+      const auto found = cluster.claimed[slot.host].find(gpu);
+      if (found == cluster.claimed[slot.host].end() || !told.emplace(slot.host, gpu).second) continue;
+      out.push_back(fmt::format("{} is shared with {}", gpu_of(cluster, slot.host, gpu), found->second));
     }
   }
   return out;
@@ -170,34 +170,34 @@ std::vector<std::string> shared_gpus(const Site& site, const std::vector<DeviceS
 
 }  // namespace
 
-void keep_granted(const HostRequest& granted, HostSurvey& survey) {
+void keep_granted(const HostRequest& granted, HostInventory& inventory) {
   std::vector<int> cpus;
-  for (const int cpu : survey.cpus) {
+  for (const int cpu : inventory.cpus) {
     if (std::ranges::find(granted.cores, cpu) != granted.cores.end()) cpus.push_back(cpu);
   }
-  if (!cpus.empty()) survey.cpus = std::move(cpus);
-  if (granted.gpus.empty() || count_of(survey.free) <= granted.gpus.size()) return;
+  if (!cpus.empty()) inventory.cpus = std::move(cpus);
+  if (granted.gpus.empty() || count_of(inventory.free) <= granted.gpus.size()) return;
   GpuSet kept = 0;
-  for (std::uint32_t i = 0; i < survey.machine.gpus.size() && i < kMostGpus; ++i) {
-    const Gpu& gpu = survey.machine.gpus[i];
+  for (std::uint32_t i = 0; i < inventory.machine.gpus.size() && i < kMostGpus; ++i) {
+    const Gpu& gpu = inventory.machine.gpus[i];
     const bool named = std::ranges::any_of(granted.gpus, [&](const std::string& name) {
       return name == gpu.uuid || name == std::to_string(gpu.number);
     });
     if (named) kept |= bit_of(i);
   }
-  survey.free &= kept;
+  inventory.free &= kept;
   // Others may well have the rest: it is neither shared nor told of.
-  std::erase_if(survey.claimed, [&](const auto& claim) { return (kept & bit_of(claim.first)) == 0; });
+  std::erase_if(inventory.claimed, [&](const auto& claim) { return (kept & bit_of(claim.first)) == 0; });
 }
 
-std::optional<SurveyOrder> survey_for(const Options& options, const MemberNeeds& needs) {
+std::optional<InventoryOptions> inventory_options(const Options& options, const MemberNeeds& needs) {
   const JobRequest request = job_request(options, {1}, needs);
   if (wants_devices(options))
-    return SurveyOrder{true, options.mapping.machine, claim_scope(options.environment, "")};
+    return InventoryOptions{true, options.mapping.machine, claim_scope(options.environment, "")};
   const auto policy = policy_of(request.ranks);
   const bool over_objects = options.mapping.map.span || options.mapping.map.kind == MapBy::Kind::kPerUnit;
   if ((policy.ok() && needs_topology(*policy)) || over_objects || shows_machine(options))
-    return SurveyOrder{};
+    return InventoryOptions{};
   return std::nullopt;
 }
 
@@ -222,54 +222,56 @@ JobRequest job_request(const Options& options, const std::vector<std::uint32_t>&
   return out;
 }
 
-Result<PlacedJob> place_on_site(const Options& options, std::vector<SiteHost> hosts, JobRequest request) {
+Result<PlacedJob> place_on_cluster(const Options& options, std::vector<ClusterHost> hosts,
+                                   JobRequest request) {
   const bool devices = request.on_devices();
-  auto site = site_of(options, std::move(hosts), devices);
-  if (!site.ok()) return site.status();
-  if (!site->unknown.ok()) {
+  auto cluster = cluster_view_of(options, std::move(hosts), devices);
+  if (!cluster.ok()) return cluster.status();
+  if (!cluster->unknown.ok()) {
     const BindTo& bind = options.mapping.bind;
     if ((asks_for_binding(bind) && !bind.if_supported) || options.display.topology)
-      return Status(site->unknown.code(),
-                    fmt::format("--bind-to, --display topo: {}", site->unknown.message()));
-    request.ranks.why_unbound = site->unknown.message();
+      return Status(cluster->unknown.code(),
+                    fmt::format("--bind-to, --display topo: {}", cluster->unknown.message()));
+    request.ranks.why_unbound = cluster->unknown.message();
   }
-  auto placed = place_job(site->fabric, site->shares, request);
-  const bool claimed = std::ranges::any_of(site->claimed, [](const auto& host) { return !host.empty(); });
+  auto placed = place_job(cluster->fabric, cluster->shares, request);
+  const bool claimed = std::ranges::any_of(cluster->claimed, [](const auto& host) { return !host.empty(); });
   if (!placed.ok() && claimed && options.oversubscribe) {
-    share_claimed(*site);
-    placed = place_job(site->fabric, site->shares, request);
+    share_claimed(*cluster);
+    placed = place_job(cluster->fabric, cluster->shares, request);
   }
   if (!placed.ok() && devices)
-    return Status(placed.code(),
-                  fmt::format("--placement: {}{}", placed.status().message(), claimed ? who_has(*site) : ""));
+    return Status(placed.code(), fmt::format("--placement: {}{}", placed.status().message(),
+                                             claimed ? claims_text(*cluster) : ""));
   if (!placed.ok()) return placed.status();
   PlacedJob out;
   if (devices)
     // NCCL is given the file where it could not find out by itself what the file says.
     out.environments =
-        rank_environments(site->fabric, placed->devices, nccl_topology_file(options.mapping.machine),
-                          options.environment, site->devices);
-  for (const HostShare& share : site->shares) {
-    Topology usable = usable_processors(site->fabric, share);
+        rank_environments(cluster->fabric, placed->devices, nccl_topology_file(options.mapping.machine),
+                          options.environment, cluster->devices);
+  for (const HostShare& share : cluster->shares) {
+    Topology usable = usable_processors(cluster->fabric, share);
     if (!usable.threads.empty()) out.topologies.resize(share.host + std::size_t{1});
     if (!usable.threads.empty()) out.topologies.back() = std::move(usable);
   }
-  out.warnings = shared_gpus(*site, placed->devices);
-  if (is_unread(site->unknown)) out.warnings.push_back(site->unknown.message() + ": ranks are not bound");
-  const bool read = !out.topologies.empty() || is_unread(site->unknown);
+  out.warnings = shared_gpus(*cluster, placed->devices);
+  if (is_unread(cluster->unknown))
+    out.warnings.push_back(cluster->unknown.message() + ": ranks are not bound");
+  const bool read = !out.topologies.empty() || is_unread(cluster->unknown);
   std::string passed_over = read ? passed_over_by_hwloc(options.environment) : "";
   if (!passed_over.empty()) out.warnings.push_back(std::move(passed_over));
   out.placement = std::move(*placed);
-  out.quotas = std::move(site->quotas);
+  out.quotas = std::move(cluster->quotas);
   return out;
 }
 
-Result<std::uint32_t> members_of_ppr(const Options& options, const std::vector<SiteHost>& hosts) {
-  auto site = site_of(options, hosts, false);
-  if (!site.ok()) return site.status();
-  if (!site->unknown.ok()) return site->unknown;
+Result<std::uint32_t> members_of_ppr(const Options& options, const std::vector<ClusterHost>& hosts) {
+  auto cluster = cluster_view_of(options, hosts, false);
+  if (!cluster.ok()) return cluster.status();
+  if (!cluster->unknown.ok()) return cluster->unknown;
   const MapBy& map = options.mapping.map;
-  const std::uint32_t out = members_of_ppr(site->fabric, site->shares, options.mapping);
+  const std::uint32_t out = members_of_ppr(cluster->fabric, cluster->shares, options.mapping);
   if (out > 0) return out;
   return core::invalid_argument(fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit, unit_name(map.unit),
                                             hosts.size() == 1 ? "this machine has" : "the hosts have"));
