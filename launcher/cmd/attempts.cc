@@ -124,9 +124,9 @@ core::Result<Attempt> count_attempt(const std::string& directory, const launcher
   return kept->attempt;
 }
 
-void EndKeeper::keep(std::function<void(Attempt&)> count) {
+void AttemptLog::record(std::function<void(Attempt&)> count) {
   if (directory_.empty()) return;
-  kept_ = core::call_detached([count = std::move(count), path = path_in(directory_)] {
+  written_ = core::call_detached([count = std::move(count), path = path_in(directory_)] {
     auto kept = read_kept(path);
     core::Status status = kept.status();
     if (status.ok()) {
@@ -139,23 +139,23 @@ void EndKeeper::keep(std::function<void(Attempt&)> count) {
   });
 }
 
-void EndKeeper::noticed() {
-  keep([](Attempt& attempt) { ++attempt.preempted; });
+void AttemptLog::noticed() {
+  record([](Attempt& attempt) { ++attempt.preempted; });
 }
 
-void EndKeeper::ended(const launcher::Agent& agent) {
+void AttemptLog::ended(const launcher::Agent& agent) {
   const bool failed = agent.exit_status() != 0;
-  if (!agent.noticed()) keep([failed](Attempt& attempt) { attempt.failed += failed ? 1 : 0; });
+  if (!agent.noticed()) record([failed](Attempt& attempt) { attempt.failed += failed ? 1 : 0; });
   await();
 }
 
-void EndKeeper::failed() {
-  keep([](Attempt& attempt) { ++attempt.failed; });
+void AttemptLog::failed() {
+  record([](Attempt& attempt) { ++attempt.failed; });
   await();
 }
 
-void EndKeeper::await() {
-  if (kept_.valid() && kept_.wait_for(kAttemptAnswerLimit) != std::future_status::ready)
+void AttemptLog::await() {
+  if (written_.valid() && written_.wait_for(kAttemptAnswerLimit) != std::future_status::ready)
     fail(fmt::format("{}: it has not answered for {} s, and may not say how the job ended",
                      path_in(directory_), kAttemptAnswerLimit.count()),
          0);

@@ -24,9 +24,9 @@ namespace regroup::cmd {
 
 // Keeps how the job ends. One of which nothing is kept was killed. For the agent's process, which a directory
 // that hangs must not hold: a thread writes, and is left behind. What it could not do it says.
-class EndKeeper {
+class AttemptLog {
  public:
-  explicit EndKeeper(std::string directory) : directory_(std::move(directory)) {}
+  explicit AttemptLog(std::string directory) : directory_(std::move(directory)) {}
 
   // It was preempted: its time may be over before it is.
   void noticed();
@@ -35,11 +35,11 @@ class EndKeeper {
   void failed();
 
  private:
-  void keep(std::function<void(membership::Attempt&)> count);
+  void record(std::function<void(membership::Attempt&)> count);
   void await();
 
   const std::string directory_;
-  std::future<core::Status> kept_;
+  std::future<core::Status> written_;
 };
 
 }  // namespace regroup::cmd

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/lock_owner.h"
-#include "launcher/cmd/last_checkpoint.h"
+#include "launcher/cmd/final_checkpoint.h"
 #include "launcher/cmd/persist_task.h"
 #include "launcher/supervise/app.h"
 #include "launcher/supervise/due.h"
@@ -71,7 +71,7 @@ void Checkpoints::look_for_arena() {
   watched_ = arena.memfd();
   watcher_.reset();
   if (arena.save_area().empty()) return;
-  auto watcher = SaveWatcher::start(loop_, arena, [this] { poll(); });
+  auto watcher = CheckpointWatcher::start(loop_, arena, [this] { poll(); });
   if (watcher.ok())
     watcher_ = std::move(*watcher);
   else
@@ -222,14 +222,14 @@ void Checkpoints::on_notice(core::TimePoint deadline) {
     if (!quiet_ && last_.newest() == 0) say_("no last checkpoint is made: no member has taken a step");
     return;
   }
-  const LastChoice choice = choose();
-  keep_ = choice.what == LastChoice::What::kKeep;
+  const FinalCheckpointDecision choice = choose();
+  keep_ = choice.what == FinalCheckpointDecision::What::kKeep;
   if (!quiet_) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
   if (keep_) cut_off_ = "there was no time for it";
   if (keep_ && process_) process_->kill();
   if (keep_ || !last_.can_ask()) return;
   using What = SaveRequest::What;
-  last_.ask(choice.what == LastChoice::What::kPersist ? What::kAtBoundary : What::kLater,
+  last_.ask(choice.what == FinalCheckpointDecision::What::kPersist ? What::kAtBoundary : What::kLater,
             copied_by(core::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
   const core::TimePoint now = core::SystemClock().now();
   last_.insist_at(now + (deadline - now) / 2);
@@ -242,8 +242,8 @@ void Checkpoints::ask_after_writing() {
   if (!last_.awaited() || keep_ || !last_.can_ask()) return;
   if (!deadline_) return last_.ask_on(What::kNow);
   const bool newer = last_.newest() > writing_;
-  const LastChoice choice = choose();
-  const bool persist = choice.what == LastChoice::What::kPersist;
+  const FinalCheckpointDecision choice = choose();
+  const bool persist = choice.what == FinalCheckpointDecision::What::kPersist;
   if (!quiet_ && newer) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
   if (!persist) return newer ? last_.call_off() : last_.ask_on(What::kNone);
   last_.ask(last_.insists() ? What::kNow : What::kAtBoundary,
@@ -257,14 +257,14 @@ void Checkpoints::save_now(std::function<void()> then) {
   last_.await(kClaimLimit, std::move(then));
 }
 
-LastChoice Checkpoints::choose() const {
+FinalCheckpointDecision Checkpoints::choose() const {
   const core::TimePoint now = core::SystemClock().now();
   Remaining remaining{{}, {}, arena_().spec().snapshot_bytes, bandwidth_, *deadline_ - now};
   if (process_) remaining.writing = writing_, remaining.since = now - since_;
   remaining.copied = !host_.empty() && !plan_.shared.empty();
   remaining.copy_bandwidth = copy_bandwidth_;
   if (copy_) remaining.copying = now - copying_since_;
-  return choose_last(remaining);
+  return decide_final_checkpoint(remaining);
 }
 
 core::Duration Checkpoints::still_needs() const {

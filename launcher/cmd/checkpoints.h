@@ -15,10 +15,10 @@
 #include "core/arena.h"
 #include "core/save_mark.h"
 #include "core/status.h"
+#include "launcher/cmd/checkpoint_watcher.h"
 #include "launcher/cmd/last_snapshot.h"
 #include "launcher/cmd/options.h"
 #include "launcher/cmd/run_in_subprocess.h"
-#include "launcher/cmd/save_watcher.h"
 #include "launcher/node/checkpoint_plan.h"
 #include "launcher/spawn/piped_process.h"
 
@@ -96,7 +96,7 @@ class Checkpoints {
   void drop_check();
   [[nodiscard]] bool release_own();
   void end_by(core::TimePoint deadline);
-  [[nodiscard]] LastChoice choose() const;
+  [[nodiscard]] FinalCheckpointDecision choose() const;
   void ask_after_writing();
   void poll();
   void write(core::Step step);
@@ -116,7 +116,7 @@ class Checkpoints {
   boost::asio::io_context& loop_;
   boost::asio::steady_timer limit_;  // of what is still being written when the job is over
   boost::asio::steady_timer late_;   // for this host's own directory to answer, or to be tried again
-  std::unique_ptr<SaveWatcher> watcher_;
+  std::unique_ptr<CheckpointWatcher> watcher_;
   int watched_ = -1;  // descriptor of the arena
   std::shared_ptr<launcher::PipedProcess> process_, check_, copy_;
   bool taking_ = false;     // check_ takes this host's own directory and prepares it ...

@@ -193,9 +193,9 @@ bool still_waits(core::Duration waited) {
   return waits;
 }
 
-// The hub of a job on several hosts asks the allocator for slots that are missing, and gives hosts back that
-// are not needed: what it says of that. The job has its new size in any case.
-void tell_hub(const JobFiles& files, std::uint32_t members) {
+// The controller of a job on several hosts asks the allocator for slots that are missing, and gives hosts
+// back that are not needed: what it says of that. The job has its new size in any case.
+void notify_controller(const JobFiles& files, std::uint32_t members) {
   auto socket = launcher::connect_unix(files.grants_socket());
   if (!socket.ok()) return;
   const std::string line = to_line(Resized{members});
@@ -220,11 +220,11 @@ void tell_hub(const JobFiles& files, std::uint32_t members) {
       if (count > 0) read.append(bytes.data(), static_cast<std::size_t>(count));
       continue;
     }
-    const auto told = parse_told(std::string_view(read).substr(0, end));
+    const auto reply = parse_reply(std::string_view(read).substr(0, end));
     read.erase(0, end + 1);
-    if (told.ok() && !told->text.empty())
-      fmt::print(told->ok ? stdout : stderr, "{}\n", core::escaped_lines(told->text));
-    if (told.ok() && told->over) return;
+    if (reply.ok() && !reply->text.empty())
+      fmt::print(reply->ok ? stdout : stderr, "{}\n", core::escaped_lines(reply->text));
+    if (reply.ok() && reply->over) return;
   }
 }
 
@@ -250,7 +250,7 @@ int run_control(const Options& options) {
   if (reply == nullptr) return command_failed("the coordinator answered something else");
   if (!reply->ok) return command_failed(reply->message);
   fmt::print("{}\n", core::escaped_lines(reply->message));
-  if (options.verb == Verb::kResize) tell_hub(*files, options.number);
+  if (options.verb == Verb::kResize) notify_controller(*files, options.number);
   return 0;
 }
 

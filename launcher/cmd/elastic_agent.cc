@@ -50,14 +50,14 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
       core_(options_.core),
       listener_(agent.loop(),
                 [this](core::Fd socket, pid_t peer) { on_connection(std::move(socket), peer); }),
-      seats_(options_.cores.size()),
+      core_slots_(options_.cores.size()),
       transfer_timer_(agent.loop()),
       send_(std::move(send)),
       checkpoints_(
           agent.loop(), options_.checkpoints, options_.host,
           [this]() -> const core::Arena& { return core_.arena(); },
           [this](const std::string& text) { agent_.say(text); }, options_.quiet),
-      finished_(options_.finished_told),
+      finished_(options_.finished_limit),
       watcher_(
           agent.loop(), [this](core::SlotIndex slot) { on_line_dead(slot); },
           [this](const core::Status& failure) {
@@ -121,7 +121,7 @@ void ElasticAgent::on_message(const core::Message& message) {
   if (done != nullptr && done->save_state && !options_.host.empty())  // the core kills the members
     return checkpoints_.save_now([this, message] { perform(core_.handle({}, message)); });
   perform(core_.handle({}, message));
-  if (std::holds_alternative<core::Query>(message.body)) look_at_finished();  // each second
+  if (std::holds_alternative<core::Query>(message.body)) poll_finished();  // each second
 }
 
 // Of a job on this host, whose last member would else wait for one that takes its state.
@@ -197,7 +197,7 @@ void ElasticAgent::on_member_message(LinkId id, const core::Message& message) {
 // Its seat is free for whoever takes its place: it is told before the process is reaped.
 void ElasticAgent::on_line_dead(core::SlotIndex slot) {
   for (const auto& [member, line] : watched_) {
-    if (line == slot) seats_.leave(member);
+    if (line == slot) core_slots_.leave(member);
   }
   perform(core_.on_line_dead(slot));
   checkpoints_.on_member_ended();
@@ -255,7 +255,7 @@ void ElasticAgent::on_exit(const launcher::MemberExit& exit) {
 }
 
 void ElasticAgent::reaped(const launcher::MemberExit& exit) {
-  seats_.leave(exit.member);
+  core_slots_.leave(exit.member);
   killed_.erase(exit.member);
   if (const auto found = watched_.find(exit.member); found != watched_.end()) {
     watcher_.unwatch(found->second);
@@ -311,19 +311,20 @@ void ElasticAgent::start_member(const core::Start& start, launcher::Extras extra
   if (options_.core.any_fingerprint) extras.environment["REGROUP_CHECK_STATE"] = "0";
   add_checkpoint_variables(options_.checkpoints, extras.environment);
   // What this job may grow by, another may have taken meanwhile.
-  const auto usable = [this](std::size_t seat) {
-    return seat >= options_.environments.size() ||
-           agent_.processes().claim_gpus(options_.environments[seat]).ok();
+  const auto usable = [this](std::size_t core_slot) {
+    return core_slot >= options_.environments.size() ||
+           agent_.processes().claim_gpus(options_.environments[core_slot]).ok();
   };
-  if (const auto seat = seats_.take(start.member, usable)) {
-    extras.cores = options_.cores[*seat];
-    if (*seat < options_.environments.size())
-      extras.environment.insert(options_.environments[*seat].begin(), options_.environments[*seat].end());
+  if (const auto core_slot = core_slots_.take(start.member, usable)) {
+    extras.cores = options_.cores[*core_slot];
+    if (*core_slot < options_.environments.size())
+      extras.environment.insert(options_.environments[*core_slot].begin(),
+                                options_.environments[*core_slot].end());
   }
   const core::Status status =
       agent_.processes().start({start.member, start.rank, start.world_size}, std::move(extras));
   if (!status.ok()) {
-    seats_.leave(start.member);
+    core_slots_.leave(start.member);
     const std::string where = options_.host.empty() ? "" : fmt::format("host {}: ", options_.host);
     agent_.say(fmt::format("{}member {} could not be started: {}", where, start.member, status.message()));
     return perform(core_.on_reaped(start.member, 0, kNotStarted, 0));

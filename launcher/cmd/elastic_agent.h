@@ -34,15 +34,15 @@ struct ElasticAgentOptions {
   std::string socket;  // where members connect
   core::Duration orphan_timeout{};
   bool quiet = false;
-  std::optional<pmi::HelperOptions> helper = {};            // none: MPI programs get no services
-  std::uint32_t slots = 0;                                  // cores there are for the members; 0: not known
-  std::vector<std::vector<int>> cores = {};                 // of each seat; empty: members are not bound
-  std::vector<launcher::Environment> environments = {};     // of each seat's devices; empty: they have none
-  core::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
-  std::unique_ptr<TransferService> transfer_service = {};   // none: there is no other node
-  CheckpointPlan checkpoints = {};                          // none: an empty directory
-  std::string host = {};                                    // its name in a job on several; else empty
-  core::Duration finished_told = std::chrono::seconds(60);  // when a member has finished and does not end
+  std::optional<pmi::HelperOptions> helper = {};             // none: MPI programs get no services
+  std::uint32_t slots = 0;                                   // cores there are for the members; 0: not known
+  std::vector<std::vector<int>> cores = {};                  // of each seat; empty: members are not bound
+  std::vector<launcher::Environment> environments = {};      // of each seat's devices; empty: they have none
+  core::Duration join_deadline = std::chrono::seconds(10);   // of a connection, for its Join
+  std::unique_ptr<TransferService> transfer_service = {};    // none: there is no other node
+  CheckpointPlan checkpoints = {};                           // none: an empty directory
+  std::string host = {};                                     // its name in a job on several; else empty
+  core::Duration finished_limit = std::chrono::seconds(60);  // when a member has finished and does not end
   bool fixed = false;  // a World of fixed size: others start the members, and end them
 };
 
@@ -104,7 +104,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void on_still_there(core::MemberId member);
   void reaped(const launcher::MemberExit& exit);
   [[nodiscard]] Link* link_of(core::MemberId member);
-  void look_at_finished();
+  void poll_finished();
   [[nodiscard]] pid_t process_of(core::MemberId member) const;
 
   void perform(const membership::AgentEffects& effects);
@@ -133,7 +133,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   LinkId last_link_ = 0;
   std::map<core::MemberId, Joined> joined_;
   std::map<core::MemberId, core::SlotIndex> watched_;
-  launcher::CoreSlots seats_;
+  launcher::CoreSlots core_slots_;
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   boost::asio::steady_timer transfer_timer_;

@@ -46,7 +46,7 @@ pid_t ElasticAgent::process_of(core::MemberId member) const {
   return joined != joined_.end() ? joined->second.pid : agent_.processes().pid_of(member);
 }
 
-void ElasticAgent::look_at_finished() {
+void ElasticAgent::poll_finished() {
   std::vector<FinishedWatch::Finished> living;
   for (const auto& [member, slot] : watched_) {
     const pid_t pid = process_of(member);

@@ -61,8 +61,8 @@ std::vector<std::string> FinishedWatch::look(core::TimePoint now, const std::vec
   if (limit_ <= core::Duration::zero()) return out;
   for (const Finished& one : finished) {
     Seen& seen = seen_.try_emplace(one.member, Seen{now}).first->second;
-    if (seen.told || now - seen.since < limit_) continue;
-    seen.told = true;
+    if (seen.reported || now - seen.since < limit_) continue;
+    seen.reported = true;
     const auto threads = launcher::threads_besides_first(one.pid);
     const std::string keeps = threads.empty()
                                   ? "no other thread than its first is left"

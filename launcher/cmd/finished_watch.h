@@ -58,7 +58,7 @@ class FinishedWatch {
  private:
   struct Seen {
     core::TimePoint since{};
-    bool told = false;
+    bool reported = false;
   };
   const core::Duration limit_;
   std::map<core::MemberId, Seen> seen_;

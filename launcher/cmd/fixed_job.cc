@@ -33,13 +33,13 @@ std::optional<FixedJob> announce_job(const launcher::Environment& environment, c
 
 core::Result<std::string> fixed_job_status(const JobFiles& files) {
   std::ifstream facts(files.fixed()), usage(files.usage());
-  const json told = json::parse(facts, nullptr, false), used = json::parse(usage, nullptr, false);
-  if (!told.is_object() || !is_fixed(files))
+  const json known = json::parse(facts, nullptr, false), used = json::parse(usage, nullptr, false);
+  if (!known.is_object() || !is_fixed(files))
     return core::Status(core::Code::kNotFound, fmt::format("job {} has ended", files.id()));
   json out = {{"job", files.id()},
               {"stage", "running"},
               {"fixed", true},
-              {"size", told.value("size", 0)},
+              {"size", known.value("size", 0)},
               {"members", json::array()}};
   if (used.is_object() && used.contains("members")) out["members"] = used["members"];
   return out.dump();

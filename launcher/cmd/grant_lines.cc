@@ -1,4 +1,4 @@
-// Both ends are of this user, and may be of different versions: what is not known is left out.
+// Both ends belong to the same user and may have different versions: unknown members are ignored.
 #include "launcher/cmd/grant_lines.h"
 
 #include <fmt/format.h>
@@ -113,7 +113,7 @@ core::Result<std::vector<launcher::HostRequest>> hosts_in(const json& value, con
 
 }  // namespace
 
-std::string to_line(const Offer& offer) {
+std::string to_line(const LeaseOffer& offer) {
   return line_of({{"by", offer.grant.by},
                   {"before", offer.grant.before},
                   {"after", offer.grant.after},
@@ -125,10 +125,10 @@ std::string to_line(const Offer& offer) {
                   {"hosts", list_of(offer.grant.hosts)}});
 }
 
-core::Result<Offer> parse_offer(std::string_view line) {
+core::Result<LeaseOffer> parse_offer(std::string_view line) {
   const auto value = parse(line, "offer of hosts");
   if (!value.ok()) return value.status();
-  Offer offer;
+  LeaseOffer offer;
   offer.grant.by = text_in(*value, "by");
   offer.grant.before = texts_in(*value, "before");
   offer.grant.after = texts_in(*value, "after");
@@ -143,36 +143,37 @@ core::Result<Offer> parse_offer(std::string_view line) {
   return offer;
 }
 
-std::string to_line(const Recall& recall) {
-  json line = {{"recall", recall.why}, {"within_ms", milliseconds(recall.within)}};
-  if (!recall.hosts.empty()) line["hosts"] = list_of(recall.hosts);
+std::string to_line(const LeaseRevoke& revoke) {
+  json line = {{"recall", revoke.why}, {"within_ms", milliseconds(revoke.within)}};
+  if (!revoke.hosts.empty()) line["hosts"] = list_of(revoke.hosts);
   return line_of(line);
 }
 
-core::Result<Recall> parse_recall(std::string_view line) {
+core::Result<LeaseRevoke> parse_revoke(std::string_view line) {
   const auto value = parse(line, "recall of hosts");
   if (!value.ok()) return value.status();
   if (!value->contains("recall")) return invalid_argument("this is no recall of hosts");
-  Recall recall{duration_in(*value, "within_ms"), text_in(*value, "recall")};
-  if (!value->contains("hosts")) return recall;
+  LeaseRevoke revoke{duration_in(*value, "within_ms"), text_in(*value, "recall")};
+  if (!value->contains("hosts")) return revoke;
   auto hosts = hosts_in(*value, "recall");
   if (!hosts.ok()) return hosts.status();
-  recall.hosts = std::move(*hosts);
-  return recall;
+  revoke.hosts = std::move(*hosts);
+  return revoke;
 }
 
-std::string to_line(const Again& again) {
-  return line_of({{"again", again.token},
-                  {"recall", again.recall.why},
-                  {"within_ms", milliseconds(again.recall.within)}});
+std::string to_line(const LeaseReconnect& reconnect) {
+  return line_of({{"again", reconnect.token},
+                  {"recall", reconnect.revoke.why},
+                  {"within_ms", milliseconds(reconnect.revoke.within)}});
 }
 
-core::Result<Again> parse_again(std::string_view line) {
+core::Result<LeaseReconnect> parse_reconnect(std::string_view line) {
   const auto value = parse(line, "lost connection");
   if (!value.ok()) return value.status();
-  Again again{text_in(*value, "again"), {duration_in(*value, "within_ms"), text_in(*value, "recall")}};
-  if (again.token.empty()) return invalid_argument("this is no lost connection");
-  return again;
+  LeaseReconnect reconnect{text_in(*value, "again"),
+                           {duration_in(*value, "within_ms"), text_in(*value, "recall")}};
+  if (reconnect.token.empty()) return invalid_argument("this is no lost connection");
+  return reconnect;
 }
 
 std::string to_line(const Resized& resized) { return line_of({{"members", resized.members}}); }
@@ -248,15 +249,15 @@ core::Result<AgentNews> parse_agent_news(std::string_view line) {
   return news;
 }
 
-std::string to_line(const Told& told) {
-  return line_of({{"text", told.text}, {"over", told.over}, {"ok", told.ok}});
+std::string to_line(const LeaseReply& reply) {
+  return line_of({{"text", reply.text}, {"over", reply.over}, {"ok", reply.ok}});
 }
 
-core::Result<Told> parse_told(std::string_view line) {
+core::Result<LeaseReply> parse_reply(std::string_view line) {
   const auto value = parse(line, "answer of a job");
   if (!value.ok()) return value.status();
-  return Told{text_in(*value, "text"), value->value("over", json()) == json(true),
-              value->value("ok", json()) == json(true)};
+  return LeaseReply{text_in(*value, "text"), value->value("over", json()) == json(true),
+                    value->value("ok", json()) == json(true)};
 }
 
 }  // namespace regroup::cmd

@@ -1,5 +1,5 @@
-// What `regroup join` and the hub of a job say to each other: lines of JSON on a Unix socket of the user's.
-// docs/design/allocators.md.
+// Messages between `regroup join` (the joiner) and the controller of a job: lines of JSON on a Unix socket of
+// the user. docs/design/allocators.md.
 #pragma once
 
 #include <cstdint>
@@ -14,48 +14,48 @@
 
 namespace regroup::cmd {
 
-// Hosts for a job that runs already. They stay whose they are: the offer ends with its connection.
-struct Offer {
+// Leases hosts to a running job, for as long as the connection lives.
+struct LeaseOffer {
   launcher::Grant grant;
   core::Duration grace{};    // from a notice to the loss of a host
-  bool own = false;          // they are of the job's own allocation, which has grown: the job keeps them
-  std::string request = {};  // the id of the allocator's job that gives them; "": it has none
-  std::string token = {};    // by which the connection is known again after it was lost; "": it is not
-  bool starts = false;       // who offers them starts the agents there: nobody else can
+  bool own = false;          // they belong to the job's own allocation, which has grown: the job keeps them
+  std::string request = {};  // id of the allocator's job that they belong to; "": none
+  std::string token = {};    // for LeaseReconnect after a lost connection; "": the joiner does not reconnect
+  bool starts = false;       // the joiner starts the agents, since the controller cannot
 };
-// Joiner -> hub, first and once.
-[[nodiscard]] std::string to_line(const Offer& offer);
-// kInvalidArgument: it is no offer, or names no host, or one with more slots than a job can have.
-[[nodiscard]] core::Result<Offer> parse_offer(std::string_view line);
+// Joiner -> controller, first and once.
+[[nodiscard]] std::string to_line(const LeaseOffer& offer);
+// kInvalidArgument: malformed, no host, or a host with more slots than a job can have.
+[[nodiscard]] core::Result<LeaseOffer> parse_offer(std::string_view line);
 
-// Joiner -> hub: the hosts are wanted back, and lost in `within`. From one who has offered none: those of
-// `hosts` (names, and all their slots), of the job's own allocation.
-struct Recall {
+// Joiner -> controller: revokes the lease; the hosts are lost after `within`. From a client without a lease:
+// the allocator reclaims `hosts` (names, and all their slots) of the job's own allocation.
+struct LeaseRevoke {
   core::Duration within{};
   std::string why;
   std::vector<launcher::HostRequest> hosts = {};
 };
-[[nodiscard]] std::string to_line(const Recall& recall);
-[[nodiscard]] core::Result<Recall> parse_recall(std::string_view line);
+[[nodiscard]] std::string to_line(const LeaseRevoke& revoke);
+[[nodiscard]] core::Result<LeaseRevoke> parse_revoke(std::string_view line);
 
-// Joiner -> hub, first, where its connection was lost: the hosts of that offer are wanted back, and who says
-// so is told when they are free.
-struct Again {
+// Joiner -> controller, first, after a lost connection: revokes the lease of that token; the controller
+// replies when its hosts are free.
+struct LeaseReconnect {
   std::string token;
-  Recall recall;
+  LeaseRevoke revoke;
 };
-[[nodiscard]] std::string to_line(const Again& again);
-[[nodiscard]] core::Result<Again> parse_again(std::string_view line);
+[[nodiscard]] std::string to_line(const LeaseReconnect& reconnect);
+[[nodiscard]] core::Result<LeaseReconnect> parse_reconnect(std::string_view line);
 
-// `regroup resize` -> hub, first and once: the job is to have so many members.
+// `regroup resize` -> controller, first and once: the new number of members.
 struct Resized {
   std::uint32_t members = 0;
 };
 [[nodiscard]] std::string to_line(const Resized& resized);
 [[nodiscard]] core::Result<Resized> parse_resized(std::string_view line);
 
-// Hub -> joiner, of an offer that `starts`: an agent on one of its hosts. `secret`: the bytes of the job's
-// secret come behind the line, as JobSecret writes them.
+// Controller -> joiner, for an offer with `starts`: start an agent on one of its hosts. `secret`: the job's
+// secret follows the line, as JobSecret writes it.
 struct AgentStart {
   launcher::AgentOrder order;  // without user and address, which are the joiner's matter
   bool secret = false;
@@ -63,14 +63,14 @@ struct AgentStart {
 [[nodiscard]] std::string to_line(const AgentStart& start);
 [[nodiscard]] core::Result<AgentStart> parse_agent_start(std::string_view line);
 
-// Hub -> joiner: that agent is to leave.
+// Controller -> joiner: end that agent.
 struct AgentEnd {
   core::NodeId node = 0;
 };
 [[nodiscard]] std::string to_line(const AgentEnd& end);
 [[nodiscard]] core::Result<AgentEnd> parse_agent_end(std::string_view line);
 
-// Joiner -> hub: what SpawnEvents tell of such an agent.
+// Joiner -> controller: an event of such an agent, as in SpawnEvents.
 struct AgentNews {
   enum class What : std::uint8_t { kUp, kLine, kEnded };
   core::NodeId node = 0;
@@ -81,13 +81,13 @@ struct AgentNews {
 [[nodiscard]] std::string to_line(const AgentNews& news);
 [[nodiscard]] core::Result<AgentNews> parse_agent_news(std::string_view line);
 
-// Hub -> joiner: a sentence; `over`: the hosts are not used any more, and this is the last line.
-struct Told {
+// Controller -> joiner: a sentence; `over`: the lease has ended, and this is the last line.
+struct LeaseReply {
   std::string text;
   bool over = false;
   bool ok = true;  // of the last one
 };
-[[nodiscard]] std::string to_line(const Told& told);
-[[nodiscard]] core::Result<Told> parse_told(std::string_view line);
+[[nodiscard]] std::string to_line(const LeaseReply& reply);
+[[nodiscard]] core::Result<LeaseReply> parse_reply(std::string_view line);
 
 }  // namespace regroup::cmd

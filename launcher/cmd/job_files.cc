@@ -158,13 +158,13 @@ core::Result<JobFiles> find_job(const launcher::Environment& environment, const 
   const std::string what = kind == JobKind::kAny ? "job" : "elastic job";
   const std::string there =
       jobs.empty() ? "none is running" : fmt::format("running: {}", fmt::join(jobs, ", "));
-  std::string told = fmt::format("no {} {} of this user; {}", what, id, there);
+  std::string message = fmt::format("no {} {} of this user; {}", what, id, there);
   if (fixed)
-    told = fmt::format("job {} has a fixed number of members (-np N): only its status can be asked", id);
+    message = fmt::format("job {} has a fixed number of members (-np N): only its status can be asked", id);
   else if (id.empty())
-    told = jobs.empty() ? fmt::format("no {} of this user is running", what)
-                        : fmt::format("which {}? {}", what, there);
-  return core::Status(core::Code::kNotFound, told);
+    message = jobs.empty() ? fmt::format("no {} of this user is running", what)
+                           : fmt::format("which {}? {}", what, there);
+  return core::Status(core::Code::kNotFound, message);
 }
 
 }  // namespace regroup::cmd

@@ -23,7 +23,7 @@
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/join_relay.h"
 #include "launcher/cmd/leased_agents.h"
-#include "launcher/cmd/peeked_line.h"
+#include "launcher/cmd/socket_line_reader.h"
 #include "launcher/cmd/start.h"
 #include "launcher/options/values.h"
 #include "launcher/supervise/signals.h"
@@ -34,10 +34,11 @@ namespace {
 
 constexpr std::chrono::seconds kDefaultGrace{30};
 constexpr core::Duration kSuspendGrace = std::chrono::seconds(2);  // as Slurm has it, from SIGTSTP to SIGSTOP
-constexpr std::chrono::seconds kBeyond{5};  // the hub has so much longer than the allocator gives it
-constexpr int kTries = 5;                   // to reach a job whose connection was lost ...
-constexpr std::chrono::seconds kPause{1};   // ... the first one at once
-constexpr int kWriteLimitMs = 5'000;        // for a job that does not read
+constexpr std::chrono::seconds kGraceMargin{
+    5};                                    // the controller has so much longer than the allocator gives it
+constexpr int kTries = 5;                  // to reach a job whose connection was lost ...
+constexpr std::chrono::seconds kPause{1};  // ... the first one at once
+constexpr int kWriteLimitMs = 5'000;       // for a job that does not read
 constexpr const char* kJoinHelp =
     "usage: regroup join [JOB] [--grace SECONDS] [--allocator NAME] [-H HOST[:SLOTS],...]\n"
     "                    [--through COMMAND...]\n"
@@ -53,15 +54,15 @@ constexpr const char* kJoinHelp =
     "command of a resizable job of LSF (bsub -ar -rnc, bresize -rnc), whose hosts the job has from then\n"
     "on, or gives back.\n";
 
-struct JoinWords {
+struct JoinArguments {
   std::string job, allocator, hosts;
   std::optional<core::Duration> grace;
   std::vector<std::string> through;  // a command
   bool help = false, relay = false, resized = false;
 };
 
-core::Result<JoinWords> read_words(const std::vector<std::string>& words) {
-  JoinWords out;
+core::Result<JoinArguments> parse_arguments(const std::vector<std::string>& words) {
+  JoinArguments out;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     const bool valued = word == "--grace" || word == "--allocator" || word == "-H" || word == "--host";
@@ -89,7 +90,7 @@ core::Result<JoinWords> read_words(const std::vector<std::string>& words) {
   return out;
 }
 
-core::Result<launcher::Grant> hosts_of(const JoinWords& words, const launcher::Environment& environment) {
+core::Result<launcher::Grant> hosts_of(const JoinArguments& words, const launcher::Environment& environment) {
   auto grant = grant_of(environment, words.hosts.empty() ? words.allocator : "none");
   if (!grant.ok()) return grant;
   if (!words.hosts.empty()) {
@@ -113,7 +114,7 @@ bool works_in_its_own_job_only(const launcher::Grant& grant) {
 }
 
 // Less what it takes to hand the hosts over.
-core::Duration usual_grace(const JoinWords& words, const launcher::Environment& environment) {
+core::Duration usual_grace(const JoinArguments& words, const launcher::Environment& environment) {
   constexpr std::chrono::seconds kHandOver{2};
   const auto grace =
       words.hosts.empty() ? grace_of(environment, words.allocator) : core::internal_error("-H");
@@ -125,7 +126,7 @@ class Joiner {
  public:
   using Connect = std::function<core::Result<core::Fd>()>;
   // `first` is what the job is told first, where it is not the offer.
-  Joiner(Connect connect, Offer offer, const launcher::Environment& environment, std::string first = {})
+  Joiner(Connect connect, LeaseOffer offer, const launcher::Environment& environment, std::string first = {})
       : connect_(std::move(connect)),
         offer_(std::move(offer)),
         first_(std::move(first)),
@@ -150,7 +151,7 @@ class Joiner {
   }
 
  private:
-  enum class Park { kNo, kLeaving, kParked };
+  enum class Suspension { kNone, kDraining, kSuspended };
 
   core::Status offer() {
     auto socket = connect_();
@@ -169,7 +170,7 @@ class Joiner {
   // An allocator that ends all processes of this job at once ends the command of --through, too, while
   // members finish their step: another one tells when they have, and until then the allocation is held.
   void lost() {
-    const bool returns = accepted_ && !offer_.token.empty() && tries_ > 0 && park_ == Park::kNo;
+    const bool returns = accepted_ && !offer_.token.empty() && tries_ > 0 && suspension_ == Suspension::kNone;
     if (!returns) return end(fail("join: the job is gone", 1));
     if (tries_ == kTries) fail("join: the way to the job was lost: looking for it again", 0);
     socket_.close();
@@ -178,32 +179,32 @@ class Joiner {
       if (error) return;
       auto socket = connect_();
       if (!socket.ok()) return lost();
-      const std::string why = recalled_ ? why_ : "the way to `regroup join` was lost";
-      begin(std::move(*socket), to_line(Again{offer_.token, {offer_.grace, why}}));
+      const std::string why = revoked_ ? why_ : "the way to `regroup join` was lost";
+      begin(std::move(*socket), to_line(LeaseReconnect{offer_.token, {offer_.grace, why}}));
     });
   }
 
   // SIGTSTP: a moment later all processes of this allocation are stopped. The job goes on without its hosts
   // ...
-  void park() {
-    if (park_ != Park::kNo || recalled_) return;
-    park_ = Park::kLeaving;
+  void suspend() {
+    if (suspension_ != Suspension::kNone || revoked_) return;
+    suspension_ = Suspension::kDraining;
     fail("join: SIGTSTP: the job is to do without these hosts for a while", 0);
-    send(to_line(Recall{std::min(offer_.grace, kSuspendGrace), "SIGTSTP"}));
+    send(to_line(LeaseRevoke{std::min(offer_.grace, kSuspendGrace), "SIGTSTP"}));
   }
   // ... until SIGCONT.
-  void go_on() {
-    continued_ = park_ != Park::kNo;
-    if (park_ != Park::kParked) return;
-    park_ = Park::kNo;
+  void resume() {
+    continued_ = suspension_ != Suspension::kNone;
+    if (suspension_ != Suspension::kSuspended) return;
+    suspension_ = Suspension::kNone;
     continued_ = false;
     fail("join: SIGCONT: the hosts are offered again", 0);
     if (!offer().ok()) end(fail("join: the job is over", 0));
   }
-  void on_free() {
-    park_ = Park::kParked;
+  void on_drained() {
+    suspension_ = Suspension::kSuspended;
     socket_.close();
-    if (continued_) go_on();
+    if (continued_) resume();
   }
 
   void send(const std::string& line) {
@@ -231,28 +232,28 @@ class Joiner {
 
   bool receive() {
     const int socket = socket_.native_handle();
-    const auto came = read_.receive(socket);
-    if (came == PeekedLine::Came::kEnd) lost();
-    if (came != PeekedLine::Came::kLine) return came == PeekedLine::Came::kNothing;
+    const auto outcome = read_.receive(socket);
+    if (outcome == SocketLineReader::Outcome::kEnd) lost();
+    if (outcome != SocketLineReader::Outcome::kLine) return outcome == SocketLineReader::Outcome::kNothing;
     const std::string line = read_.take();
-    if (!offer_.starts) return on_told(line);
+    if (!offer_.starts) return on_reply(line);
     const auto about_agents = agents_.on_line(line, socket);
-    if (about_agents.ok()) return *about_agents || on_told(line);
+    if (about_agents.ok()) return *about_agents || on_reply(line);
     fail("join: " + about_agents.status().message(), 0);
     lost();
     return false;
   }
 
-  bool on_told(const std::string& line) {
-    const auto told = parse_told(line);
-    if (!told.ok()) return true;
+  bool on_reply(const std::string& line) {
+    const auto reply = parse_reply(line);
+    if (!reply.ok()) return true;
     accepted_ = true;
-    if (!told->text.empty()) fail("join: " + told->text, 0);
-    if (!told->over) return true;
-    if (park_ == Park::kLeaving && told->ok) {
-      on_free();
+    if (!reply->text.empty()) fail("join: " + reply->text, 0);
+    if (!reply->over) return true;
+    if (suspension_ == Suspension::kDraining && reply->ok) {
+      on_drained();
     } else {
-      end(told->ok ? 0 : 1);
+      end(reply->ok ? 0 : 1);
     }
     return false;
   }
@@ -260,19 +261,19 @@ class Joiner {
   // The first is the notice. Further ones are an allocator's on its way to SIGKILL, which leaves the members
   // what time it leaves; but for a second Ctrl-C.
   void on_signal(int signal) {
-    if (signal == SIGTSTP) return park();
-    if (signal == SIGCONT) return go_on();
-    if (park_ == Park::kParked) return end(0);
-    const bool repeats = wishes_.repeats(signal, signals_.by_key(), core::SystemClock().now());
-    const bool again = recalled_ && !repeats && signal == SIGINT && why_ == launcher::signal_name(SIGINT);
+    if (signal == SIGTSTP) return suspend();
+    if (signal == SIGCONT) return resume();
+    if (suspension_ == Suspension::kSuspended) return end(0);
+    const bool repeats = stop_requests_.repeats(signal, signals_.by_key(), core::SystemClock().now());
+    const bool again = revoked_ && !repeats && signal == SIGINT && why_ == launcher::signal_name(SIGINT);
     if (again) return end(fail("join: SIGINT again: not waiting any longer", 1));
-    if (recalled_) return;
-    recalled_ = true;
+    if (revoked_) return;
+    revoked_ = true;
     why_ = launcher::signal_name(signal);
     fail(fmt::format("join: {}: asking for the hosts back", why_), 0);
-    if (socket_.is_open()) send(to_line(Recall{offer_.grace, why_}));
+    if (socket_.is_open()) send(to_line(LeaseRevoke{offer_.grace, why_}));
     timer_.expires_after(
-        std::chrono::duration_cast<std::chrono::steady_clock::duration>(offer_.grace + kBeyond));
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(offer_.grace + kGraceMargin));
     timer_.async_wait([this](const boost::system::error_code& error) {
       if (!error) end(fail("join: the job did not give the hosts back in time", 1));
     });
@@ -284,31 +285,31 @@ class Joiner {
   }
 
   const Connect connect_;
-  const Offer offer_;
+  const LeaseOffer offer_;
   const std::string first_;
   boost::asio::io_context loop_{1};
   LeasedAgents agents_;
   launcher::SignalReader signals_;
-  launcher::StopRequests wishes_;
+  launcher::StopRequests stop_requests_;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer timer_, again_;
-  PeekedLine read_;
+  SocketLineReader read_;
   std::string why_;  // of the recall
-  bool recalled_ = false, continued_ = false, accepted_ = false;
+  bool revoked_ = false, continued_ = false, accepted_ = false;
   int tries_ = kTries;
-  Park park_ = Park::kNo;
+  Suspension suspension_ = Suspension::kNone;
   int exit_status_ = 1;
 };
 
 // JOB is an id, or the path of the socket itself.
-core::Result<std::string> socket_of(const JoinWords& words, const launcher::Environment& environment) {
+core::Result<std::string> socket_of(const JoinArguments& words, const launcher::Environment& environment) {
   if (words.job.starts_with('/')) return words.job;
   const auto files = find_job(environment, words.job);
   if (!files.ok()) return files.status();
   return files->grants_socket();
 }
 
-Joiner::Connect way_to_job(const JoinWords& words, const launcher::Environment& environment) {
+Joiner::Connect connector_to_job(const JoinArguments& words, const launcher::Environment& environment) {
   return [words, environment]() -> core::Result<core::Fd> {
     const auto path = socket_of(words, environment);
     auto here = path.ok() ? launcher::connect_unix(*path) : core::Result<core::Fd>(path.status());
@@ -318,7 +319,7 @@ Joiner::Connect way_to_job(const JoinWords& words, const launcher::Environment& 
 
 // LSF waits for the exit status: with another than that of success what comes is offered later again, and
 // what is to go stays.
-int run_resized(const JoinWords& words, const launcher::Environment& environment) {
+int run_resized(const JoinArguments& words, const launcher::Environment& environment) {
   const auto event = launcher::read_resize_event(allocation_input(environment));
   if (!event.ok()) return fail("join --resized: " + event.status().message(), 1);
   launcher::Grant grant;
@@ -326,9 +327,9 @@ int run_resized(const JoinWords& words, const launcher::Environment& environment
     grant.hosts.push_back({.name = host.name, .slots = host.slots});
   const core::Duration grace = words.grace.value_or(kDefaultGrace);
   const std::string shrink =
-      event->grow ? "" : to_line(Recall{grace, "LSB_RESIZE_EVENT=shrink", grant.hosts});
-  const int status = Joiner(way_to_job(words, environment), {.grant = grant, .grace = grace, .own = true},
-                            environment, shrink)
+      event->grow ? "" : to_line(LeaseRevoke{grace, "LSB_RESIZE_EVENT=shrink", grant.hosts});
+  const int status = Joiner(connector_to_job(words, environment),
+                            {.grant = grant, .grace = grace, .own = true}, environment, shrink)
                          .run();
   return status == 0 ? event->taken : event->refused;
 }
@@ -336,7 +337,7 @@ int run_resized(const JoinWords& words, const launcher::Environment& environment
 }  // namespace
 
 int run_join(const Options& options) {
-  const auto words = read_words(options.helper_words);
+  const auto words = parse_arguments(options.helper_words);
   if (!words.ok()) return fail(words.status().message(), 1);
   if (words->help) {
     fmt::print("{}", kJoinHelp);
@@ -348,11 +349,11 @@ int run_join(const Options& options) {
   const auto grant = hosts_of(*words, options.environment);
   if (!grant.ok()) return fail(grant.status().message(), 1);
   if (!socket.ok() && words->through.empty()) return fail(socket.status().message(), 1);
-  Offer offer{.grant = *grant, .grace = words->grace.value_or(usual_grace(*words, options.environment))};
+  LeaseOffer offer{.grant = *grant, .grace = words->grace.value_or(usual_grace(*words, options.environment))};
   offer.request = grant->job;
   offer.starts = works_in_its_own_job_only(*grant);
   if (!words->through.empty()) offer.token = fmt::format("{}-{}", new_job_id(), ::getpid());
-  return Joiner(way_to_job(*words, options.environment), std::move(offer), options.environment).run();
+  return Joiner(connector_to_job(*words, options.environment), std::move(offer), options.environment).run();
 }
 
 }  // namespace regroup::cmd

@@ -11,7 +11,7 @@
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/save_mark.h"
-#include "launcher/cmd/last_checkpoint.h"
+#include "launcher/cmd/final_checkpoint.h"
 
 namespace regroup::cmd {
 

@@ -20,7 +20,7 @@ LeaseServer::LeaseServer(boost::asio::io_context& loop, Events events)
       events_(std::move(events)),
       listener_(loop, [this](core::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
 
-// Agents that are on their way end later than this.
+// Spawners may outlive this server, so that they must not send through it any more.
 LeaseServer::~LeaseServer() {
   for (const auto& [id, joiner] : joiners_) joiner->send = {};
 }
@@ -47,7 +47,7 @@ void LeaseServer::wait(GrantId id) {
   });
 }
 
-// False: it has gone, or is not wanted.
+// False: the client has disconnected or was refused.
 bool LeaseServer::receive(GrantId id) {
   std::array<char, 64 << 10> bytes;
   const ssize_t count =
@@ -71,40 +71,42 @@ void LeaseServer::on_line(GrantId id, const std::string& line) {
     const auto joiner = joiners_.find(id);
     if (const auto news = parse_agent_news(line); news.ok()) {
       if (joiner != joiners_.end() && joiner->second->heard) joiner->second->heard(*news);
-    } else if (const auto recall = parse_recall(line); recall.ok()) {
-      events_.recalled(id, *recall);
+    } else if (const auto revoke = parse_revoke(line); revoke.ok()) {
+      events_.revoked(id, *revoke);
     }
     return;
   }
   if (const auto resized = parse_resized(line); resized.ok()) return events_.resized(id, *resized);
-  if (const auto again = parse_again(line); again.ok()) {
+  if (const auto reconnect = parse_reconnect(line); reconnect.ok()) {
     client.accepted = true;
-    const core::Status status = events_.again(id, *again);
+    const core::Status status = events_.reconnected(id, *reconnect);
     return status.ok() ? void() : end(id, status.message(), false);
   }
-  const auto recall = parse_recall(line);
+  const auto revoke = parse_revoke(line);
   const auto offer = parse_offer(line);
-  if (!recall.ok() && !offer.ok()) return end(id, offer.status().message(), false);
+  if (!revoke.ok() && !offer.ok()) return end(id, offer.status().message(), false);
   client.accepted = true;
-  const core::Status status = recall.ok() ? events_.wanted(id, *recall) : events_.offered(id, *offer);
+  const core::Status status = revoke.ok() ? events_.wanted(id, *revoke) : events_.offered(id, *offer);
   if (!status.ok()) end(id, status.message(), false);
 }
 
-// False: not all of it was taken, and what comes behind would be understood by nobody.
+// False: the socket did not take the whole line, so that later lines could not be parsed.
 bool LeaseServer::send(GrantId id, const std::string& line) {
   const auto client = clients_.find(id);
   if (client == clients_.end()) return false;
   const ssize_t sent =
       ::send(client->second.socket.native_handle(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent > 0 && sent < static_cast<ssize_t>(line.size()))
-    ::shutdown(client->second.socket.native_handle(), SHUT_RDWR);  // it may come again
+    ::shutdown(client->second.socket.native_handle(), SHUT_RDWR);  // the client may reconnect
   return sent == static_cast<ssize_t>(line.size());
 }
 
-void LeaseServer::tell(GrantId id, const std::string& text) { send(id, to_line(Told{text, false, true})); }
+void LeaseServer::tell(GrantId id, const std::string& text) {
+  send(id, to_line(LeaseReply{text, false, true}));
+}
 
 void LeaseServer::end(GrantId id, const std::string& text, bool ok) {
-  send(id, to_line(Told{text, true, ok}));
+  send(id, to_line(LeaseReply{text, true, ok}));
   clients_.erase(id);
   drop_joiner(id);
 }
@@ -114,7 +116,7 @@ void LeaseServer::connect(GrantId id, JoinerLink& joiner) {
     if (!send(id, line)) return false;
     const int socket = clients_.at(id).socket.native_handle();
     if (secret == nullptr || secret->write(socket).ok()) return true;
-    ::shutdown(socket, SHUT_RDWR);  // what it has of the secret is no line
+    ::shutdown(socket, SHUT_RDWR);  // a part of the secret must not be parsed as a line
     return false;
   };
 }

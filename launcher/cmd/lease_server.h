@@ -25,25 +25,25 @@ using GrantId = std::uint64_t;
 // sends them answers. Used by the loop's thread. Never blocks: a client that does not read loses sentences.
 class LeaseServer {
  public:
-  // Called from the loop. An offer that is refused is told so, and is over.
+  // Called from the loop. A refused offer gets the error as its reply and ends.
   struct Events {
-    std::function<core::Status(GrantId id, const Offer& offer)> offered;
-    std::function<void(GrantId id, const Recall& recall)> recalled;
+    std::function<core::Status(GrantId id, const LeaseOffer& offer)> offered;
+    std::function<void(GrantId id, const LeaseRevoke& revoke)> revoked;
     std::function<void(GrantId id)> gone;  // the client that offered has disconnected
-    // From a client that has offered nothing; to be answered by end(). A recall that is refused is over.
-    std::function<core::Status(GrantId id, const Recall& recall)> wanted;
+    // From a client without a lease; to be answered by end(). A refused one ends.
+    std::function<core::Status(GrantId id, const LeaseRevoke& revoke)> wanted;
     std::function<void(GrantId id, const Resized& resized)> resized;
-    // A client that offered hosts before has reconnected.
-    std::function<core::Status(GrantId id, const Again& again)> again;
+    // A client with a lease has reconnected.
+    std::function<core::Status(GrantId id, const LeaseReconnect& reconnect)> reconnected;
   };
   LeaseServer(boost::asio::io_context& loop, Events events);
   ~LeaseServer();
   // Listens at `path`. The job runs without it if this fails.
   [[nodiscard]] core::Status start(const std::string& path);
   void tell(GrantId id, const std::string& text);
-  // Its hosts are not used any more.
+  // Ends the lease: its hosts are not used any more.
   void end(GrantId id, const std::string& text, bool ok = true);
-  // The client of that offer, for starting agents through it.
+  // The client of that lease, for starting agents through it.
   [[nodiscard]] std::shared_ptr<JoinerLink> joiner(GrantId id);
   // The client has reconnected as `id`.
   void move_joiner(GrantId before, GrantId id);

@@ -24,7 +24,7 @@ namespace regroup::cmd {
 // which end then.
 class LeasedAgents {
  public:
-  // Only on hosts of `grant`. `send` takes lines for the hub.
+  // Only on hosts of `grant`. `send` takes lines for the controller.
   LeasedAgents(boost::asio::io_context& loop, launcher::Grant grant, launcher::Environment environment,
                std::function<void(const std::string& line)> send);
   // Handles a line of the other job. The job's secret may follow it on `socket` and is read here, which

@@ -58,10 +58,10 @@ void LeasedHostSpawner::send(Agent& agent) {
   const core::NodeId node = agent.order.node;
   agent.sent = true;
   ++on_their_way_;
-  const bool first = !told_secret_;
-  told_secret_ = joiner_->send &&
+  const bool first = !secret_sent_;
+  secret_sent_ = joiner_->send &&
                  joiner_->send(to_line(AgentStart{agent.order, first}), first ? secret_.get() : nullptr);
-  if (!told_secret_) {
+  if (!secret_sent_) {
     return report_later(node, {core::Code::kUnavailable,
                                fmt::format("{}: the `regroup join` that starts agents there is not heard",
                                            agent.order.host)});
@@ -101,9 +101,9 @@ void LeasedHostSpawner::heard(const AgentNews& news) {
 void LeasedHostSpawner::end(core::NodeId node) {
   const auto found = agents_.find(node);
   if (found == agents_.end()) return;
-  const bool told = found->second.sent && joiner_->send && joiner_->send(to_line(AgentEnd{node}), nullptr);
+  const bool sent = found->second.sent && joiner_->send && joiner_->send(to_line(AgentEnd{node}), nullptr);
   std::erase(waiting_, node);
-  if (!told) return report_later(node, {});
+  if (!sent) return report_later(node, {});
   found->second.ending = true;
   wait(node, kLeave,
        core::deadline_exceeded(fmt::format("{}: its agent did not leave", found->second.order.host)));

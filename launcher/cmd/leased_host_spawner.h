@@ -57,7 +57,7 @@ class LeasedHostSpawner final : public launcher::Spawner {
   std::map<core::NodeId, Agent> agents_;
   std::deque<core::NodeId> waiting_;
   std::size_t on_their_way_ = 0;
-  bool told_secret_ = false;
+  bool secret_sent_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted
 };
 

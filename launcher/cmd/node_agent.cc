@@ -44,9 +44,9 @@ node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
     auto service = setup.elastic->kept_results > 0 ? make_transfer_service(agent, options) : nullptr;
     std::vector<std::vector<int>> cores;
     std::vector<launcher::Environment> environments;
-    for (const node::Seat& seat : setup.elastic->seats) {
-      cores.push_back(seat.cores);
-      environments.push_back(seat.environment);
+    for (const node::SlotResources& resources : setup.elastic->slots) {
+      cores.push_back(resources.cores);
+      environments.push_back(resources.environment);
     }
     const CheckpointPlan& plan = setup.elastic->checkpoints;
     ElasticAgentOptions elastic{.core = {.node = options.node,
@@ -67,7 +67,7 @@ node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
                                 .transfer_service = std::move(service),
                                 .checkpoints = plan,
                                 .host = setup.name,
-                                .finished_told = setup.elastic->finished_told,
+                                .finished_limit = setup.elastic->finished_limit,
                                 .fixed = node::serves_ranks(setup)};
     return std::make_unique<ElasticAgent>(agent, std::move(elastic), std::move(send));
   };
@@ -84,9 +84,9 @@ void hold_ports(const std::vector<std::uint16_t>& wanted, node::InventoryReply& 
 }
 
 // For the controller, which places members by it.
-void answer_survey(const launcher::Host& host, const launcher::Environment& environment,
-                   const std::string& cache_folder, const std::string& job,
-                   const node::InventoryRequest& order, node::InventoryReply& answer) {
+void answer_inventory(const launcher::Host& host, const launcher::Environment& environment,
+                      const std::string& cache_folder, const std::string& job,
+                      const node::InventoryRequest& order, node::InventoryReply& answer) {
   if (!order.ports.empty()) return hold_ports(order.ports, answer);
   auto inventory =
       launcher::take_inventory({order.devices, order.topology, {order.claims.name, job, order.claims.outer}},
@@ -135,7 +135,7 @@ int run_node_agent(const std::vector<std::string>& args) {
   options.inventory = [host = allocation->hosts.at(0), environment = options.environment,
                        folder = options.folder,
                        job = options.job](const node::InventoryRequest& order, node::InventoryReply& answer) {
-    answer_survey(host, environment, folder, job, order, answer);
+    answer_inventory(host, environment, folder, job, order, answer);
   };
   options.local_checkpoints = local_checkpoint_query();
   options.record = record_of(options.environment, fmt::format("{}-{}", options.job, options.node));

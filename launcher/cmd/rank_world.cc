@@ -1,5 +1,6 @@
-// The rank that fails is the job's business (rigid_job.h); here the others hear of it, in the call in which
-// they wait, and what the job would not end for is told: a rank that ends well, and leaves others waiting.
+// The rank that fails is the job's business (fixed_size_job.h); here the others hear of it, in the call in
+// which they wait, and what the job would not end for is told: a rank that ends well, and leaves others
+// waiting.
 #include "launcher/cmd/rank_world.h"
 
 #include <fmt/format.h>
@@ -53,7 +54,7 @@ RankWorldOptions rank_world_options(const Options& options, const std::string& j
   out.agent.quiet = options.quiet;
   out.agent.checkpoints = checkpoints;
   out.agent.fixed = true;
-  out.agent.finished_told = options.hung.after;
+  out.agent.finished_limit = options.hung.after;
   return out;
 }
 

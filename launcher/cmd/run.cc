@@ -28,8 +28,8 @@
 #include "launcher/place/members.h"
 #include "launcher/roles/role_job.h"
 #include "launcher/supervise/agent.h"
+#include "launcher/supervise/fixed_size_job.h"
 #include "launcher/supervise/guardian.h"
-#include "launcher/supervise/rigid_job.h"
 
 namespace regroup::cmd {
 namespace {
@@ -58,12 +58,12 @@ int run_agent(const Options& options, launcher::ProcessTableOptions processes, c
   launcher::AgentOptions agent = agent_options(options, std::move(processes), std::move(*port));
   agent.usage.status_file = usage_file;
   agent.spent = spent;
-  EndKeeper end(checkpoints);
-  agent.noticed = [&end] { end.noticed(); };
+  AttemptLog attempt_log(checkpoints);
+  agent.noticed = [&attempt_log] { attempt_log.noticed(); };
   launcher::Agent self(loop, std::move(agent), std::move(guardian), job);
   const auto watch = watch_notices(options, self);
   const int status = self.run();
-  end.ended(self);
+  attempt_log.ended(self);
   return status;
 }
 
@@ -73,17 +73,18 @@ enum class Ranks : std::uint8_t { kOfRoles, kServed, kServeThemselves };
 // A job without a coordinator.
 int run_alone(const Options& options, launcher::ProcessTableOptions processes, std::size_t members,
               const launcher::JobFactory& job, Ranks ranks = Ranks::kOfRoles) {
-  const auto told = announce_job(options.environment, processes.job, static_cast<std::uint32_t>(members));
-  if (told && ranks == Ranks::kServed) processes.world_socket = told->files.agent_socket();
-  if (told && ranks == Ranks::kServeThemselves) processes.exits_file = told->files.exits();
-  const auto forget = [&told] {
-    if (told) remove_job_files(told->files);
+  const auto announced =
+      announce_job(options.environment, processes.job, static_cast<std::uint32_t>(members));
+  if (announced && ranks == Ranks::kServed) processes.world_socket = announced->files.agent_socket();
+  if (announced && ranks == Ranks::kServeThemselves) processes.exits_file = announced->files.exits();
+  const auto forget = [&announced] {
+    if (announced) remove_job_files(announced->files);
   };
   const int status =
       launcher::Guardian(
           [&](core::Fd guardian) {
-            const int agent =
-                run_agent(options, processes, std::move(guardian), job, told ? told->files.usage() : "");
+            const int agent = run_agent(options, processes, std::move(guardian), job,
+                                        announced ? announced->files.usage() : "");
             forget();  // the guardian may be dead
             return agent;
           },
@@ -93,34 +94,34 @@ int run_alone(const Options& options, launcher::ProcessTableOptions processes, s
   return status;
 }
 
-int run_rigid(Options options, launcher::ProcessTableOptions processes,
-              const std::vector<std::uint32_t>& counts, std::uint32_t slots,
-              const launcher::PlacedJob& placed) {
+int run_fixed_size(Options options, launcher::ProcessTableOptions processes,
+                   const std::vector<std::uint32_t>& counts, std::uint32_t slots,
+                   const launcher::PlacedJob& placed) {
   const bool limited = !options.oversubscribe && options.compat == launcher::Compat::kOpenMpi;
   const std::uint32_t most = limited ? slots_for(options, slots) : 0;
   const launcher::MapBy::Kind map = options.mapping.map.kind;
   const bool listed = !options.mapping.cpu_set.empty() || map == launcher::MapBy::Kind::kCpuList;
-  const launcher::PlacedJob seats = listed ? placed : placed.with_spare();
-  launcher::RigidOptions rigid{counts,
-                               {{"", slots}},
-                               {},
-                               options.compat,
-                               options.ulfm || options.keep_going,
-                               options.quiet,
-                               helper_options(options, processes.job),
-                               seats.cores(),
-                               seats.bindings(),
-                               placed.threads({slots}),
-                               placed.environments,
-                               most,
-                               options.term_grace};
+  const launcher::PlacedJob bindable = listed ? placed : placed.with_spare();
+  launcher::FixedSizeOptions fixed{counts,
+                                   {{"", slots}},
+                                   {},
+                                   options.compat,
+                                   options.ulfm || options.keep_going,
+                                   options.quiet,
+                                   helper_options(options, processes.job),
+                                   bindable.cores(),
+                                   bindable.bindings(),
+                                   placed.threads({slots}),
+                                   placed.environments,
+                                   most,
+                                   options.term_grace};
   HeldLocks locks;
   const std::size_t size = placed.placement.slots.size();
   options.shards = world_shards(options, static_cast<std::uint32_t>(size));
   const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
   if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
   for (launcher::App& app : processes.apps) add_world_variables(options, *checkpoints, app.environment);
-  rigid.world = [&](launcher::Agent& agent,
+  fixed.world = [&](launcher::Agent& agent,
                     launcher::OtherHosts*) -> std::unique_ptr<launcher::MembershipJob> {
     const std::string& socket = agent.processes().options().world_socket;
     if (socket.empty()) return nullptr;
@@ -131,7 +132,7 @@ int run_rigid(Options options, launcher::ProcessTableOptions processes,
   };
   return run_alone(
       options, processes, size,
-      [&](launcher::Agent& agent) { return std::make_unique<launcher::RigidJob>(agent, rigid); },
+      [&](launcher::Agent& agent) { return std::make_unique<launcher::FixedSizeJob>(agent, fixed); },
       options.world_options.empty() ? Ranks::kServeThemselves : Ranks::kServed);
 }
 
@@ -256,8 +257,8 @@ LaunchEnd launch_job(Options options, const Launch& launch) {
   if (const auto* refusal = std::get_if<Refusal>(&planned))
     return {fail(refusal->message, refusal->exit_status)};
   const JobPlan& plan = std::get<JobPlan>(planned);
-  if (const std::string told = unheeded_options(options); !told.empty()) {
-    fmt::print(stderr, "regroup: {}\n", core::escaped_lines(told));
+  if (const std::string ignored = unheeded_options(options); !ignored.empty()) {
+    fmt::print(stderr, "regroup: {}\n", core::escaped_lines(ignored));
   }
   const std::vector<std::uint32_t> counts = placed_members(options, plan, allocation->slots());
   const auto folder = runtime_folder(options.environment);
@@ -274,10 +275,10 @@ LaunchEnd launch_job(Options options, const Launch& launch) {
   }
   std::string note;
   if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet) fail(note, 0);
-  const launcher::ProcessTableOptions processes = crew_of(options, plan.apps);
+  const launcher::ProcessTableOptions processes = process_table_options(options, plan.apps);
   if (!plan.roles.empty()) return {run_roles(options, processes, plan, allocation->slots(), *placed)};
   if (options.elastic) return run_elastic(options, processes, allocation->slots(), *placed, launch);
-  return {run_rigid(options, processes, plan.counts, allocation->slots(), *placed)};
+  return {run_fixed_size(options, processes, plan.counts, allocation->slots(), *placed)};
 }
 
 }  // namespace

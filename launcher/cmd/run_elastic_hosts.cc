@@ -19,8 +19,8 @@
 #include "launcher/cmd/attempts.h"
 #include "launcher/cmd/checkpoints.h"
 #include "launcher/cmd/discovery.h"
+#include "launcher/cmd/elastic_controller.h"
 #include "launcher/cmd/elastic_coordinator.h"
-#include "launcher/cmd/elastic_hub.h"
 #include "launcher/cmd/host_setup.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
@@ -35,8 +35,9 @@ namespace {
 constexpr int kNoHost = 1;  // no agent came up
 
 // What members of one host are given: as many GPUs as there are decide how many it takes.
-core::Result<std::vector<node::Seat>> seats_on(const Options& options, const launcher::HostRequest& host,
-                                               std::uint32_t slots, const std::string& answer) {
+core::Result<std::vector<node::SlotResources>> resources_on(const Options& options,
+                                                            const launcher::HostRequest& host,
+                                                            std::uint32_t slots, const std::string& answer) {
   auto inventory = launcher::inventory_from_json(answer);
   if (!inventory.ok())
     return core::Status(inventory.code(),
@@ -54,7 +55,7 @@ core::Result<std::vector<node::Seat>> seats_on(const Options& options, const lau
   for (const std::string& warning : placed->warnings) {
     if (!options.quiet) fail(warning, 0);
   }
-  std::vector<node::Seat> out;
+  std::vector<node::SlotResources> out;
   for (std::vector<int>& cores : placed->cores()) out.push_back({std::move(cores), {}});
   out.resize(std::max(out.size(), placed->environments.size()));
   for (std::size_t i = 0; i < placed->environments.size(); ++i)
@@ -73,27 +74,30 @@ std::uint32_t slots_up(const Options& options, const node::Hosts& hosts) {
 
 // Asks the hosts that are up. The job begins without one that does not answer, or cannot be used as it is
 // asked for, if it can.
-core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHubOptions& hub) {
+core::Status query_inventories(const Options& options, node::Hosts& hosts,
+                               ElasticControllerOptions& controller) {
   const auto order = launcher::inventory_options(options, {});
   if (!order) return {};
-  hub.inventory = node::InventoryRequest{order->devices, order->topology, {}, order->claims};
-  hub.seats = [options](const launcher::HostRequest& host, std::uint32_t slots,
-                        const core::Result<std::string>& answer) {
-    return answer.ok() ? seats_on(options, host, slots, *answer) : ElasticHubOptions::Seats(answer.status());
+  controller.inventory = node::InventoryRequest{order->devices, order->topology, {}, order->claims};
+  controller.resources_of = [options](const launcher::HostRequest& host, std::uint32_t slots,
+                                      const core::Result<std::string>& answer) {
+    return answer.ok() ? resources_on(options, host, slots, *answer)
+                       : ElasticControllerOptions::Resources(answer.status());
   };
   std::vector<std::pair<std::size_t, core::Status>> unfit;
   std::vector<bool> asked;
   for (std::size_t i = 0; i < hosts.size(); ++i) asked.push_back(hosts.is_up(i));
-  const auto answers = hosts.query_inventory(std::vector(hosts.size(), *hub.inventory));
+  const auto answers = hosts.query_inventory(std::vector(hosts.size(), *controller.inventory));
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    if (!asked[i] || !hosts.is_up(i)) continue;  // one that has come meanwhile is asked by the hub
+    if (!asked[i] || !hosts.is_up(i)) continue;  // one that has come meanwhile is asked by the controller
     const std::uint32_t given = options.hosts.at(i).slots;
-    auto seats = hub.seats(options.hosts.at(i), given != 0 ? given : hosts.facts(i).slots, answers[i]);
-    if (seats.ok()) {
-      hub.first[i] = std::move(*seats);
+    auto resources =
+        controller.resources_of(options.hosts.at(i), given != 0 ? given : hosts.facts(i).slots, answers[i]);
+    if (resources.ok()) {
+      controller.first_resources[i] = std::move(*resources);
     } else {
-      unfit.emplace_back(i, seats.status());
-      hosts.give_up(hosts.id(i), seats.status());
+      unfit.emplace_back(i, resources.status());
+      hosts.give_up(hosts.id(i), resources.status());
     }
   }
   if (!unfit.empty() && slots_up(options, hosts) < options.min) return unfit.front().second;
@@ -108,21 +112,22 @@ const std::string& attempts_in(const CheckpointPlan& plan) {
 
 // Before any agent, or the coordinator, has been told what the job goes on from.
 void go_on_from_newest(boost::asio::io_context& loop, const Options& options, node::Hosts& hosts,
-                       BringUp& coming, CheckpointPlan* plan, ElasticHubOptions& hub) {
+                       BringUp& coming, CheckpointPlan* plan, ElasticControllerOptions& controller) {
   if (plan->shared.empty()) return;
   take_newest_of_hosts(
       loop, hosts, [&coming] { return coming.look(); }, [](const std::string& text) { fail(text, 0); }, plan);
   if (!plan->resume || coming.over()) return;
   if (!options.quiet) fail(resumes(*plan), 0);
-  hub.setup.elastic->seed = plan->seed;
-  hub.setup.elastic->shards = plan->shards;
-  hub.setup.elastic->checkpoints = *plan;
-  hub.known = {plan->resume->step, plan->shards};
+  controller.setup.elastic->seed = plan->seed;
+  controller.setup.elastic->shards = plan->shards;
+  controller.setup.elastic->checkpoints = *plan;
+  controller.known = {plan->resume->step, plan->shards};
 }
 
-// In the process of the hub, from before its Agent exists. The exit status of the process.
-int run_hub(const Options& options, const launcher::App& app, launcher::ProcessTableOptions processes,
-            const JobFiles& files, CheckpointPlan checkpoints, const Launch& launch, core::Fd guardian) {
+// In the process of the controller, from before its Agent exists. The exit status of the process.
+int run_controller(const Options& options, const launcher::App& app, launcher::ProcessTableOptions processes,
+                   const JobFiles& files, CheckpointPlan checkpoints, const Launch& launch,
+                   core::Fd guardian) {
   ::prctl(PR_SET_NAME, "regroup-hub");
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, processes.job, true);
@@ -134,44 +139,45 @@ int run_hub(const Options& options, const launcher::App& app, launcher::ProcessT
   if (!checkpoints.shared.empty()) enough = {};  // each may have the newest checkpoint
   coming.run(**hosts, std::move(enough));
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
-  ElasticHubOptions hub;
-  hub.setup = common_setup(options);
-  hub.setup.stdin_to.to = launcher::StdinRequest::To::kNone;
-  hub.setup.usage = true;
-  hub.setup.elastic =
+  ElasticControllerOptions controller;
+  controller.setup = common_setup(options);
+  controller.setup.stdin_to.to = launcher::StdinRequest::To::kNone;
+  controller.setup.usage = true;
+  controller.setup.elastic =
       node::ElasticSetup{arena_slots(options),  options.shards,        options.seed, options.any_fingerprint,
                          options.learner_steps, options.learner_state, {},           checkpoints};
-  hub.setup.elastic->finished_told = std::chrono::ceil<std::chrono::milliseconds>(options.hung.after);
-  for (std::size_t index = 0; index < (*hosts)->size() && hub.setup.master.address.empty(); ++index) {
-    if ((*hosts)->is_up(index)) hub.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
+  controller.setup.elastic->finished_limit = std::chrono::ceil<std::chrono::milliseconds>(options.hung.after);
+  for (std::size_t index = 0; index < (*hosts)->size() && controller.setup.master.address.empty(); ++index) {
+    if ((*hosts)->is_up(index))
+      controller.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
   }
-  hub.app = app;
-  if (const core::Status status = survey_hosts(options, **hosts, hub); !status.ok())
+  controller.app = app;
+  if (const core::Status status = query_inventories(options, **hosts, controller); !status.ok())
     return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
-  go_on_from_newest(loop, options, **hosts, coming, &checkpoints, hub);
+  go_on_from_newest(loop, options, **hosts, coming, &checkpoints, controller);
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
-  EndKeeper end(attempts_in(checkpoints));
+  AttemptLog attempt_log(attempts_in(checkpoints));
   if (!launch.first() && !checkpoints.resume) {
-    end.failed();
+    attempt_log.failed();
     return refuse_job(loop, {launch.status, nothing_to_go_on_from(attempts_in(checkpoints))},
                       std::move(guardian));
   }
-  for (const launcher::HostRequest& host : options.hosts) hub.slots.push_back(host.slots);
-  hub.granted = options.hosts;
-  hub.orphan_timeout = options.orphan_timeout;
-  hub.grants_socket = files.grants_socket();
-  hub.quiet = options.quiet;
-  hub.notice_grace = notice_grace(options);
-  hub.scaler = AllocationScaler::make(loop, options, files, way_to_all(options));
-  hub.spares = options.spares;
+  for (const launcher::HostRequest& host : options.hosts) controller.slots.push_back(host.slots);
+  controller.granted = options.hosts;
+  controller.orphan_timeout = options.orphan_timeout;
+  controller.grants_socket = files.grants_socket();
+  controller.quiet = options.quiet;
+  controller.notice_grace = notice_grace(options);
+  controller.scaler = AllocationScaler::make(loop, options, files, way_to_all(options));
+  controller.spares = options.spares;
   processes.stdin_to.to = launcher::StdinRequest::To::kNone;
   launcher::AgentOptions agent = agent_options(options, std::move(processes), {});
   agent.usage.status_file = files.usage();
   agent.spent = coming.spent();
-  agent.noticed = [&end] { end.noticed(); };
-  ElasticHub* elastic = nullptr;  // the agent's
+  agent.noticed = [&attempt_log] { attempt_log.noticed(); };
+  ElasticController* elastic = nullptr;  // the agent's
   launcher::Agent self(loop, std::move(agent), std::move(guardian), [&](launcher::Agent& self) {
-    auto made = std::make_unique<ElasticHub>(self, std::move(hub), std::move(*hosts));
+    auto made = std::make_unique<ElasticController>(self, std::move(controller), std::move(*hosts));
     elastic = made.get();
     return made;
   });
@@ -186,7 +192,7 @@ int run_hub(const Options& options, const launcher::App& app, launcher::ProcessT
     discovery->start();
   }
   const int status = self.run();
-  end.ended(self);
+  attempt_log.ended(self);
   return status;
 }
 
@@ -233,8 +239,8 @@ LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
   if (const auto* refusal = std::get_if<Refusal>(&planned))
     return {fail(refusal->message, refusal->exit_status)};
   launcher::App app = std::get<JobPlan>(planned).apps.at(0);
-  if (const std::string told = unheeded_options(options); !told.empty()) fail(told, 0);
-  launcher::ProcessTableOptions processes = crew_of(options, {});
+  if (const std::string ignored = unheeded_options(options); !ignored.empty()) fail(ignored, 0);
+  launcher::ProcessTableOptions processes = process_table_options(options, {});
   HeldLocks locks;
   const auto checkpoints = prepare_checkpoints(&options, processes.job, true, &locks);
   if (!checkpoints.ok()) return refuse(checkpoints.status().message());
@@ -253,10 +259,10 @@ LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
   const HeldJournal journal(*files, launch);
   launcher::Guardian guardian(
       [&](core::Fd socket) {
-        const int hub =
-            run_hub(options, app, std::move(processes), *files, *checkpoints, launch, std::move(socket));
+        const int controller = run_controller(options, app, std::move(processes), *files, *checkpoints,
+                                              launch, std::move(socket));
         remove_job_files(*files);  // the guardian may be dead
-        return hub;
+        return controller;
       },
       [&](core::Fd agent, core::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);

@@ -23,8 +23,8 @@
 #include "launcher/place/cluster_view.h"
 #include "launcher/roles/role_job.h"
 #include "launcher/supervise/agent.h"
+#include "launcher/supervise/fixed_size_job.h"
 #include "launcher/supervise/guardian.h"
-#include "launcher/supervise/rigid_job.h"
 
 namespace regroup::cmd {
 namespace {
@@ -38,9 +38,10 @@ struct Layout {
 };
 
 // In the process of the agent of this host, from before its Agent exists.
-class Head {
+class FixedSizeController {
  public:
-  Head(Options options, const launcher::Allocation& here, launcher::ProcessTableOptions processes)
+  FixedSizeController(Options options, const launcher::Allocation& here,
+                      launcher::ProcessTableOptions processes)
       : options_(std::move(options)), here_(here), processes_(std::move(processes)), job_(processes_.job) {}
 
   // The exit status of the process; the guardian has been told that of the job.
@@ -50,24 +51,24 @@ class Head {
     if (refused) return refuse_job(loop_, *refused, std::move(guardian));
     auto port = launcher::hold_port();
     if (!port.ok()) return refuse_job(loop_, {kNoHostYet, port.status().message()}, std::move(guardian));
-    told_ = announce_job(options_.environment, job_, static_cast<std::uint32_t>(layout_.host_of.size()));
+    announced_ = announce_job(options_.environment, job_, static_cast<std::uint32_t>(layout_.host_of.size()));
     if (const core::Status status = set_up(*port); !status.ok())
       return refuse_job(loop_, {kNoHostYet, status.message()}, std::move(guardian));
     launcher::AgentOptions agent = agent_options(options_, std::move(processes_), std::move(*port));
     agent.spent = bring_up.spent();
-    if (told_) agent.usage.status_file = told_->files.usage();
+    if (announced_) agent.usage.status_file = announced_->files.usage();
     launcher::Agent self(loop_, std::move(agent), std::move(guardian),
                          [this](launcher::Agent& self) { return make_job(self); });
     const auto watch = watch_notices(options_, self);
     const int status = self.run();
-    if (told_) remove_job_files(told_->files);  // the guardian may be dead
+    if (announced_) remove_job_files(announced_->files);  // the guardian may be dead
     return status;
   }
 
  private:
   std::optional<Refusal> prepare(BringUp& coming) {
     if (auto refused = bring_up(coming)) return refused;
-    if (auto refused = look_around()) return refused;
+    if (auto refused = query_hosts()) return refused;
     if (auto refused = count_members()) return refused;
     auto planned = plan_job(options_, allocation_);
     if (auto* refused = std::get_if<Refusal>(&planned)) return std::move(*refused);
@@ -99,7 +100,7 @@ class Head {
   }
 
   // None of a job of roles, or where this host has no folder for the job.
-  [[nodiscard]] bool serves_world() const { return plan_.roles.empty() && told_; }
+  [[nodiscard]] bool serves_world() const { return plan_.roles.empty() && announced_; }
 
   std::optional<Refusal> bring_up(BringUp& coming) {
     auto made = send_agents(loop_, options_, processes_.job, false);
@@ -112,7 +113,7 @@ class Head {
 
   // Asks hosts what they have, if that matters. Where nobody said how many slots a host has, as many as it
   // has cores.
-  std::optional<Refusal> look_around() {
+  std::optional<Refusal> query_hosts() {
     const auto order = launcher::inventory_options(options_, {});
     std::vector<core::Result<std::string>> answers;
     if (order)
@@ -213,7 +214,7 @@ class Head {
     if (first == 0) processes_.master = {hosts_->own_address(), port.port};
     if (first != 0) processes_.master = {hosts_->address(first - 1), hosts_->facts(first - 1).port};
     if (!reads_input(0)) processes_.stdin_to.to = launcher::StdinRequest::To::kNone;
-    if (serves_world()) processes_.world_socket = told_->files.agent_socket();
+    if (serves_world()) processes_.world_socket = announced_->files.agent_socket();
     const auto size = static_cast<std::uint32_t>(layout_.host_of.size());
     std::vector<node::Setup> setups;
     for (std::uint32_t host = 1; host < layout_.hosts.size(); ++host) {
@@ -229,8 +230,8 @@ class Head {
                          .seed = options_.seed,
                          .any_fingerprint = options_.any_fingerprint,
                          .checkpoints = checkpoints_,
-                         .finished_told = std::chrono::ceil<std::chrono::milliseconds>(options_.hung.after)};
-      setup.usage = told_ || !options_.usage_log.empty();
+                         .finished_limit = std::chrono::ceil<std::chrono::milliseconds>(options_.hung.after)};
+      setup.usage = announced_ || !options_.usage_log.empty();
       setup.master = processes_.master;
       setups.push_back(std::move(setup));
     }
@@ -253,9 +254,9 @@ class Head {
 
   std::unique_ptr<launcher::AgentJob> make_job(launcher::Agent& self) {
     if (plan_.roles.empty()) {
-      launcher::RigidOptions rigid = rigid_options();
-      if (serves_world()) rigid.world = world(*hosts_);
-      return std::make_unique<launcher::RigidJob>(self, std::move(rigid), std::move(hosts_));
+      launcher::FixedSizeOptions fixed = fixed_size_options();
+      if (serves_world()) fixed.world = world(*hosts_);
+      return std::make_unique<launcher::FixedSizeJob>(self, std::move(fixed), std::move(hosts_));
     }
     launcher::RoleJobOptions roles = role_options(options_, plan_, job_, placed_);
     roles.hosts = layout_.hosts;
@@ -269,33 +270,33 @@ class Head {
       node::Hosts& hosts) {
     return [this, &hosts](launcher::Agent& agent, launcher::OtherHosts*) {
       RankWorldOptions world =
-          rank_world_options(options_, job_, told_->files.agent_socket(),
+          rank_world_options(options_, job_, announced_->files.agent_socket(),
                              {layout_.host_of.begin(), layout_.host_of.end()}, checkpoints_);
       world.agent.host = layout_.hosts[0].name;
       return std::make_unique<RankWorld>(agent, std::move(world), &hosts);
     };
   }
 
-  launcher::RigidOptions rigid_options() {
-    launcher::RigidOptions rigid;
-    rigid.counts = plan_.counts;
-    rigid.hosts = layout_.hosts;
-    rigid.host_of = layout_.host_of;
-    rigid.compat = options_.compat;
-    rigid.fault_tolerant = options_.ulfm || options_.keep_going;
-    rigid.quiet = options_.quiet;
-    rigid.cores = placed_.cores();
-    rigid.bindings = placed_.bindings();
-    rigid.environments = placed_.environments;
+  launcher::FixedSizeOptions fixed_size_options() {
+    launcher::FixedSizeOptions fixed;
+    fixed.counts = plan_.counts;
+    fixed.hosts = layout_.hosts;
+    fixed.host_of = layout_.host_of;
+    fixed.compat = options_.compat;
+    fixed.fault_tolerant = options_.ulfm || options_.keep_going;
+    fixed.quiet = options_.quiet;
+    fixed.cores = placed_.cores();
+    fixed.bindings = placed_.bindings();
+    fixed.environments = placed_.environments;
     std::vector<std::uint32_t> slots;
     for (std::size_t i = 0; i < cores_.size(); ++i)  // slots that were said may be more than a host has
       slots.push_back(std::min(allocation_.hosts[i].slots, cores_[i]));
-    rigid.threads = placed_.threads(slots);
-    rigid.helper = helper_options(options_, job_);
+    fixed.threads = placed_.threads(slots);
+    fixed.helper = helper_options(options_, job_);
     const bool limited = !options_.oversubscribe && options_.compat == launcher::Compat::kOpenMpi;
-    rigid.most = limited ? slots_for(options_, 0) : 0;
-    rigid.term_grace = options_.term_grace;
-    return rigid;
+    fixed.most = limited ? slots_for(options_, 0) : 0;
+    fixed.term_grace = options_.term_grace;
+    return fixed;
   }
 
   Options options_;
@@ -310,7 +311,7 @@ class Head {
   std::vector<launcher::ClusterHost> cluster_hosts_;  // as options_.hosts
   launcher::PlacedJob placed_;
   Layout layout_;
-  std::optional<FixedJob> told_;
+  std::optional<FixedJob> announced_;
   launcher::Cluster cluster_;  // of roles
   launcher::HeldPorts held_;   // the ports of this host
   CheckpointPlan checkpoints_;
@@ -320,21 +321,21 @@ class Head {
 }  // namespace
 
 int run_on_hosts(Options options, const launcher::Allocation& here) {
-  if (const std::string told = unheeded_options(options); !told.empty()) fail(told, 0);
-  launcher::ProcessTableOptions processes = crew_of(options, {});
+  if (const std::string ignored = unheeded_options(options); !ignored.empty()) fail(ignored, 0);
+  launcher::ProcessTableOptions processes = process_table_options(options, {});
   const auto record = processes.record;
   const std::vector<int> forwarded = forwarded_signals(options);
   const std::vector<int> notices = notice_signals(options);
   const bool quiet = options.quiet;
   const auto folder = runtime_folder(options.environment);
   const JobFiles files{folder.ok() ? *folder + "/" + processes.job : ""};
-  const int status =
-      launcher::Guardian(
-          [&](core::Fd guardian) {
-            return Head(std::move(options), here, std::move(processes)).run(std::move(guardian));
-          },
-          nullptr, {record, {}, quiet}, forwarded, notices)
-          .run();
+  const int status = launcher::Guardian(
+                         [&](core::Fd guardian) {
+                           return FixedSizeController(std::move(options), here, std::move(processes))
+                               .run(std::move(guardian));
+                         },
+                         nullptr, {record, {}, quiet}, forwarded, notices)
+                         .run();
   if (folder.ok()) remove_job_files(files);
   return status;
 }

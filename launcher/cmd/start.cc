@@ -53,7 +53,7 @@ std::shared_ptr<launcher::JobRecord> record_of(const launcher::Environment& envi
   return record.ok() ? std::move(*record) : nullptr;
 }
 
-launcher::ProcessTableOptions crew_of(const Options& options, std::vector<launcher::App> apps) {
+launcher::ProcessTableOptions process_table_options(const Options& options, std::vector<launcher::App> apps) {
   launcher::ProcessTableOptions processes;
   processes.apps = std::move(apps);
   processes.job = new_job_id();

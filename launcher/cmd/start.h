@@ -22,7 +22,8 @@ int fail(const std::string& message, int exit_status);
 [[nodiscard]] std::shared_ptr<launcher::JobRecord> record_of(const launcher::Environment& environment,
                                                              const std::string& job);
 // What all members have in common; the rest of AgentOptions comes from the agent's own process.
-[[nodiscard]] launcher::ProcessTableOptions crew_of(const Options& options, std::vector<launcher::App> apps);
+[[nodiscard]] launcher::ProcessTableOptions process_table_options(const Options& options,
+                                                                  std::vector<launcher::App> apps);
 [[nodiscard]] launcher::AgentOptions agent_options(const Options& options,
                                                    launcher::ProcessTableOptions processes,
                                                    launcher::HeldPort port);

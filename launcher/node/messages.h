@@ -33,7 +33,7 @@ struct InventoryRequest {
   launcher::ClaimScope claims = {};  // name and outer of the controller; "": those of the host count
 };
 // The resources of one member slot of a host.
-struct Seat {
+struct SlotResources {
   std::vector<int> cores;             // operating system numbers it is bound to; empty: not bound
   launcher::Environment environment;  // of its devices
 };
@@ -45,10 +45,10 @@ struct ElasticSetup {
   bool any_fingerprint = false;
   std::uint32_t kept_results = 0;  // for learners
   std::uint64_t learn_above = 0;
-  std::vector<Seat> seats = {};  // empty: members are neither bound nor given devices
+  std::vector<SlotResources> slots = {};  // empty: members are neither bound nor given devices
   CheckpointPlan checkpoints = {};
   std::string controller = {};  // endpoints, for reparenting; "": an agent ends with its parent
-  std::chrono::milliseconds finished_told{
+  std::chrono::milliseconds finished_limit{
       60'000};  // until a member that has finished and does not end is reported; 0: never
 };
 // Settings that all members on this host share.

@@ -49,12 +49,12 @@ fb::SetupT table(const Setup& m) {
     t.elastic->lines = m.elastic->lines, t.elastic->shards = m.elastic->shards;
     t.elastic->seed = m.elastic->seed, t.elastic->any_fingerprint = m.elastic->any_fingerprint;
     t.elastic->controller = m.elastic->controller;
-    t.elastic->finished_told_ms = static_cast<std::uint32_t>(m.elastic->finished_told.count());
+    t.elastic->finished_limit_ms = static_cast<std::uint32_t>(m.elastic->finished_limit.count());
     t.elastic->kept_results = m.elastic->kept_results, t.elastic->learn_above = m.elastic->learn_above;
-    for (const Seat& seat : m.elastic->seats) {
-      t.elastic->seats.push_back(std::make_unique<fb::SeatT>());
-      t.elastic->seats.back()->cores = seat.cores;
-      t.elastic->seats.back()->environment = variables(seat.environment);
+    for (const SlotResources& slot : m.elastic->slots) {
+      t.elastic->slots.push_back(std::make_unique<fb::SlotResourcesT>());
+      t.elastic->slots.back()->cores = slot.cores;
+      t.elastic->slots.back()->environment = variables(slot.environment);
     }
     t.elastic->checkpoints = checkpoints(m.elastic->checkpoints);
   }
@@ -89,9 +89,9 @@ Result<Setup> plain(const fb::SetupT& t) {
   m.elastic = {t.elastic->lines,           t.elastic->shards,       t.elastic->seed,
                t.elastic->any_fingerprint, t.elastic->kept_results, t.elastic->learn_above};
   m.elastic->controller = t.elastic->controller;
-  m.elastic->finished_told = std::chrono::milliseconds(t.elastic->finished_told_ms);
-  for (const auto& seat : t.elastic->seats)
-    m.elastic->seats.push_back({seat->cores, plain_environment(seat->environment)});
+  m.elastic->finished_limit = std::chrono::milliseconds(t.elastic->finished_limit_ms);
+  for (const auto& slot : t.elastic->slots)
+    m.elastic->slots.push_back({slot->cores, plain_environment(slot->environment)});
   if (t.elastic->checkpoints) m.elastic->checkpoints = plain_checkpoints(*t.elastic->checkpoints);
   const bool possible = m.elastic->lines >= 1 && m.elastic->lines < core::kMaxSlots &&
                         m.elastic->shards >= 1 && m.elastic->shards <= core::kMaxShards &&

@@ -19,8 +19,8 @@ bool take(FlatBudget& budget, const Variables* variables) {
 }
 
 bool take(FlatBudget& budget, const fb::Elastic* elastic) {
-  return elastic == nullptr || budget.tables(elastic->seats(), [&](const fb::Seat& seat) {
-    return budget.values(seat.cores()) && take(budget, seat.environment());
+  return elastic == nullptr || budget.tables(elastic->slots(), [&](const fb::SlotResources& slot) {
+    return budget.values(slot.cores()) && take(budget, slot.environment());
   });
 }
 

@@ -18,7 +18,7 @@ namespace regroup::launcher {
 class Agent;
 class OtherHosts;
 
-// All calls come from the loop's thread. The policy of a fixed-size job is in rigid_job.h.
+// All calls come from the loop's thread. The policy of a fixed-size job is in fixed_size_job.h.
 class AgentJob {
  public:
   virtual ~AgentJob() = default;

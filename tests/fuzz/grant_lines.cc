@@ -1,5 +1,5 @@
-// Any bytes as a line between `regroup join` and the hub of a job: refused with a reason, or understood as
-// something that is the same when it is said and heard once more.
+// Any bytes as a line between `regroup join` and the controller of a job: refused with a reason, or
+// understood as something that is the same when it is said and heard once more.
 #include "launcher/cmd/grant_lines.h"
 
 #include <algorithm>
@@ -61,13 +61,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check(offer->grant.hosts);
     check(offer->grace);
   }
-  if (const auto recall = understood(bytes, cmd::parse_recall); recall.ok()) {
-    check(recall->hosts);
-    check(recall->within);
+  if (const auto revoke = understood(bytes, cmd::parse_revoke); revoke.ok()) {
+    check(revoke->hosts);
+    check(revoke->within);
   }
-  if (const auto again = understood(bytes, cmd::parse_again); again.ok()) {
-    require(!again->token.empty());
-    check(again->recall.within);
+  if (const auto reconnect = understood(bytes, cmd::parse_reconnect); reconnect.ok()) {
+    require(!reconnect->token.empty());
+    check(reconnect->revoke.within);
   }
   if (const auto resized = understood(bytes, cmd::parse_resized); resized.ok())
     require(resized->members <= core::kMaxMembers);
@@ -80,6 +80,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(news->node < core::kEveryNode && news->why.code() <= core::Code::kInternal);
     require(printable(news->line) && printable(news->why.message()));
   }
-  static_cast<void>(understood(bytes, cmd::parse_told));
+  static_cast<void>(understood(bytes, cmd::parse_reply));
   return 0;
 }

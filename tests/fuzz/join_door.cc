@@ -1,6 +1,6 @@
-// What the hub of a job says to `regroup join` through whatever command leads there: lines, and behind some
-// of them the job's secret. Whatever comes, each line is read as it was sent, the secret is in none of them,
-// and no agent is started but on a host of the allocation, of which there is none here.
+// What the controller of a job says to `regroup join` through whatever command leads there: lines, and behind
+// some of them the job's secret. Whatever comes, each line is read as it was sent, the secret is in none of
+// them, and no agent is started but on a host of the allocation, of which there is none here.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 #include "core/fd.h"
 #include "launcher/cmd/grant_lines.h"
 #include "launcher/cmd/leased_agents.h"
-#include "launcher/cmd/peeked_line.h"
+#include "launcher/cmd/socket_line_reader.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;
-using cmd::PeekedLine;
+using cmd::SocketLineReader;
 using regroup::fuzz::require;
 
 namespace {
@@ -28,15 +28,15 @@ struct Door {
     std::array<int, 2> fds{};
     require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
     ours = core::Fd(fds[0]);
-    hub = core::Fd(fds[1]);
+    controller = core::Fd(fds[1]);
   }
   // All of it, and the end.
   void say(std::string_view bytes) const {
-    require(::send(hub.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) ==
+    require(::send(controller.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) ==
             static_cast<ssize_t>(bytes.size()));
-    require(::shutdown(hub.get(), SHUT_WR) == 0);
+    require(::shutdown(controller.get(), SHUT_WR) == 0);
   }
-  core::Fd ours, hub;
+  core::Fd ours, controller;
 };
 
 }  // namespace
@@ -48,17 +48,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Door door;
   door.say(left);
   boost::asio::io_context loop;
-  std::size_t told = 0, starts = 0;
-  cmd::LeasedAgents agents(loop, {}, {}, [&told](const std::string& line) {
+  std::size_t reported = 0, starts = 0;
+  cmd::LeasedAgents agents(loop, {}, {}, [&reported](const std::string& line) {
     const auto news = cmd::parse_agent_news(line);
     require(news.ok() && news->what == cmd::AgentNews::What::kEnded && !news->why.ok());
-    ++told;
+    ++reported;
   });
-  PeekedLine reader;
+  SocketLineReader reader;
   for (;;) {
-    const auto came = reader.receive(door.ours.get());
-    if (came == PeekedLine::Came::kEnd) break;
-    if (came == PeekedLine::Came::kNothing) continue;  // a longer line than is looked at at once
+    const auto outcome = reader.receive(door.ours.get());
+    if (outcome == SocketLineReader::Outcome::kEnd) break;
+    if (outcome == SocketLineReader::Outcome::kNothing) continue;  // a longer line than is looked at at once
     const std::string line = reader.take();
     require(line == left.substr(0, left.find('\n') + 1));
     left.remove_prefix(line.size());
@@ -71,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (start->secret) left.remove_prefix(launcher::JobSecret::kMessageBytes);
       ++starts;
     }
-    require(about_agents.ok() && told == starts);
+    require(about_agents.ok() && reported == starts);
   }
   require(left.find('\n') == std::string_view::npos);
   return 0;

@@ -59,20 +59,20 @@ TEST_F(FindProgram, LooksFromTheWorkingFolder) {
 
 TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
   const Environment base{{"A", "1"}, {"OMPI_MCA_btl", "self"}, {"PMIX_MCA_gds", "hash"}};
-  const Environment rigid = member_environment(base, {3, 3, 4}, "job", {.port = 1234}, "", 2);
-  EXPECT_EQ(rigid.at("A"), "1");
-  EXPECT_EQ(rigid.at("RANK"), "3");
-  EXPECT_EQ(rigid.at("WORLD_SIZE"), "4");
-  EXPECT_EQ(rigid.at("LOCAL_RANK"), "3");
-  EXPECT_EQ(rigid.at("LOCAL_WORLD_SIZE"), "4");
-  EXPECT_EQ(rigid.at("MASTER_ADDR"), "127.0.0.1");
-  EXPECT_EQ(rigid.at("MASTER_PORT"), "1234");
-  EXPECT_EQ(rigid.at("OMP_NUM_THREADS"), "2");
-  EXPECT_EQ(rigid.at("REGROUP_JOB"), "job");
-  EXPECT_EQ(rigid.at("OMPI_COMM_WORLD_RANK"), "3");
-  EXPECT_EQ(rigid.at("OMPI_COMM_WORLD_LOCAL_SIZE"), "4");
-  EXPECT_EQ(rigid.at("OMPI_MCA_btl"), "self");
-  EXPECT_EQ(rigid.at("PMIX_MCA_gds"), "hash");
+  const Environment fixed = member_environment(base, {3, 3, 4}, "job", {.port = 1234}, "", 2);
+  EXPECT_EQ(fixed.at("A"), "1");
+  EXPECT_EQ(fixed.at("RANK"), "3");
+  EXPECT_EQ(fixed.at("WORLD_SIZE"), "4");
+  EXPECT_EQ(fixed.at("LOCAL_RANK"), "3");
+  EXPECT_EQ(fixed.at("LOCAL_WORLD_SIZE"), "4");
+  EXPECT_EQ(fixed.at("MASTER_ADDR"), "127.0.0.1");
+  EXPECT_EQ(fixed.at("MASTER_PORT"), "1234");
+  EXPECT_EQ(fixed.at("OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(fixed.at("REGROUP_JOB"), "job");
+  EXPECT_EQ(fixed.at("OMPI_COMM_WORLD_RANK"), "3");
+  EXPECT_EQ(fixed.at("OMPI_COMM_WORLD_LOCAL_SIZE"), "4");
+  EXPECT_EQ(fixed.at("OMPI_MCA_btl"), "self");
+  EXPECT_EQ(fixed.at("PMIX_MCA_gds"), "hash");
   const Environment elastic =
       member_environment({{"OMP_NUM_THREADS", "2"}}, {9, 1, 2}, "job", {.port = 1}, "/s", 1);
   EXPECT_EQ(elastic.at("OMP_NUM_THREADS"), "2");

@@ -54,10 +54,10 @@ inline Setup sample_setup() {
                                .any_fingerprint = true,
                                .kept_results = 2,
                                .learn_above = 1 << 20,
-                               .seats = {{{0, 2}, {{"A", "1"}}}, {{}, {}}},
+                               .slots = {{{0, 2}, {{"A", "1"}}}, {{}, {}}},
                                .checkpoints = sample_plan(),
                                .controller = "10.0.0.1:4712",
-                               .finished_told = std::chrono::milliseconds(1500)};
+                               .finished_limit = std::chrono::milliseconds(1500)};
   return setup;
 }
 

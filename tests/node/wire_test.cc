@@ -66,16 +66,16 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   setup.memory = launcher::MemoryPolicy::kInterleave;
   const CheckpointPlan plan = sample_plan();
   setup.elastic =
-      ElasticSetup{.lines = 3, .shards = 4, .seats = {{{0, 2}, {{"A", "1"}}}, {{}, {}}}, .checkpoints = plan};
+      ElasticSetup{.lines = 3, .shards = 4, .slots = {{{0, 2}, {{"A", "1"}}}, {{}, {}}}, .checkpoints = plan};
   const node::Setup out = through(setup);
   EXPECT_TRUE(out.usage);
   EXPECT_EQ(out.memory, launcher::MemoryPolicy::kInterleave);
   EXPECT_EQ(out.claims.name + out.claims.outer, "scopeouter");
   EXPECT_EQ(out.elastic->checkpoints, setup.elastic->checkpoints);
-  ASSERT_EQ(out.elastic->seats.size(), 2U);
-  EXPECT_EQ(out.elastic->seats[0].cores, (std::vector<int>{0, 2}));
-  EXPECT_EQ(out.elastic->seats[0].environment.at("A"), "1");
-  EXPECT_TRUE(out.elastic->seats[1].cores.empty());
+  ASSERT_EQ(out.elastic->slots.size(), 2U);
+  EXPECT_EQ(out.elastic->slots[0].cores, (std::vector<int>{0, 2}));
+  EXPECT_EQ(out.elastic->slots[0].environment.at("A"), "1");
+  EXPECT_TRUE(out.elastic->slots[1].cores.empty());
 }
 
 TEST(NodeWire, AnotherVersionIsNamedAndNotRead) {
@@ -298,9 +298,9 @@ TEST(NodeWire, WhatIsSaidManyTimesOverIsRefused) {
     return b.CreateVector(often(fb::CreateVariable(b, 0, b.CreateString(text))));
   };
   refused(fb::Body::Setup, [&](Builder& b, const std::string& text) {
-    const auto seats = b.CreateVector(often(fb::CreateSeat(b, 0, variables(b, text))));
+    const auto slots = b.CreateVector(often(fb::CreateSlotResources(b, 0, variables(b, text))));
     return fb::CreateSetup(b, 0, 0, 0, 0, 0, false, false, false, 0, 0,
-                           fb::CreateElastic(b, 0, 0, 0, false, 0, 0, seats));
+                           fb::CreateElastic(b, 0, 0, 0, false, 0, 0, slots));
   });
   refused(fb::Body::Setup, [](Builder& b, const std::string& text) {
     const auto sources = b.CreateVector(often(b.CreateString(text)));

@@ -1,6 +1,6 @@
 // An elastic job on thousands of hosts in one process: the shipped coordinator, journal, agents, arenas and
-// messages, and between them a hub and relays that are the shipped Router and the least around it. Members
-// join, enter each World and compute nothing. docs/results/scale.md.
+// messages, and between them a controller and relays that are the shipped Router and the least around it.
+// Members join, enter each World and compute nothing. docs/results/scale.md.
 #pragma once
 
 #include <deque>
@@ -22,7 +22,7 @@ namespace regroup::scale {
 struct ClusterOptions {
   std::uint32_t agents = 16;
   std::uint32_t joiners = 0;             // that come later
-  std::size_t radix = 0;                 // of the tree; 0: all links are the hub's
+  std::size_t radix = 0;                 // of the tree; 0: all links are the controller's
   std::optional<core::Duration> each{};  // what any handler takes; nothing: what it takes
   std::string journal;                   // its file
 };
@@ -47,14 +47,14 @@ class Cluster {
   [[nodiscard]] Cost lose_member();
   [[nodiscard]] Cost lose_switch(std::uint32_t hosts);  // all links to the last ones break at once
   // A member dies, `after` more things happen, then the first agent with others below it is lost, with all
-  // that it carries; its children connect to the hub. As often as there is such an agent.
+  // that it carries; its children connect to the controller. As often as there is such an agent.
   [[nodiscard]] Cost lose_inner(std::uint32_t after);
   [[nodiscard]] Cost join();
 
   [[nodiscard]] const core::World& world() const { return coordinator_.world(); }
   // What went wrong; every run expects none.
   [[nodiscard]] const std::vector<std::string>& broken() const { return broken_; }
-  // Steps from the hub to the farthest agent.
+  // Steps from the controller to the farthest agent.
   [[nodiscard]] std::size_t levels() const;
 
  private:
@@ -63,7 +63,7 @@ class Cluster {
     membership::AgentCore core;
     node::Router router;
     core::NodeId parent = 0;
-    std::optional<node::ReliableSession> session{};  // with the hub, through others
+    std::optional<node::ReliableSession> session{};  // with the controller, through others
     bool up = true, adopting = false;
     core::Generation world = 0, contacts = 0;  // it knows of
     std::size_t met = 0;                       // contacts of the newest
@@ -80,7 +80,7 @@ class Cluster {
   void to_coordinator(const core::Message& message);
   void perform(membership::Effects effects);
   void tick_later();
-  // The hub.
+  // The controller.
   void tell_coordinator(core::Body body);
   [[nodiscard]] std::shared_ptr<const node::Message> read(const Bytes& bytes);
   void from_coordinator(const core::Message& message);
@@ -118,7 +118,7 @@ class Cluster {
   membership::Coordinator coordinator_;
   core::TimePoint next_tick_{};
   node::Router hub_{0};
-  std::vector<std::optional<node::ReliableSession>> sessions_;  // of the hub, by node - 1
+  std::vector<std::optional<node::ReliableSession>> sessions_;  // of the controller, by node - 1
   std::vector<std::unique_ptr<Agent>> agents_;                  // by node - 1
   std::map<core::MemberId, core::NodeId> node_of_;
   std::shared_ptr<const core::World> newest_;  // which all agents share once they have read it for themselves

@@ -1,5 +1,6 @@
-// The hub and the agents of a simulated cluster: what launcher/cmd/elastic_hub.cc, launcher/node/hosts.cc,
-// relay.cc and node_job.cc are on real hosts, with the same decoding, encoding and Router.
+// The controller and the agents of a simulated cluster: what launcher/cmd/elastic_controller.cc,
+// launcher/node/hosts.cc, relay.cc and node_job.cc are on real hosts, with the same decoding, encoding and
+// Router.
 #include <fcntl.h>
 #include <fmt/format.h>
 

@@ -90,7 +90,8 @@ TEST_F(ScaleTest, ATreeOfRadixEight) {
 }
 
 // At any size: the longest chain grows with the levels of the tree, and the coordinator hears of each agent a
-// fixed number of times and says what all are to know once. The hub hears of a loss from its children only.
+// fixed number of times and says what all are to know once. The controller hears of a loss from its children
+// only.
 TEST_F(ScaleTest, ChainsGrowWithTheLevelsAndNothingIsSaidTwice) {
   constexpr std::size_t kRadix = 8;
   constexpr std::uint32_t kMany = 1000;
@@ -153,7 +154,7 @@ TEST_F(ScaleTest, TenThousandGoOnAtOnce) {
 }
 
 // Whenever it is lost, nobody else is, all of the others know the same World in the end, and nothing was said
-// twice. The first four are the hub's; then those that have been taken in have others below them, too.
+// twice. The first four are the controller's; then those that have been taken in have others below them, too.
 TEST_F(ScaleTest, InnerAgentsMayBeLostAtAnyMoment) {
   for (std::uint32_t after = 0; after < 400; after += 9) {
     ClusterOptions options;

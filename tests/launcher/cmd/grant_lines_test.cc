@@ -1,4 +1,4 @@
-// What `regroup join` and the hub say of agents that the former starts; and what is no such line.
+// What `regroup join` and the controller say of agents that the former starts; and what is no such line.
 #include "launcher/cmd/grant_lines.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@ namespace regroup::cmd {
 namespace {
 
 TEST(GrantLines, AnOfferSaysWhoStartsAgents) {
-  Offer offer{.grant = {.by = "LSF job 8", .hosts = {{.name = "hX", .slots = 2}}}, .starts = true};
+  LeaseOffer offer{.grant = {.by = "LSF job 8", .hosts = {{.name = "hX", .slots = 2}}}, .starts = true};
   EXPECT_TRUE(parse_offer(to_line(offer))->starts);
   offer.starts = false;
   EXPECT_FALSE(parse_offer(to_line(offer))->starts);
@@ -20,7 +20,7 @@ TEST(GrantLines, AHostWithMoreSlotsThanAJobCanHaveIsRefused) {
   EXPECT_EQ(offer("16384")->grant.hosts.at(0).slots, 16384U);
   EXPECT_EQ(offer("16385").status().message(), "this offer says 16385 slots of a host");
   EXPECT_FALSE(offer("4294967298").ok());  // which is no 2
-  EXPECT_FALSE(parse_recall(R"({"recall":"","hosts":[{"name":"hX","slots":4294967298}]})").ok());
+  EXPECT_FALSE(parse_revoke(R"({"recall":"","hosts":[{"name":"hX","slots":4294967298}]})").ok());
 }
 
 // Copies of a value go down into it by recursion.
@@ -29,7 +29,7 @@ TEST(GrantLines, ListsInListsWithoutEndAreRefused) {
   const std::string host = R"(,"hosts":[{"name":"hX"}]})";
   EXPECT_FALSE(parse_offer(R"({"own":)" + deep + host).ok());
   EXPECT_TRUE(parse_offer(R"({"own":[[]])" + host).ok());
-  EXPECT_FALSE(parse_told(R"({"over":)" + deep + "}").ok());
+  EXPECT_FALSE(parse_reply(R"({"over":)" + deep + "}").ok());
 }
 
 TEST(GrantLines, AnOrderIsKept) {
@@ -73,8 +73,8 @@ TEST(GrantLines, WhatIsNoLineOfAnAgentIsRefused) {
        {"{}", R"({"agent":1})", R"({"agent":1,"is":"away"})", R"({"agent":1.5,"is":"up"})"})
     EXPECT_FALSE(parse_agent_news(line).ok()) << line;
   EXPECT_EQ(parse_agent_news(R"({"agent":1,"is":"ended","code":99})")->why.code(), core::Code::kInternal);
-  EXPECT_FALSE(parse_recall(to_line(AgentNews{.node = 3})).ok());
-  EXPECT_FALSE(parse_agent_start(to_line(Told{"x", true, true})).ok());
+  EXPECT_FALSE(parse_revoke(to_line(AgentNews{.node = 3})).ok());
+  EXPECT_FALSE(parse_agent_start(to_line(LeaseReply{"x", true, true})).ok());
 }
 
 }  // namespace

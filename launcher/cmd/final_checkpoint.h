@@ -22,7 +22,7 @@ struct Remaining {
   std::optional<core::Duration> copying = {};  // one is on its way for so long, and comes first
 };
 
-struct LastChoice {
+struct FinalCheckpointDecision {
   enum class What : std::uint8_t {
     kFinish,   // let the one that is being written be finished
     kPersist,  // take a snapshot when a member leaves, and write it
@@ -32,11 +32,12 @@ struct LastChoice {
   std::string why;  // a sentence
 };
 
-[[nodiscard]] const char* name_of(LastChoice::What what);  // "a last checkpoint is made before the end"
+[[nodiscard]] const char* name_of(
+    FinalCheckpointDecision::What what);  // "a last checkpoint is made before the end"
 
 // Finishing comes before another snapshot: it is nearer. Without a measured bandwidth it is tried: the
 // deadline ends it in time, and nothing is lost.
-[[nodiscard]] LastChoice choose_last(const Remaining& remaining);
+[[nodiscard]] FinalCheckpointDecision decide_final_checkpoint(const Remaining& remaining);
 
 // When a snapshot has to be in the save area: what is left then is for the disk.
 [[nodiscard]] core::TimePoint copied_by(core::TimePoint now, core::TimePoint deadline, std::uint64_t bytes,

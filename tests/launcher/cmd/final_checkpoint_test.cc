@@ -1,5 +1,5 @@
 // What becomes of checkpoints at a deadline, by bytes, bandwidth and time.
-#include "launcher/cmd/last_checkpoint.h"
+#include "launcher/cmd/final_checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,11 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using What = LastChoice::What;
+using What = FinalCheckpointDecision::What;
 
 constexpr std::uint64_t kGiB = 1 << 30;
 
-TEST(LastCheckpoint, IsFinishedPersistedOrKept) {
+TEST(FinalCheckpoint, IsFinishedPersistedOrKept) {
   const struct {
     std::optional<core::Step> writing;
     core::Duration since;
@@ -33,12 +33,13 @@ TEST(LastCheckpoint, IsFinishedPersistedOrKept) {
       {{}, {}, 0.0, seconds(-1), What::kKeep},
   };
   for (const auto& row : rows) {
-    const auto choice = choose_last({row.writing, row.since, kGiB, row.gib_per_second * kGiB, row.left});
+    const auto choice =
+        decide_final_checkpoint({row.writing, row.since, kGiB, row.gib_per_second * kGiB, row.left});
     EXPECT_EQ(choice.what, row.what) << choice.why;
   }
 }
 
-TEST(LastCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
+TEST(FinalCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
   const struct {
     std::optional<core::Step> writing;
     bool copied;
@@ -61,23 +62,23 @@ TEST(LastCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
     Remaining remaining{row.writing, {}, kGiB, 1.0 * kGiB, row.left};
     remaining.copied = row.copied, remaining.copying = row.copying;
     remaining.copy_bandwidth = row.copied_gib_per_second * kGiB;
-    const auto choice = choose_last(remaining);
+    const auto choice = decide_final_checkpoint(remaining);
     EXPECT_EQ(choice.what, row.what) << choice.why;
   }
   Remaining remaining{7, seconds(0), kGiB, 1.0 * kGiB, seconds(20)};
   remaining.copied = true, remaining.copy_bandwidth = 0.1 * kGiB;
   EXPECT_EQ(
-      choose_last(remaining).why,
+      decide_final_checkpoint(remaining).why,
       "the checkpoint of step 7 that is being written (1024 MiB at 1024 MiB/s) needs 13.2 s more, 12.0 s "
       "of them to be copied at 102 MiB/s, 20.0 s are left");
 }
 
-TEST(LastCheckpoint, SaysWhy) {
+TEST(FinalCheckpoint, SaysWhy) {
   EXPECT_EQ(
-      choose_last({7, seconds(2), kGiB, 0.1 * kGiB, seconds(5)}).why,
+      decide_final_checkpoint({7, seconds(2), kGiB, 0.1 * kGiB, seconds(5)}).why,
       "the checkpoint of step 7 that is being written (1024 MiB at 102 MiB/s) needs 10.0 s more, 5.0 s are "
       "left");
-  EXPECT_EQ(choose_last({{}, {}, kGiB, 0, seconds(5)}).why,
+  EXPECT_EQ(decide_final_checkpoint({{}, {}, kGiB, 0, seconds(5)}).why,
             "a last snapshot (1024 MiB) is tried within 5.0 s: how fast the disk is was not measured yet");
 }
 

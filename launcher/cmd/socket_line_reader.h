@@ -8,14 +8,14 @@
 
 namespace regroup::cmd {
 
-class PeekedLine {
+class SocketLineReader {
  public:
   static constexpr std::size_t kLongest = 1 << 20;  // far more than an order to start an agent
 
-  enum class Came { kNothing, kLine, kEnd };
+  enum class Outcome { kNothing, kLine, kEnd };
   // What is in the socket by now, one line at most; never waits. kEnd: no line comes any more, since the
   // other side has ended or has sent kLongest bytes without an end.
-  [[nodiscard]] Came receive(int socket);
+  [[nodiscard]] Outcome receive(int socket);
   // After kLine: it, with its end.
   [[nodiscard]] std::string take() { return std::exchange(read_, {}); }
   // What has come of a line is not wanted: the next receive() is from another socket.

@@ -20,7 +20,7 @@
 
 namespace regroup::launcher {
 
-struct RigidOptions {
+struct FixedSizeOptions {
   std::vector<std::uint32_t> counts;  // members of each App; ranks go through the Apps in order
   std::vector<JobHost> hosts;
   std::vector<std::uint32_t> host_of;  // by rank; empty: all run here
@@ -39,10 +39,10 @@ struct RigidOptions {
   std::function<std::unique_ptr<MembershipJob>(Agent& agent, OtherHosts* others)> world = {};
 };
 
-class RigidJob final : public AgentJob {
+class FixedSizeJob final : public AgentJob {
  public:
   // `others`: nullptr if all run on this host.
-  RigidJob(Agent& agent, RigidOptions options, std::unique_ptr<OtherHosts> others = nullptr);
+  FixedSizeJob(Agent& agent, FixedSizeOptions options, std::unique_ptr<OtherHosts> others = nullptr);
   // Members start later, when regroup-pmi is ready for them.
   [[nodiscard]] core::Status start() override;
   void on_exit(const MemberExit& exit) override;
@@ -110,7 +110,7 @@ class RigidJob final : public AgentJob {
   [[nodiscard]] bool lives_in(std::uint32_t host, std::uint32_t space) const;
 
   Agent& agent_;
-  RigidOptions options_;
+  FixedSizeOptions options_;
   std::map<core::MemberId, Rank> ranks_;   // ordered and not ended
   std::map<std::uint32_t, World> worlds_;  // by space
   pmi::ConnectedGroups connected_groups_;

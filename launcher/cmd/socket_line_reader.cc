@@ -1,5 +1,5 @@
 // Looked at first, and taken only as far as the line goes.
-#include "launcher/cmd/peeked_line.h"
+#include "launcher/cmd/socket_line_reader.h"
 
 #include <sys/socket.h>
 
@@ -10,19 +10,19 @@
 
 namespace regroup::cmd {
 
-PeekedLine::Came PeekedLine::receive(int socket) {
+SocketLineReader::Outcome SocketLineReader::receive(int socket) {
   std::array<char, 16 << 10> bytes;
   const ssize_t there = ::recv(socket, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_PEEK);
-  if (there < 0 && (errno == EAGAIN || errno == EINTR)) return Came::kNothing;
-  if (there <= 0) return Came::kEnd;
+  if (there < 0 && (errno == EAGAIN || errno == EINTR)) return Outcome::kNothing;
+  if (there <= 0) return Outcome::kEnd;
   const auto* const last = bytes.cbegin() + there;
   const auto* const end = std::find(bytes.cbegin(), last, '\n');
   const auto wanted = static_cast<std::size_t>(end - bytes.cbegin()) + (end == last ? 0 : 1);
   const ssize_t count = ::recv(socket, bytes.data(), wanted, MSG_DONTWAIT);
   read_.append(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   ::explicit_bzero(bytes.data(), bytes.size());  // the job's secret may stand behind the line
-  if (read_.ends_with('\n')) return Came::kLine;
-  return read_.size() < kLongest ? Came::kNothing : Came::kEnd;
+  if (read_.ends_with('\n')) return Outcome::kLine;
+  return read_.size() < kLongest ? Outcome::kNothing : Outcome::kEnd;
 }
 
 }  // namespace regroup::cmd

@@ -1,5 +1,5 @@
 // The bell is the members' as much as ours: a count that changes for no reason costs a look.
-#include "launcher/cmd/save_watcher.h"
+#include "launcher/cmd/checkpoint_watcher.h"
 
 #include <fcntl.h>
 
@@ -18,30 +18,31 @@ constexpr std::chrono::hours kLongestSave{1};  // a sleep; then it looks again
 
 }  // namespace
 
-core::Result<std::unique_ptr<SaveWatcher>> SaveWatcher::start(boost::asio::io_context& loop,
-                                                              const core::Arena& arena,
-                                                              std::function<void()> rung) {
+core::Result<std::unique_ptr<CheckpointWatcher>> CheckpointWatcher::start(boost::asio::io_context& loop,
+                                                                          const core::Arena& arena,
+                                                                          std::function<void()> rung) {
   core::Fd own(::fcntl(arena.memfd(), F_DUPFD_CLOEXEC, 0));
   if (!own.valid()) return core::system_error("fcntl", "arena", errno);
   auto mapped = core::Arena::open(std::move(own));
   if (!mapped.ok()) return mapped.status();
-  return std::unique_ptr<SaveWatcher>(new SaveWatcher(loop, std::move(*mapped), std::move(rung)));
+  return std::unique_ptr<CheckpointWatcher>(new CheckpointWatcher(loop, std::move(*mapped), std::move(rung)));
 }
 
-SaveWatcher::SaveWatcher(boost::asio::io_context& loop, core::Arena arena, std::function<void()> rung)
+CheckpointWatcher::CheckpointWatcher(boost::asio::io_context& loop, core::Arena arena,
+                                     std::function<void()> rung)
     : loop_(loop),
       arena_(std::move(arena)),
       rung_(std::make_shared<std::function<void()>>(std::move(rung))),
       thread_([this] { run(); }) {}
 
-SaveWatcher::~SaveWatcher() {
+CheckpointWatcher::~CheckpointWatcher() {
   stop_ = true;
   core::ring(core::save_header(arena_.save_area()).bell);
   thread_.join();
   *rung_ = nullptr;  // what is posted finds nobody
 }
 
-void SaveWatcher::run() {
+void CheckpointWatcher::run() {
   auto& bell = core::save_header(arena_.save_area()).bell;
   std::uint32_t seen = bell.count.load(std::memory_order_acquire);
   for (;;) {  // first a look at what was rung before

@@ -1,7 +1,7 @@
 // By the rules of Open MPI 5 the first rank that ends abnormally decides the exit status and ends all worlds
 // connected to its own. With MPICH's rules (hydra) statuses are or'ed, a signal's status is its number, and
 // only a rank that dies inside MPI or of a signal ends the others.
-#include "launcher/supervise/rigid_job.h"
+#include "launcher/supervise/fixed_size_job.h"
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ constexpr int kNoProgram = 66;  // as Open MPI 5
 
 }  // namespace
 
-RigidJob::RigidJob(Agent& agent, RigidOptions options, std::unique_ptr<OtherHosts> others)
+FixedSizeJob::FixedSizeJob(Agent& agent, FixedSizeOptions options, std::unique_ptr<OtherHosts> others)
     : agent_(agent),
       options_(std::move(options)),
       core_slots_(options_.cores.size()),
@@ -29,7 +29,7 @@ RigidJob::RigidJob(Agent& agent, RigidOptions options, std::unique_ptr<OtherHost
       exchange_(exchange_job()),
       world_(options_.world ? options_.world(agent, others_.get()) : nullptr) {}
 
-NodeEvents RigidJob::events() {
+NodeEvents FixedSizeJob::events() {
   NodeEvents events;
   events.started = [this](std::uint32_t space, const core::Status& status) { on_started(space, status); };
   events.exited = [this](const MemberExit& exit) { agent_.on_member_exit(exit); };
@@ -44,9 +44,9 @@ NodeEvents RigidJob::events() {
   return events;
 }
 
-Node& RigidJob::node(std::uint32_t host) { return host == 0 ? local_ : others_->node(host - 1); }
+Node& FixedSizeJob::node(std::uint32_t host) { return host == 0 ? local_ : others_->node(host - 1); }
 
-core::Status RigidJob::start() {
+core::Status FixedSizeJob::start() {
   if (others_) {
     others_->serve(
         events(), [this](std::size_t index, const core::Status& why) { on_host_lost(index, why); },
@@ -60,23 +60,23 @@ core::Status RigidJob::start() {
   return {};
 }
 
-std::uint32_t RigidJob::living() const {
+std::uint32_t FixedSizeJob::living() const {
   return std::accumulate(worlds_.begin(), worlds_.end(), 0U,
                          [](std::uint32_t sum, const auto& entry) { return sum + entry.second.living; });
 }
 
-std::uint32_t RigidJob::living_on(std::uint32_t host) const {
+std::uint32_t FixedSizeJob::living_on(std::uint32_t host) const {
   return static_cast<std::uint32_t>(std::count_if(
       ranks_.begin(), ranks_.end(), [host](const auto& entry) { return entry.second.host == host; }));
 }
 
-bool RigidJob::crowded(std::uint32_t host) const {
+bool FixedSizeJob::crowded(std::uint32_t host) const {
   const std::uint32_t slots = options_.hosts[host].slots;
   return slots != 0 && living_on(host) > slots;
 }
 
-void RigidJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
-                          const std::vector<std::uint32_t>& host_of, std::optional<pmi::Spawn> parent) {
+void FixedSizeJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
+                              const std::vector<std::uint32_t>& host_of, std::optional<pmi::Spawn> parent) {
   const std::uint32_t number = spaces_++;
   const std::vector<Place> layout = layout_ranks(counts, next_member_, first_app, number, host_of);
   World& world = worlds_[number];
@@ -116,7 +116,7 @@ void RigidJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_
   }
 }
 
-std::vector<std::size_t> RigidJob::take_slots(const std::vector<Place>& layout) {
+std::vector<std::size_t> FixedSizeJob::take_slots(const std::vector<Place>& layout) {
   std::vector<std::size_t> slots;
   if (layout.at(0).space > 0 && (several() || layout.size() > core_slots_.free())) return slots;
   for (const Place& place : layout) {
@@ -125,7 +125,7 @@ std::vector<std::size_t> RigidJob::take_slots(const std::vector<Place>& layout) 
   return slots;
 }
 
-MemberOrder RigidJob::order_of(const Place& place, const std::vector<std::size_t>& slots) const {
+MemberOrder FixedSizeJob::order_of(const Place& place, const std::vector<std::size_t>& slots) const {
   MemberOrder order{place, 1, {}, {}};
   if (!slots.empty()) order.cores = options_.cores.at(slots.at(place.rank));
   if (place.space == 0 && place.rank < options_.environments.size())
@@ -134,7 +134,7 @@ MemberOrder RigidJob::order_of(const Place& place, const std::vector<std::size_t
   return order;
 }
 
-void RigidJob::on_started(std::uint32_t space, const core::Status& status) {
+void FixedSizeJob::on_started(std::uint32_t space, const core::Status& status) {
   if (agent_.ending()) return agent_.look_whether_over();
   const auto found = worlds_.find(space);
   if (found == worlds_.end()) return;
@@ -159,7 +159,7 @@ std::string writer_lost(const std::string& host, const core::Status& why) {
       why.message());
 }
 
-void RigidJob::on_host_lost(std::size_t index, const core::Status& why) {
+void FixedSizeJob::on_host_lost(std::size_t index, const core::Status& why) {
   const bool writes = !options_.host_of.empty() && options_.host_of[0] == index + 1;
   if (writes && completed() && world_->keeps_checkpoints() && unsaved_.empty())
     unsaved_ = writer_lost(others_->name(index), why);
@@ -167,38 +167,38 @@ void RigidJob::on_host_lost(std::size_t index, const core::Status& why) {
 }
 
 // The members of the host have ended or cannot be reached.
-void RigidJob::on_lost(const core::Status& why) {
+void FixedSizeJob::on_lost(const core::Status& why) {
   if (agent_.ending()) return agent_.look_whether_over();
   agent_.say(why.message() + ": ending the job");
   agent_.terminate(completed().value_or(kHostLost));
 }
 
-void RigidJob::finish(const std::function<void()>& then) {
+void FixedSizeJob::finish(const std::function<void()>& then) {
   const auto others = [this, then] { others_ ? others_->finish(then) : then(); };
   world_ ? world_->finish(others) : others();
 }
 
-void RigidJob::on_notice(core::TimePoint deadline) {
+void FixedSizeJob::on_notice(core::TimePoint deadline) {
   if (world_) world_->on_notice(deadline);
 }
 
-core::Duration RigidJob::still_needs() const {
+core::Duration FixedSizeJob::still_needs() const {
   return world_ ? world_->still_needs() : core::Duration::zero();
 }
 
 // The training is complete, but the status of a rank that ended before still counts.
-std::optional<int> RigidJob::completed() const {
+std::optional<int> FixedSizeJob::completed() const {
   const auto done = world_ ? world_->completed() : std::nullopt;
   return done ? std::optional(status_ != 0 ? status_ : *done) : std::nullopt;
 }
 
-std::string RigidJob::unsaved() const {
+std::string FixedSizeJob::unsaved() const {
   if (!unsaved_.empty()) return unsaved_;
   return world_ ? world_->unsaved() : std::string();
 }
 
 // Uses free slots first, host by host, then adds one member per host in turn.
-std::vector<std::uint32_t> RigidJob::hosts_for(std::uint32_t members) const {
+std::vector<std::uint32_t> FixedSizeJob::hosts_for(std::uint32_t members) const {
   std::vector<std::uint32_t> out;
   if (!several()) return out;
   for (std::uint32_t host = 0; host < options_.hosts.size() && out.size() < members; ++host) {
@@ -216,12 +216,12 @@ std::vector<std::uint32_t> RigidJob::hosts_for(std::uint32_t members) const {
 }
 
 // The failed rank is reported before the World reports its loss.
-void RigidJob::on_exit(const MemberExit& exit) {
+void FixedSizeJob::on_exit(const MemberExit& exit) {
   settle_exit(exit);
   if (world_) world_->on_exit(exit);
 }
 
-void RigidJob::settle_exit(const MemberExit& exit) {
+void FixedSizeJob::settle_exit(const MemberExit& exit) {
   if (exit.host.empty()) local_.settle();
   const auto found = ranks_.find(exit.member);
   if (agent_.ending() || found == ranks_.end()) return;
@@ -249,19 +249,19 @@ void RigidJob::settle_exit(const MemberExit& exit) {
 
 // Ranks that serve their World themselves read the file while they wait for other ranks. Best effort: without
 // it they wait as long as for any rank.
-void RigidJob::tell_exit(const MemberExit& exit) const {
+void FixedSizeJob::tell_exit(const MemberExit& exit) const {
   const std::string& path = agent_.processes().options().exits_file;
   if (!path.empty()) std::ofstream(path, std::ios::app) << fmt::format("{} {}\n", exit.rank, exit.pid);
 }
 
 // True: the end of this member ends its world.
-bool RigidJob::decides(const MemberExit& exit, const Rank& rank) {
+bool FixedSizeJob::decides(const MemberExit& exit, const Rank& rank) {
   if (worlds_[rank.process.space].ending) return false;
   if (exit.signal != 0 || rank.inside) return true;
   return exit.code != 0 && options_.compat == Compat::kOpenMpi;
 }
 
-void RigidJob::end(const MemberExit& exit, const Rank& rank) {
+void FixedSizeJob::end(const MemberExit& exit, const Rank& rank) {
   const bool early = exit.signal == 0 && rank.inside;
   const std::string said = fmt::format("{} {} {}{}", pmi::name_of(rank.process), exit.process(), exit.what(),
                                        early ? " before it called MPI_Finalize" : "");
@@ -274,7 +274,8 @@ void RigidJob::end(const MemberExit& exit, const Rank& rank) {
   end_group(rank.process.space, said, what, status);
 }
 
-void RigidJob::end_group(std::uint32_t space, const std::string& said, const std::string& more, int status) {
+void FixedSizeJob::end_group(std::uint32_t space, const std::string& said, const std::string& more,
+                             int status) {
   const std::set<std::uint32_t> group = connected_groups_.group_of(space);
   if (group.contains(0)) {
     agent_.say(said + (ranks_.size() > 1 ? ": ending the other ranks" : "") + more);
@@ -288,7 +289,7 @@ void RigidJob::end_group(std::uint32_t space, const std::string& said, const std
   }
 }
 
-void RigidJob::end_alone(std::uint32_t space) {
+void FixedSizeJob::end_alone(std::uint32_t space) {
   const auto found = worlds_.find(space);
   if (found == worlds_.end()) return;
   World& world = found->second;
@@ -302,13 +303,13 @@ void RigidJob::end_alone(std::uint32_t space) {
   });
 }
 
-void RigidJob::signal_world(std::uint32_t space, int signal) {
+void FixedSizeJob::signal_world(std::uint32_t space, int signal) {
   for (const auto& [member, rank] : ranks_) {
     if (rank.process.space == space) node(rank.host).signal(member, signal);
   }
 }
 
-void RigidJob::forget(core::MemberId member) {
+void FixedSizeJob::forget(core::MemberId member) {
   core_slots_.leave(member);
   const auto found = ranks_.find(member);
   if (found == ranks_.end()) return;
@@ -328,7 +329,7 @@ void RigidJob::forget(core::MemberId member) {
   exchange_.closed(space);
 }
 
-RigidJob::Rank* RigidJob::find(pmi::ProcId process) {
+FixedSizeJob::Rank* FixedSizeJob::find(pmi::ProcId process) {
   for (auto& [member, rank] : ranks_) {
     if (rank.process == process) return &rank;
   }

@@ -1,4 +1,5 @@
-// The hub's part in hosts that `regroup join` offers, until it wants them back, or that a script names.
+// How the controller adds hosts that `regroup join` leases to the job or that a discovery script names, and
+// drains them when the lease is revoked or the script names them no more.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,17 +7,17 @@
 #include <string>
 #include <utility>
 
-#include "launcher/cmd/elastic_hub.h"
+#include "launcher/cmd/elastic_controller.h"
 #include "launcher/cmd/leased_host_spawner.h"
 
 namespace regroup::cmd {
 namespace {
 
-constexpr core::Duration kNoGrace = std::chrono::seconds(2);  // of hosts that nobody holds any more
+constexpr core::Duration kNoGrace = std::chrono::seconds(2);  // after `regroup join` is gone for good
 
 }  // namespace
 
-core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
+core::Status ElasticController::on_offer(GrantId id, const LeaseOffer& offer) {
   if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
   if (offer.own) return on_growth(id, offer);
   const bool asked_for = options_.scaler && options_.scaler->asked_for(offer.request);
@@ -31,13 +32,13 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
   if (!offer.token.empty()) tokens_[offer.token] = id;
   std::uint32_t slots = 0;
   for (const launcher::HostRequest& host : offer.grant.hosts) {
-    // Before it is added: its failure may come at once.
-    Guest& guest = guests_.try_emplace(hosts_->size(), agent_.loop()).first->second;
-    guest.grant = id;
-    guest.grace = offer.grace;
-    guest.lent = !asked_for;
+    // Before add(), which may report a failure at once.
+    HostState& state = host_states_.try_emplace(hosts_->size(), agent_.loop()).first->second;
+    state.grant = id;
+    state.grace = offer.grace;
+    state.leased = !asked_for;
     slots += host.slots;
-    offer.starts ? add(host, way_by(id)) : add(host, offer.grant);
+    offer.starts ? add(host, access_through(id)) : add(host, offer.grant);
   }
   const std::string what = fmt::format("{} gives {} host{} with {}", offer.grant.by, offer.grant.hosts.size(),
                                        offer.grant.hosts.size() == 1 ? "" : "s", slots_text(slots));
@@ -47,8 +48,9 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
   return {};
 }
 
-// The commands of most allocators start nothing in another job than their own: who offers its hosts does it.
-node::HostAccess ElasticHub::way_by(GrantId id) {
+// The start commands of most allocators work only in their own job, so the `regroup join` that leases the
+// hosts starts the agents there.
+node::HostAccess ElasticController::access_through(GrantId id) {
   return {{"regroup join", std::to_string(id)},
           {},
           "",
@@ -59,55 +61,55 @@ node::HostAccess ElasticHub::way_by(GrantId id) {
           }};
 }
 
-void ElasticHub::recall(GrantId id, core::Duration within, const std::string& why) {
+void ElasticController::revoke(GrantId id, core::Duration within, const std::string& why) {
   std::vector<std::size_t> all;
-  for (const auto& [index, guest] : guests_) {
-    if (guest.grant == id) all.push_back(index);
+  for (const auto& [index, state] : host_states_) {
+    if (state.grant == id) all.push_back(index);
   }
   for (const std::size_t index : all) give_back(index, within, why);
   if (!all.empty()) end_without_hosts(within);
 }
 
-// One whose way to us was lost holds its hosts as long as it would after a notice, and comes by another.
-void ElasticHub::on_gone(GrantId id) {
+// A `regroup join` with a token holds its hosts for the grace of its offer and reconnects within that time.
+void ElasticController::on_gone(GrantId id) {
   const bool returns = std::ranges::any_of(tokens_, [id](const auto& each) { return each.second == id; });
   core::Duration within = kNoGrace;
-  for (const auto& [index, guest] : guests_) {
-    if (returns && guest.grant == id) within = std::max(within, guest.grace);
+  for (const auto& [index, state] : host_states_) {
+    if (returns && state.grant == id) within = std::max(within, state.grace);
   }
-  recall(id, within, "`regroup join` is gone");
+  revoke(id, within, "`regroup join` is gone");
 }
 
-core::Status ElasticHub::on_again(GrantId id, const Again& again) {
-  const auto known = tokens_.find(again.token);
+core::Status ElasticController::on_reconnect(GrantId id, const LeaseReconnect& reconnect) {
+  const auto known = tokens_.find(reconnect.token);
   if (known == tokens_.end()) return core::Status(core::Code::kNotFound, "this job has none of these hosts");
   const GrantId before = std::exchange(known->second, id);
   lease_server_.move_joiner(before, id);
-  for (auto& [index, guest] : guests_) {
-    if (guest.grant == before) guest.grant = id;
+  for (auto& [index, state] : host_states_) {
+    if (state.grant == before) state.grant = id;
   }
   if (all_left(id)) {
     lease_server_.end(id, "the hosts are free");
   } else {
-    recall(id, again.recall.within, again.recall.why);
+    revoke(id, reconnect.revoke.within, reconnect.revoke.why);
   }
   return {};
 }
 
-bool ElasticHub::all_left(GrantId id) const {
+bool ElasticController::all_left(GrantId id) const {
   const auto of_it = [id](const auto& part) { return part.second.grant == id; };
-  if (std::ranges::any_of(parts_, of_it)) return false;
-  return std::ranges::all_of(guests_,
+  if (std::ranges::any_of(reclaims_, of_it)) return false;
+  return std::ranges::all_of(host_states_,
                              [id](const auto& each) { return each.second.grant != id || each.second.left; });
 }
 
-// A host that is on its way out comes again once it has gone.
-void ElasticHub::follow(const std::vector<launcher::HostRequest>& named, const launcher::Grant& way) {
+// A draining host that is named again is added again after it has left.
+void ElasticController::follow(const std::vector<launcher::HostRequest>& named, const launcher::Grant& way) {
   if (agent_.ending()) return;
   std::set<std::string> there;
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
-    const auto guest = guests_.find(index);
-    if (guest != guests_.end() && (guest->second.left || guest->second.grant)) continue;
+    const auto state = host_states_.find(index);
+    if (state != host_states_.end() && (state->second.left || state->second.grant)) continue;
     there.insert(hosts_->name(index));
     const auto same = std::ranges::find(named, hosts_->name(index), &launcher::HostRequest::name);
     if (same == named.end()) {

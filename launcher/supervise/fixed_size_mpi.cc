@@ -10,7 +10,7 @@
 #include "core/arena.h"
 #include "launcher/options/outer_place.h"
 #include "launcher/pmi/mpi.h"
-#include "launcher/supervise/rigid_job.h"
+#include "launcher/supervise/fixed_size_job.h"
 
 namespace regroup::launcher {
 namespace {
@@ -19,7 +19,7 @@ constexpr std::size_t kMostPrograms = 1024;  // in one MPI_Comm_spawn_multiple
 
 }  // namespace
 
-HostExchange::Job RigidJob::exchange_job() {
+HostExchange::Job FixedSizeJob::exchange_job() {
   const auto named = [this](std::uint32_t host, const std::string& why) {
     return fmt::format("host {}: {}", options_.hosts.at(host).name, why);
   };
@@ -37,7 +37,7 @@ HostExchange::Job RigidJob::exchange_job() {
           }};
 }
 
-void RigidJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
+void FixedSizeJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
   if (!exchange_.may_say(host, message)) return;
   if (const auto* connected = std::get_if<pmi::Connected>(&message)) {
     if (Rank* rank = find(connected->process)) rank->inside = true;
@@ -56,7 +56,7 @@ void RigidJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
   }
 }
 
-std::set<std::uint32_t> RigidJob::known(const std::vector<std::uint32_t>& spaces) const {
+std::set<std::uint32_t> FixedSizeJob::known(const std::vector<std::uint32_t>& spaces) const {
   std::set<std::uint32_t> out;
   for (const std::uint32_t space : spaces) {
     if (worlds_.contains(space)) out.insert(space);
@@ -65,7 +65,7 @@ std::set<std::uint32_t> RigidJob::known(const std::vector<std::uint32_t>& spaces
 }
 
 // A world may have failed before all hosts of the connected worlds reported the connection.
-void RigidJob::on_groups_connected(std::uint32_t host, const std::set<std::uint32_t>& spaces) {
+void FixedSizeJob::on_groups_connected(std::uint32_t host, const std::set<std::uint32_t>& spaces) {
   std::set<std::uint32_t> own;
   for (const std::uint32_t space : spaces) {
     if (host == 0 || lives_in(host, space)) own.insert(space);
@@ -79,12 +79,12 @@ void RigidJob::on_groups_connected(std::uint32_t host, const std::set<std::uint3
             "", status_);
 }
 
-bool RigidJob::lives_in(std::uint32_t host, std::uint32_t space) const {
+bool FixedSizeJob::lives_in(std::uint32_t host, std::uint32_t space) const {
   const auto found = worlds_.find(space);
   return found != worlds_.end() && found->second.living_on.contains(host);
 }
 
-void RigidJob::on_spawn(const pmi::Spawn& spawn) {
+void FixedSizeJob::on_spawn(const pmi::Spawn& spawn) {
   const Rank* parent = find(spawn.parent);
   if (parent == nullptr || agent_.ending()) return;
   auto apps = spawned_apps(spawn, *parent);
@@ -104,7 +104,7 @@ void RigidJob::on_spawn(const pmi::Spawn& spawn) {
   open_space(counts, first_app, hosts_for(std::accumulate(counts.begin(), counts.end(), 0U)), spawn);
 }
 
-core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, const Rank& parent) const {
+core::Result<std::vector<App>> FixedSizeJob::spawned_apps(const pmi::Spawn& spawn, const Rank& parent) const {
   std::vector<App> apps;
   std::uint64_t size = 0;
   for (const pmi::SpawnApp& wanted : spawn.apps) size += wanted.count;
@@ -128,7 +128,7 @@ core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, c
                                   size, living(), options_.most));
 }
 
-void RigidJob::on_aborted(const pmi::Aborted& aborted) {
+void FixedSizeJob::on_aborted(const pmi::Aborted& aborted) {
   const auto found = worlds_.find(aborted.process.space);
   if (agent_.ending() || found == worlds_.end() || found->second.ending) return;
   end_group(aborted.process.space,

@@ -13,19 +13,19 @@
 namespace regroup::cmd {
 
 // A thread. Constructed, used and destroyed by the loop's.
-class SaveWatcher {
+class CheckpointWatcher {
  public:
   // `rung` is called on the loop's thread, at least once after each ring, until this is destroyed. Has the
   // arena, whose save area is not empty, mapped for itself: the agent may replace its own.
-  [[nodiscard]] static core::Result<std::unique_ptr<SaveWatcher>> start(boost::asio::io_context& loop,
-                                                                        const core::Arena& arena,
-                                                                        std::function<void()> rung);
-  ~SaveWatcher();
-  SaveWatcher(const SaveWatcher&) = delete;
-  SaveWatcher& operator=(const SaveWatcher&) = delete;
+  [[nodiscard]] static core::Result<std::unique_ptr<CheckpointWatcher>> start(boost::asio::io_context& loop,
+                                                                              const core::Arena& arena,
+                                                                              std::function<void()> rung);
+  ~CheckpointWatcher();
+  CheckpointWatcher(const CheckpointWatcher&) = delete;
+  CheckpointWatcher& operator=(const CheckpointWatcher&) = delete;
 
  private:
-  SaveWatcher(boost::asio::io_context& loop, core::Arena arena, std::function<void()> rung);
+  CheckpointWatcher(boost::asio::io_context& loop, core::Arena arena, std::function<void()> rung);
   void run();
 
   boost::asio::io_context& loop_;

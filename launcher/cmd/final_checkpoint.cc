@@ -1,5 +1,5 @@
 // Bytes / measured bandwidth against the deadline.
-#include "launcher/cmd/last_checkpoint.h"
+#include "launcher/cmd/final_checkpoint.h"
 
 #include <fmt/format.h>
 
@@ -20,20 +20,20 @@ double copy_needs(const Remaining& r) {
 
 }  // namespace
 
-const char* name_of(LastChoice::What what) {
+const char* name_of(FinalCheckpointDecision::What what) {
   switch (what) {
-    case LastChoice::What::kFinish:
+    case FinalCheckpointDecision::What::kFinish:
       return "the checkpoint is finished before the end";
-    case LastChoice::What::kPersist:
+    case FinalCheckpointDecision::What::kPersist:
       return "a last checkpoint is made before the end";
-    case LastChoice::What::kKeep:
+    case FinalCheckpointDecision::What::kKeep:
       return "the last checkpoint that is committed stays the last";
   }
   return "?";
 }
 
-LastChoice choose_last(const Remaining& r) {
-  using What = LastChoice::What;
+FinalCheckpointDecision decide_final_checkpoint(const Remaining& r) {
+  using What = FinalCheckpointDecision::What;
   const double left = seconds(r.left);
   const What wanted = r.writing ? What::kFinish : What::kPersist;
   const std::string what = r.writing
