@@ -67,7 +67,7 @@ core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
     request.slots = host.slots;
     request.here = host.here;
     request.address = std::move(host.address);
-    // Those of Flux are numbers of cores, not of the operating system.
+    // Flux numbers cores by itself, not as the operating system does.
     if (std::string_view(granted->by->name) == "lsf") request.cores = std::move(host.cores);
     request.gpus = std::move(host.gpus);
   }

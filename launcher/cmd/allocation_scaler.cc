@@ -134,7 +134,7 @@ launcher::Growth AllocationScaler::growth(std::uint32_t slots) const {
   return out;
 }
 
-// Those that have ended without joining, or that somebody else has cancelled, bring nothing.
+// Drops requests that have ended without a join or that were cancelled elsewhere: they add no hosts.
 void AllocationScaler::forget_ended() {
   begin({[this]() -> std::optional<launcher::AllocatorRequest> {
            if (row_.requests == nullptr || requests_.slots() == 0) return std::nullopt;

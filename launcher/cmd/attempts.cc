@@ -1,4 +1,4 @@
-// The file is replaced as a whole, and on disk before the job begins.
+// The file is replaced by a rename, and is on disk before the job starts.
 #include "launcher/cmd/attempts.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ namespace {
 using membership::Attempt;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kAttemptAnswerLimit(10);  // of the directory; as a rule: time_limit()
+constexpr std::chrono::seconds kAttemptAnswerLimit(10);  // for the directory; time_limit() may change it
 
 struct Kept {
   Attempt attempt{0, 0, 0, 0};
@@ -85,7 +85,7 @@ core::Status write_kept(const std::string& path, const Kept& kept) {
   return {};
 }
 
-// Slurm counts restarts; Grid Engine and LSF say only that it is one.
+// Slurm counts restarts; Grid Engine and LSF only say that this start is one.
 std::uint32_t restarts_in(const launcher::Environment& environment) {
   const auto value = [&](const char* name) {
     const auto found = environment.find(name);
@@ -98,7 +98,7 @@ std::uint32_t restarts_in(const launcher::Environment& environment) {
   return count > 0 ? count : again ? 1 : 0;
 }
 
-// In a child process: what is kept of this attempt from now on.
+// Runs in a child process: records a new attempt and returns the record.
 core::Result<std::string> count_now(const std::string& path) {
   auto kept = read_kept(path);
   if (!kept.ok()) fail(kept.status().message() + ": attempts are counted anew", 0);

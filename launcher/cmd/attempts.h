@@ -1,5 +1,5 @@
-// How often a job was begun that goes on from its checkpoints, and how it ended each time: kept beside them,
-// in DIRECTORY/ATTEMPTS, so that who starts it again finds it.
+// The attempts of a job with checkpoints: how often it was started and how each start ended. They are
+// recorded in DIRECTORY/ATTEMPTS, next to the checkpoints, for the next start of the job.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,23 @@
 
 namespace regroup::cmd {
 
-// Counts one more, which is running now; whoever calls holds the lock of the directory. Empty: nothing is
-// kept, and `environment` tells how often an allocator has started the job again. A file that cannot be read
-// counts as none, and is told of on standard error. kDeadlineExceeded: the directory has not answered for
-// 10 s. For a process of one thread: a child asks.
+// Records a new attempt as running and returns all counts. The caller holds the lock of `directory`. If
+// `directory` is empty nothing is recorded, and the count is that of the allocator's restarts in
+// `environment`. A file that cannot be read counts as none, with a warning on standard error.
+// kDeadlineExceeded: the directory has not answered for 10 s. Forks a child, so the process must have one
+// thread only.
 [[nodiscard]] core::Result<membership::Attempt> count_attempt(const std::string& directory,
                                                               const launcher::Environment& environment);
 
-// Keeps how the job ends. One of which nothing is kept was killed. For the agent's process, which a directory
-// that hangs must not hold: a thread writes, and is left behind. What it could not do it says.
+// Records how the attempt ends; an attempt without a record was killed. A detached thread writes, so that a
+// directory that hangs cannot block the agent's process. Failures are printed on standard error.
 class AttemptLog {
  public:
   explicit AttemptLog(std::string directory) : directory_(std::move(directory)) {}
 
-  // It was preempted: its time may be over before it is.
+  // The attempt is preempted. Recorded at once, because the process may be killed before ended().
   void noticed();
-  // It is over, as `agent` says, or could not begin. Waits up to 10 s.
+  // The attempt has ended as `agent` says, or could not start. Waits up to 10 s.
   void ended(const launcher::Agent& agent);
   void failed();
 

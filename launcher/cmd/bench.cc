@@ -1,6 +1,6 @@
-// What the environment says of the place in the job becomes arguments. regroup-bench starts rivals'
-// launchers, which must not take themselves for a part of the job: what tells them so stays behind, but for
-// the job's name, by which everything that it started is found.
+// Passes the place in the job as arguments and removes its variables, because regroup-bench starts other
+// launchers, which must not act as a part of this job. The job's name stays: the reaper finds processes by
+// it.
 #include "launcher/cmd/bench.h"
 
 #include <fmt/format.h>

@@ -5,8 +5,8 @@
 
 namespace regroup::cmd {
 
-// Becomes the program regroup-bench, which is told its place in the job around it. Returns an exit status if
-// that cannot be.
+// Executes regroup-bench, with the place in the enclosing job as arguments. Returns an exit status only if
+// that fails.
 [[nodiscard]] int run_bench(const Options& options);
 
 }  // namespace regroup::cmd

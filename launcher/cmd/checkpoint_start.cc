@@ -1,4 +1,4 @@
-// What a job with checkpoints goes on from, before anything of it runs.
+// Finds the checkpoint from which a job resumes, before any process of the job runs.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -21,12 +21,13 @@ using core::Status;
 using Json = nlohmann::json;
 
 constexpr const char* kPassOver = "pass-over";  // damaged ones stay where they are
-constexpr std::chrono::seconds kLockLimit(10);  // of a directory, for its lock; as a rule: time_limit()
-constexpr std::chrono::seconds kClearing(5);    // of a job that has lost its launcher, after --orphan-timeout
-constexpr std::chrono::seconds kQuietLimit(30);  // between two reports of a reader of checkpoints; likewise
-constexpr std::chrono::seconds kSyncLimit(600);  // of who copies one, for a file to be on the disk
+constexpr std::chrono::seconds kLockLimit(10);  // to lock a directory; time_limit() may change it
+constexpr std::chrono::seconds kClearing(5);  // a job without a launcher needs so long after --orphan-timeout
+constexpr std::chrono::seconds kQuietLimit(30);  // between two reports of a process that reads checkpoints
+constexpr std::chrono::seconds kSyncLimit(600);  // for fsync of a file that regroup-persist copies
 
-// The newest good one of `places`, as regroup-persist has them. What is damaged is told on standard error.
+// The newest intact checkpoint of `places`, which have the form of regroup-persist. Damaged ones are reported
+// on standard error.
 Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places, const std::string& directory,
                                         const launcher::Environment& environment) {
   std::vector<std::string> words{"regroup-persist", "newest"};
@@ -47,7 +48,7 @@ LockWait lock_wait(const Options& options, const std::string& option) {
           [option](const std::string& text) { fail(fmt::format("{} {}", option, text), 0); }};
 }
 
-// Makes the directory if need be, and its LOCK name the job.
+// Creates the directory if it does not exist, and writes the job into its LOCK.
 Status take(const std::string& option, const std::string& path, const std::string& job,
             const Options& options, HeldLocks* locks) {
   auto taken = take_directory(path, core::lock_owner(job), /*make=*/true, lock_wait(options, option));
@@ -56,8 +57,8 @@ Status take(const std::string& option, const std::string& path, const std::strin
   return {};
 }
 
-// On a host where the job may have no member and no such directory: nothing then. Another job has it: an
-// error.
+// For a host that may have neither a member nor such a directory: returns no lock then. Fails if another job
+// holds the lock.
 Result<std::optional<core::FileLock>> take_if_there(const std::string& path, const std::string& job,
                                                     const Options& options) {
   auto taken =
@@ -69,8 +70,8 @@ Result<std::optional<core::FileLock>> take_if_there(const std::string& path, con
   return std::optional<core::FileLock>();
 }
 
-// What a job goes on from whose hosts all see only `plan.shared`; the launcher's host may have a newer one,
-// which is copied there first.
+// The checkpoint from which a job on several hosts resumes. All hosts see only `plan.shared`, so a newer
+// checkpoint of the launcher's own directory is copied there first.
 Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan, const Options& options) {
   const launcher::CheckpointRequest& asked = options.checkpoint;
   const launcher::Environment& environment = options.environment;
@@ -103,7 +104,7 @@ Result<std::optional<Resume>> resume_of(const std::string& text, const std::stri
   if (!unsigned_at("step") || !unsigned_at("seed") || !unsigned_at("shards") || !json["path"].is_string() ||
       !json["fingerprint"].is_string())
     return core::internal_error(fmt::format("{}: regroup-persist said {:?}", about, text));
-  // At step 0 members would begin anew without a word, with the seed and the shards of the file.
+  // At step 0 members would silently start from scratch, with the seed and the shards of the file.
   if (const std::string made_by = json.value("made_by_other", ""); !made_by.empty())
     return core::invalid_argument(fmt::format(
         "{}: {} was made by {}: it has tensors but no training to go on from. To begin from them, load them "

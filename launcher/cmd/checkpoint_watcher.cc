@@ -1,4 +1,4 @@
-// The bell is the members' as much as ours: a count that changes for no reason costs a look.
+// Members can ring the doorbell, too: a needless ring costs one check.
 #include "launcher/cmd/checkpoint_watcher.h"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr std::chrono::hours kLongestSave{1};  // a sleep; then it looks again
+constexpr std::chrono::hours kLongestSave{1};  // the longest sleep
 
 }  // namespace
 
@@ -39,13 +39,13 @@ CheckpointWatcher::~CheckpointWatcher() {
   stop_ = true;
   core::ring(core::save_header(arena_.save_area()).bell);
   thread_.join();
-  *rung_ = nullptr;  // what is posted finds nobody
+  *rung_ = nullptr;  // handlers that are still queued do nothing
 }
 
 void CheckpointWatcher::run() {
   auto& bell = core::save_header(arena_.save_area()).bell;
   std::uint32_t seen = bell.count.load(std::memory_order_acquire);
-  for (;;) {  // first a look at what was rung before
+  for (;;) {  // the first call covers rings before the start
     boost::asio::post(loop_, [rung = rung_] {
       if (*rung) (*rung)();
     });

@@ -1,4 +1,4 @@
-// Sleeps on the bell of an arena's save area, so that the agent need not look whether a snapshot is complete.
+// Sleeps on the doorbell of an arena's save area, so that the agent need not poll for complete snapshots.
 #pragma once
 
 #include <atomic>
@@ -12,11 +12,11 @@
 
 namespace regroup::cmd {
 
-// A thread. Constructed, used and destroyed by the loop's.
+// Owns a thread. The loop's thread constructs, uses and destroys it.
 class CheckpointWatcher {
  public:
-  // `rung` is called on the loop's thread, at least once after each ring, until this is destroyed. Has the
-  // arena, whose save area is not empty, mapped for itself: the agent may replace its own.
+  // Calls `rung` on the loop's thread at least once after each ring, until it is destroyed. Maps the arena,
+  // whose save area must not be empty, once more, because the agent may replace its mapping.
   [[nodiscard]] static core::Result<std::unique_ptr<CheckpointWatcher>> start(boost::asio::io_context& loop,
                                                                               const core::Arena& arena,
                                                                               std::function<void()> rung);

@@ -1,5 +1,5 @@
-// One regroup-persist for each checkpoint: an error, a crash or a slow disk costs that one and holds up
-// nobody.
+// Each checkpoint is written by a regroup-persist process of its own: an error, a crash or a slow disk
+// affects that checkpoint only and does not delay training.
 #include "launcher/cmd/checkpoints.h"
 
 #include <fmt/format.h>
@@ -27,13 +27,13 @@ using core::SaveRequest;
 using core::Status;
 using Json = nlohmann::json;
 
-constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory, before that is told
-constexpr std::chrono::seconds kReleaseLimit(5);  // of whoever has its lock
-constexpr std::chrono::seconds kTryAgain(5);      // whether another job has given it back
-constexpr std::chrono::seconds kSaveLimit(30);    // of a last snapshot, where no deadline was given ...
-constexpr std::chrono::seconds kClaimLimit(1);    // ... and for a member that waits to begin with it
-constexpr std::string_view kHeld = "held";        // as regroup-persist says it ...
-constexpr int kAnotherJobs = 3;                   // ... and how it ends where another job has the directory
+constexpr std::chrono::seconds kAnswerLimit(10);  // for a local directory to answer, until a message
+constexpr std::chrono::seconds kReleaseLimit(5);  // for the process that holds its lock to release it
+constexpr std::chrono::seconds kTryAgain(5);      // until the next try to lock it
+constexpr std::chrono::seconds kSaveLimit(30);    // for a last snapshot without a deadline ...
+constexpr std::chrono::seconds kClaimLimit(1);    // ... and for a waiting member to claim it
+constexpr std::string_view kHeld = "held";        // regroup-persist prints it once it holds the lock ...
+constexpr int kAnotherJobs = 3;                   // ... and exits so if another job holds it
 
 }  // namespace
 
@@ -64,7 +64,7 @@ void Checkpoints::start() {
     take_own();
 }
 
-// A new one is made while the old one is there: its descriptor is another.
+// A new arena is made while the old one exists, so its descriptor differs.
 void Checkpoints::look_for_arena() {
   const core::Arena& arena = arena_();
   if (plan_.every == 0 || !arena.mapped() || arena.memfd() == watched_) return;
@@ -78,12 +78,12 @@ void Checkpoints::look_for_arena() {
     say_(fmt::format("no checkpoints are made: {}", watcher.status().message()));
 }
 
-// Not by this process: a file system that hangs would take the host's members with it.
+// In another process: a file system that hangs must not block the agent.
 void Checkpoints::check_directory() { check({"regroup-persist", "owner", plan_.directory, plan_.job}); }
 
-// On this host's own disk, by a process that has the lock as long as we live. Should another host see the
-// same directory, that one has it for this job, too. What is newer there goes first: until then nothing is
-// written.
+// Locks this host's local directory by a process that holds the lock as long as this one lives. If another
+// host sees the same directory, it may hold it for the same job. A newer checkpoint there is copied first,
+// and nothing is written until then.
 void Checkpoints::take_own() {
   const core::Step after = plan_.resume ? plan_.resume->step : 0;
   taking_ = true;
@@ -96,7 +96,7 @@ void Checkpoints::take_own() {
          core::lock_owner(plan_.job)});
 }
 
-// Said once. The job does not wait for it when it ends.
+// Reports each reason once. The end of the job does not wait for the directory.
 void Checkpoints::not_ours_yet(const std::string& why) {
   hangs_ = true;
   if (std::exchange(not_yet_, why) != why)
@@ -104,7 +104,7 @@ void Checkpoints::not_ours_yet(const std::string& why) {
   poll();
 }
 
-// The one before this job may not have ended here yet: its host was cut off, say, or its disk is slow.
+// An earlier job may not have ended on this host yet, for example because the host was cut off.
 void Checkpoints::take_again() {
   late_.expires_after(kTryAgain);
   late_.async_wait([this](const boost::system::error_code& error) {
@@ -113,7 +113,7 @@ void Checkpoints::take_again() {
   not_ours_yet(std::exchange(check_error_, {}));
 }
 
-// Errors mean that nothing is written here; what else it says is for the user.
+// Runs regroup-persist; its errors mean that nothing is written here, and its other output goes to the user.
 void Checkpoints::check(std::vector<std::string> argv) {
   launcher::SpawnSpec spec;
   spec.path = launcher::find_helper("regroup-persist");
@@ -165,7 +165,8 @@ void Checkpoints::drop_check() {
   taking_ = held_ = releasing_ = false;
 }
 
-// Whoever starts this job again is to find the directory free. False: there is nothing to wait for.
+// Releases the directory before the job ends, so that the next start of the job finds it free. False: there
+// is nothing to wait for.
 bool Checkpoints::release_own() {
   if (!check_ || !std::exchange(held_, false)) return false;
   releasing_ = true;
@@ -198,7 +199,8 @@ void Checkpoints::finish(std::function<void()> then) {
     end_by(deadline_.value_or(core::SystemClock().now() + kDiskLimit));
 }
 
-// A disk that hangs costs what is being written: the checkpoint before stays.
+// Ends writing at `deadline`: a disk that hangs loses the checkpoint that is being written; the one before
+// stays.
 void Checkpoints::end_by(core::TimePoint deadline) {
   limit_.expires_at(std::chrono::steady_clock::time_point(deadline.time_since_epoch()));
   limit_.async_wait([this](const boost::system::error_code& error) {
@@ -235,8 +237,8 @@ void Checkpoints::on_notice(core::TimePoint deadline) {
   last_.insist_at(now + (deadline - now) / 2);
 }
 
-// While an older one was being written its members have gone on, and may wait for what follows; or one is
-// about to end a step that it had begun.
+// Requests the next snapshot after an older one was written: members have gone on meanwhile and may wait for
+// it, or one is about to end its step.
 void Checkpoints::ask_after_writing() {
   using What = SaveRequest::What;
   if (!last_.awaited() || keep_ || !last_.can_ask()) return;

@@ -1,5 +1,5 @@
-// Checkpoints of an elastic job: what it goes on from, and who brings its members' snapshots to the disk.
-// HDF5 is regroup-persist's business.
+// Checkpoints of an elastic job: finds the one to resume from, and has the members' snapshots written by
+// regroup-persist, which alone uses HDF5.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -29,28 +29,27 @@ inline constexpr std::chrono::seconds kDiskLimit{600};  // when the job ends, of
 using node::CheckpointPlan;
 using node::Resume;
 
-// Takes the directories of `options` for the job and looks for their newest good checkpoint, whose seed and
-// number of shards become those of the job. They are held as long as `locks` live, here or in a child
-// process. Blocks while that checkpoint is verified.
-// On `hosts`, several of them, the first of two directories is each host's own: what this one has there, if
-// it is there and can be taken, is copied to the second, if it is newer, which is what the job goes on from
-// and alone is held.
+// Locks the directories of `options` for the job and finds their newest intact checkpoint, whose seed and
+// number of shards become those of the job. `locks`, here or in a child process, hold the locks. Blocks while
+// that checkpoint is verified. With `hosts` (a job on several) the first of two directories is local to each
+// host: a newer checkpoint in this host's local directory, if it can be locked, is copied to the second one,
+// from which the job resumes and which alone stays locked.
 [[nodiscard]] core::Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job,
                                                                bool hosts, HeldLocks* locks);
-// What regroup-persist says of a checkpoint, looking at `about`: nothing, if there is none.
+// Parses regroup-persist's description of a checkpoint in `about`; none: there is no checkpoint.
 [[nodiscard]] core::Result<std::optional<Resume>> resume_of(const std::string& text,
                                                             const std::string& about);
-// Where this host may have what the job goes on from; empty: nowhere else.
+// The local directory that may hold the checkpoint to resume from, too; "": none.
 [[nodiscard]] std::string local_copy(const CheckpointPlan& plan);
 
-// What tells a member of the plan.
+// Adds the variables that describe the plan to a member.
 void add_checkpoint_variables(const CheckpointPlan& plan, launcher::Environment& environment);
 
 // A sentence about the newest checkpoint; `committed`: that this host has written, `writing`: that it is
 // writing; 0: none.
 [[nodiscard]] std::string newest_of(const CheckpointPlan& plan, core::Step committed, core::Step writing,
                                     bool several_hosts);
-// What the user is told of plan.resume, which is there.
+// The sentence for the user about plan.resume, which must be set.
 [[nodiscard]] std::string resumes(const CheckpointPlan& plan);
 
 // In the agent: waits for snapshots in the arena and has them written. Used by the loop's thread.
@@ -65,13 +64,14 @@ class Checkpoints {
   void start();
   // The agent's arena may have been made, or another one.
   void look_for_arena();
-  // This host has to go by then: weighs what is being written, or another snapshot, against it, and says what
-  // becomes of them and why. Nothing is written after the deadline. A further, earlier one replaces it.
+  // This host goes at `deadline`: decides whether the checkpoint that is being written, or another snapshot,
+  // can be finished by then, and reports the decision with its reason. Nothing is written after the deadline.
+  // An earlier deadline replaces it.
   void on_notice(core::TimePoint deadline);
-  // The members are about to be killed, as their job has failed: calls `then` when one of those that wait for
-  // others has brought its state, or none does.
+  // The job has failed and its members are about to be killed: calls `then` once a member that waits for
+  // others has saved its state, or none claims to.
   void save_now(std::function<void()> then);
-  // Of this host: it may be the one that was to bring the last snapshot.
+  // A member of this host ended; it may have claimed the last snapshot.
   void on_member_ended() { last_.on_member_ended(); }
   // Until the deadline, while something is being written; else zero.
   [[nodiscard]] core::Duration still_needs() const;
@@ -119,9 +119,9 @@ class Checkpoints {
   std::unique_ptr<CheckpointWatcher> watcher_;
   int watched_ = -1;  // descriptor of the arena
   std::shared_ptr<launcher::PipedProcess> process_, check_, copy_;
-  bool taking_ = false;     // check_ takes this host's own directory and prepares it ...
-  bool hangs_ = false;      // ... which is not ours yet, for the reason not_yet_: nobody waits for it
-  bool held_ = false;       // check_ has its lock ...
+  bool taking_ = false;  // check_ takes this host's own directory and prepares it ...
+  bool hangs_ = false;   // ... and has not succeeded for the reason not_yet_; finish() does not wait for it
+  bool held_ = false;    // check_ has its lock ...
   bool releasing_ = false;  // ... and gives it back, since the job is over
   std::string check_error_, not_yet_;
   core::Step writing_ = 0, committed_ = 0;  // committed_: the newest of this job, 0: none yet

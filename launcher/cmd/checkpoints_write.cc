@@ -1,4 +1,4 @@
-// What an agent's snapshots become: a process that writes each, and one that copies behind it.
+// Writes an agent's snapshots, each by a process of its own, and copies them by another one afterwards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ constexpr double kMiB = 1 << 20;
 
 }  // namespace
 
-// The member's own, with what only we know. The arena is as the member left it, who may be dead by now.
+// The member's description of the snapshot, with what only the agent knows. The member may be dead by now, so
+// the arena is read like untrusted input.
 Result<std::string> Checkpoints::description(core::Step step) const {
   const std::span<std::byte> area = arena_().save_area();
   const core::SaveHeader& header = core::save_header(area);
@@ -76,14 +77,15 @@ void Checkpoints::write(core::Step step) {
   process_->feed(*text + "\n");
 }
 
-// Before the area is free: a member that waits for that looks whether it has to bring its state again.
+// Called before the area is freed: a member that waits for the area then checks whether to save its state
+// again.
 void Checkpoints::failed(core::Step step, const std::string& why) {
   failed_ = step, failure_ = why;
   last_.failed(step);
   free_area(step);
 }
 
-// The disk is slow, but it takes what is written.
+// The disk is slow but accepts data, so the time limit begins anew.
 void Checkpoints::moved() {
   last_.moved();
   if (then_ && !deadline_) end_by(core::SystemClock().now() + kDiskLimit);
@@ -130,7 +132,7 @@ void Checkpoints::written(int wait_status) {
   poll();
 }
 
-// Behind the training and behind the next checkpoint: a slow second directory gets fewer of them.
+// Copying delays neither training nor the next checkpoint: a slow second directory gets fewer checkpoints.
 void Checkpoints::copy() {
   if (plan_.shared.empty()) return;
   copy_again_ = copy_ != nullptr;

@@ -31,7 +31,7 @@ using nlohmann::json;
 
 constexpr core::Duration kDeadline = std::chrono::seconds(10);
 constexpr core::Duration kAllocatorDeadline = std::chrono::seconds(60);  // two of its commands
-constexpr core::Duration kAllocatorPause = std::chrono::seconds(5);      // until the user is told of it
+constexpr core::Duration kAllocatorPause = std::chrono::seconds(5);      // until a message to the user
 constexpr std::chrono::milliseconds kFollow{250};
 
 // One request at a time, blocking.
@@ -77,7 +77,7 @@ class Client {
 
 std::string text_of(const json& value) { return value.is_null() ? "-" : value.dump(); }
 
-// What the agent on this host last wrote of its members, put into theirs.
+// Adds the newest usage file of this host's agent to the members in `status`.
 void add_usage(const std::string& path, json& status) {
   std::ifstream file(path);
   const json usage = json::parse(file, nullptr, false);
@@ -163,7 +163,7 @@ int show_status(const Options& options, const Source& source, const std::string&
   return 0;
 }
 
-// A line whenever something changed, until the job is over.
+// Prints a line for each change until the job is over.
 int follow_status(const Options& options, const Source& source) {
   std::string before;
   for (;;) {
@@ -183,8 +183,7 @@ core::Body request_of(const Options& options) {
   return core::KillRequest{options.number};
 }
 
-// Tells the user that the allocator has not answered for so long. False: it may take longer than anybody
-// waits.
+// Tells the user for how long the allocator has not answered. False: stop waiting.
 bool still_waits(core::Duration waited) {
   const bool waits = waited < kAllocatorDeadline;
   fmt::print(stderr, "regroup: the allocator has not answered for {:g} s{}\n",
@@ -193,8 +192,8 @@ bool still_waits(core::Duration waited) {
   return waits;
 }
 
-// The controller of a job on several hosts asks the allocator for slots that are missing, and gives hosts
-// back that are not needed: what it says of that. The job has its new size in any case.
+// Makes the controller of a job on several hosts request missing slots from the allocator, or return hosts
+// that are not needed, and prints its answer. The job has its new size in any case.
 void notify_controller(const JobFiles& files, std::uint32_t members) {
   auto socket = launcher::connect_unix(files.grants_socket());
   if (!socket.ok()) return;

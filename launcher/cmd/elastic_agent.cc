@@ -1,4 +1,4 @@
-// The driver around AgentCore. Whatever a member sends or fails to send, only that member is affected.
+// Connects AgentCore to sockets, processes and timers. A faulty member affects only itself.
 #include "launcher/cmd/elastic_agent.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace regroup::cmd {
 namespace {
 
 constexpr std::chrono::seconds kLinger(2);
-constexpr std::chrono::seconds kTeardown(1);  // longer than most processes take to end once they are killed
+constexpr std::chrono::seconds kTeardown(1);  // most killed processes end sooner
 constexpr std::size_t kMostLinks = 4 * core::kMaxSlots;
 constexpr int kNotStarted = 127;
 constexpr std::chrono::milliseconds kTransferPollInterval(1);
@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kTransferPollInterval(1);
 void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet,
              int doubtful_hosts, core::Step resumed, core::Duration last) {
   if (agent.ending()) return;
-  // Members heard a signal that is on its way to us, too: an allocator sends it to all processes of a job.
+  // An allocator signals all processes of a job: the members got the signal before this process.
   if (done.exit_code == membership::kEndedOnNotice) {
     if (!quiet) agent.say(fmt::format("the job ends: {}", done.reason));
     return agent.on_notice(std::nullopt);
@@ -95,16 +95,16 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
           on_message(message);
           end_job(agent_, done, agent_.processes().options().apps.at(0), options_.quiet);
         };
-        // Members below MIN, say, hold the state, and are killed now.
+        // Members that are too few to continue still hold the state and are killed now.
         done->save_state ? checkpoints_.save_now(end) : end();
       },
-      // What it misses until the guardian has restarted it, it asks for with Hello.
+      // A restarted coordinator requests by Hello what it missed.
       [](const core::Status&) {});
   coordinator_->start();
   send_ = [this](const core::Message& message) { coordinator_->send(message); };
 }
 
-// A host opens a port for state transfers only once it serves one.
+// Opens the port for state transfers at the first transfer.
 void ElasticAgent::on_message(const core::Message& message) {
   if (options_.fixed) {
     know_ranks();
@@ -124,7 +124,7 @@ void ElasticAgent::on_message(const core::Message& message) {
   if (std::holds_alternative<core::Query>(message.body)) poll_finished();  // each second
 }
 
-// Of a job on this host, whose last member would else wait for one that takes its state.
+// For a job on this host only, whose last member would otherwise wait for a successor.
 void ElasticAgent::on_notice(core::TimePoint deadline) {
   checkpoints_.on_notice(deadline);
   if (coordinator_) coordinator_->send({core_.incarnation(), core::NodeUp{core::NodeId{0}, "this one", 0}});
@@ -150,8 +150,8 @@ void ElasticAgent::on_connection(core::Fd socket, pid_t peer) {
   });
 }
 
-// Mostly it is about to exit, and may do so in its own words. One that drops its session and lives on would
-// keep all others waiting.
+// The connection of a member closed: it usually exits now, with a message of its own. A member that only
+// closed its session would block all others, so it is killed after kLinger.
 void ElasticAgent::on_member_gone(core::MemberId member) {
   auto& timer = lingering_.try_emplace(member, agent_.loop()).first->second;
   timer.expires_after(kLinger);
@@ -165,7 +165,7 @@ void ElasticAgent::on_member_gone(core::MemberId member) {
   });
 }
 
-// It may have been queued when the member joined.
+// The timer's handler may have been queued when the member joined.
 void ElasticAgent::on_join_deadline(LinkId id) {
   const auto found = links_.find(id);
   if (found == links_.end() || found->second.member) return;
@@ -194,7 +194,7 @@ void ElasticAgent::on_member_message(LinkId id, const core::Message& message) {
   if (const auto found = links_.find(id); found != links_.end() && !failed_.empty()) release(found->second);
 }
 
-// Its seat is free for whoever takes its place: it is told before the process is reaped.
+// The futex reports the death before the process is reaped: its core slot is free for its replacement.
 void ElasticAgent::on_line_dead(core::SlotIndex slot) {
   for (const auto& [member, line] : watched_) {
     if (line == slot) core_slots_.leave(member);
@@ -217,7 +217,8 @@ core::Status ElasticAgent::adopt(Link& link, core::MemberId member) {
   return {};
 }
 
-// Its buffers may be given away only when it, not just its parent, is gone.
+// Watches the process that joined, which need not be the one that was started: its buffers may be reused only
+// after its own end.
 core::Status ElasticAgent::watch_joined(core::MemberId member, pid_t pid) {
   if (joined_.contains(member)) return {};
   const int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
@@ -245,7 +246,7 @@ void ElasticAgent::await_joined(core::MemberId member) {
 }
 
 void ElasticAgent::on_exit(const launcher::MemberExit& exit) {
-  if (options_.fixed && !knows_ranks_) return;  // nobody has joined
+  if (options_.fixed && !knows_ranks_) return;  // no rank has joined
   if (const auto found = joined_.find(exit.member); found != joined_.end()) {
     found->second.exit = exit;
     ::syscall(SYS_pidfd_send_signal, found->second.pidfd.native_handle(), SIGKILL, nullptr, 0);
@@ -310,7 +311,7 @@ void ElasticAgent::start_member(const core::Start& start, launcher::Extras extra
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);
   if (options_.core.any_fingerprint) extras.environment["REGROUP_CHECK_STATE"] = "0";
   add_checkpoint_variables(options_.checkpoints, extras.environment);
-  // What this job may grow by, another may have taken meanwhile.
+  // Another job may have claimed these GPUs meanwhile.
   const auto usable = [this](std::size_t core_slot) {
     return core_slot >= options_.environments.size() ||
            agent_.processes().claim_gpus(options_.environments[core_slot]).ok();
@@ -349,7 +350,7 @@ void ElasticAgent::look_for_its_end(core::MemberId member) {
   });
 }
 
-// One that hangs in the kernel would hold up the others.
+// A killed process that hangs in the kernel must not delay the others: treat it as dead once it is stuck.
 void ElasticAgent::on_still_there(core::MemberId member) {
   const pid_t pid = process_of(member);
   if (pid == 0) {

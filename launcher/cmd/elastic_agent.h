@@ -36,8 +36,8 @@ struct ElasticAgentOptions {
   bool quiet = false;
   std::optional<pmi::HelperOptions> helper = {};             // none: MPI programs get no services
   std::uint32_t slots = 0;                                   // cores there are for the members; 0: not known
-  std::vector<std::vector<int>> cores = {};                  // of each seat; empty: members are not bound
-  std::vector<launcher::Environment> environments = {};      // of each seat's devices; empty: they have none
+  std::vector<std::vector<int>> cores = {};                  // by core slot; empty: members are not bound
+  std::vector<launcher::Environment> environments = {};      // by core slot, of its devices; empty: none
   core::Duration join_deadline = std::chrono::seconds(10);   // of a connection, for its Join
   std::unique_ptr<TransferService> transfer_service = {};    // none: there is no other node
   CheckpointPlan checkpoints = {};                           // none: an empty directory
@@ -46,9 +46,9 @@ struct ElasticAgentOptions {
   bool fixed = false;  // a World of fixed size: others start the members, and end them
 };
 
-// Says how the job ended, unless it is being ended already, and ends all members of `agent`.
-// `doubtful_hosts`: how many there are whose members may live on for a moment; `resumed`: what the job had
-// gone on from, if that is not known elsewhere; `last`: for agents of a failed job to save its state.
+// Prints how the job ended, unless it is ending already, and ends all members of `agent`. `doubtful_hosts`:
+// the number of hosts whose members may still live for a moment; `resumed`: the step from which the job
+// resumed, if it is not known elsewhere; `last`: time for agents of a failed job to save its state.
 void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet,
              int doubtful_hosts = 0, core::Step resumed = 0, core::Duration last = {});
 

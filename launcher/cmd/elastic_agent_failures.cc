@@ -1,12 +1,12 @@
-// Members that say how they fail: the coordinator is to know, and one of a host prints the traceback.
+// Failure reports of members: each goes to the coordinator, and one member of a host prints its traceback.
 #include "launcher/cmd/elastic_agent.h"
 
 #include <fmt/format.h>
 
 namespace regroup::cmd {
 
-// Of the process that has joined, if one has; before that of any that the member has started. A report that
-// goes to a file of its own is wanted there.
+// Accepts the report of the process that joined or, before the join, of any process of the member. A member
+// whose output goes to a file of its own prints its traceback there.
 void ElasticAgent::on_failure(Link& link, const core::Message& message) {
   core::Failure failure = std::get<core::Failure>(message.body);
   const auto joined = joined_.find(failure.member);
@@ -16,8 +16,8 @@ void ElasticAgent::on_failure(Link& link, const core::Message& message) {
   const launcher::OutputRequest& output = agent_.processes().options().output;
   core::Reply answer;
   if (link.peer == 0 || link.peer == pid) {
-    // An exception that a program can only end by ends a job that begins; rank 0 is started while no other
-    // member stays. Where one has joined, the one that fails may have a program that was changed meanwhile.
+    // An unhandled exception ends the job only while it begins: on the host that started rank 0, and before
+    // any member has joined. A later member may run a program that was changed meanwhile.
     const bool exception = failure.trace != 0;
     failure.final &= !exception || (first_here_ && !joined_any_);
     perform(core_.handle({failure.member}, {message.incarnation, failure}));
@@ -28,7 +28,8 @@ void ElasticAgent::on_failure(Link& link, const core::Message& message) {
   link.channel->send({core_.incarnation(), answer});
 }
 
-// Its signal is that of a member that somebody else killed: this one failed by itself.
+// The member exceeded its memory limit. Its signal alone looks like a kill from outside, which is not the
+// member's own failure, so it is reported as one.
 void ElasticAgent::on_exceeded_memory(const launcher::MemberExit& exit) {
   agent_.say(fmt::format("member {} (pid {}) {}", exit.member, exit.pid, exit.what()));
   const core::Failure failure{.member = exit.member, .kind = "memory limit", .message = exit.what()};

@@ -1,5 +1,5 @@
-// The agent of ranks that a rigid job starts and ends, and that join a World of fixed size; and what it
-// sees of members that have finished.
+// The agent's part for ranks of a fixed-size job, which that job starts and ends, and its watch over members
+// that have finished.
 #include <fmt/format.h>
 
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace regroup::cmd {
 
-// Those that run here when the first of the job joins.
+// Registers the ranks that run on this host, once the first rank of the job joins.
 void ElasticAgent::know_ranks() {
   if (!options_.fixed || std::exchange(knows_ranks_, true)) return;
   launcher::prefer_promptness();
@@ -27,12 +27,12 @@ void ElasticAgent::perform_one(const membership::StartMember& effect) {
 void ElasticAgent::fail(const std::string& why) {
   failed_ = why;
   for (auto& [id, link] : links_) release(link);
-  // Those in the middle of a collective see a revoke.
+  // A revoke interrupts ranks that are in a collective.
   const core::Generation open = core_.arena().mapped() ? core_.arena().newest_world() : 0;
   if (open > 0) perform(core_.handle({}, {core_.incarnation(), core::Revoke{open}}));
 }
 
-// One that is on its way into the World is released when it says Ready.
+// A rank that is joining the World is released when it sends Ready.
 void ElasticAgent::release(Link& link) {
   const auto line = link.member ? watched_.find(*link.member) : watched_.end();
   if (line == watched_.end() || core_.arena().member_slot(line->second).finished.load() != 0) return;
@@ -40,7 +40,7 @@ void ElasticAgent::release(Link& link) {
   core_.release(line->second);
 }
 
-// Of a living member: the one that joined.
+// The process of a living member: the one that joined.
 pid_t ElasticAgent::process_of(core::MemberId member) const {
   const auto joined = joined_.find(member);
   return joined != joined_.end() ? joined->second.pid : agent_.processes().pid_of(member);

@@ -1,4 +1,5 @@
-// The driver around Coordinator. A World is on disk before anybody hears of it.
+// Connects Coordinator to sockets, timers and the journal. A World is on disk before it is announced, so that
+// a restarted coordinator never announces another World under the same generation.
 #include "launcher/cmd/elastic_coordinator.h"
 
 #include <utility>
@@ -41,17 +42,17 @@ class CoordinatorProcess {
             [this](const core::Message& message) {
               perform(core_.handle(clock_.now(), {Sender::Kind::kAgent, message.node}, message));
             },
-            // At the end of the job the guardian has the agent's last word; else it restarts this process.
+            // The agent is gone: the guardian knows whether the job has ended, else it restarts this process.
             [this](const core::Status&) {
               exit_status_ = 1;
               loop_.stop();
             })),
         listener_(loop_, [this](core::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
 
-  // The exit status of the process: not 0 asks for a restart.
+  // Returns the exit status of the process; another one than 0 makes the guardian restart it.
   int run(const std::string& control_socket) {
     if (core::Status status = listener_.start(control_socket); !status.ok()) {
-      if (!quiet_) say(status.message());  // the job can do without control commands
+      if (!quiet_) say(status.message());  // the job runs without control commands
     }
     agent_->start();
     perform(core_.tick(clock_.now()));
@@ -122,7 +123,7 @@ class CoordinatorProcess {
     }
     const core::Status status = journal_.append(effect.entry);
     if (status.ok()) return;
-    // The job needs no sentences; a successor only cannot show this one.
+    // The job does not need this sentence: only a restarted coordinator cannot print it.
     if (std::holds_alternative<membership::Sentence>(effect.entry)) {
       if (!quiet_ && !std::exchange(warned_, true))
         say(fmt::format("`regroup status` may forget: {}", status.message()));
@@ -136,7 +137,7 @@ class CoordinatorProcess {
     const bool of_world = effect.sentence == newest_why_;
     if (!quiet_) say(of_world ? fmt::format("{} ({})", newest_, effect.sentence) : effect.sentence);
   }
-  // The agent was told by the effect before this one; it ends the job, and its end is ours.
+  // The effect before this one made the agent end the job, which ends this process, too.
   void perform_one(const membership::Done&) {}
 
   void say(const std::string& text) { err_.write("regroup: " + core::escaped_lines(text) + "\n"); }

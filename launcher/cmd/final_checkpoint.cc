@@ -1,4 +1,4 @@
-// Bytes / measured bandwidth against the deadline.
+// Compares bytes / measured bandwidth with the time to the deadline.
 #include "launcher/cmd/final_checkpoint.h"
 
 #include <fmt/format.h>
@@ -9,11 +9,11 @@ namespace regroup::cmd {
 namespace {
 
 constexpr double kMiB = 1 << 20;
-constexpr double kMargin = 1.2;  // disks are not always as fast as before
+constexpr double kMargin = 1.2;  // the bandwidth of a disk varies
 
 double seconds(core::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// Seconds for a copy of it; 0: none counts, or how fast one is was not measured yet.
+// Seconds for the copy; 0: no copy is needed, or its bandwidth was not measured.
 double copy_needs(const Remaining& r) {
   return r.copied && r.copy_bandwidth > 0 ? kMargin * static_cast<double>(r.bytes) / r.copy_bandwidth : 0;
 }
@@ -47,7 +47,7 @@ FinalCheckpointDecision decide_final_checkpoint(const Remaining& r) {
   const double whole = kMargin * static_cast<double>(r.bytes) / r.bandwidth;
   const double writing = r.writing ? std::max(0.0, whole - seconds(r.since)) : whole;
   const double copying = copy_needs(r);
-  // A copy that is on its way goes on beside the writing, and comes before this one's.
+  // A running copy continues while this one is written, and must end before the copy of this one starts.
   const double needs =
       copying + std::max(writing, r.copying ? std::max(0.0, copying - seconds(*r.copying)) : 0);
   const std::string with = copying > 0 ? fmt::format(", {:.1f} s of them to be copied at {:.0f} MiB/s",

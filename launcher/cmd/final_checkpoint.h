@@ -1,4 +1,4 @@
-// What becomes of a job's checkpoints on a host that has to go at a deadline: a pure decision.
+// Decides, as a pure function, whether a host that goes at a deadline writes a final checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 namespace regroup::cmd {
 
 struct Remaining {
-  std::optional<core::Step> writing;  // the checkpoint on its way to the disk ...
-  core::Duration since{};             // ... for so long
-  std::uint64_t bytes = 0;            // of a snapshot
-  double bandwidth = 0;               // bytes per second of checkpoints written before; 0: of none
-  core::Duration left{};              // to the deadline
-  bool copied = false;                // only its copy in the second directory outlives this host ...
-  double copy_bandwidth = 0;          // ... of which so many bytes per second were measured; 0: of none
-  std::optional<core::Duration> copying = {};  // one is on its way for so long, and comes first
+  std::optional<core::Step> writing;           // the checkpoint that is being written ...
+  core::Duration since{};                      // ... for so long
+  std::uint64_t bytes = 0;                     // of a snapshot
+  double bandwidth = 0;                        // bytes per second of checkpoints written before; 0: of none
+  core::Duration left{};                       // to the deadline
+  bool copied = false;                         // only the copy in the second directory outlives this host
+  double copy_bandwidth = 0;                   // measured bytes per second of such copies; 0: not measured
+  std::optional<core::Duration> copying = {};  // a copy runs since so long and must end first
 };
 
 struct FinalCheckpointDecision {
@@ -35,15 +35,15 @@ struct FinalCheckpointDecision {
 [[nodiscard]] const char* name_of(
     FinalCheckpointDecision::What what);  // "a last checkpoint is made before the end"
 
-// Finishing comes before another snapshot: it is nearer. Without a measured bandwidth it is tried: the
-// deadline ends it in time, and nothing is lost.
+// A checkpoint that is being written comes before another snapshot, because it needs less time. Without a
+// measured bandwidth it is tried: the deadline ends it in time, and nothing is lost.
 [[nodiscard]] FinalCheckpointDecision decide_final_checkpoint(const Remaining& remaining);
 
-// When a snapshot has to be in the save area: what is left then is for the disk.
+// The time at which a snapshot must be in the save area, so that enough time is left for the disk.
 [[nodiscard]] core::TimePoint copied_by(core::TimePoint now, core::TimePoint deadline, std::uint64_t bytes,
                                         double bandwidth);
 
-// What the arena shows of a last snapshot that the members were asked for.
+// The state of a requested last snapshot, from the arena.
 struct LastSeen {
   core::SaveMark mark;
   core::SaveRequest request;
@@ -54,10 +54,10 @@ struct LastSeen {
   bool had_left = false;        // all members, when they were asked last
   core::Duration since{};       // the members were asked
 };
-// Every member that is asked again may copy the state where it stands, not only one that leaves.
+// True: request it again. Then every member may save its state where it is, not only one that leaves.
 [[nodiscard]] bool ask_again(const LastSeen& seen);
-// Once no member lives and nothing is being written: a sentence where the newest state is not on the disk, or
-// was before anybody asked (`wrote`: a snapshot has been written since); else "".
+// For the time when no member lives and nothing is being written: a sentence if the newest state is not on
+// the disk, or was there before the request (`wrote`: a snapshot was written since); else "".
 [[nodiscard]] std::string outcome_of_last(const LastSeen& seen, bool wrote);
 
 }  // namespace regroup::cmd

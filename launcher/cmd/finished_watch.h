@@ -1,4 +1,4 @@
-// Members that have finished, and whose processes do not end: a thread that is left, as a rule.
+// Watches members that have called finish() and whose processes do not exit, mostly because of a live thread.
 #pragma once
 
 #include <sys/types.h>
@@ -15,24 +15,23 @@
 
 namespace regroup::cmd {
 
-// All members of the World that are on this host, at least one, have agreed that training is over: what their
-// processes do then says nothing of it.
+// True: this host has members of the World, and all of them have agreed in finish() that training is over.
+// Their exit statuses do not change that result.
 [[nodiscard]] bool all_finished(const core::Arena& arena);
 
-// kInvalidArgument: the rank on that line has finished, and a job whose agents serve a World of fixed size
-// forms no other.
+// kInvalidArgument: the rank in that slot has finished, and a World of fixed size is formed once only.
 [[nodiscard]] core::Status check_first_world(const core::Arena& arena, core::SlotIndex line,
                                              core::MemberId rank);
 
-// What agents, and Worlds, tell of that: finish() commits for all members or for none.
+// Collects the result of training from agents and Worlds: finish() commits for all members or for none.
 class TrainingEnd {
  public:
-  // `ending`: the job is being ended, and members with it: their statuses say nothing.
+  // `ending`: the job is being ended, so the statuses of its members do not count.
   void hear(const core::Body& said, bool ending);
   // The first status of a member that ended after finish() that is not 0, or 0; nothing before finish().
   [[nodiscard]] std::optional<int> status() const { return status_; }
 
-  // Of a host that is lost: it may have been about to write.
+  // The host is lost; it may have been about to write the last checkpoint.
   void lose(core::NodeId node, const std::string& host, const core::Status& why);
   std::string unsaved;  // AgentJob::unsaved() of another host
 
@@ -43,15 +42,15 @@ class TrainingEnd {
 
 class FinishedWatch {
  public:
-  explicit FinishedWatch(core::Duration limit) : limit_(limit) {}  // 0: nobody is told of
+  explicit FinishedWatch(core::Duration limit) : limit_(limit) {}  // 0: report no member
   struct Finished {
     core::MemberId member = 0;
     pid_t pid = 0;
   };
-  // Given those of now whose processes live: what is to be said of those that have been among them for as
-  // long as the limit, once of each, with what keeps it.
+  // `finished`: the finished members whose processes live now. Returns a sentence, once, for each of them
+  // that has been in these lists for as long as the limit, with what keeps its process alive.
   [[nodiscard]] std::vector<std::string> look(core::TimePoint now, const std::vector<Finished>& finished);
-  // Such a member has ended; the first status that is not 0 counts.
+  // A finished member has exited; the first status other than 0 counts.
   void ended(int status) { status_ = status_ != 0 ? status_ : status; }
   [[nodiscard]] int status() const { return status_; }
 

@@ -1,4 +1,5 @@
-// The file is locked before it gets its name, so that who looks for jobs cannot hinder its lock.
+// The file is locked before it gets its name: a process that searches for jobs takes the lock for a moment,
+// and must not find the file unlocked.
 #include "launcher/cmd/fixed_job.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// A job without a coordinator, as `regroup status` finds it: a folder as elastic jobs have, with a file that
-// the job keeps locked and what its agent writes of its members.
+// How `regroup status` finds a job without a coordinator: by a folder as elastic jobs have, with a file that
+// the job keeps locked and the usage file of its agent.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace regroup::cmd {
 
-// As long as a process has a copy of the lock, the job is there.
+// The job exists as long as a process holds a copy of the lock.
 struct FixedJob {
   JobFiles files;
   core::FileLock lock;
 };
 
-// Makes the folder of job `id` of so many members. None: there is no place for it; the job does without.
+// Creates the folder of job `id` with `members` members. None: that failed; the job runs without it.
 [[nodiscard]] std::optional<FixedJob> announce_job(const launcher::Environment& environment,
                                                    const std::string& id, std::uint32_t members);
 
-// What `regroup status` tells of it, as JSON: {"job", "stage": "running", "fixed": true, "size", "members":
-// those that live, as usage_json()}. kNotFound: it has ended.
+// The status of the job as JSON: {"job", "stage": "running", "fixed": true, "size", "members": the living
+// ones, as usage_json()}. kNotFound: it has ended.
 [[nodiscard]] core::Result<std::string> fixed_job_status(const JobFiles& files);
 // The same for people.
 [[nodiscard]] std::string fixed_job_table(const std::string& status);

@@ -1,4 +1,4 @@
-// The launcher links neither HDF5 nor cairo nor the benchmark: those who want them become another program.
+// The launcher links neither HDF5 nor cairo nor the benchmarks: verbs that need them execute another program.
 #include "launcher/cmd/helper.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Programs beside `regroup` that a verb of it becomes.
+// Helper programs that verbs of `regroup` execute.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace regroup::cmd {
 
-// Becomes the program regroup-VERB with `words` behind its name. Returns an exit status, which has been
-// explained on standard error, if that cannot be.
+// Executes the program regroup-VERB with arguments `words`. If that fails it prints the reason on standard
+// error and returns an exit status.
 [[nodiscard]] int become_helper(const std::string& verb, std::vector<std::string> words,
                                 const launcher::Environment& environment);
 

@@ -1,4 +1,4 @@
-// What jobs on several hosts have in common, rigid or elastic.
+// Functions that fixed-size and elastic jobs on several hosts share.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -17,32 +17,32 @@
 
 namespace regroup::cmd {
 
-// By which regroup on one host knows that on another: its version, and those of what they say to each other.
+// Identifies a build to the one on another host: its version and the versions of the protocols between them.
 [[nodiscard]] std::string build();
 
-// Agents are on their way to the hosts of `options`; to this one, if it is among them, only where
-// `with_this`.
+// Starts agents on the hosts of `options`, without waiting for them; on this host, if it is one of them, only
+// if `with_this`.
 [[nodiscard]] core::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& loop,
                                                                      const Options& options,
                                                                      const std::string& job, bool with_this);
 
-// How agents get to hosts of the job's allocation that come later.
+// How agents are started on hosts that are added to the job's allocation later.
 [[nodiscard]] launcher::Grant way_to_all(const Options& options);
 
-// What all hosts are told, but for their number and name, and what only one of them does.
+// The setup of every host, except for its number and name and for duties of a single host.
 [[nodiscard]] node::Setup common_setup(const Options& options);
 
-// Waits for the agents, as Hosts::bring_up(), until the guardian wants an end, or --timeout is over. Each
-// that fails is said at once.
+// Waits for the agents, as Hosts::bring_up(), until the guardian ends the job or --timeout has passed.
+// Reports each failed agent at once.
 class BringUp {
  public:
-  // `spent`: of --timeout, by launches before.
+  // `spent`: the part of --timeout that earlier launches used.
   BringUp(const Options& options, const core::Fd& guardian, core::Duration spent = {});
-  // False: one has failed. `enough`: as of node::BringUp.
+  // False: an agent has failed. `enough`: as in node::BringUp.
   bool run(node::Hosts& hosts, std::function<bool()> enough = {});
-  // Whether it is over by now.
+  // True: the job is over by now.
   [[nodiscard]] bool look();
-  // What became of the job meanwhile, if it is over.
+  // Why the job is over; none: it is not.
   [[nodiscard]] const std::optional<Refusal>& over() const { return over_; }
   [[nodiscard]] core::Duration spent() const;
 
@@ -53,8 +53,8 @@ class BringUp {
   std::optional<Refusal> over_;
 };
 
-// For the process of an agent that will not serve: says why, if there is more to say than the status, here
-// and to the guardian. Its exit status.
+// For an agent's process that refuses the job: reports the reason, if any, to the user and to the guardian,
+// and returns the exit status.
 [[nodiscard]] int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, core::Fd guardian);
 
 }  // namespace regroup::cmd

@@ -1,5 +1,5 @@
-// A job is there when its coordinator accepts connections or its file is locked; folders of jobs that were
-// killed do not count.
+// A job runs if its coordinator accepts connections or its file is locked. Folders of killed jobs are
+// ignored.
 #include "launcher/cmd/job_files.h"
 
 #include <fcntl.h>
@@ -29,17 +29,18 @@ bool is_folder(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-constexpr std::chrono::minutes kStarting{1};  // so young a folder may be that of a job that starts
+constexpr std::chrono::minutes kStarting{1};  // a younger folder may belong to a job that is starting
 constexpr std::size_t kIdLength = 8;
 constexpr int kMostFolders = 10;  // tried in the temporary folder
 
-// Nobody listens there.
+// True: no process listens on the socket.
 bool deserted(const std::string& socket) {
   const core::Code code = launcher::connect_unix(socket).code();
   return code == core::Code::kUnavailable || code == core::Code::kNotFound;
 }
 
-// A coordinator may be between two lives, an agent has but one.
+// True: the folder of a job that does not run. Checks the agent's socket, too: the coordinator may be
+// restarting, while an agent is never restarted.
 bool left_behind(const fs::directory_entry& entry) {
   const std::string id = entry.path().filename().string();
   struct stat info {};
@@ -88,7 +89,7 @@ struct Candidate {
   std::string above;  // must be ours as well; "": protects it by its sticky bit
 };
 
-// The same for all who look, so that `regroup status` finds what a job has made.
+// Depends only on the user and the environment, so that `regroup status` searches where the job created it.
 std::vector<Candidate> candidates(const launcher::Environment& environment) {
   std::vector<Candidate> out;
   if (const std::string xdg = folder_of(environment, "XDG_RUNTIME_DIR"); !xdg.empty())
@@ -100,7 +101,7 @@ std::vector<Candidate> candidates(const launcher::Environment& environment) {
   return out;
 }
 
-// Who owns a folder can put another one in the place of ours in it.
+// The parent must not belong to another user, who could replace the folder.
 core::Status make_folder(const Candidate& candidate) {
   struct stat info {};
   const std::string& above = candidate.above;

@@ -1,4 +1,4 @@
-// Where the files of a job lie: a private folder per job, named by its id, in the user's folder of sockets.
+// The files of a job: a private folder per job, named by its id, in the user's folder of sockets.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@ struct JobFiles {
 [[nodiscard]] core::Result<std::string> runtime_folder(const launcher::Environment& environment,
                                                        std::string* note = nullptr);
 
-// Makes the folder of job `id`, and removes those of jobs of which nothing lives any more.
+// Creates the folder of job `id`, and removes the folders of jobs that do not run.
 [[nodiscard]] core::Result<JobFiles> make_job_files(const launcher::Environment& environment,
                                                     const std::string& id);
-// Best effort: what is left is ignored by others.
+// Best effort: other jobs ignore files that remain.
 void remove_job_files(const JobFiles& files);
 
 // It is a job without a coordinator (fixed_job.h), and runs.

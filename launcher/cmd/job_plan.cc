@@ -1,4 +1,4 @@
-// Exit statuses of refusals are those of Open MPI 5, or hydra's where its rules were asked for.
+// A refused job ends with the exit status of Open MPI 5, or of hydra with --compat=mpich.
 #include "launcher/cmd/job_plan.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ void prefer_command_line(const Options& options, launcher::AppRequest& app) {
   if (!app.environment.contains("PATH") && path != options.environment.end()) app.search_path = path->second;
 }
 
-// The programs and roles of --job take the place of those of the command line.
+// The programs and roles of --job replace those of the command line.
 core::Status take_job_file(Options& options, JobPlan& plan) {
   auto file = launcher::read_job(
       options.job_file, options.job_environment,
@@ -124,7 +124,8 @@ std::variant<JobPlan, Refusal> plan_job(Options& options, const launcher::Alloca
   return plan;
 }
 
-// Where no role says how many GPUs its members need, all do that compute: servers and evaluators do not.
+// If no role says how many GPUs its members need, chiefs and workers get those of --gpus-per-rank, at least
+// one, and servers and evaluators none.
 launcher::MemberNeeds needs_of(const Options& options, const JobPlan& plan) {
   launcher::MemberNeeds out;
   const bool said = std::any_of(plan.roles.begin(), plan.roles.end(),

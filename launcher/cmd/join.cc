@@ -1,5 +1,5 @@
-// Nothing of the job is here but what starts its agents, where this allocation's command works in no other
-// job. What is left to do is to hold the allocation, and to pass on that it ends.
+// Holds the allocation, forwards its end to the job, and starts the job's agents where this allocation's
+// start command works in its own job only. No other part of the job runs here.
 #include "launcher/cmd/join.h"
 
 #include <fmt/format.h>
@@ -34,11 +34,10 @@ namespace {
 
 constexpr std::chrono::seconds kDefaultGrace{30};
 constexpr core::Duration kSuspendGrace = std::chrono::seconds(2);  // as Slurm has it, from SIGTSTP to SIGSTOP
-constexpr std::chrono::seconds kGraceMargin{
-    5};                                    // the controller has so much longer than the allocator gives it
-constexpr int kTries = 5;                  // to reach a job whose connection was lost ...
-constexpr std::chrono::seconds kPause{1};  // ... the first one at once
-constexpr int kWriteLimitMs = 5'000;       // for a job that does not read
+constexpr std::chrono::seconds kGraceMargin{5};  // after the grace, for the controller's reply
+constexpr int kTries = 5;                        // to reconnect to the job ...
+constexpr std::chrono::seconds kPause{1};        // ... the first one at once
+constexpr int kWriteLimitMs = 5'000;             // for a job that does not read
 constexpr const char* kJoinHelp =
     "usage: regroup join [JOB] [--grace SECONDS] [--allocator NAME] [-H HOST[:SLOTS],...]\n"
     "                    [--through COMMAND...]\n"
@@ -108,12 +107,12 @@ core::Result<launcher::Grant> hosts_of(const JoinArguments& words, const launche
   return grant;
 }
 
-// Only srun, and PBS's pbs_attach behind ssh, are told which job they are for.
+// srun, and PBS's pbs_attach through ssh, take the job as an argument; other start commands do not.
 bool works_in_its_own_job_only(const launcher::Grant& grant) {
   return !grant.before.empty() && grant.before.front() != "srun";
 }
 
-// Less what it takes to hand the hosts over.
+// The allocator's grace, less the time to hand the hosts over.
 core::Duration usual_grace(const JoinArguments& words, const launcher::Environment& environment) {
   constexpr std::chrono::seconds kHandOver{2};
   const auto grace =
@@ -125,7 +124,7 @@ core::Duration usual_grace(const JoinArguments& words, const launcher::Environme
 class Joiner {
  public:
   using Connect = std::function<core::Result<core::Fd>()>;
-  // `first` is what the job is told first, where it is not the offer.
+  // `first`: the first line to the job, instead of the offer.
   Joiner(Connect connect, LeaseOffer offer, const launcher::Environment& environment, std::string first = {})
       : connect_(std::move(connect)),
         offer_(std::move(offer)),
@@ -167,8 +166,9 @@ class Joiner {
     wait();
   }
 
-  // An allocator that ends all processes of this job at once ends the command of --through, too, while
-  // members finish their step: another one tells when they have, and until then the allocation is held.
+  // An allocator that signals all processes of this job ends the command of --through, too, while members
+  // finish their step. So it is started again, to hear when they have left; the allocation is held until
+  // then.
   void lost() {
     const bool returns = accepted_ && !offer_.token.empty() && tries_ > 0 && suspension_ == Suspension::kNone;
     if (!returns) return end(fail("join: the job is gone", 1));
@@ -184,7 +184,7 @@ class Joiner {
     });
   }
 
-  // SIGTSTP: a moment later all processes of this allocation are stopped. The job goes on without its hosts
+  // SIGTSTP: the allocator stops all processes of this allocation a moment later, so the job drains its hosts
   // ...
   void suspend() {
     if (suspension_ != Suspension::kNone || revoked_) return;
@@ -214,7 +214,7 @@ class Joiner {
           ::send(socket_.native_handle(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EAGAIN && can_write()) continue;
-      if (count < 0) return;  // its end is read next
+      if (count < 0) return;  // the next read reports the lost connection
       sent += static_cast<std::size_t>(count);
     }
   }
@@ -258,8 +258,8 @@ class Joiner {
     return false;
   }
 
-  // The first is the notice. Further ones are an allocator's on its way to SIGKILL, which leaves the members
-  // what time it leaves; but for a second Ctrl-C.
+  // The first signal revokes the lease. Further ones are steps of the allocator towards SIGKILL and change
+  // nothing, except for a second Ctrl-C, which ends the command.
   void on_signal(int signal) {
     if (signal == SIGTSTP) return suspend();
     if (signal == SIGCONT) return resume();
@@ -317,8 +317,8 @@ Joiner::Connect connector_to_job(const JoinArguments& words, const launcher::Env
   };
 }
 
-// LSF waits for the exit status: with another than that of success what comes is offered later again, and
-// what is to go stays.
+// LSF waits for the exit status: after a failure it offers new hosts again later, and keeps hosts that it
+// wanted to reclaim.
 int run_resized(const JoinArguments& words, const launcher::Environment& environment) {
   const auto event = launcher::read_resize_event(allocation_input(environment));
   if (!event.ok()) return fail("join --resized: " + event.status().message(), 1);

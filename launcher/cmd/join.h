@@ -1,4 +1,4 @@
-// `regroup join [JOB]`: gives the hosts of this allocation to a job that runs, until they are wanted back.
+// `regroup join [JOB]`: leases the hosts of this allocation to a running job.
 #pragma once
 
 #include "launcher/cmd/options.h"

@@ -1,5 +1,5 @@
-// The way of `regroup join` to a job whose socket it does not see: the standard streams of a command that
-// runs `regroup join --relay` where the job is.
+// Connects `regroup join` to a job whose socket is on another host: through the standard streams of a command
+// that runs `regroup join --relay` there.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ namespace regroup::cmd {
 [[nodiscard]] core::Result<core::Fd> connect_through(const std::vector<std::string>& command,
                                                      const launcher::Environment& environment);
 
-// Passes bytes between the socket at `path` and the standard streams until one side has ended: the exit
-// status. For a process whose signals are blocked: who asks for the hosts back needs it to the last.
+// Copies bytes between the socket at `path` and the standard streams until one side has ended, and returns
+// the exit status. The process must block signals: `regroup join` needs the relay until the lease has ended.
 [[nodiscard]] int run_relay(const std::string& path);
 
 }  // namespace regroup::cmd

@@ -1,5 +1,4 @@
-// Members answer in the arena (elastic/final_snapshot.h); that one has died is the only thing they cannot
-// say.
+// Members answer in the arena (elastic/final_snapshot.h); the agent adds the deaths of members.
 #include "launcher/cmd/last_snapshot.h"
 
 #include <algorithm>
@@ -38,7 +37,7 @@ core::Step LastSnapshot::newest() const {
   return newest;
 }
 
-// Nobody who lives and has not finished is in a World.
+// True: no living member that has not finished is in a World.
 bool LastSnapshot::all_have_left() const {
   const core::Arena& arena = arena_();
   for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
@@ -118,8 +117,8 @@ void LastSnapshot::start_limit(core::Duration within) {
 
 void LastSnapshot::on_rung() { look_whether_settled(/*in_time=*/true); }
 
-// A copy that a living member makes is waited for, and so is the disk that the one before is written to,
-// until the time that the members know.
+// Waits for the copy of a living member, and for the disk that takes the snapshot before, until the deadline
+// that the members know.
 void LastSnapshot::look_whether_settled(bool in_time) {
   if (!then_) return;
   const LastSeen now = seen();

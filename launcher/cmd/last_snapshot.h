@@ -1,5 +1,5 @@
-// Asks the members of a host for the last snapshot before an end that was announced, asks again where the one
-// that was to bring it has died, and says what became of it. docs/design/checkpoint_in_a_job.md.
+// Requests the last snapshot from the members of a host before an announced end, requests it again if the
+// member that had claimed it died, and reports the outcome. docs/design/checkpoint_in_a_job.md.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -20,28 +20,30 @@ class LastSnapshot {
  public:
   // `arena` gives the agent's, which may not be mapped yet.
   LastSnapshot(boost::asio::io_context& loop, std::function<const core::Arena&()> arena);
-  // A member lives here that has not finished, and one has taken a step.
+  // True: a member lives here that has not finished, and some member has taken a step.
   [[nodiscard]] bool can_ask() const;
   [[nodiscard]] core::Step newest() const;  // step that any member here has applied
-  // Asks the members; what they bring has to be in the save area at `until`.
+  // Requests a snapshot, which must be in the save area at `until`.
   void ask(core::SaveRequest::What what, core::TimePoint until);
-  // So, until the time of the request before; kNone: what they bring would come too late.
+  // The same with the deadline of the request before; kNone: a snapshot would come too late.
   void ask_on(core::SaveRequest::What what) { ask(what, until_); }
-  // From then on members that wait for others are asked, too, where none has come to a boundary.
+  // From `at` on the request includes members that wait for others, if none has come to a boundary.
   void insist_at(core::TimePoint at);
-  void call_off();  // what members have not claimed yet
+  void call_off();  // withdraws a request that no member has claimed
   // A member here has ended.
   void on_member_ended();
-  // Calls `then`, once, when the snapshot is complete, or will not be: nobody claims it within `within`.
+  // Calls `then` once, when the snapshot is complete, or when no member has claimed the request after
+  // `within`.
   void await(core::Duration within, std::function<void()> then);
   void on_rung();  // the mark in the save area may have changed
-  // Nothing can be written now: members that wait at the end for what is due go on.
+  // Nothing can be written now: members do not wait in finish() for a checkpoint that is due.
   void set_hangs(bool hangs) const;
-  void wrote() { wrote_ = true; }        // a snapshot has been written
-  void failed(core::Step step) const;    // it could not be: finish() has it made again
-  void moved() const;                    // the process that writes has shown a sign of life
-  [[nodiscard]] core::Step due() const;  // finish() counts on what was due by then; 0: nobody has finished
-  // Members have been asked, and outcome() was not called since.
+  void wrote() { wrote_ = true; }      // a snapshot has been written
+  void failed(core::Step step) const;  // it was not written: finish() saves the state again
+  void moved() const;                  // the process that writes is alive
+  [[nodiscard]] core::Step due()
+      const;  // finish() needs the checkpoints due by then; 0: no member has finished
+  // True: a snapshot was requested, and outcome() was not called since.
   [[nodiscard]] bool awaited() const { return awaited_; }
   [[nodiscard]] bool insists() const { return late_; }
   // Once no member lives and nothing is being written: outcome_of_last().
@@ -58,7 +60,7 @@ class LastSnapshot {
   const std::function<const core::Arena&()> arena_;
   boost::asio::steady_timer half_time_, limit_;
   bool awaited_ = false, late_ = false, wrote_ = false;
-  bool had_left_ = false;  // all members, when they were asked last
+  bool had_left_ = false;  // all members had left at the last request
   std::uint32_t asks_ = 0;
   core::TimePoint asked_at_{}, until_{};  // of the first request; of the newest
   core::Duration within_{};

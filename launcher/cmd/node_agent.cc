@@ -1,4 +1,4 @@
-// The agent is kept under a guardian, as on the controller's host, so that its members end with it.
+// The agent runs under a guardian, as on the controller's host, so that its members end with it.
 #include "launcher/cmd/node_agent.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::chrono::seconds kSecretLimit{10};
 
-// Without it who joins gets a copy while the others wait.
+// Without this service the other members pause while a joiner gets its copy.
 std::unique_ptr<TransferService> make_transfer_service(launcher::Agent& agent,
                                                        const node::NodeAgentOptions& options) {
   auto context = launcher::TlsContext::make(options.job, options.node, options.secret);
@@ -73,7 +73,7 @@ node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
   };
 }
 
-// Of all addresses: other hosts' members come to them.
+// Reserves ports on all addresses, because members of other hosts connect to them.
 void hold_ports(const std::vector<std::uint16_t>& wanted, node::InventoryReply& answer) {
   static launcher::HeldPorts held;  // as long as this process
   auto ports = launcher::hold_ports(wanted, "");
@@ -83,7 +83,7 @@ void hold_ports(const std::vector<std::uint16_t>& wanted, node::InventoryReply& 
   answer.host = launcher::ports_to_json(held.numbers);
 }
 
-// For the controller, which places members by it.
+// Takes the inventory by which the controller places members.
 void answer_inventory(const launcher::Host& host, const launcher::Environment& environment,
                       const std::string& cache_folder, const std::string& job,
                       const node::InventoryRequest& order, node::InventoryReply& answer) {
@@ -109,7 +109,7 @@ int run_node_agent(const std::vector<std::string>& args) {
   node::NodeAgentOptions options;
   if (args.size() < 4)
     return fail(fmt::format("{}: it is started by regroup on another host", kNodeAgent), 2);
-  // Before anything is understood in another sense than it was said.
+  // Checks the build first: another version could misunderstand the messages.
   const std::string theirs =
       args.size() > 4 ? launcher::printable(args[4]) : "an older one that does not say";
   if (theirs != build()) {
@@ -139,7 +139,7 @@ int run_node_agent(const std::vector<std::string>& args) {
   };
   options.local_checkpoints = local_checkpoint_query();
   options.record = record_of(options.environment, fmt::format("{}-{}", options.job, options.node));
-  // Not in a folder of its own: that is how a job looks whose coordinator is here.
+  // Not in a folder of its own, which would look like a job whose coordinator runs on this host.
   options.agent_socket = fmt::format("{}/{}-{}.agent", options.folder, options.job, options.node);
   const int status =
       launcher::Guardian(

@@ -1,4 +1,4 @@
-// What an agent says is only where to look: what the job goes on from is read by the controller itself.
+// The answers of agents only say where to look: the controller reads the checkpoint itself.
 #include "launcher/cmd/own_checkpoints.h"
 
 #include <fmt/format.h>
@@ -24,12 +24,12 @@ using core::Step;
 using node::LocalCheckpointReply;
 using node::QueryLocalCheckpoint;
 
-constexpr std::chrono::seconds kAnswerLimit(10);   // of a host's own directory
-constexpr std::chrono::seconds kQuietLimit(30);    // of whoever reads in it, who says that it goes on
-constexpr std::chrono::seconds kCopyLimit(60);     // of who copies, for a file to be on the disk
-constexpr std::chrono::seconds kVisibleLimit(90);  // of the copy, here
-constexpr std::chrono::seconds kAgentMargin(10);   // an agent says itself that a process was silent
-constexpr std::chrono::minutes kLongest(30);       // of all of it: agents wait for ten more (node_agent.cc)
+constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory
+constexpr std::chrono::seconds kQuietLimit(30);  // between two progress reports of a process that reads there
+constexpr std::chrono::seconds kCopyLimit(60);   // for fsync of a file of the copy
+constexpr std::chrono::seconds kVisibleLimit(90);  // until the copy is visible on this host
+constexpr std::chrono::seconds kAgentMargin(10);   // for an agent to report a silent process itself
+constexpr std::chrono::minutes kLongest(30);       // in all; agents wait ten minutes longer (node_agent.cc)
 constexpr std::chrono::milliseconds kAskAgain(100);
 
 std::vector<std::string> words_of(const QueryLocalCheckpoint& order) {
@@ -71,7 +71,8 @@ class Search {
                        step, plan_.directory, plan_.shared));
       const LocalCheckpointReply copied = ask({index}, step, kCopyLimit + kAgentMargin).at(index);
       auto resume = copied.status.ok() ? read(step) : Result<Resume>(copied.status);
-      const bool may_go_on = copied.status.code() == core::Code::kDeadlineExceeded;  // to write that step
+      const bool may_go_on =
+          copied.status.code() == core::Code::kDeadlineExceeded;  // it may still write there
       if (resume.ok()) {
         plan_.seed = resume->seed, plan_.shards = resume->shards;
         plan_.resume = std::move(*resume);
@@ -143,7 +144,8 @@ class Search {
     return out;
   }
 
-  // As this host sees it: an agent could say anything, and what another host wrote may be seen late.
+  // Reads the copy on this host: the agent's answer is not trusted, and a shared file system may show it
+  // late.
   Result<Resume> read(Step step) {
     std::optional<Result<std::string>> text;
     PersistTask task(loop_, {"await", plan_.shared, std::to_string(step)},

@@ -1,5 +1,5 @@
-// Hosts' own directories of checkpoints, in front of one that all hosts see: which of all has the newest,
-// before it is decided what a job goes on from. docs/design/local_checkpoints.md.
+// Local checkpoint directories of hosts, in addition to one that all hosts see: finds the newest checkpoint
+// of all before a job resumes. docs/design/local_checkpoints.md.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -12,14 +12,14 @@
 
 namespace regroup::cmd {
 
-// For an agent: looks into its host's own directory and copies out of it, in processes that are given up when
+// For an agent: reads its host's local directory and copies from it, in processes that are abandoned when
 // they are silent for too long.
 [[nodiscard]] node::LocalCheckpointQuery local_checkpoint_query();
 
-// For the controller, all of whose agents that are up have no Setup yet: is there a newer one than
-// plan->resume, it is copied to plan->shared by its host, read there by this one, and becomes plan->resume;
-// the newest that can be. Runs the loop until then, or until `over`, asked ten times a second. Whoever does
-// not answer, or cannot copy, is named to `say` and passed over.
+// For the controller, before any agent gets its Setup: if a host has a newer checkpoint than plan->resume,
+// that host copies it to plan->shared, this host reads it there, and it becomes plan->resume. If that fails
+// the next newest is tried. Runs the loop until then, or until `over`, which is called ten times a second.
+// `say` gets a sentence for each host that does not answer or cannot copy.
 void take_newest_of_hosts(boost::asio::io_context& loop, node::Hosts& hosts,
                           const std::function<bool()>& over,
                           const std::function<void(const std::string&)>& say, node::CheckpointPlan* plan);

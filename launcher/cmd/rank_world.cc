@@ -1,6 +1,6 @@
-// The rank that fails is the job's business (fixed_size_job.h); here the others hear of it, in the call in
-// which they wait, and what the job would not end for is told: a rank that ends well, and leaves others
-// waiting.
+// FixedSizeJob ends the job when a rank fails. This class makes the calls of the other ranks fail before
+// that, and ends the World where the job would go on: after a rank that exits with status 0 while others wait
+// for it.
 #include "launcher/cmd/rank_world.h"
 
 #include <fmt/format.h>
@@ -87,7 +87,7 @@ RankWorld::RankWorld(launcher::Agent& agent, RankWorldOptions options, node::Hos
   }});
 }
 
-// What an agent says of nodes, or to other agents, ends its link.
+// An agent that sends messages about nodes, or messages of the coordinator, is lost.
 void RankWorld::refuse(core::NodeId node) {
   const auto index = hosts_->index_of(node);
   hosts_->give_up(node,
@@ -121,7 +121,8 @@ void RankWorld::begin() {
   perform(coordinator_->tick(core::SystemClock().now()));
 }
 
-// One that fails ends the job; its agent tells the coordinator of those that have joined.
+// A failed rank ends the job, and its agent reports a joined rank to the coordinator. What remains is a rank
+// that exits with status 0 without a join.
 void RankWorld::on_exit(const launcher::MemberExit& exit) {
   const bool unjoined = exit.member < policy_.max && !joined_.contains(exit.member);
   if (exit.host.empty()) local_.on_exit(exit);
@@ -130,7 +131,7 @@ void RankWorld::on_exit(const launcher::MemberExit& exit) {
   if (coordinator_) missing(exit);
 }
 
-// Who waits for it would do so in vain.
+// Ends the World, since ranks that have joined would wait for this one for ever.
 void RankWorld::missing(const launcher::MemberExit& exit) {
   if (over_ || joined_.empty()) return;
   end(fmt::format("rank {} {} {} and has not called join(), for which {} of {} ranks wait", exit.rank,
@@ -138,7 +139,7 @@ void RankWorld::missing(const launcher::MemberExit& exit) {
       1);
 }
 
-// The first reason is the job's.
+// Only the first reason counts.
 void RankWorld::end(const std::string& why, int exit_status) {
   if (std::exchange(over_, true)) return;
   const bool ending = agent_.ending();
@@ -147,7 +148,7 @@ void RankWorld::end(const std::string& why, int exit_status) {
   if (!ending) agent_.terminate(exit_status);
 }
 
-// Members have had SIGTERM, and leave when they have applied their step.
+// Members have got SIGTERM, and leave after they have applied their step.
 void RankWorld::on_notice(core::TimePoint deadline) {
   local_.on_notice(deadline);
   if (!coordinator_ || over_) return;
@@ -176,7 +177,7 @@ void RankWorld::perform(const membership::Effects& effects) {
   });
 }
 
-// The job starts its ranks.
+// Drops orders to start members: FixedSizeJob starts the ranks.
 void RankWorld::perform_one(const membership::ToAgent& effect) {
   if (std::holds_alternative<core::Start>(effect.body)) return;
   if (const auto* done = std::get_if<core::JobDone>(&effect.body)) {

@@ -1,5 +1,5 @@
-// The World of fixed size that the ranks of a job of -np N make when they join: the agent of an elastic job
-// on each host, and its coordinator in the agent of the launcher's host. docs/design/fixed_size_worlds.md.
+// The World of fixed size that ranks of a job of -np N form when they join: an ElasticAgent on each host, and
+// the coordinator in the agent's process of the launcher's host. docs/design/fixed_size_worlds.md.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -25,26 +25,26 @@ struct RankWorldOptions {
   ElasticAgentOptions agent;  // of this host
 };
 
-// Of a job of -np N whose rank i runs on host placed[i], numbered from this one, 0. `socket`: where ranks of
+// Options for a job of -np N whose rank i runs on host placed[i]; this host is 0. `socket`: where ranks of
 // this host join.
 [[nodiscard]] RankWorldOptions rank_world_options(const Options& options, const std::string& job,
                                                   const std::string& socket, std::vector<core::NodeId> placed,
                                                   const CheckpointPlan& checkpoints);
-// V, if nobody says it: the smallest power of two that is not below `size`.
+// The default of V: the smallest power of two that is not below `size`.
 [[nodiscard]] std::uint32_t world_shards(const Options& options, std::uint32_t size);
 
-// What ranks that join without an agent, and the agent's checkpoints, are told by.
+// Adds the variables that pass options to ranks that join without an agent, and to checkpoints of the agent.
 void add_world_variables(const Options& options, const CheckpointPlan& checkpoints,
                          launcher::Environment& environment);
 
 // Used by the loop's thread.
 class RankWorld final : public launcher::MembershipJob {
  public:
-  // `hosts`: the others of the job; may be none.
+  // `hosts`: the other hosts of the job; null: there are none.
   RankWorld(launcher::Agent& agent, RankWorldOptions options, node::Hosts* hosts);
 
   [[nodiscard]] core::Status start() override { return local_.start(); }
-  // Of any host.
+  // Called for ranks of all hosts.
   void on_exit(const launcher::MemberExit& exit) override;
   void on_notice(core::TimePoint deadline) override;
   void on_message(const core::Message&) override {}
@@ -68,7 +68,7 @@ class RankWorld final : public launcher::MembershipJob {
   void perform_one(const membership::ToAgent& effect);
   void perform_one(const membership::Say& effect);
   template <class Other>
-  void perform_one(const Other&) {}  // nobody goes on from a journal, or asks for the coordinator
+  void perform_one(const Other&) {}  // there is no journal, and there are no control commands
 
   launcher::Agent& agent_;
   const membership::Policy policy_;
@@ -80,8 +80,8 @@ class RankWorld final : public launcher::MembershipJob {
   TrainingEnd trained_;
   boost::asio::steady_timer timer_;
   std::set<core::MemberId> joined_;           // ranks
-  std::optional<launcher::MemberExit> left_;  // the first that ended well, and had not joined
-  bool over_ = false;                         // it has failed, or its members have all left
+  std::optional<launcher::MemberExit> left_;  // the first rank that ended with status 0 without a join
+  bool over_ = false;                         // the World has failed, or all its members have left
 };
 
 }  // namespace regroup::cmd

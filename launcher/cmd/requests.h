@@ -1,4 +1,4 @@
-// What a job has asked its allocator for, and what became of it: plain data.
+// The requests of a job to its allocator and their state: plain data.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@ class Requests {
     bool operator==(const Request&) const = default;
   };
   void asked(const std::string& id, std::uint32_t slots) { open_.push_back({id, slots}); }
-  // Slots that may still come.
+  // Slots of open requests.
   [[nodiscard]] std::uint32_t slots() const;
   [[nodiscard]] bool has(const std::string& id) const;
-  // What was asked for as `id` has come. False: it was too much by then. One that was never asked for may
-  // come.
+  // Closes request `id`, whose slots have arrived. False: it was cancelled before. True for an unknown id: a
+  // user may offer hosts without a request.
   [[nodiscard]] bool arrived(const std::string& id);
-  // So many slots have come that name no request: of the oldest ones.
+  // Slots without a request id have arrived: they count for the oldest requests.
   void grown(std::uint32_t slots);
-  // The allocator knows of no others: they have ended without a word.
+  // Drops requests that are not among `known`: the allocator has ended them.
   void keep(const std::set<std::string>& known);
-  // No more than `slots` are wanted: the newest ones that are too much, as a whole, which are open no more.
+  // Closes and returns the newest requests beyond `slots` slots; a request is never split.
   [[nodiscard]] std::vector<Request> surplus(std::uint32_t slots);
-  // Another request takes the place of all.
+  // A new request replaces all others.
   void clear() { open_.clear(); }
 
  private:
   std::vector<Request> open_;       // the oldest first
-  std::set<std::string> unwanted_;  // may come all the same
+  std::set<std::string> unwanted_;  // cancelled, but may still arrive
 };
 
 }  // namespace regroup::cmd

@@ -1,5 +1,5 @@
-// A job that has lost all of its members, and with them its state, goes on from its newest checkpoint: it is
-// launched once more, as if its user had typed the command again.
+// Relaunches a job that has lost all its members, and with them its state: it resumes from its newest
+// checkpoint, as if its user had entered the command again.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class HeldJournal {
   std::optional<JournalFile> journal_;
 };
 
-// What `guardian`, whose job is over, and its journal say of it.
+// The end of a job, from its guardian and its journal.
 [[nodiscard]] LaunchEnd end_of(const launcher::Guardian& guardian, int status,
                                const node::CheckpointPlan& checkpoints, const HeldJournal& journal);
 // A launch that is to go on from a checkpoint and finds none in `directory`; it ends with Launch::status.

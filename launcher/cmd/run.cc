@@ -34,7 +34,7 @@
 namespace regroup::cmd {
 namespace {
 
-// As Open MPI 4, which leaves the file.
+// Leaves the file, as Open MPI 4 does.
 core::Status report_pid(const std::string& to) {
   if (to.empty()) return {};
   if (to == "-" || to == "+") {
@@ -67,7 +67,7 @@ int run_agent(const Options& options, launcher::ProcessTableOptions processes, c
   return status;
 }
 
-// The World of those that join.
+// Which process serves the World of ranks that join.
 enum class Ranks : std::uint8_t { kOfRoles, kServed, kServeThemselves };
 
 // A job without a coordinator.
@@ -239,7 +239,7 @@ LaunchEnd run_elastic(Options options, launcher::ProcessTableOptions processes, 
   return end_of(guardian, status, *checkpoints, journal);
 }
 
-// Of each program, at once: of MIN:MAX no more than there are slots.
+// Members of each program at the start: of MIN:MAX no more than there are slots.
 std::vector<std::uint32_t> placed_members(const Options& options, const JobPlan& plan, std::uint32_t slots) {
   if (!options.elastic || options.oversubscribe) return plan.counts;
   return {std::min(options.max, slots_for(options, slots))};

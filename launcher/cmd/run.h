@@ -5,8 +5,8 @@
 
 namespace regroup::cmd {
 
-// Blocks until the job is over and nothing of it is left; returns its exit status. Errors are on standard
-// error. For the main thread of a process without others.
+// Runs the job, blocks until all its processes have ended, and returns its exit status. Prints errors on
+// standard error. For the main thread of a process without other threads.
 [[nodiscard]] int run_job(Options options);
 
 }  // namespace regroup::cmd

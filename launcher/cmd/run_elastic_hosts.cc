@@ -1,5 +1,4 @@
-// Where members run is decided by the coordinator, from the hosts that came up; one that does not is tried
-// again.
+// The coordinator decides where members run, from the hosts that are up. The start of others is retried.
 #include "launcher/cmd/run_elastic_hosts.h"
 
 #include <fmt/format.h>
@@ -34,7 +33,7 @@ namespace {
 
 constexpr int kNoHost = 1;  // no agent came up
 
-// What members of one host are given: as many GPUs as there are decide how many it takes.
+// The resources of the members of one host; its number of GPUs limits their number.
 core::Result<std::vector<node::SlotResources>> resources_on(const Options& options,
                                                             const launcher::HostRequest& host,
                                                             std::uint32_t slots, const std::string& answer) {
@@ -72,8 +71,8 @@ std::uint32_t slots_up(const Options& options, const node::Hosts& hosts) {
   return slots;
 }
 
-// Asks the hosts that are up. The job begins without one that does not answer, or cannot be used as it is
-// asked for, if it can.
+// Requests the inventory of all hosts that are up. The job starts without hosts that do not answer or do not
+// fit the request, if enough hosts remain.
 core::Status query_inventories(const Options& options, node::Hosts& hosts,
                                ElasticControllerOptions& controller) {
   const auto order = launcher::inventory_options(options, {});
@@ -89,7 +88,7 @@ core::Status query_inventories(const Options& options, node::Hosts& hosts,
   for (std::size_t i = 0; i < hosts.size(); ++i) asked.push_back(hosts.is_up(i));
   const auto answers = hosts.query_inventory(std::vector(hosts.size(), *controller.inventory));
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    if (!asked[i] || !hosts.is_up(i)) continue;  // one that has come meanwhile is asked by the controller
+    if (!asked[i] || !hosts.is_up(i)) continue;  // the controller asks a host that came up meanwhile
     const std::uint32_t given = options.hosts.at(i).slots;
     auto resources =
         controller.resources_of(options.hosts.at(i), given != 0 ? given : hosts.facts(i).slots, answers[i]);
@@ -105,12 +104,12 @@ core::Status query_inventories(const Options& options, node::Hosts& hosts,
   return {};
 }
 
-// Beside the checkpoints that all hosts see.
+// The directory for ATTEMPTS: where all hosts see the checkpoints.
 const std::string& attempts_in(const CheckpointPlan& plan) {
   return plan.shared.empty() ? plan.directory : plan.shared;
 }
 
-// Before any agent, or the coordinator, has been told what the job goes on from.
+// Finds the newest checkpoint of all hosts, before agents and coordinator get the one to resume from.
 void go_on_from_newest(boost::asio::io_context& loop, const Options& options, node::Hosts& hosts,
                        BringUp& coming, CheckpointPlan* plan, ElasticControllerOptions& controller) {
   if (plan->shared.empty()) return;
@@ -124,7 +123,7 @@ void go_on_from_newest(boost::asio::io_context& loop, const Options& options, no
   controller.known = {plan->resume->step, plan->shards};
 }
 
-// In the process of the controller, from before its Agent exists. The exit status of the process.
+// Runs the controller's process and returns its exit status.
 int run_controller(const Options& options, const launcher::App& app, launcher::ProcessTableOptions processes,
                    const JobFiles& files, CheckpointPlan checkpoints, const Launch& launch,
                    core::Fd guardian) {

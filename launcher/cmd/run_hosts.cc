@@ -1,5 +1,5 @@
-// Agents come up first and say what their hosts have: that decides how many members there are, where they run
-// and to what they are bound.
+// The agents start first and send the inventories of their hosts, which decide how many members there are,
+// where they run and to what they are bound.
 #include "launcher/cmd/run_hosts.h"
 #include "core/arena.h"
 
@@ -37,14 +37,14 @@ struct Layout {
   std::vector<launcher::JobHost> hosts;
 };
 
-// In the process of the agent of this host, from before its Agent exists.
+// Runs a fixed-size job on several hosts, in the process of this host's agent.
 class FixedSizeController {
  public:
   FixedSizeController(Options options, const launcher::Allocation& here,
                       launcher::ProcessTableOptions processes)
       : options_(std::move(options)), here_(here), processes_(std::move(processes)), job_(processes_.job) {}
 
-  // The exit status of the process; the guardian has been told that of the job.
+  // Returns the exit status of the process. The guardian has the exit status of the job.
   int run(core::Fd guardian) {
     BringUp bring_up(options_, guardian);
     auto refused = prepare(bring_up);
@@ -78,7 +78,7 @@ class FixedSizeController {
     return place();
   }
 
-  // Of the ranks that join.
+  // Prepares the World of ranks that join.
   std::optional<Refusal> prepare_world(BringUp& coming) {
     const bool roles = !plan_.roles.empty();
     std::uint32_t size = 0;
@@ -99,7 +99,7 @@ class FixedSizeController {
     return std::nullopt;
   }
 
-  // None of a job of roles, or where this host has no folder for the job.
+  // False for a job of roles, and where this host has no folder for the job.
   [[nodiscard]] bool serves_world() const { return plan_.roles.empty() && announced_; }
 
   std::optional<Refusal> bring_up(BringUp& coming) {
@@ -111,8 +111,8 @@ class FixedSizeController {
     return all ? std::nullopt : std::optional(Refusal{kNoHostYet, {}});
   }
 
-  // Asks hosts what they have, if that matters. Where nobody said how many slots a host has, as many as it
-  // has cores.
+  // Requests the inventories of the hosts if the placement needs them. A host without a number of slots gets
+  // as many as it has cores.
   std::optional<Refusal> query_hosts() {
     const auto order = launcher::inventory_options(options_, {});
     std::vector<core::Result<std::string>> answers;
@@ -142,7 +142,7 @@ class FixedSizeController {
       if (!host.here) ++other;
     }
     for (std::size_t i = 0; i < hosts_->size(); ++i) {
-      if (!hosts_->is_up(i)) return Refusal{kNoHostYet, {}};  // why was said
+      if (!hosts_->is_up(i)) return Refusal{kNoHostYet, {}};  // the reason has been printed
     }
     return std::nullopt;
   }
@@ -178,7 +178,8 @@ class FixedSizeController {
     return options_.do_not_launch ? std::optional(Refusal{0, ""}) : std::nullopt;
   }
 
-  // Members of roles are told of all ports before any of them is there.
+  // Reserves the ports of all roles before any member starts, because members get the addresses of all
+  // others.
   core::Status hold_ports() {
     const auto wanted = launcher::ports_wanted(plan_.roles, layout_.host_of, layout_.hosts.size());
     if (!wanted.ok()) return wanted.status();
@@ -194,7 +195,7 @@ class FixedSizeController {
       const std::size_t count = orders[other].ports.size();
       addresses.push_back(hosts_->address(other++));
       numbers.emplace_back();
-      if (count == 0) continue;  // nobody runs there
+      if (count == 0) continue;  // no member runs there
       if (!answer.ok()) return answer.status();
       auto ports = launcher::ports_from_json(*answer);
       if (!ports.ok() || ports->size() != count)
@@ -207,7 +208,7 @@ class FixedSizeController {
     return {};
   }
 
-  // Rank 0 is met where it runs.
+  // MASTER_ADDR is the host of rank 0.
   core::Status set_up(const launcher::HeldPort& port) {
     if (!plan_.roles.empty()) REGROUP_RETURN_IF_ERROR(hold_ports());
     const std::uint32_t first = layout_.host_of.empty() ? 0 : layout_.host_of[0];
@@ -243,7 +244,7 @@ class FixedSizeController {
     return hosts_->set_up(setups, shared);
   }
 
-  // A rank of that host gets standard input.
+  // True: a rank of that host gets standard input.
   [[nodiscard]] bool reads_input(std::uint32_t host) const {
     const launcher::StdinRequest& input = options_.stdin_to;
     const auto& of = layout_.host_of;

@@ -1,4 +1,4 @@
-// Looked at first, and taken only as far as the line goes.
+// Peeks (MSG_PEEK) for the end of the line first, then consumes up to it.
 #include "launcher/cmd/socket_line_reader.h"
 
 #include <sys/socket.h>
@@ -20,7 +20,7 @@ SocketLineReader::Outcome SocketLineReader::receive(int socket) {
   const auto wanted = static_cast<std::size_t>(end - bytes.cbegin()) + (end == last ? 0 : 1);
   const ssize_t count = ::recv(socket, bytes.data(), wanted, MSG_DONTWAIT);
   read_.append(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-  ::explicit_bzero(bytes.data(), bytes.size());  // the job's secret may stand behind the line
+  ::explicit_bzero(bytes.data(), bytes.size());  // the job's secret may follow the line
   if (read_.ends_with('\n')) return Outcome::kLine;
   return read_.size() < kLongest ? Outcome::kNothing : Outcome::kEnd;
 }

@@ -1,5 +1,5 @@
-// A line from a socket and not a byte from behind it, which may be for somebody else: there the job's secret
-// comes, and it is to be in no buffer.
+// Reads one line from a socket without consuming the bytes after it: the job's secret may follow the line,
+// and it must not stay in any buffer.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@ namespace regroup::cmd {
 
 class SocketLineReader {
  public:
-  static constexpr std::size_t kLongest = 1 << 20;  // far more than an order to start an agent
+  static constexpr std::size_t kLongest = 1 << 20;  // far more than a message to start an agent
 
   enum class Outcome { kNothing, kLine, kEnd };
-  // What is in the socket by now, one line at most; never waits. kEnd: no line comes any more, since the
-  // other side has ended or has sent kLongest bytes without an end.
+  // Reads what has arrived, up to the end of a line; never blocks. kEnd: no line will follow, because the
+  // other side has closed the connection or has sent kLongest bytes without an end of line.
   [[nodiscard]] Outcome receive(int socket);
-  // After kLine: it, with its end.
+  // After kLine: the line with its '\n'.
   [[nodiscard]] std::string take() { return std::exchange(read_, {}); }
-  // What has come of a line is not wanted: the next receive() is from another socket.
+  // Drops a partial line: the next receive() reads from another socket.
   void clear() { read_.clear(); }
 
  private:

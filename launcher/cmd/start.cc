@@ -1,4 +1,4 @@
-// Shared by jobs of all kinds, so that each of them differs only in what it is.
+// Parts of the start that jobs of all kinds share.
 #include "launcher/cmd/start.h"
 
 #include <fmt/format.h>
@@ -70,7 +70,7 @@ launcher::ProcessTableOptions process_table_options(const Options& options, std:
   return processes;
 }
 
-// Of NVIDIA's, asked only for members that were given some; the library is loaded for the first of them.
+// Reads NVIDIA GPUs of members that were assigned some; the library is loaded for the first such member.
 launcher::UsageMeter::GpuReader gpu_reader() {
   auto nvml = std::make_shared<std::optional<core::Result<launcher::Nvml>>>();
   return [nvml](const std::string& uuid) -> core::Result<launcher::GpuUse> {
@@ -90,7 +90,7 @@ launcher::AgentOptions agent_options(const Options& options, launcher::ProcessTa
   agent.teardown_limit = time_limit(options.environment, agent.teardown_limit);
   agent.notice_status = options.notice_status;
   agent.usage.log = options.usage_log;
-  // Each look reads all of /proc: seldom in jobs of which many run on a host, and that nobody asked about.
+  // A sample reads all of /proc. Sample fixed-size jobs less often, since many of them may share a host.
   if (!options.elastic && options.usage_log.empty()) agent.usage.every = std::chrono::seconds(10);
   agent.usage.read_gpu = gpu_reader();
   std::array<char, 256> name{};
@@ -124,8 +124,8 @@ std::unique_ptr<launcher::NoticeWatch> watch_notices(const Options& options, lau
       agent.loop(), options.notice, name.data(), options.environment,
       launcher::NoticeWatch::Events{
           [&options, &agent](const launcher::Notice& notice, const std::string& source) {
-            // Nobody says how much is left once it has begun: not less than is usual, as nothing else ends
-            // us.
+            // A notice that has begun does not say how much time is left. The usual grace is used, and no
+            // less time, because only this deadline ends the job.
             const core::Duration within =
                 notice.begun ? notice_grace(options) : notice.within.value_or(notice_grace(options));
             if (!options.quiet) {
@@ -142,14 +142,14 @@ std::unique_ptr<launcher::NoticeWatch> watch_notices(const Options& options, lau
   return watch;
 }
 
-// Hydra's rules are for jobs that hydra knows: members that are started again would outlive its SIGINT.
+// Hydra's rules hold for fixed-size jobs only: restarted members would outlive its SIGINT.
 std::vector<int> forwarded_signals(const Options& options) {
   if (options.forward_signals) return *options.forward_signals;
   const bool of_mpi = !options.elastic && !has_roles(options);
   auto signals = launcher::signals_forwarded_by(of_mpi ? options.compat : launcher::Compat::kOpenMpi);
   const std::vector<int> ours = notice_signals(options);
   std::erase_if(signals, [&](int signal) { return std::ranges::find(ours, signal) != ours.end(); });
-  // Grid Engine's word before it stops a job would kill members.
+  // Grid Engine sends SIGUSR1 before it stops a job; forwarded it would kill members.
   if (options.grant.by.starts_with("Grid Engine")) std::erase(signals, SIGUSR1);
   return signals;
 }
@@ -162,7 +162,7 @@ std::vector<int> notice_signals(const Options& options) {
   return {SIGUSR2};
 }
 
-// Without a folder of our own to work in there are no services for MPI programs.
+// MPI programs get no services if there is no private folder for them.
 std::optional<pmi::HelperOptions> helper_options(const Options& options, const std::string& job) {
   auto folder = runtime_folder(options.environment);
   if (!folder.ok()) {

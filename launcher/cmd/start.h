@@ -1,4 +1,4 @@
-// What jobs of every kind are started with.
+// Parts of the start that jobs of all kinds share.
 #pragma once
 
 #include <memory>
@@ -14,34 +14,35 @@
 
 namespace regroup::cmd {
 
-// Says "regroup: MESSAGE" on standard error; the exit status given.
+// Prints "regroup: MESSAGE" on standard error and returns `exit_status`.
 int fail(const std::string& message, int exit_status);
 
 [[nodiscard]] std::string new_job_id();
-// By it the next regroup finds what a launcher leaves that is killed altogether. The job can do without.
+// Lets the next regroup find the processes of a launcher that was killed with its reaper. Null: the job runs
+// without a record.
 [[nodiscard]] std::shared_ptr<launcher::JobRecord> record_of(const launcher::Environment& environment,
                                                              const std::string& job);
-// What all members have in common; the rest of AgentOptions comes from the agent's own process.
+// Options that all members share; the agent's process adds the rest of AgentOptions.
 [[nodiscard]] launcher::ProcessTableOptions process_table_options(const Options& options,
                                                                   std::vector<launcher::App> apps);
 [[nodiscard]] launcher::AgentOptions agent_options(const Options& options,
                                                    launcher::ProcessTableOptions processes,
                                                    launcher::HeldPort port);
-// From a notice that does not say it to the loss of a host: --notice-grace, else as the allocator has it,
-// whose commands this may run, else 30 s.
+// Time from a notice without a deadline to the loss of the host: --notice-grace, else the allocator's, for
+// which this may run its commands, else 30 s.
 [[nodiscard]] core::Duration notice_grace(const Options& options);
-// From SIGTERM to a job of MIN:MAX to SIGKILL: --term-grace, else what its allocator gives it, less a second.
+// Time from SIGTERM to SIGKILL for an elastic job: --term-grace, else the allocator's less a second.
 [[nodiscard]] core::Duration term_grace(const Options& options);
-// Asks the sources of --notice-file and its like, if there are any, and tells `agent`, whose members are on
-// this host; to be kept as long as that runs.
+// Watches --notice-file and the other sources of notices and passes notices to `agent`, whose members run on
+// this host. The result must live as long as the agent runs; null: there are no sources.
 [[nodiscard]] std::unique_ptr<launcher::NoticeWatch> watch_notices(const Options& options,
                                                                    launcher::Agent& agent);
-// Asks NVML about GPUs that members were given.
+// Reads the use of the members' GPUs by NVML.
 [[nodiscard]] launcher::UsageMeter::GpuReader gpu_reader();
 [[nodiscard]] std::vector<int> forwarded_signals(const Options& options);
-// By which an allocator says that it will end the job; they are not forwarded.
+// Signals by which an allocator announces the end of the job; they are not forwarded.
 [[nodiscard]] std::vector<int> notice_signals(const Options& options);
-// None, which has been said: MPI programs get no services.
+// None: MPI programs get no services; the reason has been printed.
 [[nodiscard]] std::optional<pmi::HelperOptions> helper_options(const Options& options,
                                                                const std::string& job);
 

@@ -1,5 +1,5 @@
-// Pictures want cairo, which the launcher does not load. The helper is told where this user's files lie,
-// and what the environment puts in the place of this machine.
+// Pictures need cairo, which the launcher does not load, so another program draws them. It gets the user's
+// folder and the topology that the environment names instead of this machine.
 #include "launcher/cmd/topo.h"
 
 #include <fmt/format.h>

@@ -8,7 +8,7 @@
 
 namespace regroup::cmd {
 
-// "  1.98    812 MiB 93% 14.2/40.0 GiB"; "-" where nobody says.
+// "  1.98    812 MiB 93% 14.2/40.0 GiB"; "-" for a value that is not known.
 inline std::string usage_columns(const nlohmann::json& member) {
   constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
   if (!member.contains("memory_bytes")) return fmt::format("{:>6} {:>10} -", "-", "-");
