@@ -1,4 +1,4 @@
-// Who gives us nodes: the door between the launcher and the machine, a resource manager or our own scheduler.
+// Allocator: the interface to whatever provides hosts (this machine, Slurm, Kubernetes, ...).
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct Host {
   std::uint32_t slots = 1;  // members that may run there: cores, unless the allocator says otherwise
   std::vector<int> cores;   // operating system numbers; empty: unknown
   std::vector<std::string> gpus = {};  // numbers or UUIDs there; empty: none, or unknown
-  std::uint32_t gpu_count = 0;         // also where nobody says which they are
+  std::uint32_t gpu_count = 0;         // also where `gpus` are unknown
   std::string address = {};            // what the allocator's own command calls it; "": name
   bool here = false;                   // this process runs there
   std::uint32_t quota = 0;             // processors' worth of time that `slots` may use; 0: no limit
   bool operator==(const Host&) const = default;
 };
 
-// What was granted. The number grows with each change.
+// The granted hosts. The number grows with each change.
 struct Allocation {
   std::uint64_t number = 1;
   std::vector<Host> hosts;
@@ -52,7 +52,7 @@ class Allocator {
 // "node1 slots=2 cores=0,1,2,3", and what limits its slots.
 [[nodiscard]] std::string this_machine_text(const Host& host);
 
-// Grants what it was told to.
+// A fake that grants the allocation that it is constructed with.
 class FakeAllocator final : public Allocator {
  public:
   explicit FakeAllocator(Allocation grant) : grant_(std::move(grant)) {}

@@ -113,9 +113,9 @@ std::string allocation_text(const AllocInput& input, const Granted& granted) {
   for (const std::string& warning : reading.warnings) out += fmt::format("  note: {}\n", warning);
   const std::vector<std::string> before =
       reading.reach.before.empty() ? std::vector<std::string>{"ssh"} : reading.reach.before;
-  const std::string& told = reading.reach.told;
+  const std::string& title = reading.reach.title;
   out += fmt::format("  agents by {} HOST{}{}\n",
-                     told.empty() ? fmt::format("{}", fmt::join(before, " ")) : told,
+                     title.empty() ? fmt::format("{}", fmt::join(before, " ")) : title,
                      reading.reach.after.empty() ? "" : " ", fmt::join(reading.reach.after, " "));
   out += fmt::format("  {}\n", granted.by->growth);
   for (const Host& host : hosts) {

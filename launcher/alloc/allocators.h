@@ -48,7 +48,8 @@ struct Granted {
 // there is none of that name; kUnavailable: it is not viable here, and why; or its reader's error.
 [[nodiscard]] core::Result<Granted> find_allocation(const AllocInput& input, std::string_view name);
 
-// What `regroup allocation` prints: who granted what, from which variables, and who was not asked and why.
+// The output of `regroup allocation`: which allocator granted which hosts, by which variables, and why the
+// other allocators were not used.
 [[nodiscard]] std::string allocation_text(const AllocInput& input, const Granted& granted);
 // The same for programs: {"allocator", "job", "number", "slots", "facts", "warnings", "hosts": [{...}]}.
 [[nodiscard]] std::string allocation_json(const Granted& granted);

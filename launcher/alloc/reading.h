@@ -28,7 +28,7 @@ struct AllocInput {
 // How an agent gets to a host: `before`, the host's address, `after`, and then a shell.
 struct Reach {
   std::vector<std::string> before, after;
-  std::string told = {};  // a name for a long `before`
+  std::string title = {};  // shown instead of a long `before`
   bool operator==(const Reach&) const = default;
 };
 
@@ -36,7 +36,7 @@ struct Reading {
   Allocation allocation;
   std::string id;                     // the job's number there; "": it has none
   std::vector<std::string> facts;     // "SLURM_JOB_NODELIST=n[1-3]": what was believed
-  std::vector<std::string> warnings;  // sentences: what disagrees, and who is believed
+  std::vector<std::string> warnings;  // sentences: which sources disagree, and which one is used
   Reach reach;                        // empty: ssh
 };
 

@@ -40,7 +40,7 @@ AllocatorRequest slurm_grow(const AllocInput& input, const Growth& growth) {
   return request;
 }
 
-// One that runs already will join, or has: it is told then.
+// Cancels pending requests only. A request that runs will join, and the controller refuses it then.
 AllocatorRequest slurm_cancel(const AllocInput&, const std::string& request) {
   return {{"scancel", "--state=PENDING", request}, kOfTheJob};
 }
@@ -72,7 +72,7 @@ AllocatorRequest lsf_cancel(const AllocInput& input, const std::string&) {
   return {{"bresize", "cancel", input.value("LSB_JOBID")}};
 }
 
-// -rncn: we need not be told.
+// -rncn: no notification command, since the job knows the release.
 AllocatorRequest lsf_give_back(const AllocInput& input, const Host& host, const std::vector<Host>&) {
   return {
       {"bresize", "release", "-rncn", fmt::format("{}*{}", host.slots, host.name), input.value("LSB_JOBID")}};

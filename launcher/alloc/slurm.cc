@@ -49,7 +49,7 @@ Result<std::vector<std::uint32_t>> read_counts(const AllocInput& input, const st
   return out;
 }
 
-// Tasks, else processors divided by those of a task.
+// Tasks, else processors divided by the processors of a task.
 Result<std::vector<std::uint32_t>> slots_of(const AllocInput& input, const SlurmNames& names,
                                             std::size_t hosts, Reading& reading) {
   if (input.has(names.tasks)) {

@@ -1,4 +1,4 @@
-// Small readers of text that nobody has checked: no copies, no exceptions.
+// Small parsers for untrusted text: no copies, no exceptions.
 #pragma once
 
 #include <charconv>

@@ -30,7 +30,7 @@ std::string text_in(const json& value, const char* name) {
                                                                               : "";
 }
 
-// Of a plan whose time has come nobody says how much is left.
+// Sets when the host goes. Once that time has passed the cloud does not say how much time is left: `begun`.
 void set_time(Notice& notice, const std::string& text, std::int64_t now) {
   const auto at = parse_time(text);
   if (!at) return;
@@ -96,7 +96,7 @@ std::optional<Notice> azure_event(const json& event, std::int64_t now) {
   if (started) notice.begun = true, notice.within = core::Duration::zero();
   notice.planned = notice.machines = true;
   for (const json& machine : event.value("Resources", json::array())) {
-    if (machine.is_string()) notice.who.push_back(machine.get<std::string>());
+    if (machine.is_string()) notice.hosts.push_back(machine.get<std::string>());
   }
   return notice;
 }

@@ -41,9 +41,9 @@ core::Status parse_field(std::string_view word, Notice* notice) {
     return invalid_argument(
         fmt::format("'{}': within=SECONDS, for=SECONDS or who=HOST,... is wanted", printable_word(word)));
   for (std::string_view host; next_part(rest, ',', host);) {
-    if (host.empty() || notice->who.size() == kMostHosts)
+    if (host.empty() || notice->hosts.size() == kMostHosts)
       return invalid_argument(fmt::format("'{}': names of hosts are wanted", printable_word(word)));
-    notice->who.emplace_back(host);
+    notice->hosts.emplace_back(host);
   }
   return {};
 }
@@ -213,7 +213,7 @@ std::optional<std::int64_t> parse_time(const std::string& text) {
 }
 
 bool is_for(const Notice& notice, std::string_view host, const std::vector<std::string>& machine_names) {
-  return notice.who.empty() || std::ranges::any_of(notice.who, [&](const std::string& name) {
+  return notice.hosts.empty() || std::ranges::any_of(notice.hosts, [&](const std::string& name) {
            return notice.machines ? is_machine(name, host, machine_names)
                                   : is_same_host(name, std::string(host));
          });

@@ -1,5 +1,5 @@
-// The warning before something is taken away, whoever gives it: a watched file, a command, a metadata
-// address.
+// A preemption notice: the warning that a host will be taken away, from a watched file, a command or a
+// metadata address.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ struct Notice {
     kAdvice    // nothing is taken away; `what` says it
   };
   Kind kind = Kind::kShrink;
-  std::vector<std::string> who;          // hosts; empty: the one where it was heard
-  std::optional<core::Duration> within;  // until then; none: the notice does not tell
-  std::optional<core::Duration> lasts;   // of a pause or a suspension; none: the notice does not tell
-  bool begun = false;                    // or its time has passed: how much is left, nobody says
+  std::vector<std::string> hosts;        // names; empty: the host that received the notice
+  std::optional<core::Duration> within;  // until then; none: not known
+  std::optional<core::Duration> lasts;   // of a pause or a suspension; none: not known
+  bool begun = false;                    // or its time has passed: the time that is left is not known
   bool planned = false;                  // by a cloud, perhaps days ahead
-  bool machines = false;                 // `who` are virtual machines, as their cloud names them
+  bool machines = false;                 // `hosts` are the cloud's names of virtual machines
   std::string what = {};                 // the cloud's word, for messages: "Redeploy"
   bool operator==(const Notice&) const = default;
 };
@@ -51,8 +51,8 @@ struct Notice {
 // GMT"; a zone may be "+02:00", none is UTC. None: it is no time.
 [[nodiscard]] std::optional<std::int64_t> parse_time(const std::string& text);
 
-// Whether it is for that host: it names nobody, or it, or one of its names is the short form of the other.
-// `machine_names`: what its cloud calls the virtual machine that the host is.
+// True: the notice concerns that host: it names no host, or that host, in full or in the short form.
+// `machine_names`: the cloud's names of the host's virtual machine.
 [[nodiscard]] bool is_for(const Notice& notice, std::string_view host,
                           const std::vector<std::string>& machine_names = {});
 

@@ -1,4 +1,4 @@
-// A source is asked again once it has answered, so that one that hangs is asked by one process at a time.
+// A source is polled again only after its answer, so that a source that hangs occupies one process.
 #include "launcher/notice/notice_watch.h"
 
 #include <fmt/format.h>
@@ -35,11 +35,11 @@ struct NoticeWatch::Source {
   boost::asio::steady_timer timer;
   std::shared_ptr<Hook> hook;  // that runs
   std::string last_failure, token;
-  bool over = false;       // nobody listens any more
-  bool suspended = false;  // it says that the host is, or will be
-  bool paused = false;     // it says that the host stands still, or is about to
-  std::optional<std::chrono::steady_clock::time_point> told;  // when the host ends, as was passed on
-  std::set<std::string> remarks;                              // what has been said about what it says
+  bool over = false;       // the watch was destroyed
+  bool suspended = false;  // the source says that the host is, or will be, suspended
+  bool paused = false;     // the source says that the host is, or will be, paused
+  std::optional<std::chrono::steady_clock::time_point> reported_end;  // when the host ends, as was passed on
+  std::set<std::string> remarks;                                      // what has been said about what it says
   [[nodiscard]] std::string name() const { return option + " " + what; }
 };
 
@@ -88,7 +88,7 @@ void NoticeWatch::ask(Source& source) {
   ask_address(source, source.token);
 }
 
-// An empty file is none: who writes one makes it first.
+// Ignores an empty file, because its writer creates it before it writes.
 void NoticeWatch::ask_file(Source& source) {
   struct stat info {};
   if (::stat(source.what.c_str(), &info) != 0) {
@@ -151,8 +151,7 @@ bool NoticeWatch::any_suspended() const {
   return std::ranges::any_of(sources_, [](const auto& source) { return source->suspended; });
 }
 
-// An answer of Azure names machines of a whole scale set as the cloud calls them, which need not be as hosts
-// call themselves.
+// Azure lists machines of a whole scale set by names that may differ from host names.
 void NoticeWatch::on_text(Source& source, const std::string& text) {
   if (source.over) return;
   auto notices = parse_notices(text, static_cast<std::int64_t>(::time(nullptr)));
@@ -189,7 +188,7 @@ void NoticeWatch::ask_names(Source& source, std::vector<Notice> notices) {
 bool NoticeWatch::is_ours(Source& source, const Notice& notice) {
   if (is_for(notice, host_, machine_names_)) return true;
   if (notice.machines && machine_names_.empty()) {
-    const std::string named = printable_word(notice.who.front());
+    const std::string named = printable_word(notice.hosts.front());
     remark(
         source, named,
         fmt::format("{} of {} is taken to be another machine's: this host is {}{}", notice.what, named, host_,
@@ -258,8 +257,8 @@ void NoticeWatch::on_end(Source& source, const std::optional<Notice>& end) {
   }
   const auto at = std::chrono::steady_clock::now() +
                   std::chrono::duration_cast<std::chrono::steady_clock::duration>(time_left(*end));
-  if (source.told && at + kSooner >= *source.told) return;
-  source.told = at;
+  if (source.reported_end && at + kSooner >= *source.reported_end) return;
+  source.reported_end = at;
   events_.noticed(*end, source.name());
 }
 

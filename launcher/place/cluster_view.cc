@@ -1,4 +1,4 @@
-// Hosts whose machines are alike share one, whatever their GPUs' names are: placement then works it out once.
+// Hosts with equal machines share one, without the uuids of their GPUs, so that each is scored only once.
 #include "launcher/place/cluster_view.h"
 
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ bool asks_for_binding(const BindTo& bind) {
   return bind.kind != BindTo::Kind::kDefault && bind.kind != BindTo::Kind::kNone;
 }
 
-// The machines of all hosts, each once, and what is told of a host alone.
+// All hosts of a job: their distinct machines, and what belongs to one host only.
 struct ClusterView {
   Fabric fabric;
   std::vector<HostShare> shares;
@@ -69,8 +69,8 @@ Status no_gpu(const Options& options, const ClusterHost& host, bool alone) {
   return core::invalid_argument(fmt::format("--placement: {} has no GPU", path.empty() ? where : path));
 }
 
-// Where hosts hang, as --fabric tells; without it all hang on one switch.
-Status hang(const Options& options, Fabric& fabric) {
+// Connects the hosts to switches as --fabric says, else all to one switch.
+Status attach_to_switches(const Options& options, Fabric& fabric) {
   if (options.mapping.fabric.empty()) {
     fabric.nodes.push_back({.name = "network"});
     for (FabricHost& host : fabric.hosts) host.leaf = 0;
@@ -121,11 +121,11 @@ Result<ClusterView> cluster_view_of(const Options& options, std::vector<ClusterH
     out.fabric.hosts.push_back({host.name, machines.add(std::move(inventory.machine)), kNoPart, kNoPart});
   }
   if (devices && !any_gpu) return no_gpu(options, hosts.front(), hosts.size() == 1);
-  REGROUP_RETURN_IF_ERROR(hang(options, out.fabric));
+  REGROUP_RETURN_IF_ERROR(attach_to_switches(options, out.fabric));
   return out;
 }
 
-// With --oversubscribe, after those that nobody has.
+// Adds GPUs that other jobs have claimed: with --oversubscribe, if the free ones do not suffice.
 void share_claimed(ClusterView& cluster) {
   for (HostShare& share : cluster.shares) {
     for (const auto& [gpu, by] : cluster.claimed[share.host]) share.free |= bit_of(gpu);
@@ -150,18 +150,18 @@ std::string claims_text(const ClusterView& cluster) {
                      fmt::join(out, ", "));
 }
 
-// What should have told of the processors is there, and cannot be read.
+// True: a description of the processors exists but cannot be read.
 bool is_unread(const Status& unknown) {
   return unknown.code() == core::Code::kInvalidArgument || unknown.code() == core::Code::kDeadlineExceeded;
 }
 
 std::vector<std::string> shared_gpus(const ClusterView& cluster, const std::vector<DeviceSlot>& ranks) {
-  std::set<std::pair<std::uint32_t, std::uint32_t>> told;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
   std::vector<std::string> out;
   for (const DeviceSlot& slot : ranks) {
     for (const std::uint32_t gpu : slot.gpus) {
       const auto found = cluster.claimed[slot.host].find(gpu);
-      if (found == cluster.claimed[slot.host].end() || !told.emplace(slot.host, gpu).second) continue;
+      if (found == cluster.claimed[slot.host].end() || !seen.emplace(slot.host, gpu).second) continue;
       out.push_back(fmt::format("{} is shared with {}", gpu_of(cluster, slot.host, gpu), found->second));
     }
   }
@@ -186,7 +186,7 @@ void keep_granted(const HostRequest& granted, HostInventory& inventory) {
     if (named) kept |= bit_of(i);
   }
   inventory.free &= kept;
-  // Others may well have the rest: it is neither shared nor told of.
+  // Claims of GPUs that were not granted are irrelevant.
   std::erase_if(inventory.claimed, [&](const auto& claim) { return (kept & bit_of(claim.first)) == 0; });
 }
 
@@ -246,7 +246,7 @@ Result<PlacedJob> place_on_cluster(const Options& options, std::vector<ClusterHo
   if (!placed.ok()) return placed.status();
   PlacedJob out;
   if (devices)
-    // NCCL is given the file where it could not find out by itself what the file says.
+    // NCCL gets the file where it could not detect the contents itself.
     out.environments =
         rank_environments(cluster->fabric, placed->devices, nccl_topology_file(options.mapping.machine),
                           options.environment, cluster->devices);

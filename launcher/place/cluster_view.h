@@ -1,4 +1,4 @@
-// From a job's options and what its hosts say of themselves to placed members.
+// Places the members of a job by its options and the inventories of its hosts.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +21,25 @@ struct ClusterHost {
   core::Result<HostInventory> inventory;
 };
 
-// Leaves of what a host has what was granted there. Numbers that count something else there (a control group
-// shows its own GPUs only, from 0) change nothing: where no more is seen than was granted, that is it.
+// Reduces the inventory of a host to the granted cores and GPUs. If the host shows no more GPUs than were
+// granted, all of them count: in a control group that hides the others the granted numbers are not those of
+// the host.
 void keep_granted(const HostRequest& granted, HostInventory& inventory);
 
-// What must be known of the hosts; none: nothing, members are neither bound nor get GPUs.
+// Which inventory the placement needs; none: members are neither bound nor get GPUs.
 [[nodiscard]] std::optional<InventoryOptions> inventory_options(const Options& options,
                                                                 const MemberNeeds& needs);
 
-// The request that options come to; `counts`: members of each program.
+// The placement request of the options; `counts`: members of each program.
 [[nodiscard]] JobRequest job_request(const Options& options, const std::vector<std::uint32_t>& counts,
                                      const MemberNeeds& needs);
 
-// place_job() on these hosts. Without GPUs, and where no binding was asked for in so many words, a host that
-// cannot be looked at leaves everybody unbound. Errors name the host.
+// place_job() on these hosts. If a host has no inventory and the options request neither GPUs nor a binding,
+// no member is bound. Errors name the host.
 [[nodiscard]] core::Result<PlacedJob> place_on_cluster(const Options& options, std::vector<ClusterHost> hosts,
                                                        JobRequest request);
 
-// What --map-by ppr:N:OBJECT comes to on all of them.
+// The number of members of --map-by ppr:N:OBJECT on all hosts.
 [[nodiscard]] core::Result<std::uint32_t> members_of_ppr(const Options& options,
                                                          const std::vector<ClusterHost>& hosts);
 

@@ -88,7 +88,7 @@ HostShares only(const Fabric& fabric, HostShares allocation, const std::string& 
   return allocation;
 }
 
-// GPUs of one product may be of several kinds: whoever labels them says so.
+// A label distinguishes kinds of GPUs of one product.
 std::string kind_of(const Gpu& gpu) {
   return gpu.labels.empty() ? gpu.product : fmt::format("{} ({})", gpu.product, fmt::join(gpu.labels, ", "));
 }
@@ -268,7 +268,8 @@ void tell(PlacementScorers& scorers, const Chosen& chosen, const DeviceRequest& 
         fmt::format("given up first, down to {}: {}", request.min_sets, fmt::join(out.shrink_order, ", ")));
 }
 
-// Numbers sets so that those are the highest that are given up first: the others keep the order of the ring.
+// Renumbers sets so that the first of the shrink order are the highest; the others keep the order of the
+// ring.
 void number_by_shrink_order(DevicePlacement& out, std::uint32_t sets) {
   std::vector<std::uint32_t> number(sets, 0);
   for (std::uint32_t i = 0; i < out.shrink_order.size(); ++i) number[out.shrink_order[i]] = sets - 1 - i;

@@ -1,5 +1,5 @@
-// Which GPUs and NICs ranks get, on machines and networks as launcher/topo tells of them: the part of
-// job_place.h that docs/guide/placement.md explains the score of.
+// Assigns GPUs and NICs to ranks, on machines and networks of launcher/topo. docs/guide/placement.md explains
+// the score.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct HostShare {
   GpuSet free = 0;              // others have the rest
   std::vector<int> cpus;        // operating system numbers, ascending; empty: all
   std::uint32_t slots = 0;      // ranks that it is meant for; 0: any number
-  std::uint32_t max_slots = 0;  // those that it may never have more of; 0: any number
+  std::uint32_t max_slots = 0;  // the most ranks, also with oversubscription; 0: any number
 };
 
 // Ranks that share GPUs of one host, as jsrun has it.
@@ -40,7 +40,7 @@ struct DeviceRequest {
   ResourceSet set;
   std::uint32_t sets_per_host = 0;  // at most; 0: any number
   std::uint32_t min_sets = 0;       // an elastic job may be left with so few; 0: it is not elastic
-  bool last_goes_first = false;     // it gives up its highest ranks: they are to be those it misses least
+  bool last_goes_first = false;     // the highest ranks come first in the shrink order
   Packing packing = Packing::kBest;
   std::string label;   // only GPUs of this label or product; "": all, of one product if that is possible
   std::string device;  // --map-by device=: the nearest GPUs to this NIC ("mlx5_0") or GPU ("gpu3"); "": any
@@ -71,7 +71,7 @@ struct Prediction {
 struct DevicePlacement {
   std::vector<DeviceSlot> ranks;  // neighbours in the ring are neighbours in rank; servers come last
   Prediction predicted;
-  std::vector<std::uint32_t> shrink_order;  // sets in the order in which the rest stays well placed
+  std::vector<std::uint32_t> shrink_order;  // sets in the order in which an elastic job releases them
   std::vector<std::string> why;             // a sentence for each decision
 };
 

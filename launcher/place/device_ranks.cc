@@ -216,7 +216,7 @@ std::vector<std::string> leave_crowded_nodes(const Fabric& fabric, const std::ve
     const std::size_t there = cores_of(machine, numa, share->cpus).size();
     std::size_t wanted = 0;
     GpuSet kept = 0;
-    for (const bool moves : {false, true}) {  // who has no GPU stays where it is
+    for (const bool moves : {false, true}) {  // a rank without a GPU keeps its NUMA node
       for (const std::size_t rank : near) {
         if (ranks[rank].gpus.empty() == moves) continue;
         wanted += cores[rank];

@@ -34,8 +34,8 @@ void add_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
 [[nodiscard]] core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation,
                                      const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks);
 
-// Who has no GPU and asks for `cores` goes to the NUMA node of its host that has most of them left, unless
-// that of its NIC has enough.
+// A rank without a GPU that requests `cores` goes to the NUMA node of its host with the most cores left,
+// unless the node of its NIC has enough.
 void settle_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
                  const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks);
 
@@ -49,7 +49,7 @@ std::size_t leave_small_nodes(const Fabric& fabric, std::uint32_t least, std::ve
                                                            const std::vector<DeviceSlot>& ranks,
                                                            std::vector<HostShare>& left);
 
-// The order in which sets are given up while `least` are left.
+// The order in which an elastic job releases sets until `least` remain.
 [[nodiscard]] std::vector<std::uint32_t> shrink_order(PlacementScorers& scorers,
                                                       const std::vector<DeviceSlot>& ranks,
                                                       std::uint32_t sets, std::uint32_t least);

@@ -1,4 +1,4 @@
-// The part of place_job() for members that get GPUs, and for those that serve them.
+// The part of place_job() for members with GPUs and for the parameter servers that serve them.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace regroup::launcher {
 
-// As place_job(). Programs whose members need as many GPUs are one ring; those that need more choose first.
+// As place_job(). Programs whose members need the same number of GPUs form one ring; larger needs are placed
+// first.
 [[nodiscard]] core::Result<JobPlacement> place_by_gpus(const Fabric& fabric,
                                                        const std::vector<HostShare>& hosts,
                                                        const JobRequest& request);

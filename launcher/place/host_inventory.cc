@@ -1,4 +1,4 @@
-// Processors are always those of the host itself: what a file says of them may not be there.
+// Processors are always detected on the host: a file may describe ones that it does not have.
 #include "launcher/place/host_inventory.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ void find_nics(HostInventory& inventory, const SysfsRoots& roots) {
   if (any_down) find_paths(inventory.machine);
 }
 
-// Names end on terminals: control characters, those of 8 bits too, become '?'. What was parsed is UTF-8.
+// Names are printed on terminals: control characters, including 8-bit ones, become '?'. The input is UTF-8.
 std::string printable(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -1,4 +1,4 @@
-// What a host says of itself to the controller of a job, before members are placed.
+// The inventory of a host: what its agent reports to the controller before members are placed.
 #pragma once
 
 #include <map>
@@ -17,35 +17,35 @@ namespace regroup::launcher {
 
 struct InventoryOptions {
   bool devices = false;    // GPUs and NICs, too
-  std::string topology;    // file that describes them, read on that host; "": it looks for them
-  ClaimScope claims = {};  // of the job that asks, as claim_scope() is told them
+  std::string topology;    // file that describes them, read on that host; "": detect them
+  ClaimScope claims = {};  // of the requesting job, as in claim_scope()
 };
 
 struct HostInventory {
   Machine machine;        // with the processors of the host
-  std::vector<int> cpus;  // of these, those that the job may use
+  std::vector<int> cpus;  // the processors that the job may use
   GpuSet free = 0;        // visible_gpus()
   std::map<std::uint32_t, std::string> claimed =
-      {};                   // of these, what other jobs have, and which (gpu_claims.h)
+      {};                   // by GPU of `free`: the other job that has claimed it (gpu_claims.h)
   std::uint32_t quota = 0;  // Host::quota, as the caller knows it
   std::vector<Nic> nics;    // by NIC of a machine from a file, as host_nics() has them; else empty
 };
 
-// Of `free`, what no other job has.
+// The GPUs of `free` that no other job has claimed.
 [[nodiscard]] GpuSet idle_gpus(const HostInventory& inventory);
 
-// What a GPU is claimed by: its uuid, else its bus id, else its number.
+// The name of a GPU in claims: its uuid, else its bus id, else its number.
 [[nodiscard]] std::string claim_name(const Gpu& gpu);
 
-// Of this host. `cpus`: those that the calling process may use; `own`: its environment; `cache_folder`: see
-// discover.h. A NIC that a file describes and that is down here counts as down. Not beside other threads.
-// kUnavailable: processors cannot be told; errors name file and line.
+// Takes the inventory of this host. `cpus`: those that the calling process may use; `own`: its environment;
+// `cache_folder`: see discover.h. A NIC of a file that is down on this host counts as down. The process must
+// have no other threads. kUnavailable: the processors are not known; errors name file and line.
 [[nodiscard]] core::Result<HostInventory> take_inventory(const InventoryOptions& order, std::vector<int> cpus,
                                                          const Environment& own,
                                                          const std::string& cache_folder,
                                                          const SysfsRoots& roots = {});
 
-// As JSON. Names come back without control characters. kDataLoss: it is not such a text.
+// As JSON. Parsed names have no control characters. kDataLoss: malformed.
 [[nodiscard]] std::string inventory_to_json(const HostInventory& inventory);
 [[nodiscard]] core::Result<HostInventory> inventory_from_json(std::string_view text);
 

@@ -1,7 +1,6 @@
-// Where the members of a job go: on which hosts, GPUs, NICs and processors. One pure function for all that
-// can be asked for, in words of mpirun (--map-by, --rank-by, --bind-to, -N, rank files) or in ours
-// (--placement,
-// --map-by device=, roles, resource sets). Its parts are host_map.h, device_place.h and place.h.
+// Places the members of a job on hosts, GPUs, NICs and processors: one pure function for mpirun's options
+// (--map-by, --rank-by, --bind-to, -N, rank files) and for ours (--placement, --map-by device=, roles,
+// resource sets). Its parts are host_map.h, device_place.h and place.h.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +33,7 @@ struct JobPlacement {
   std::vector<Slot> slots;
   std::vector<DeviceSlot> devices;          // empty: nobody gets a GPU
   Prediction predicted;                     // of `devices`
-  std::vector<std::uint32_t> shrink_order;  // sets, in the order in which an elastic job does without them
+  std::vector<std::uint32_t> shrink_order;  // sets, in the order in which an elastic job releases them
   std::vector<std::string> why;             // a sentence for each decision on devices
 };
 

@@ -24,17 +24,17 @@ struct MemberNeeds {
 struct PlacedJob {
   std::vector<Topology> topologies;  // by host, where they were needed; empty: they were not
   JobPlacement placement;
-  std::vector<Environment> environments = {};  // by rank, of their devices; empty: they were given none
-  std::vector<std::string> warnings = {};      // lines: GPUs that others have, what was not read
+  std::vector<Environment> environments = {};  // by rank, of their devices; empty: no devices
+  std::vector<std::string> warnings = {};      // lines: GPUs of other jobs, descriptions that cannot be read
   std::vector<std::uint32_t> quotas = {};      // by host, as Host::quota; one without an entry has no limit
 
-  // Of the host that the rank is on; none: nobody asked for it.
+  // The topology of the rank's host; null: it was not needed.
   [[nodiscard]] const Topology* topology_of(std::size_t rank) const;
-  // The same with a further rank for each cpu that nobody has, where members are bound to cpus of their own.
+  // The same with a further rank for each free cpu, if members are bound to cpus of their own.
   [[nodiscard]] PlacedJob with_spare() const;
   // By rank, operating system numbers; an empty list: not bound.
   [[nodiscard]] std::vector<std::vector<int>> cores() const;
-  // The same for MPI programs; empty if nobody is bound.
+  // The same for MPI programs; empty if no member is bound.
   [[nodiscard]] std::vector<pmi::Binding> bindings() const;
   // By rank: its share, at least 1, of the cores (or hardware threads, where those are dealt out) that it may
   // use; of all `slots` of its host, if it is not bound; no more than its share of its host's quota.
@@ -46,8 +46,8 @@ struct PlacedJob {
 [[nodiscard]] core::Status prepare_members(Options& options, Allocation& allocation);
 
 // `counts`: members of each program. Reads the machine only if members are bound, get GPUs, are dealt out
-// over its parts, or shown; what it finds of GPUs is kept in `cache_folder` (discover.h). A binding that
-// nobody asked for and that is not possible is left out.
+// over its parts, or shown; detected GPUs are cached in `cache_folder` (discover.h). A default binding that
+// is not possible is omitted.
 [[nodiscard]] core::Result<PlacedJob> place_members(const Options& options, const Allocation& allocation,
                                                     const std::vector<std::uint32_t>& counts,
                                                     const MemberNeeds& needs = {},

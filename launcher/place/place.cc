@@ -104,8 +104,8 @@ Status check_room(const PlaceRequest& request, const Policy& policy, const std::
   return {};
 }
 
-// The assignments of `members` of one program: round the objects, past those that are full; with ppr one
-// object after the other. `used` counts those of earlier programs.
+// Assigns `members` of one program to objects: round robin, without full objects; with ppr one object after
+// the other. `used` counts the members of earlier programs.
 std::vector<Assignment> deal(const Policy& policy, const std::vector<std::uint32_t>& room,
                              std::uint32_t members, std::vector<std::uint32_t>& used) {
   const bool ppr = policy.map.kind == MapBy::Kind::kPerUnit;

@@ -225,8 +225,8 @@ void PlacementScorer::try_all(Search& search) {
   }
 }
 
-// Always the GPU that has most bandwidth to those that are in, near ones first; with `over_nics` those first
-// that bring a NIC of their own.
+// Adds the GPU with the most bandwidth to the chosen ones, near ones first; with `over_nics` GPUs that add a
+// nearest NIC come first.
 GpuSet PlacementScorer::grown_from(const Search& search, std::uint32_t seed, bool over_nics) const {
   GpuSet out = search.keep | bit_of(seed);
   while (count_of(out) < search.count) {

@@ -1,4 +1,4 @@
-// Which GPUs of one machine serve a job best: predicted bandwidth first, then what is left for others.
+// Scores sets of GPUs of one machine: by predicted bandwidth first, then by what remains for other jobs.
 #pragma once
 
 #include <bit>
@@ -28,7 +28,7 @@ using NicSet = std::uint64_t;  // the first 64 of a machine, by their index in M
 // Where a job's rings stay.
 enum class RingScope : std::uint8_t { kInside, kOutward };  // in one machine; through its NICs to others
 
-// What speaks for a set, the first difference deciding. More is better, but of numas.
+// The score of a set, compared lexicographically. More is better, except for `numas`.
 struct PlacementScore {
   double gbytes = 0;         // of its rings
   std::uint32_t nics = 0;    // outward, that are nearest to some GPU of it: no more than it has GPUs

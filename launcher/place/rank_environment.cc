@@ -25,8 +25,8 @@ const std::string& uuid_of(const Machine& machine, const HostDevices* own, std::
 
 // nullptr: the host does not have it, or it is down.
 const Nic* nic_of(const Machine& machine, const HostDevices* own, std::uint32_t number) {
-  const bool told = own != nullptr && number < own->nics.size();
-  const Nic& nic = told ? own->nics[number] : machine.nics[number];
+  const bool listed = own != nullptr && number < own->nics.size();
+  const Nic& nic = listed ? own->nics[number] : machine.nics[number];
   return nic.up && machine.nics[number].up && !nic.name.empty() ? &nic : nullptr;
 }
 

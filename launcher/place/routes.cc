@@ -48,7 +48,8 @@ std::string_view kind_name(LinkKind kind) {
   return "link";
 }
 
-// NVB and PXN pass a GPU that may be somebody else's. Where it is ours, a ring goes that way by itself.
+// Excludes NVB and PXN, which pass another GPU: it may belong to another job. If it is ours, a ring goes
+// through it anyway.
 const Path& direct(const Machine& machine, std::uint32_t a, std::uint32_t b) {
   const auto [gpu, nic] = std::minmax(a, b);
   return machine.direct_path(gpu, nic - machine.gpus.size());

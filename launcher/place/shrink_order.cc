@@ -1,6 +1,6 @@
-// Which sets an elastic job can spare. Of few, the order in which the rest is never far from the fastest of
-// its size; of more, always the one whose loss leaves the fastest rings. Of equals one of the host that has
-// fewest left, so that whole hosts become free.
+// The order in which an elastic job releases sets of GPUs. For few sets, the order in which the remaining
+// ones are never far from the fastest choice of their number; for more, always the set whose loss leaves the
+// fastest rings. Among equals a set of the host with the fewest sets, so that whole hosts become free.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -11,8 +11,8 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::uint32_t kMostOrdered = 8;  // sets, whose orders are all tried
-constexpr std::uint32_t kMostTried = 64;   // sets; of more, hosts are given up from the smallest on
+constexpr std::uint32_t kMostOrdered = 8;  // up to so many sets all orders are tried
+constexpr std::uint32_t kMostTried = 64;   // above so many sets whole hosts go, from the smallest on
 
 using Left = std::map<std::uint32_t, std::map<std::uint32_t, GpuSet>>;  // by host, sets with their GPUs
 
@@ -55,7 +55,7 @@ std::pair<std::uint32_t, std::uint32_t> cheapest(PlacementScorers& scorers, cons
   return out;
 }
 
-// All orders in which sets can go, from the last on: which one goes first from each group of sets.
+// Dynamic programming over groups of sets, from the smallest on: which set each group releases first.
 class Orders {
  public:
   Orders(PlacementScorers& scorers, const Left& left, std::uint32_t least)

@@ -1,5 +1,5 @@
-// The evaluator is told of the cluster and is no part of it, as TensorFlow's guide to distributed training
-// asks; PAI_* are those of OpenPAI's user manual; of JAX_*, jax.distributed.initialize() reads the address.
+// The evaluator gets the cluster without being a part of it, as TensorFlow's guide to distributed training
+// requires. PAI_* follow OpenPAI's user manual. jax.distributed.initialize() reads the address in JAX_*.
 #include "launcher/roles/cluster_spec.h"
 
 #include <fmt/format.h>
@@ -70,7 +70,7 @@ void add_gpus(const Cluster& cluster, const std::vector<Task>& tasks, std::uint3
   out["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(mine, ","));
 }
 
-// Those of a role that join() are one World.
+// The members of a role that call join() form one World.
 void add_role(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32_t rank, Environment& out) {
   const Task& own = tasks[rank];
   std::size_t here = 0;

@@ -1,5 +1,6 @@
-// Roles of a cluster (chief, worker, ps, evaluator or names of one's own) and what each member is told about
-// all of them: TF_CONFIG for TensorFlow, PAI_* as on OpenPAI, JAX_* for jax.distributed. Pure.
+// Roles of a cluster (chief, worker, ps, evaluator or other names) and the variables that describe the
+// cluster to each member: TF_CONFIG for TensorFlow, PAI_* as on OpenPAI, JAX_* for jax.distributed. Pure
+// functions.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Names and meanings are those of OpenPAI's first job protocol.
+// Names and meanings follow OpenPAI's first job protocol.
 #include "launcher/roles/job_fields.h"
 
 #include <fmt/format.h>

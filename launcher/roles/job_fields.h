@@ -17,7 +17,7 @@ enum class FieldKind : std::uint8_t {
   kVariables,  // names and texts
   kRoles,      // a list of maps with kRoleFields
   kPorts,      // a list of maps with kPortFields
-  kUnheeded,   // anything: accepted, since files of OpenPAI have it, and told of
+  kUnheeded,   // anything: accepted, since files of OpenPAI have it, with a warning that it has no effect
 };
 
 struct Field {

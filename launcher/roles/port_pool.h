@@ -1,4 +1,5 @@
-// The ports of a cluster, held for the life of a job: a member that is started again finds its own free.
+// The ports of a cluster, reserved for the life of a job, so that a restarted member can bind its ports
+// again.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@
 namespace regroup::launcher {
 
 // Each socket is bound with SO_REUSEADDR and never listens: a server that sets SO_REUSEADDR (gRPC, and so
-// TensorFlow and JAX; Python's socketserver) can take the port meanwhile, and nobody gets it by chance.
+// TensorFlow and JAX; Python's socketserver) can bind the port meanwhile, and the kernel gives it to no other
+// process as an ephemeral port.
 struct HeldPorts {
   std::vector<core::Fd> sockets;  // closing them gives the ports up
   std::vector<std::uint16_t> numbers;
@@ -31,8 +33,8 @@ inline constexpr std::string_view kThisHost = "127.0.0.1";
 // and a label with a port above 65535 or asked for twice on a host.
 [[nodiscard]] core::Result<std::vector<std::vector<std::uint16_t>>> ports_wanted(
     const std::vector<Role>& roles, const std::vector<std::uint32_t>& host_of, std::size_t hosts);
-// What they got is what members of `cluster` are told: `numbers` by host, as ports_wanted() has them, and
-// under which address each host is reached.
+// Puts the reserved ports into `cluster`, for its members' variables: `numbers` by host, in the order of
+// ports_wanted(), and the address of each host.
 void give_ports(Cluster& cluster, const std::vector<std::uint32_t>& host_of,
                 const std::vector<std::vector<std::uint16_t>>& numbers,
                 const std::vector<std::string>& addresses);

@@ -14,7 +14,8 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::chrono::milliseconds kNews(300);  // that a death on another host is heard of later
+constexpr std::chrono::milliseconds kNews(
+    300);  // the report of a death on another host arrives so much later
 
 }  // namespace
 
@@ -93,7 +94,7 @@ core::Status RoleJob::hold_here() {
   return {};
 }
 
-// Its members are gone, or beyond reach, and what the others were told of the cluster names it.
+// A host is lost, and with it its members. The others have its address in their variables, so the job ends.
 void RoleJob::on_lost(const core::Status& why) {
   if (agent_.ending()) return agent_.look_whether_over();
   agent_.say(why.message() + ": ending the job");
@@ -111,8 +112,9 @@ void RoleJob::on_exit(const MemberExit& exit) {
   if (stopping_) give_held_back();
 }
 
-// Who loses another in MPI ends too, of its own doing, and on this host that can be heard before the news of
-// the other comes from its host. Who was killed did not do so, and goes before those that wait here.
+// A member that loses its peer in MPI ends, too, and its end on this host may be seen before the end of the
+// peer is reported by another host. So ends that may be such consequences wait for kNews. A member that was
+// killed by a signal is a cause, and is handled before the waiting ends.
 void RoleJob::hold_back(const MemberEnd& end) {
   held_back_.push_back(end);
   if (held_back_.size() > 1) return;
@@ -129,7 +131,7 @@ void RoleJob::give_held_back() {
   }
 }
 
-// To leave without MPI_Finalize is a failure, as under mpirun: the others wait for it.
+// An exit without MPI_Finalize is a failure, as under mpirun, because the others wait for the member.
 MemberEnd RoleJob::end_of(const MemberExit& exit) const {
   MemberEnd end{exit.rank, exit.status(), fmt::format("{} {}", exit.process(), exit.what()),
                 world_.standing(exit.rank)};

@@ -1,4 +1,4 @@
-// A job of roles: carries out what RoleRules decides, and tells each member its cluster.
+// A job of roles: performs the actions of RoleRules and gives each member the variables of its cluster.
 #pragma once
 
 #include <utility>

@@ -1,6 +1,6 @@
-// The rules follow what TensorFlow's strategies survive: under ParameterServerStrategy the chief does a lost
-// worker's steps again, but nobody holds the variables of a lost ps; a worker that all-reduces with the
-// others takes them with it, and each of them is then started again on its own, or all together.
+// The rules follow what TensorFlow's strategies survive. Under ParameterServerStrategy the chief repeats the
+// steps of a lost worker, but no other process holds the variables of a lost ps. A worker that all-reduces
+// with others makes them fail, too; then each is restarted by itself, or all together.
 #include "launcher/roles/role_rules.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// When a member of a cluster dies: is it started again, does the job end, or start again as a whole? Pure:
-// the ends of processes in, actions out; RoleJob (role_job.h) carries them out.
+// Decides when a member of a cluster dies whether to restart it, to restart the whole job, or to end the job.
+// Pure: ends of processes in, actions out, which RoleJob (role_job.h) performs.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,11 @@
 
 namespace regroup::launcher {
 
-// A dead worker or evaluator is started again, a dead chief or ps ends the job.
+// A dead worker or evaluator is restarted, a dead chief or ps ends the job.
 struct RestartOptions {
-  // Instead a dead chief or ps, or without any ps a dead worker, starts the whole job again
-  // (--restart-policy=restart).
+  // A dead chief or ps, or without any ps a dead worker, restarts the whole job (--restart-policy=restart).
   bool whole_job = false;
-  std::uint32_t max_restarts = 3;  // of each member, and of the whole job; 0: nobody is started again
+  std::uint32_t max_restarts = 3;  // of each member, and of the whole job; 0: no restarts
   core::Duration back_off =
       std::chrono::seconds(1);  // before the second restart; doubles; the first is at once
   core::Duration longest_back_off = std::chrono::seconds(30);
@@ -28,7 +27,8 @@ struct MemberEnd {
   std::uint32_t rank = 0;
   int status = 0;    // 0: it ended well
   std::string what;  // "(pid 12) exited with code 7"
-  // Where it stood in MPI_COMM_WORLD, which takes no newcomer and waits for those who are in it.
+  // Its state in MPI_COMM_WORLD, which admits no new member and waits for all members that have called
+  // MPI_Init.
   enum class Mpi : std::uint8_t { kNever, kInside, kLeft } mpi = Mpi::kNever;
   bool killed = false;  // by a signal, which it did not ask for by MPI_Abort
 };
@@ -38,7 +38,7 @@ struct StartMember {
   std::uint32_t restarts = 0;  // before this start
   bool operator==(const StartMember&) const = default;
 };
-struct StartLater {  // call on_due(rank) when the time is over; a later one for the same rank takes its place
+struct StartLater {  // call on_due(rank) when the time is over; a later one for the same rank replaces it
   std::uint32_t rank = 0;
   core::Duration after{};
   bool operator==(const StartLater&) const = default;
@@ -56,11 +56,12 @@ struct Tell {
 };
 using RoleAction = std::variant<StartMember, StartLater, StopMembers, EndJob, Tell>;
 
-// The job is over with status 0 when: the chief has ended well and there is a ps (whose servers and workers
-// never return); without a ps, all chiefs and workers have; without a chief, all workers have; without
-// either, everybody has; or Role::min_succeeded members of a role have. It fails with the status of the
-// member whose end decided it, when Role::min_failed members of its role have failed for good, or one of them
-// inside MPI. A member that has been in MPI is not replaced alone: the whole job starts again in its place.
+// The job is over with status 0 when the chief has ended with status 0 and there is a ps (whose servers and
+// workers never return); without a ps, when all chiefs and workers have; without a chief, when all workers
+// have; without either, when all members have; or when Role::min_succeeded members of a role have. It fails
+// with the status of the member whose end decided it, when Role::min_failed members of its role have failed
+// for good, or one of them inside MPI. A member that has called MPI_Init is not replaced alone: the whole job
+// is restarted.
 class RoleRules {
  public:
   RoleRules(std::vector<Role> roles, RestartOptions options);
@@ -69,7 +70,7 @@ class RoleRules {
   [[nodiscard]] std::vector<RoleAction> start() const;
   // `end.rank` was running. Nothing follows EndJob.
   [[nodiscard]] std::vector<RoleAction> on_end(const MemberEnd& end);
-  // Whether this member may have failed in MPI because another has ended, of which there is no news yet.
+  // True: this member may have failed in MPI because of another one whose end is not reported yet.
   [[nodiscard]] bool may_follow_another(const MemberEnd& end) const;
   // The back-off of `rank` is over.
   [[nodiscard]] std::vector<RoleAction> on_due(std::uint32_t rank);
@@ -107,7 +108,7 @@ class RoleRules {
   bool has_worker_ = false;
   std::vector<Member> members_;  // by rank
   std::uint32_t job_restarts_ = 0;
-  bool stopping_ = false;  // the whole job starts again once all have ended
+  bool stopping_ = false;  // the whole job restarts once all members have ended
   bool ended_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What of a machine's devices may change while it runs, told without waking any of them.
+// The state of a machine's devices that may change while it runs, read without waking any device.
 #pragma once
 
 #include <string>

@@ -61,7 +61,7 @@ void take(MachineParts& parts, Nvml::Found found) {
 
 struct Looked {
   core::Result<Machine> machine;
-  bool whole = true;  // NVML told what there is
+  bool whole = true;  // NVML listed all GPUs
 };
 
 Looked look(const DiscoverOptions& options) {
@@ -88,7 +88,7 @@ Looked look(const DiscoverOptions& options) {
   return {build_machine(std::move(parts)), whole};
 }
 
-// "": the cache cannot tell whether it is of this machine as it is now.
+// "": the state is not known, so that a cache cannot be validated.
 std::string cache_key(const DiscoverOptions& options) {
   if (options.cache_folder.empty()) return "";
   const auto boot = read_text_file(options.boot_id, 4096);

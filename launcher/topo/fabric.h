@@ -28,7 +28,7 @@ struct FabricNode {
 struct FabricHost {
   std::string name;
   std::uint32_t machine = 0;       // index into Fabric::machines
-  std::uint32_t leaf = kNoPart;    // index into Fabric::nodes; kNoPart: nobody said where it hangs
+  std::uint32_t leaf = kNoPart;    // index into Fabric::nodes; kNoPart: not known
   std::uint32_t nvlink = kNoPart;  // the NVLink domain over hosts that it is in, if any
   bool operator==(const FabricHost&) const = default;
 };
@@ -51,10 +51,10 @@ struct FabricPath {
   bool operator==(const FabricPath&) const = default;
 };
 
-// Hosts that nobody has hung anywhere are joined by a network without narrow places (kNet, no `meet`).
+// Hosts without a known switch are connected by a network without bottlenecks (kNet, no `meet`).
 [[nodiscard]] FabricPath fabric_path(const Fabric& fabric, std::uint32_t a, std::uint32_t b);
 
-// `machine` times hosts NAME0..., on one switch: what is known when nobody describes the network.
+// Hosts NAME0... with `machine`, on one switch: the default for a network without a description.
 [[nodiscard]] Fabric flat_fabric(const Machine& machine, const std::vector<std::string>& hosts);
 
 }  // namespace regroup::launcher

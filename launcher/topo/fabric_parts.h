@@ -20,7 +20,7 @@ struct FabricPart {
   std::size_t line = 0;
 };
 
-// kInvalidArgument, "SOURCE:LINE: ...": a name twice, a switch that nobody describes, one below two, a cycle,
+// kInvalidArgument, "SOURCE:LINE: ...": a name twice, a switch without a description, one below two, a cycle,
 // a host at two leaves, more than 200,000 hosts.
 [[nodiscard]] core::Result<Fabric> build_fabric(std::vector<FabricPart> parts, const Machine& machine,
                                                 const std::string& source);

@@ -54,7 +54,7 @@ HwThread read_thread(hwloc_obj_t object, Topology& out) {
   return thread;
 }
 
-// What a machine does not tell apart: a thread is a core of its own, all is one package.
+// Fills in missing levels: each thread becomes a core, and all cores one package.
 void complete(Topology& topology) {
   for (HwThread& thread : topology.threads) {
     std::uint32_t& core = thread.parts[static_cast<std::size_t>(Unit::kCore)];

@@ -45,7 +45,7 @@ std::string bus_of(const PciAttributes& pci) {
   return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", pci.domain, pci.bus, pci.dev, pci.func);
 }
 
-// hwloc tells bytes on the wire without its coding; from generation 3 on that is 128/130.
+// hwloc gives the bytes on the wire without the line coding, which is 128/130 from generation 3 on.
 double model_gbytes(double linkspeed) {
   if (linkspeed <= 0) return 0;
   const bool old = std::abs(linkspeed * 4 - std::round(linkspeed * 4)) < 1e-3;

@@ -72,7 +72,7 @@ struct NumaNode {
   bool operator==(const NumaNode&) const = default;
 };
 
-// Stands for all NVSwitches of a board whose number nobody says.
+// Stands for all NVSwitches of a board if their number is not known.
 inline constexpr std::string_view kNvSwitchesOfBoard = "nvswitches";
 
 struct Switch {

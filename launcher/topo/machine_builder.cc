@@ -1,4 +1,5 @@
-// From parts to a Machine: nodes in the order in which they are counted, links once, gaps filled and told.
+// Builds a Machine from parts: nodes in the order of their numbers, each link once, gaps filled with a
+// warning.
 #include "launcher/topo/machine_builder.h"
 
 #include <fmt/format.h>
@@ -141,7 +142,7 @@ class Builder {
     return device.ports.empty() ? core::Status() : take_bus_id(device.link.bus_id, node, device.line);
   }
 
-  // Where nobody lists an NVLink: boards of 8 and 16 on which all links go to NVSwitches.
+  // If no NVLink is listed: boards of 8 and 16 GPUs on which all links go to NVSwitches.
   void fill_in_nvlinks() {
     const GpuProduct* product = machine_.gpus.empty() ? nullptr : gpu_product(machine_.gpus[0].product);
     if (product == nullptr || product->nvlinks == 0) return;

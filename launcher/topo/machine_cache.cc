@@ -26,7 +26,7 @@ std::string header(const std::string& key, std::string_view body) {
   return fmt::format("regroup-machine {} {} {:08x}\n", kVersion, key, crc);
 }
 
-// Nobody else may have put it there.
+// True: no other user can have written the file.
 bool is_ours(const std::string& path) {
   struct stat info {};
   return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == ::geteuid() &&

@@ -95,7 +95,7 @@ class NcclReader {
     return {};
   }
 
-  // The file tells no cores: a thread is one.
+  // The file has no cores: each thread becomes one.
   void add_threads(const std::vector<int>& cpus) {
     for (const int cpu : cpus) {
       HwThread thread;
@@ -234,7 +234,7 @@ class NcclReader {
       if (one.gbits == 0) unnamed_.push_back(parts_.devices.size());
       out.ports.push_back(std::move(one));
     }
-    if (link.bus_id.empty()) out.link.gbytes = 5000;  // a card that nobody shows: only its wire counts
+    if (link.bus_id.empty()) out.link.gbytes = 5000;  // no PCIe device is listed: only its wire counts
     parts_.devices.push_back(std::move(out));
     return {};
   }

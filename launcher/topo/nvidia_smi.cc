@@ -1,4 +1,4 @@
-// The matrix tells classes only. Groups of PIX are a switch, groups of PXB switches below one, NUMA nodes are
+// The matrix has classes only. Groups of PIX are a switch, groups of PXB switches below one, NUMA nodes are
 // in a column of their own; NV# hides what PCIe does, so such a GPU's place comes from its pairs with NICs.
 #include "launcher/topo/nvidia_smi.h"
 

@@ -114,7 +114,7 @@ std::vector<MigSlice> mig_slices(const Functions& f, Device device) {
   return out;
 }
 
-// Device and vendor of the NVSwitches of V100, A100 and H100 boards, for drivers that do not tell what is at
+// Device and vendor of the NVSwitches of V100, A100 and H100 boards, for drivers that do not say what is at
 // a link's other end.
 bool is_nvswitch(unsigned pci_device_id) {
   return pci_device_id == 0x1ac210de || pci_device_id == 0x1af110de || pci_device_id == 0x22a310de;

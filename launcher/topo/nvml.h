@@ -15,7 +15,7 @@ struct GpuSample {
   std::string uuid;
   int busy_percent = 0;
   std::uint64_t memory_used = 0, memory_total = 0;  // bytes
-  double watts = 0;                                 // 0: not told
+  double watts = 0;                                 // 0: not known
 };
 
 class Nvml {
@@ -32,7 +32,7 @@ class Nvml {
     std::vector<GpuLink> links;
     std::vector<std::string> divided;  // bus ids of those in MIG mode, also without a slice
   };
-  // All GPUs that this process may see, and their active NVLinks as each end tells them.
+  // All GPUs that this process may see, and their active NVLinks as each end lists them.
   [[nodiscard]] core::Result<Found> gpus() const;
 
   // kNotFound: no such GPU. Any thread.

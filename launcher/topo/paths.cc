@@ -129,7 +129,7 @@ std::vector<std::uint32_t> end_nodes(const Machine& machine) {
   return out;
 }
 
-// What the links alone do not tell: a NIC's wire, and what Intel processors lose between two GPUs.
+// Applies limits beyond the links: a NIC's wire, and the loss of Intel processors between two GPUs.
 void narrow(const Machine& machine, std::size_t from, std::size_t to, Path& path) {
   const std::size_t gpus = machine.gpus.size(), nics = gpus + machine.nics.size();
   for (const std::size_t end : {from, to}) {

@@ -40,7 +40,7 @@ void write_all(int to, const void* bytes, std::size_t size) {
   while (size > 0) {
     const ssize_t count = ::write(to, from, size);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // nobody listens any more
+    if (count <= 0) return;  // the parent has closed the pipe
     from += count;
     size -= static_cast<std::size_t>(count);
   }
@@ -89,7 +89,7 @@ Reading read_all(int from, Clock::time_point until, std::string& out) {
   }
 }
 
-// How it ended; none: it hangs, or somebody else has reaped it.
+// Its wait status; none: it hangs, or another thread has reaped it.
 std::optional<int> reap(pid_t child) {
   for (int i = 0; i < 2000; ++i) {
     int status = 0;

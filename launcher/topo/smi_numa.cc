@@ -1,5 +1,5 @@
-// The NUMA column alone does not tell nodes apart: it may read N/A, or list the nodes without processors that
-// are a GPU's memory (Grace), or all nodes that a virtual machine shows. Processors do.
+// The NUMA column alone does not distinguish nodes: it may read N/A, or list the nodes without processors
+// that are a GPU's memory (Grace), or all nodes that a virtual machine shows. Processors do.
 #include <algorithm>
 #include <bitset>
 #include <numeric>

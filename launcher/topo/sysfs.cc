@@ -339,7 +339,7 @@ std::set<std::string> addressed_interfaces() {
 
 bool interface_up(const SysfsRoots& roots, const std::string& interface) {
   const std::string state = value(fs::path(roots.sys) / "class/net" / interface / "operstate");
-  return state.empty() || state == "up" || state == "unknown";  // some drivers do not tell
+  return state.empty() || state == "up" || state == "unknown";  // some drivers do not report it
 }
 
 // "4: ACTIVE", "5: ACTIVE_DEFER"; a port in INIT waits for its subnet manager.

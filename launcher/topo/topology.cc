@@ -25,7 +25,7 @@ std::string counted(std::size_t count, std::string_view one, std::string_view ma
   return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
-// Those of `threads` that lie in each part of one kind; threads in none make a part of their own.
+// Groups `threads` by the parts of one kind; threads in none form a group of their own.
 std::vector<std::pair<std::uint32_t, ThreadSet>> split(const Topology& topology, const ThreadSet& threads,
                                                        Unit unit) {
   std::map<std::uint32_t, ThreadSet> found;

@@ -46,7 +46,7 @@ class UsageMeter {
   explicit UsageMeter(GpuReader read_gpu = {}, std::string root = "")
       : read_gpu_(std::move(read_gpu)), root_(std::move(root)) {}
 
-  // Of those that live. A control group's word counts where it has one, else that of /proc.
+  // Samples living members. The values of a control group count where it has them, else those of /proc.
   [[nodiscard]] std::vector<UsageSample> sample(const std::vector<UsageTarget>& targets, core::TimePoint now);
 
  private:

@@ -15,7 +15,8 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr core::Duration kFirst = std::chrono::milliseconds(200);  // who asks early is to see members
+constexpr core::Duration kFirst =
+    std::chrono::milliseconds(200);  // early, for a `status` right after the start
 
 core::Status write_all(int fd, const std::string& text, const std::string& path) {
   for (std::size_t done = 0; done < text.size();) {
@@ -68,7 +69,7 @@ void UsageReporter::add(const std::string& host, const std::string& json, const 
   others_[host] = {std::move(*samples), clock_.now(), false};
 }
 
-// A host that has said nothing for three samples is left out of the status.
+// Drops a host from the status when three of its samples are missing.
 void UsageReporter::report() {
   const core::TimePoint now = clock_.now();
   std::vector<UsageSample> samples = meter_.sample(targets_(), now);

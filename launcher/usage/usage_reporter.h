@@ -1,5 +1,5 @@
-// Samples members of a node while they run, into a CSV log and a file that `regroup status` reads, or for the
-// controller of the job, where those of all hosts come together.
+// Samples the usage of a node's members into a CSV log and a file for `regroup status`, or for the controller
+// of the job, which merges the samples of all hosts.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -27,7 +27,7 @@ struct UsageOptions {
   [[nodiscard]] bool wanted() const { return !log.empty() || !status_file.empty() || tell; }
 };
 
-// Used by the loop's thread. A file that cannot be written any more is said once, and the job goes on.
+// Used by the loop's thread. The first failure to write a file is reported, and the job continues.
 class UsageReporter {
  public:
   UsageReporter(boost::asio::io_context& loop, UsageOptions options,
@@ -35,8 +35,8 @@ class UsageReporter {
                 std::function<void(const std::string&)> say);
   // Opens the log; failure names it.
   [[nodiscard]] core::Status start();
-  // A sample of another host's members, as usage_json() wrote it there; anything else is ignored, and what it
-  // says of others than those that live there.
+  // Adds a sample of another host, in the form of usage_json(). Ignores malformed samples, and members in it
+  // that do not live on that host.
   using Lives = std::function<bool(core::MemberId)>;
   void add(const std::string& host, const std::string& json, const Lives& lives);
 

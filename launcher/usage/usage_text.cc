@@ -121,13 +121,13 @@ core::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) 
   constexpr std::size_t kMost = 65536;
   static constexpr std::string_view kReal[] = {"cpu_seconds", "cpus", "watts"};
   const core::Status refused(core::Code::kDataLoss, "what a host said of usage is not whole");
-  const json told = parse_json(text);
-  if (!told.is_object() || !told.contains("members") || told["members"].size() > kMost ||
-      !whole_but(told, kReal))
+  const json report = parse_json(text);
+  if (!report.is_object() || !report.contains("members") || report["members"].size() > kMost ||
+      !whole_but(report, kReal))
     return refused;
   std::vector<UsageSample> out;
   try {
-    for (const json& member : told["members"]) {
+    for (const json& member : report["members"]) {
       UsageSample& one = out.emplace_back();
       member.at("id").get_to(one.of.member);
       member.at("rank").get_to(one.of.rank);

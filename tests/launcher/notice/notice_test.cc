@@ -18,8 +18,8 @@ std::string in_words(const Notice& found) {
     return time ? fmt::format("{:g}", std::chrono::duration<double>(*time).count()) : "?";
   };
   return fmt::format("{} {}{}{}{}", kind_name(found.kind), found.begun ? "now" : seconds(found.within),
-                     found.lasts ? " for " + seconds(found.lasts) : "", found.who.empty() ? "" : " ",
-                     fmt::join(found.who, ","));
+                     found.lasts ? " for " + seconds(found.lasts) : "", found.hosts.empty() ? "" : " ",
+                     fmt::join(found.hosts, ","));
 }
 
 // "kill 120 a,b", "kill 5; kill 10", "none", or the error.
