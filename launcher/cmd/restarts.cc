@@ -29,7 +29,7 @@ constexpr std::chrono::seconds kLongestPause(30);
 constexpr core::Duration kDoubt = node::kSilence + std::chrono::seconds(1);
 constexpr core::Duration kDoubtBelow = node::kParentSilence + node::kOrphanLimit + std::chrono::seconds(1);
 
-// Those that end a job; SIGHUP is no one where it is ignored (nohup), and would be found waiting for ever.
+// The signals that end a job. An ignored SIGHUP (nohup) is left out, because it would stay pending for ever.
 sigset_t signals_that_end(const Options& options) {
   sigset_t ends;
   ::sigemptyset(&ends);

@@ -207,7 +207,7 @@ std::string speed(double gbytes) {
   return std::isinf(gbytes) ? std::string("any number of") : fmt::format("{:.2f}", gbytes);
 }
 
-// Those that carry most.
+// Describes the rings with the most bandwidth.
 void tell_rings(const Machine& machine, const RingPlan& plan, std::vector<std::string>& why) {
   constexpr std::size_t kShown = 4;
   for (std::size_t i = 0; i < std::min(plan.rings.size(), kShown); ++i) {

@@ -66,7 +66,8 @@ Result<Objects> objects_of(const Topology& topology, const Policy& policy) {
   return out;
 }
 
-// How many members an object takes in all. With one object for all the packages are told apart later.
+// How many members an object takes in all. If one object is the whole machine, check_turn() checks its
+// packages.
 std::uint32_t room_in(const PlaceRequest& request, const Policy& policy, const Objects& objects,
                       std::size_t i) {
   if (!policy.bound || request.mapping.bind.overload_allowed || policy.map.kind == MapBy::Kind::kPerUnit)

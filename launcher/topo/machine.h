@@ -1,6 +1,6 @@
 // One machine as plain data: processors, GPUs, NICs, what joins them, and the best path between each two
-// ends. Words and bandwidths are NCCL's (docs/design/topology.md). Nothing here counts who else uses a link:
-// a path names its links, so that placement can.
+// ends. Terms and bandwidths are NCCL's (docs/design/topology.md). Bandwidths ignore the sharing of links: a
+// path names its links, so that placement can account for it.
 #pragma once
 
 #include <cstdint>
@@ -92,7 +92,7 @@ struct MachineNode {
 
 enum class LinkKind : std::uint8_t { kNvlink, kXgmi, kC2c, kPci, kSys };
 
-// A wire that all who use it share. Both directions carry `gbytes` at once.
+// A wire that all its traffic shares. Both directions carry `gbytes` at once.
 struct Link {
   LinkKind kind = LinkKind::kPci;
   std::uint32_t a = 0, b = 0;  // nodes; of PCIe, b is nearer to the processors

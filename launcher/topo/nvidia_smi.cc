@@ -112,9 +112,10 @@ class MatrixReader {
     if (switched) parts.guesses.emplace_back("no GPU has that many NVLinks: they go to NVSwitches");
   }
 
-  // What was built has the classes that were read. Two are not believed: SYS between two whose rows
-  // name the same node, as root complexes without a common bridge are told on some machines; and PHB between
-  // two whose rows name other processors, as virtual machines tell that show NUMA nodes over one bridge.
+  // Checks that the built machine has the classes of the matrix. Ignores two of them: SYS between two devices
+  // whose rows name the same node, which some machines print for root complexes without a common bridge; and
+  // PHB between two whose rows name other processors, which virtual machines print for NUMA nodes over one
+  // bridge.
   core::Status compare(Machine& machine, const std::vector<int>& numa) {
     std::size_t nearer = 0, farther = 0;  // pairs of each kind
     std::map<std::string, std::uint32_t> ends;

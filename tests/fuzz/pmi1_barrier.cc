@@ -31,8 +31,8 @@ struct Host {
     if (answer == nullptr) return;
     require(answer->text.ends_with('\n') && std::ranges::count(answer->text, '\n') == 1);
   }
-  void meet(std::string_view values) {
-    const Effects effects = group.met(values);
+  void barrier(std::string_view values) {
+    const Effects effects = group.barrier_done(values);
     require(effects.size() == here.size());
     for (const Effect& effect : effects) require(std::get<Answer>(effect).text == "cmd=barrier_out\n");
   }
@@ -59,7 +59,7 @@ std::string values_of(Host& host, std::string_view bytes) {
   std::string values;
   const auto keep = [&values](const Effects& effects) {
     for (const Effect& effect : effects) {
-      if (const auto* meet = std::get_if<Meet>(&effect)) values += meet->values;
+      if (const auto* barrier = std::get_if<EnterBarrier>(&effect)) values += barrier->values;
     }
   };
   for (;;) {
@@ -77,9 +77,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   Host first({0, 1}), second({2, 3});
-  second.meet(values_of(first, bytes));
+  second.barrier(values_of(first, bytes));
   require(first.held() == second.held());
-  second.meet(bytes);
+  second.barrier(bytes);
   static_cast<void>(second.held());
   return 0;
 }

@@ -38,8 +38,8 @@ std::vector<std::string> tell(Pmi1Group& group, std::uint32_t rank, std::string_
         out.push_back(text + (app.wdir.empty() ? "" : " in " + app.wdir));
       }
       for (const auto& [key, value] : more->values) out.push_back(fmt::format("{}={}", key, value));
-    } else if (const auto* meet = std::get_if<Meet>(&effect)) {
-      out.push_back("meet " + meet->values);
+    } else if (const auto* barrier = std::get_if<EnterBarrier>(&effect)) {
+      out.push_back("meet " + barrier->values);
     }
   };
   for (;;) {
@@ -133,7 +133,7 @@ TEST_F(Pmi1OfHosts, MeetWithWhatTheyHavePutSinceTheLastTime) {
   tell(group, 1, "cmd=put kvsname=kvs key=P1 value=a\n");
   EXPECT_TRUE(tell(group, 0, "cmd=barrier_in\n").empty());
   EXPECT_THAT(tell(group, 1, "cmd=barrier_in\n"), ElementsAre("meet " + bytes_of({"kvs", "P1", "a"})));
-  const Effects out = group.met(bytes_of({"kvs", "P1", "a", "kvs", "P2", "b", "kvs_7", "c", ""}));
+  const Effects out = group.barrier_done(bytes_of({"kvs", "P1", "a", "kvs", "P2", "b", "kvs_7", "c", ""}));
   ASSERT_EQ(out.size(), 2U) << "all of this host leave";
   EXPECT_EQ(std::get<Answer>(out[0]).text, "cmd=barrier_out\n");
   EXPECT_EQ(std::get<Answer>(out[1]).rank, 1U);
@@ -146,19 +146,19 @@ TEST_F(Pmi1OfHosts, MeetWithWhatTheyHavePutSinceTheLastTime) {
 TEST_F(Pmi1OfHosts, TakeNothingThatNoProcessCouldHavePut) {
   const std::string long_key(kMaxKeyBytes + 1, 'k'), long_value(kMaxValueBytes + 1, 'v');
   static_cast<void>(
-      group.met(bytes_of({"kvs", "two", "x\ncmd=barrier_out", "kvs", "a\nb", "x", "kvs", "", "x", "kvs",
-                          long_key, "x", "kvs", "long", long_value, "", "a", "x"})));
+      group.barrier_done(bytes_of({"kvs", "two", "x\ncmd=barrier_out", "kvs", "a\nb", "x", "kvs", "", "x",
+                                   "kvs", long_key, "x", "kvs", "long", long_value, "", "a", "x"})));
   EXPECT_THAT(tell(group, 0, "cmd=getbyidx kvsname=kvs idx=1\n"),  // 0: PMI_process_mapping
               ElementsAre("0: cmd=getbyidx_results rc=-2 reason=no_more_keyvals"));
   EXPECT_THAT(get("", "a"), ElementsAre(HasSubstr("kvs_not_found")));
   for (const std::string& cut : {std::string("kvs"), std::string("kvs\0P", 5), bytes_of({"kvs", "P"})})
-    EXPECT_EQ(group.met(cut).size(), 2U);
+    EXPECT_EQ(group.barrier_done(cut).size(), 2U);
 }
 
 TEST_F(Pmi1OfHosts, CannotMakeSpacesWithoutEnd) {
   std::string values;
   for (int i = 0; i < 2000; ++i) values += bytes_of({fmt::format("of{}", i), "k", "v"});
-  static_cast<void>(group.met(values));
+  static_cast<void>(group.barrier_done(values));
   EXPECT_THAT(get("of1000", "k"), ElementsAre(HasSubstr("rc=0")));
   EXPECT_THAT(get("of1999", "k"), ElementsAre(HasSubstr("kvs_not_found")));
   EXPECT_THAT(get("kvs", "PMI_process_mapping"), ElementsAre(HasSubstr("rc=0")));

@@ -45,7 +45,7 @@ struct PmixBoardTest : testing::Test {
   }
 };
 
-// What is read once is for somebody who lives.
+// A value that may be read once goes to a living process.
 TEST_F(PmixBoardTest, TheDeadWaitForNothing) {
   using Pair = std::pair<std::string, pmix_status_t>;
   wait_for("a", 1, "key");
@@ -63,8 +63,8 @@ TEST_F(PmixBoardTest, TheDeadWaitForNothing) {
   EXPECT_EQ(found.back(), Pair("a.3", PMIX_SUCCESS));
 }
 
-// The time of one who waits is over, and that is on its way to the board when it is served.
-TEST_F(PmixBoardTest, WhoIsServedAtTheLastMomentIsAnsweredOnce) {
+// A waiter's timeout has expired but is not handled yet when its value arrives.
+TEST_F(PmixBoardTest, AWaiterServedAtTheLastMomentIsAnsweredOnce) {
   boost::asio::steady_timer before(loop, std::chrono::milliseconds(500));
   before.async_wait([this](const boost::system::error_code&) { publish_once("key"); });
   wait_for("a", 1, "key", 1);

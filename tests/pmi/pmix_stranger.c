@@ -1,7 +1,6 @@
-// Another user of a host, who says to the port of regroup-pmi that it is a process of the job: libpmix has a
-// client say itself as whom it runs, so this one says what it likes. usage: pmix_stranger NAME RANK URI UID
-// WHAT; prints "init" and the status of PMIx_Init and, where it gets in, of WHAT: "get", "abort". "tool": it
-// says that it is a debugger or the like, of no job.
+// Another user of a host connects to regroup-pmi as a process of the job: in libpmix's protocol a client sends its
+// own uid, so this one can send any. usage: pmix_stranger NAME RANK URI UID WHAT; prints "init" and the status of
+// PMIx_Init and, if that succeeds, of WHAT: "get", "abort". "tool": it connects as a tool, such as a debugger.
 #define _GNU_SOURCE
 #include <pmix.h>
 #include <pmix_tool.h>

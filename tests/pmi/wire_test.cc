@@ -1,4 +1,4 @@
-// Every message between agent and regroup-pmi survives the wire, and damage is told.
+// Every message between agent and regroup-pmi survives the wire, and damage is an error.
 #include "launcher/pmi/wire.h"
 
 #include <gmock/gmock.h>
@@ -66,8 +66,8 @@ TEST(PmiWire, WhatIsSaidManyTimesOverIsRefused) {
   });
 }
 
-// A descriptor comes beside its message; a large one comes whole, a huge one is refused; the end is told
-// once.
+// A descriptor comes with its message; a large message comes whole, a huge one is refused; the end is
+// reported once.
 TEST(PmiLink, CarriesMessagesAndDescriptors) {
   boost::asio::io_context loop;
   auto sockets = link_sockets();

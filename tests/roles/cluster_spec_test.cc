@@ -1,4 +1,4 @@
-// What each member of a cluster is told.
+// The variables that describe a cluster to its members.
 #include "launcher/roles/cluster_spec.h"
 
 #include <gtest/gtest.h>

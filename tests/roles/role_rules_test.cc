@@ -54,7 +54,8 @@ TEST(RoleRules, ReplacesAWorkerAndAnEvaluator) {
   }
 }
 
-// MPI_COMM_WORLD takes no newcomer: who has been in it is replaced with everybody else, or not at all.
+// MPI_COMM_WORLD admits no new member: a member that has called MPI_Init is replaced together with all
+// others.
 TEST(RoleRules, StartsTheWholeJobAgainAfterAMemberThatWasInMpi) {
   for (const auto mpi : {MemberEnd::Mpi::kInside, MemberEnd::Mpi::kLeft}) {
     RoleRules rules(kWorkers, {.max_restarts = 1});

@@ -1,6 +1,6 @@
-// In place of the system's accept(), for libpmix, whose port on the loopback every user of this host reaches,
-// and who believes what a client says of its uid: it is asked of the kernel here. Whoever runs as another
-// user, client or tool, is closed before libpmix reads a byte of it.
+// Replaces the system's accept() for libpmix. Every user of this host reaches libpmix's port on the loopback,
+// and libpmix trusts the uid that a client sends. This accept() gets the uid from the kernel and closes
+// connections of other users, clients and tools, before libpmix reads from them.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>

@@ -15,7 +15,7 @@ class Layout {
   Layout(const OpenSpace& space, const std::string& own);
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(host_of_.size()); }
-  // Those that ranks run on, in the order of their first ranks.
+  // A host with ranks, in the order of the hosts' first ranks.
   struct Host {
     std::string name;
     std::uint32_t number = 0;  // in the job
@@ -23,7 +23,7 @@ class Layout {
   };
   [[nodiscard]] const std::vector<Host>& hosts() const { return hosts_; }
   [[nodiscard]] const Host& host_of(std::uint32_t rank) const { return hosts_[host_of_[rank]]; }
-  // Index of its host in hosts(): PMIx numbers the hosts of a space in the order in which it is told of them.
+  // Index of its host in hosts(): PMIx numbers the hosts of a space in the order of their registration.
   [[nodiscard]] std::uint32_t index_of(std::uint32_t rank) const { return host_of_[rank]; }
   // Among the ranks of its host.
   [[nodiscard]] std::uint32_t local_rank(std::uint32_t rank) const { return local_ranks_[rank]; }

@@ -185,7 +185,7 @@ Effects Pmi1Group::barrier(std::uint32_t rank, const Pmi1Command&) {
   in_barrier_.insert(rank);
   if (in_barrier_.size() < options_.here.size()) return {};
   if (alone()) return leave_barrier();
-  return {Meet{std::exchange(fresh_, {})}};
+  return {EnterBarrier{std::exchange(fresh_, {})}};
 }
 
 Effects Pmi1Group::leave_barrier() {
@@ -195,7 +195,7 @@ Effects Pmi1Group::leave_barrier() {
   return effects;
 }
 
-Effects Pmi1Group::met(std::string_view values) {
+Effects Pmi1Group::barrier_done(std::string_view values) {
   const auto next = [&values] {
     const std::size_t end = std::min(values.find('\0'), values.size());
     std::string part(values.substr(0, end));

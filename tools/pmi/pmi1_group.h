@@ -34,7 +34,7 @@ struct AbortAll {
   std::int32_t status = 0;
   std::string message;
 };
-struct Meet {          // all of this host are in the barrier; answered through met()
+struct EnterBarrier {  // all of this host are in the barrier; answered through barrier_done()
   std::string values;  // that they have put since the last one
 };
 struct StartMore {  // answered through spawned()
@@ -42,7 +42,7 @@ struct StartMore {  // answered through spawned()
   std::vector<SpawnApp> apps;
   KeyValues values;  // that the new processes find in their key-value space
 };
-using Effect = std::variant<Answer, Begun, Ended, AbortAll, Meet, StartMore>;
+using Effect = std::variant<Answer, Begun, Ended, AbortAll, EnterBarrier, StartMore>;
 using Effects = std::vector<Effect>;
 
 struct GroupOptions {
@@ -56,7 +56,7 @@ struct GroupOptions {
 
 class Pmi1Group {
  public:
-  // `names` are those that MPI_Publish_name has published, in all spaces; it outlives this.
+  // `names`: names published by MPI_Publish_name in all spaces; must outlive this object.
   Pmi1Group(GroupOptions options, KeyValues& names);
 
   // A command that no server knows, or that breaks the protocol, is answered with an error.
@@ -64,7 +64,7 @@ class Pmi1Group {
   // "": the processes that `rank` asked for have been started.
   [[nodiscard]] Effects spawned(std::uint32_t rank, const std::string& error);
   // `values` of all hosts, one after the other. What this host's processes could not have put is left out.
-  [[nodiscard]] Effects met(std::string_view values);
+  [[nodiscard]] Effects barrier_done(std::string_view values);
   [[nodiscard]] std::uint32_t size() const { return size_; }
 
  private:

@@ -144,15 +144,16 @@ void Pmi1Service::write(const std::shared_ptr<Connection>& connection) {
   }
 }
 
-// Those of other hosts too have come to the barrier when it is answered.
-void Pmi1Service::act(std::uint32_t space, const Meet& meet) {
-  const auto* begin = reinterpret_cast<const std::byte*>(meet.values.data());
-  events_.gather(fmt::format("PMI-1 barrier of space {}", space), hosts_.at(space),
-                 {begin, begin + meet.values.size()}, [this, space](const std::vector<std::byte>& all) {
-                   const auto group = groups_.find(space);
-                   if (group == groups_.end()) return;
-                   act(space, group->second.met({reinterpret_cast<const char*>(all.data()), all.size()}));
-                 });
+// The barrier is answered once the processes of all hosts have entered it.
+void Pmi1Service::act(std::uint32_t space, const EnterBarrier& barrier) {
+  const auto* begin = reinterpret_cast<const std::byte*>(barrier.values.data());
+  events_.gather(
+      fmt::format("PMI-1 barrier of space {}", space), hosts_.at(space),
+      {begin, begin + barrier.values.size()}, [this, space](const std::vector<std::byte>& all) {
+        const auto group = groups_.find(space);
+        if (group == groups_.end()) return;
+        act(space, group->second.barrier_done({reinterpret_cast<const char*>(all.data()), all.size()}));
+      });
 }
 
 void Pmi1Service::spawned(ProcId parent, const std::string& error) {

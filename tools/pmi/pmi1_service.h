@@ -64,7 +64,7 @@ class Pmi1Service {
   void act(std::uint32_t space, const AbortAll& abort) {
     events_.aborted({space, abort.rank}, abort.status, abort.message);
   }
-  void act(std::uint32_t space, const Meet& meet);
+  void act(std::uint32_t space, const EnterBarrier& barrier);
   void act(std::uint32_t space, const StartMore& more) {
     events_.spawn({space, more.rank}, more.apps, more.values);
   }

@@ -75,7 +75,7 @@ void together(PmixState& server, std::string what, const pmix_proc_t* procs, std
                        });
 }
 
-// What the members of a new group learn: its number, the data that they brought, who they are.
+// Describes a new group to its members: its number, their data and their identifiers.
 void describe_group(PmixState& server, InfoList& infos, const std::vector<pmix_proc_t>& members,
                     const pmix_info_t* directives, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {

@@ -65,8 +65,8 @@ class PmixServer {
   void close_space(std::uint32_t space);
   // What a process of this host makes known of itself, as soon as it has.
   void fetch(ProcId of, PmixEvents::OnFetched then);
-  // Nobody waits for it any more. If it failed the others are told, which is how a fault-tolerant program
-  // learns of it.
+  // Fails the operations that wait for this member. If it failed, notifies the others, for a fault-tolerant
+  // program.
   void member_gone(const MemberGone& gone);
 
  private:

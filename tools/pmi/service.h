@@ -37,7 +37,7 @@ class Service {
   struct Pending {
     ProcId parent;
     KeyValues values;                                         // PMI-1
-    std::function<void(core::Result<std::uint32_t>)> answer;  // how the asking server is told
+    std::function<void(core::Result<std::uint32_t>)> answer;  // replies to the requesting server
   };
 
   void on_message(const Message& message);

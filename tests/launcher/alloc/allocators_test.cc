@@ -1,4 +1,4 @@
-// Who is asked, what is told, and how long it takes.
+// Which allocators are asked, what they answer, and how long it takes.
 #include "launcher/alloc/allocators.h"
 
 #include <gmock/gmock.h>

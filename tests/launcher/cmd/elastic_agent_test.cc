@@ -1,4 +1,4 @@
-// The agent and those that connect to it and are no members.
+// The agent and connections of processes that are no members.
 #include "launcher/cmd/elastic_agent.h"
 
 #include <gtest/gtest.h>

@@ -132,7 +132,7 @@ TEST_F(JobFilesTest, AFolderThatIsNotOursAloneIsNotUsed) {
 
   ASSERT_EQ(::chmod(usual.c_str(), 0777), 0);
   EXPECT_EQ(*runtime_folder(environment_), usual + "-1");
-  EXPECT_EQ(*runtime_folder(environment_), usual + "-1");  // who looks later finds the same one
+  EXPECT_EQ(*runtime_folder(environment_), usual + "-1");  // a later call finds the same one
   EXPECT_TRUE(std::filesystem::is_empty(elsewhere));
 }
 

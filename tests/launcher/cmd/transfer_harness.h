@@ -1,5 +1,5 @@
 // State transfers between agents over real connections: sources, a target whose learner is a real member, and
-// sources that have the secret and say what they are told to. docs/design/catch_up.md.
+// sources that have the secret and send what a test chooses. docs/design/catch_up.md.
 #pragma once
 
 #include <gmock/gmock.h>

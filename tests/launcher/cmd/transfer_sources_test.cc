@@ -1,6 +1,6 @@
-// A state transfer that three agents give, each its part of the state: what meets is the state; and whichever
-// of them is gone, stands still or sends something else at whatever moment is told by its host's name, harms
-// nobody, and can be done without. docs/design/catch_up.md.
+// A state transfer from three sources, each with its part of the state: the target gets the whole state. A
+// source that is gone, hangs or sends wrong data at any moment is named by its host, causes no damage, and is
+// replaced. docs/design/catch_up.md.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What ranks are told of their devices.
+// The variables that describe a rank's devices.
 #include "launcher/place/rank_environment.h"
 
 #include <gmock/gmock.h>

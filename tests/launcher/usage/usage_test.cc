@@ -171,9 +171,9 @@ TEST_F(UsageTest, ReporterWritesLogAndStatusOfLivingProcesses) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!fs::exists(options.status_file) && std::chrono::steady_clock::now() < until) loop.run_one();
   std::ifstream file(options.status_file);
-  const auto told = nlohmann::json::parse(file);
-  EXPECT_EQ(told["members"][0]["id"], 7);
-  EXPECT_GT(told["members"][0]["memory_bytes"], 0);
+  const auto report = nlohmann::json::parse(file);
+  EXPECT_EQ(report["members"][0]["id"], 7);
+  EXPECT_GT(report["members"][0]["memory_bytes"], 0);
   std::ifstream log(options.log);
   std::string line;
   std::getline(log, line);
@@ -188,8 +188,8 @@ TEST_F(UsageTest, ReporterTellsOfOtherHostsToo) {
   options.status_file = root_ / "usage";
   options.every = std::chrono::milliseconds(5);
   options.host = "here";
-  std::string told;
-  options.tell = [&told](const std::string& json) { told = json; };
+  std::string report;
+  options.tell = [&report](const std::string& json) { report = json; };
   UsageReporter reporter(
       loop, options,
       [] {
@@ -207,11 +207,11 @@ TEST_F(UsageTest, ReporterTellsOfOtherHostsToo) {
   while (!fs::exists(options.status_file) && std::chrono::steady_clock::now() < until) loop.run_one();
   std::ifstream file(options.status_file);
   const auto all = nlohmann::json::parse(file)["members"];
-  EXPECT_EQ(all.size(), 2U);  // what it says of a member that is not there is not told
+  EXPECT_EQ(all.size(), 2U);  // a member that does not live on the reporting host is left out
   EXPECT_EQ(all[0]["host"], "here");
   EXPECT_EQ(all[1]["host"], "there");
   EXPECT_EQ(all[1]["id"], 8);
-  EXPECT_EQ(nlohmann::json::parse(told)["members"].size(), 1U);  // its own only
+  EXPECT_EQ(nlohmann::json::parse(report)["members"].size(), 1U);  // its own only
 }
 
 TEST_F(UsageTest, ReporterRefusesALogThatCannotBe) {
