@@ -27,7 +27,7 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr std::chrono::seconds kSecretLimit{10};
+constexpr std::chrono::seconds kStartSecretLimit{10};  // for the secret on standard input
 
 // Without this service the other members pause while a joiner gets its copy.
 std::unique_ptr<TransferService> make_transfer_service(launcher::Agent& agent,
@@ -118,7 +118,7 @@ int run_node_agent(const std::vector<std::string>& args) {
   }
   if (!read_number(args[1], options.node) || !read_number(args[2], options.parent))
     return fail(fmt::format("{}: {} and {} are no numbers of nodes", kNodeAgent, args[1], args[2]), 2);
-  auto secret = launcher::JobSecret::read(STDIN_FILENO, kSecretLimit);
+  auto secret = launcher::JobSecret::read(STDIN_FILENO, kStartSecretLimit);
   if (!secret.ok()) return fail(secret.status().message(), 1);
   auto allocation = launcher::make_this_machine()->allocation();
   if (!allocation.ok()) return fail(allocation.status().message(), 1);
