@@ -75,7 +75,10 @@ class Client {
   core::SystemClock clock_;
 };
 
-std::string text_of(const json& value) { return value.is_null() ? "-" : value.dump(); }
+std::string text_of(const json& value) {
+  if (value.is_null()) return "-";
+  return value.is_number_float() ? fmt::format("{:.6g}", value.get<double>()) : value.dump();
+}
 
 // Adds the newest usage file of this host's agent to the members in `status`.
 void add_usage(const std::string& path, json& status) {

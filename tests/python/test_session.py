@@ -1,6 +1,8 @@
 """regroup.Session, the level without a framework, in a world of one."""
 
+import re
 import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -280,3 +282,28 @@ def test_the_exception_of_a_state_comes_up():
 
     with pytest.raises(LookupError, match="no idea"):
         regroup.Session(Bad(), elements=1)
+
+
+REPORTING = """
+import subprocess
+import numpy as np
+import regroup
+session = regroup.Session(regroup.TrackedState(w=np.zeros(1)), elements=1, samples=8, batch=4, epochs=1)
+for step in session:
+    for shard in step:
+        shard.gradient[:] = 0
+    step.gradient
+    session.report_loss(1 / 3)
+shown = ""
+while "0.33" not in shown:  # members are reported each second
+    shown = subprocess.check_output(["regroup", "status"], text=True)
+print(shown)
+session.finish()
+"""
+
+
+def test_status_shows_a_loss_that_fits_its_column(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    command = ["regroup", "-np", "1:2", "--start", "1", sys.executable, "-c", REPORTING]
+    shown = subprocess.check_output(command, text=True, timeout=120)
+    assert re.search(r" 2 +0\.333333 ", shown), shown
