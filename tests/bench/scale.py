@@ -30,7 +30,7 @@ PANELS = {
     "seconds": "time until all have it (s)",
     "coordinator_busy": "time at the coordinator (s)",
     "coordinator_in": "messages to the coordinator",
-    "hub_in": "messages to the hub",
+    "hub_in": "messages to the controller",
     "depth": "messages in a row",
 }
 
@@ -63,7 +63,7 @@ def simulate(agents: int, radix: int, samples: int) -> list[dict]:
 def table(rows: Iterable[dict]) -> str:
     head = (
         f"{'change':16} {'agents':>6} {'tree':>5} {'time':>9} {'min':>9} {'max':>9} "
-        f"{'samples':>7} {'depth':>5} {'coordinator':>14} {'busy':>9} {'hub in':>7} {'hub out':>8} "
+        f"{'samples':>7} {'depth':>5} {'coordinator':>14} {'busy':>9} {'ctrl in':>7} {'ctrl out':>8} "
         f"{'agent':>6}"
     )
     lines = [head]
