@@ -3,7 +3,7 @@
 usage: docs_test.py ROOT | --self-test
 Checks relative links and anchors of every .md file that git tracks, and that docs/index.md links every page
 of docs/. An anchor is a heading as GitHub spells it. An entry of CHANGELOG.md has at most 20 words. A page of
-docs/design says context, decision and consequences.
+docs/design says context, decision and consequences. Sources and their names in inline code must exist.
 """
 
 import os
@@ -22,6 +22,9 @@ AT_THE_TOP = ("docs/index.md", "docs/glossary.md")
 RECORDED = ("licenses/", "tests/bench/results/", "tests/full-results/", "tests/fuzz/corpus/", "tests/golden/")
 TO_COME = ("launcher/scheduler/",)  # named by the architecture before it exists
 SHOWN = re.compile(r"`([a-z_.]+/[\w./-]*)`")  # a path of the repository, as inline code
+# Names of other software that pages of decisions show, and that stand in no source of ours.
+OTHERS = {"exit_to_user_mode_loop", "ucp_ep_flush", "SigPnd", "BlockSizes"}
+NAME = re.compile(r"\b(?:[A-Z][a-z0-9]+[A-Z]\w*|[a-z]+_[a-z_]+|k[A-Z]\w+)\b")
 FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(
     r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\[[^\]]+\]:\s+(\S+)|\bsrc=\"([^\"]+)\"", re.M
@@ -108,6 +111,19 @@ def dead_sources(page: str, text: str, files: set[str], folders: set[str]) -> li
     ]
 
 
+def dead_names(page: str, text: str, words: set[str]) -> list[str]:
+    """Of types, functions and constants in the inline code of pages about the sources."""
+    if not page.startswith(("docs/design/", "docs/reference/formats/")):
+        return []
+    text = FENCE.sub(lambda match: "\n" * match.group().count("\n"), text)
+    return [
+        f"{page}:{text.count(chr(10), 0, code.start()) + 1}: names {name}, which no source has"
+        for code in re.finditer(r"`[^`\n]+`", text)
+        for name in NAME.findall(code.group())
+        if name not in words
+    ]
+
+
 def not_a_decision(page: str, text: str) -> list[str]:
     if not page.startswith("docs/design/") or page in EXPLAINING:
         return []
@@ -146,12 +162,14 @@ def violations(root: pathlib.Path) -> list[str]:
         if not file.startswith(RECORDED) and not (root / file).is_symlink()
     }
     pages = {file: text for file, text in texts.items() if file.endswith(".md")}
+    sources = [text for file, text in texts.items() if not file.startswith("docs/")]
+    words = {word for text in sources for word in re.findall(r"\w+", text)} | OTHERS
     folders = {str(parent) for file in files for parent in pathlib.PurePath(file).parents} - {"."}
     found = off_the_shelves(files) + not_in_the_index(files, pages)
     found += long_entries(pages.get("CHANGELOG.md", ""))
     for page in pages:
         found += dead_links(root, page, pages) + long_lines(page, pages[page])
-        found += not_a_decision(page, pages[page])
+        found += not_a_decision(page, pages[page]) + dead_names(page, pages[page], words)
         if page.startswith("docs/") or "/" not in page:
             found += dead_sources(page, pages[page], set(files), folders)
     for file, text in texts.items():
@@ -194,6 +212,7 @@ def self_test() -> None:
         ),
         ("docs/guide/b.md", "`docs/guide/b.md` `docs/guide/` `guide/x` `docs/NAME.md` `none/x.h`", ""),
         ("docs/guide/b.md", "\n`docs/guide/none.cc`", "docs/guide/b.md:2: names docs/guide/none.cc"),
+        ("docs/design/a.md", "\n`NoSuch::name`", "docs/design/a.md:2: names NoSuch, which no source has"),
         ("README.md", "[x](docs/)\n[y](core/none.h)\n", "README.md:2: dead link core/none.h"),
     ]:
         with tempfile.TemporaryDirectory() as name:
