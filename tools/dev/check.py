@@ -4,8 +4,8 @@ A changed source selects the unit tests of its folder; a changed header or schem
 with a source that includes it, directly or not. Golden files select the tests that name their folder. What
 configures or compiles the tree, and sources that belong to no folder of unit tests, select a build of
 everything. A changed file of C++ or Python selects the files of pytest that ran it when
-tests/pytest_map.json was recorded, a changed file of pytest itself, a file of ./dev tests/dev. Tests beyond
-the limits of time are named, not run.
+tests/pytest_map.json was recorded, a changed file of pytest itself, a file of ./dev tests/dev. Pages are
+checked after any change. Tests beyond the limits of time are named, not run.
 """
 
 import argparse
@@ -366,6 +366,9 @@ def main() -> int:
     if scripts := [f for f in changed if f.endswith(".py") and (ROOT / f).exists()]:
         run.step("ruff", ".venv/bin/ruff", "check", *scripts)
         run.step("ruff format", ".venv/bin/ruff", "format", "--check", *scripts)
+    if changed:  # a moved file breaks links of pages that did not change
+        run.step("pages", sys.executable, "tests/lint/docs_test.py", ".")
+        run.step("generated pages", sys.executable, "tools/docs/reference.py", "--check", "--regroup", "")
     verdict = f"failed: {', '.join(run.failed)}" if run.failed else "all passed"
     print(f"==> {verdict}, {time.monotonic() - run.start:.0f} s")
     return 1 if run.failed else 0
