@@ -89,6 +89,11 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
     return invalid_argument(fmt::format("-np {}:{}: at most {} members are possible on one machine",
                                         options.min, options.max, core::kMaxSlots - 1));
   }
+  if (options.elastic && options.several_hosts() && options.do_not_launch) {
+    return invalid_argument(
+        "--do-not-launch: an elastic job on several hosts places its members as hosts come; use -np N to see "
+        "where N ranks would go");
+  }
   if (options.max > kMostMembers) {
     return invalid_argument(fmt::format("{} members: at most {} are possible", options.max, kMostMembers));
   }

@@ -65,6 +65,11 @@ def test_do_not_launch_starts_nothing(regroup, tmp_path):
     mark = tmp_path / "started"
     assert regroup.run("--do-not-launch", "-np", "1", "touch", str(mark)).wait() == 0
     assert not mark.exists()
+    several = ["-H", "a:1,b:1", "--launcher", "fork"]
+    refused = regroup.run(*several, "--do-not-launch", "-np", "1:2", "touch", str(mark))
+    assert refused.wait() == 1
+    assert "places its members as hosts come; use -np N" in refused.err
+    assert not mark.exists()
 
 
 def test_more_members_than_can_be_are_refused(regroup):
