@@ -168,8 +168,8 @@ std::vector<DeviceSlot> dealt_over_hosts(std::vector<DeviceSlot> ranks, std::uin
   return out;
 }
 
-void settle_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
-                 const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks) {
+void settle_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
+                    const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> taken;
   for (const bool servers : {false, true}) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -36,8 +36,8 @@ void add_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
 
 // A rank without a GPU that requests `cores` goes to the NUMA node of its host with the most cores left,
 // unless the node of its NIC has enough.
-void settle_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
-                 const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks);
+void settle_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
+                    const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks);
 
 // Takes GPUs away from `left` that have fewer than `least` cores near them. How many.
 std::size_t leave_small_nodes(const Fabric& fabric, std::uint32_t least, std::vector<HostShare>& left);

@@ -112,8 +112,8 @@ Status choose_gpus(const Fabric& fabric, const std::vector<HostShare>& hosts, co
   return {};
 }
 
-void place_hubs(const Fabric& fabric, const std::vector<HostShare>& hosts, const JobRequest& request,
-                const Members& members, JobPlacement& out) {
+void place_servers(const Fabric& fabric, const std::vector<HostShare>& hosts, const JobRequest& request,
+                   const Members& members, JobPlacement& out) {
   const auto found = members.by_need.find(0);
   if (found == members.by_need.end()) return;
   std::vector<ServerRole> servers;
@@ -171,8 +171,8 @@ Status choose_with_cores(const Fabric& fabric, const std::vector<HostShare>& hos
       if (!first.ok() || left_out.empty()) return first.ok() ? chosen : first;
       return {chosen.code(), fmt::format("{} ({})", chosen.message(), left_out.front())};
     }
-    place_hubs(fabric, hosts, request, members, out);
-    settle_hubs(fabric, hosts, cores, out.devices);
+    place_servers(fabric, hosts, request, members, out);
+    settle_servers(fabric, hosts, cores, out.devices);
     const Status fits = give_cpus(fabric, hosts, cores, out.devices);
     if (fits.ok()) {
       out.why.insert(out.why.end(), left_out.begin(), left_out.end());

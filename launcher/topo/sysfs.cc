@@ -209,7 +209,7 @@ class SysfsReader {
   double interface_gbits(const std::string& name) const {
     const std::int64_t megabits = number_value(sys_ / "class/net" / name / "speed", 0);
     return megabits > 0 && megabits < 100'000'000 ? static_cast<double>(megabits) / 1000
-                                                  : 0;  // -1: it is down, or virtio that was told no speed
+                                                  : 0;  // -1: it is down, or virtio without a speed
   }
 
   void add_port(PciDevice& out, const std::string& name, const std::string& port,
