@@ -236,8 +236,8 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
     }
     if (woken) return {};
     REGROUP_RETURN_IF_ERROR(handle_agent_messages());
-    // Waiting below --min may be long: only the launcher's --wait ends it. The first World has the caller's
-    // timeout.
+    // Waiting below --min may be long: only the launcher's --min-members-timeout ends it. The first World has
+    // the caller's timeout.
     if (world_.generation == 0 && !link_.connected() && now() - start > timeout_) {
       return core::deadline_exceeded("join: no World in time");
     }

@@ -286,7 +286,7 @@ def run_disturbed(script: list[str], total: int, log: Path, deadline: float) -> 
     """Hash of the weights, and what was seen on the way."""
     screen, recording = Screen(), Recording()
     events = Events(total, screen)
-    options = ["--oversubscribe", "--start", "3", "--replace", "never", "-np", "2:4"]
+    options = ["--oversubscribe", "--initial-size", "3", "--replace", "never", "-np", "2:4"]
     with Job(options, script, log, deadline) as job:
         print(f"$ {' '.join(job.command)}")
         for state in job.states():

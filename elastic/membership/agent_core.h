@@ -26,7 +26,7 @@ struct AgentOptions {
   std::uint32_t slots = 1;
   std::uint32_t shards = 1;  // V
   std::uint64_t seed = 0;
-  bool any_fingerprint = false;         // --bits=off
+  bool any_fingerprint = false;         // --reproducible=off
   std::uint32_t kept_results = 0;       // results in the ring for learners, if the state has at least ...
   std::uint64_t learn_above = 0;        // ... this many bytes
   std::string endpoints;                // where other agents fetch a state transfer; "" until one is served

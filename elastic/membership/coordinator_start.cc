@@ -116,7 +116,7 @@ void Coordinator::enforce_limits() {
   if (below_min_since_ && now_ >= *below_min_since_ + policy_.wait) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.wait).count();
     return end(1,
-               fmt::format("{} of at least {} members for {} s (--wait)",
+               fmt::format("{} of at least {} members for {} s (--min-members-timeout)",
                            members_.count(MemberState::kWarm, MemberState::kDraining), policy_.min, seconds));
   }
   if (members_.any_finished() && members_.count(MemberState::kWarm) > 0) {
@@ -201,7 +201,7 @@ void Coordinator::watch_progress() {
   if (!found) return;
   if (found->members.empty())
     return note(found->why +
-                (policy_.kill_hung ? "; which of them hangs is unknown, so none is killed (--hung)" : ""));
+                (policy_.kill_hung ? "; which of them hangs is unknown, so none is killed (--on-hang)" : ""));
   constexpr std::size_t kMostNames = 8;
   std::vector<std::string> names;
   for (const core::MemberId id : found->members) {
@@ -215,8 +215,8 @@ void Coordinator::watch_progress() {
   const bool kills = policy_.kill_hung && have && (found->sure || (found->minority && long_quiet));
   note(fmt::format("member{} {}{} {}{}", found->members.size() == 1 ? "" : "s", fmt::join(names, ", "),
                    more > 0 ? fmt::format(" and {} more", more) : "", found->why,
-                   kills               ? "; killed (--hung)"
-                   : policy_.kill_hung ? "; not killed (--hung): " + why_not_killed(*found, have, policy_)
+                   kills               ? "; killed (--on-hang)"
+                   : policy_.kill_hung ? "; not killed (--on-hang): " + why_not_killed(*found, have, policy_)
                                        : ""));
   if (!kills) return;
   for (const core::MemberId id : found->members) {

@@ -130,7 +130,7 @@ core::Status check_declaration(const core::Join& join, const core::Join& first, 
               fmt::format("'{}'", first.fingerprint) + difference(join.fingerprint, first.fingerprint));
   if (!any_fingerprint) return status;
   *warning = fmt::format(
-      "member {} is let in under --bits=off: results are not reproducible bit by bit: its "
+      "member {} is let in under --reproducible=off: results are not reproducible bit by bit: its "
       "fingerprint is '{}', that of the job is '{}'{}",
       join.member, join.fingerprint, first.fingerprint, difference(join.fingerprint, first.fingerprint));
   return {};
@@ -143,12 +143,13 @@ core::Status check_resumed(const core::Join& join, const std::string& fingerprin
       fmt::format("its numeric fingerprint is '{}', that of the checkpoint to resume from is '{}'{}",
                   join.fingerprint, fingerprint, difference(join.fingerprint, fingerprint));
   if (!any_fingerprint)
-    return core::invalid_argument(
-        fmt::format("member {} is refused: {}; with --bits=off the job resumes, with other bits than an "
-                    "uninterrupted one",
-                    join.member, both));
-  *warning = fmt::format("member {} is let in under --bits=off: results are not reproducible bit by bit: {}",
-                         join.member, both);
+    return core::invalid_argument(fmt::format(
+        "member {} is refused: {}; with --reproducible=off the job resumes, with other bits than an "
+        "uninterrupted one",
+        join.member, both));
+  *warning =
+      fmt::format("member {} is let in under --reproducible=off: results are not reproducible bit by bit: {}",
+                  join.member, both);
   return {};
 }
 

@@ -21,8 +21,8 @@ inline constexpr const char* kOtherModelKind = "another model";
 [[nodiscard]] const char* refusal_kind(const core::Join& join, const core::Join& first);
 
 // Checks that `join` has the model, shape and numeric fingerprint of `first`, the job's first member.
-// kInvalidArgument says what differs. With `any_fingerprint` (--bits=off) another fingerprint is accepted and
-// `warning` says so.
+// kInvalidArgument says what differs. With `any_fingerprint` (--reproducible=off) another fingerprint is
+// accepted and `warning` says so.
 [[nodiscard]] core::Status check_declaration(const core::Join& join, const core::Join& first,
                                              bool any_fingerprint, std::string* warning);
 // The same for the fingerprint of the checkpoint that the job resumes from.

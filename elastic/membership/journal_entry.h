@@ -26,7 +26,7 @@ struct Intent {
   };
 
   core::TimePoint began{};          // when the job began
-  std::uint32_t target = 0;         // --start, or the size after the last `resize` or notice
+  std::uint32_t target = 0;         // --initial-size, or the size after the last `resize` or notice
   std::uint32_t desired = 0;        // the target less the lost members that are not replaced
   std::uint32_t restarts = 0;       // relaunches so far
   core::MemberId next_member = 0;   // ids below this may be in use

@@ -71,8 +71,8 @@ Verdict decide_first(core::TimePoint now, const Tally& tally, const Roster& rost
   const std::size_t ready = tally.warm.size();
   if (tally.starting > 0) return {.why = still_starting(ready, tally.starting)};
   if (ready < policy.min) {
-    return {.why = fmt::format("{} of at least {} ready, {} s of --wait left", ready, members(policy.min),
-                               seconds_left(now, roster, policy))};
+    return {.why = fmt::format("{} of at least {} ready, {} s of --min-members-timeout left", ready,
+                               members(policy.min), seconds_left(now, roster, policy))};
   }
   // Without replacement, notices may have lowered the target below min.
   const std::uint32_t wanted = std::max(policy.target, policy.min);
@@ -157,8 +157,8 @@ Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy) 
   next.insert(next.end(), join.begin(), join.end());
   if (next.size() < policy.min && !tally.finishing) {
     return {.broken = broken,
-            .why = fmt::format("{} of at least {}: holding the state, {} s of --wait left", next.size(),
-                               members(policy.min), seconds_left(now, roster, policy))};
+            .why = fmt::format("{} of at least {}: holding the state, {} s of --min-members-timeout left",
+                               next.size(), members(policy.min), seconds_left(now, roster, policy))};
   }
   const std::string why = sentence(tally, join, next.size());
   return {.next = std::move(next), .broken = broken, .why = why};

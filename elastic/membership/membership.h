@@ -18,14 +18,14 @@ namespace regroup::membership {
 struct Policy {
   std::uint32_t min = 1;
   std::uint32_t max = 1;
-  std::uint32_t target = 1;      // --start at first, then the last `resize`; 0: as many as slots
+  std::uint32_t target = 1;      // --initial-size at first, then the last `resize`; 0: as many as slots
   bool target_follows = false;   // no size was requested: the target grows with the slots
   std::uint32_t spares = 0;      // members kept warm beyond the target, if there are slots
   std::uint32_t slots = 1;       // processes that may run at once: those of the allocation or of the nodes
   bool oversubscribe = false;    // nodes take more members than slots
   bool grows = false;            // a resize beyond the slots asks the allocator for more
   bool by_node = false;          // members are placed round-robin over the nodes
-  bool any_fingerprint = false;  // --bits=off
+  bool any_fingerprint = false;  // --reproducible=off
   bool replace = true;           // start a new member for a lost one, up to the target
   bool fixed = false;            // a World of fixed size: member i is rank i, and the launcher starts them
   std::uint32_t shards = 1;      // V

@@ -1,5 +1,5 @@
 // Elastic training in C++ without a framework. Run it under the launcher:
-//   regroup --oversubscribe --start 3 -np 2:4 digits digits.csv [WEIGHTS]
+//   regroup --oversubscribe --initial-size 3 -np 2:4 digits digits.csv [WEIGHTS]
 // digits.csv: see README.md beside this file. WEIGHTS: a file for the final weights, as float32.
 #include <cstdio>
 #include <cstdlib>

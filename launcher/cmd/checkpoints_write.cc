@@ -123,8 +123,9 @@ void Checkpoints::written(int wait_status) {
     if (!error_.empty()) say_(error_);
   }
   if (const core::Step newest = last_.newest(); newest >= writing_ + plan_.every && !quiet_)
-    say_(fmt::format("the checkpoint due after step {} waited for the disk: step {} is done (--every {})",
-                     (writing_ / plan_.every + 1) * plan_.every, newest, plan_.every));
+    say_(fmt::format(
+        "the checkpoint due after step {} waited for the disk: step {} is done (--checkpoint-interval {})",
+        (writing_ / plan_.every + 1) * plan_.every, newest, plan_.every));
   acknowledged_ ? free_area(writing_) : failed(writing_, why);
   last_.wrote();
   if (acknowledged_) committed_ = writing_, copy();

@@ -27,7 +27,8 @@ using core::Status;
 
 constexpr std::size_t kLargestFile = 16 << 20;
 constexpr std::uint32_t kMostMembers = 65536;
-constexpr std::array<std::string_view, 3> kOfRoles{"shards", "seed", "bits"};  // of the options of any World
+constexpr std::array<std::string_view, 3> kOfRoles{"shards", "seed",
+                                                   "reproducible"};  // of the options of any World
 
 bool slots_given(const Options& options) {
   return !options.hosts.empty() && std::all_of(options.hosts.begin(), options.hosts.end(),
@@ -99,14 +100,14 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
   }
   if (!options.elastic && options.start != 0 && options.start != options.max) {
     return invalid_argument(
-        fmt::format("--start {}: only an elastic job (-np MIN:MAX) has it", options.start));
+        fmt::format("--initial-size {}: only an elastic job (-np MIN:MAX) has it", options.start));
   }
   const std::uint32_t room = options.oversubscribe ? options.max : slots;
   if (options.start == 0) {
     options.start = options.elastic ? std::max(options.min, std::min(options.max, slots)) : options.max;
   } else if (options.start < options.min || options.start > options.max) {
-    return invalid_argument(fmt::format("--start {}: it must lie in the range {}:{} of -np", options.start,
-                                        options.min, options.max));
+    return invalid_argument(fmt::format("--initial-size {}: it must lie in the range {}:{} of -np",
+                                        options.start, options.min, options.max));
   }
   if (options.start > room) {
     return invalid_argument(fmt::format("{} members asked for, {} slots {}there; --oversubscribe allows more",

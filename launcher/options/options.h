@@ -48,7 +48,7 @@ struct Options {
   std::uint32_t spares = 0;  // warm members beyond those
   std::uint32_t shards = 0;  // 0: smallest power of two >= MAX
   std::uint64_t seed = 0;
-  bool any_fingerprint = false;            // --bits=off
+  bool any_fingerprint = false;            // --reproducible=off
   std::uint32_t learner_steps = 8;         // past results that each node keeps for learners ...
   std::uint64_t learner_state = 64 << 20;  // ... where the state takes so many bytes or more
 

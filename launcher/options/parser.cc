@@ -136,16 +136,24 @@ Status check_repeated(OptionsBuilder& builder, const Spec& spec, const ParsedArg
 bool of_any_world(const Spec& spec) {
   constexpr std::array<std::string_view, 11> kNames = {"shards",
                                                        "seed",
-                                                       "bits",
+                                                       "reproducible",
                                                        "checkpoint",
                                                        "checkpoint-shared",
-                                                       "every",
+                                                       "checkpoint-interval",
                                                        "checkpoint-memory",
                                                        "checkpoint-keep",
                                                        "checkpoint-keep-every",
                                                        "ready-timeout",
-                                                       "hung-after"};
+                                                       "hang-timeout"};
   return std::ranges::find(kNames, spec.names[0]) != kNames.end();
+}
+
+// From here on the argument reads as if the new name and value had been written; a note says so.
+void use_new_name(OptionsBuilder& builder, const RenamedOption& renamed, ParsedArgument& argument) {
+  const std::string before = fmt::format("{} {}", argument.name, argument.value());
+  argument.name = dashed(renamed.name);
+  if (argument.value() == renamed.old_value) argument.values[0] = renamed.value;
+  builder.out.notes.push_back(fmt::format("{} is now {} {}", before, argument.name, argument.value()));
 }
 
 bool of_program(const Spec& spec) {
@@ -167,6 +175,7 @@ Status parse_option(OptionsBuilder& builder, const Words& args, std::size_t& i) 
   if (Status status = read_values(*spec, args, i, std::move(value), builder.out.compat, argument);
       !status.ok())
     return status;
+  if (const RenamedOption* renamed = find_renamed(name)) use_new_name(builder, *renamed, argument);
   if (spec->scope == Scope::kJob && !builder.done.empty()) {
     builder.out.notes.push_back(fmt::format(
         "{} speaks of the whole job: it counts before the first program only, ignored", argument.name));

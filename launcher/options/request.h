@@ -80,7 +80,7 @@ enum class Compat : std::uint8_t { kOpenMpi, kMpich };
 // What becomes of a member that stands still while others wait for it.
 struct HungRequest {
   core::Duration after = std::chrono::seconds(60);  // 0: nobody is watched
-  bool kill = false, drop = false;                  // --hung replace: the former; drop: both
+  bool kill = false, drop = false;                  // --on-hang replace: the former; drop: both
 };
 
 // Where this host may hear that it is taken away: launcher/notice. "": nowhere.

@@ -128,7 +128,18 @@ struct Spec {
 
 [[nodiscard]] const std::vector<Spec>& table();
 
-// Names may be written with _ for -. Null: there is none.
+// An option that has been renamed: its old name is accepted for one release, with a note, and is neither in
+// the table nor in what is made from it.
+struct RenamedOption {
+  std::string_view old_name;
+  std::string_view name;
+  std::string_view old_value = {};  // "": every value is still called the same
+  std::string_view value = {};
+};
+// Null: no option was once called `name`, which may be written with _ for -.
+[[nodiscard]] const RenamedOption* find_renamed(std::string_view name);
+
+// Names, also old ones, may be written with _ for -. Null: no option is called so.
 [[nodiscard]] const Spec* find_option(std::string_view name, Compat compat);
 
 // "-np" or "--oversubscribe": with the dashes it is shown with.

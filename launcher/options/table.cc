@@ -31,7 +31,23 @@ std::vector<Spec> all_options() {
   return out;
 }
 
+constexpr RenamedOption kRenamed[] = {
+    {"bits", "reproducible", "on", "strict"}, {"every", "checkpoint-interval"},
+    {"wait", "min-members-timeout"},          {"hung", "on-hang"},
+    {"hung-after", "hang-timeout"},           {"start", "initial-size"}};
+
+std::string with_hyphens(std::string_view name) {
+  std::string plain(name);
+  if (plain.size() > 2) std::ranges::replace(plain, '_', '-');
+  return plain;
+}
+
 }  // namespace
+
+const RenamedOption* find_renamed(std::string_view name) {
+  const auto* const found = std::ranges::find(kRenamed, with_hyphens(name), &RenamedOption::old_name);
+  return found == std::end(kRenamed) ? nullptr : found;
+}
 
 const std::vector<GroupText>& groups() {
   static const std::vector<GroupText> kGroups = {
@@ -63,8 +79,8 @@ const Spec* find_option(std::string_view name, Compat compat) {
     }
     return index;
   }();
-  std::string plain(name);
-  if (plain.size() > 2) std::replace(plain.begin(), plain.end(), '_', '-');
+  const RenamedOption* const renamed = find_renamed(name);
+  const std::string plain = renamed != nullptr ? std::string(renamed->name) : with_hyphens(name);
   const Dialect other = compat == Compat::kMpich ? Dialect::kOpenMpi : Dialect::kMpich;
   const auto [begin, end] = kIndex.equal_range(plain);
   const auto found =

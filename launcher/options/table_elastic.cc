@@ -51,7 +51,7 @@ std::vector<Spec> elastic_options() {
   constexpr auto kJob = Scope::kJob;
   constexpr auto kYes = Common::kYes;
   return {
-      {{"start"},
+      {{"initial-size"},
        "N",
        "members to begin with, and to replace lost ones up to (default: min(MAX, slots))",
        [](D& d, G& g) { return parse_count(g.name, g.value(), 1, d.out.start); },
@@ -77,13 +77,14 @@ std::vector<Spec> elastic_options() {
        "S",
        "of the job's random numbers (default: 0)",
        [](D& d, G& g) { return parse_count(g.name, g.value(), d.out.seed); }},
-      {{"bits"},
-       "on|off",
-       "off: admit members whose results may differ in the last bits; states are not compared (default: on)",
+      {{"reproducible"},
+       "strict|off",
+       "off: admit members whose results may differ in the last bits; states are not compared (default: "
+       "strict)",
        [](D& d, G& g) {
-         bool on = true;
-         Status status = parse_word(g.name, g.value(), "on", "off", on);
-         d.out.any_fingerprint = !on;
+         bool strict = true;
+         Status status = parse_word(g.name, g.value(), "strict", "off", strict);
+         d.out.any_fingerprint = !strict;
          return status;
        }},
       {{"learner-steps"},
@@ -112,7 +113,7 @@ std::vector<Spec> elastic_options() {
        [](D& d, G& g) { return d.out.checkpoint.shared = g.value(), Status(); },
        kJob,
        kYes},
-      {{"every"},
+      {{"checkpoint-interval"},
        "N",
        "steps from one checkpoint to the next; 0: make none (default: 100)",
        [](D& d, G& g) { return parse_count(g.name, g.value(), d.out.checkpoint.every); }},
@@ -128,7 +129,7 @@ std::vector<Spec> elastic_options() {
        "N",
        "and those whose step is a multiple of N (default: none)",
        [](D& d, G& g) { return parse_count(g.name, g.value(), d.out.checkpoint.keep_every); }},
-      {{"wait"},
+      {{"min-members-timeout"},
        "SECONDS",
        "end the job when it has had fewer than MIN members for this long (default: 60)",
        [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.wait); }},
@@ -136,11 +137,11 @@ std::vector<Spec> elastic_options() {
        "SECONDS",
        "give up a new member that is not ready after this time (default: 300)",
        [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.ready_timeout); }},
-      {{"hung"},
+      {{"on-hang"},
        "report|replace|drop",
        "a member that stands still while others wait for it: say so, kill and replace it, or do without it",
        set_hung},
-      {{"hung-after"},
+      {{"hang-timeout"},
        "SECONDS",
        "when a member stands still: after this time and ten median steps; 0: never (default: 60)",
        [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.hung.after); }},

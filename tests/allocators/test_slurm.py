@@ -141,7 +141,9 @@ def test_a_preempted_job_is_requeued_and_goes_on_from_its_checkpoint(
     trail.mkdir()
     os.chmod(tmp_path, 0o700)
     weights = undisturbed(tmp_path)
-    script = training(trail, digits, 150_000).replace("-np 1:4", f"--checkpoint {kept} --every 5 -np 1:4")
+    script = training(trail, digits, 150_000).replace(
+        "-np 1:4", f"--checkpoint {kept} --checkpoint-interval 5 -np 1:4"
+    )
     first = slurm.submit("-N1", "-n2", "-w", "n3", "--requeue", script=script)
     slurm.until_said(first, "checkpoint of step 5")
     third = slurm.submit("-N1", "-n8", "-p", "high", "-w", "n3", script="echo here")

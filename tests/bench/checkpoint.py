@@ -297,7 +297,15 @@ def in_job(folder: Path, mib: int, members: int, kind: str, saves: int) -> InJob
     """A job of members that only step, with `saves` checkpoints."""
     place = folder / f"job-{kind}-{members}"
     place.mkdir()
-    words = [common.BIN / "regroup", "--shards", members, "--every", 10, "--checkpoint", place / "ckpt"]
+    words = [
+        common.BIN / "regroup",
+        "--shards",
+        members,
+        "--checkpoint-interval",
+        10,
+        "--checkpoint",
+        place / "ckpt",
+    ]
     words += ["-np", f"{members}:{members}", "--oversubscribe", sys.executable]
     words += [Path(__file__).with_name("checkpoint_member.py"), place, mib, kind, saves, 0.5 + mib / 150]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=900)

@@ -1,6 +1,8 @@
 """A member whose optimizer is all its training: how long do its steps take, with checkpoints and without?
 
-usage: checkpoint_member.py FOLDER MIB fused|copied SAVES PAUSE_S, in a job with --checkpoint and --every
+usage: checkpoint_member.py FOLDER MIB fused|copied SAVES PAUSE_S
+In a job with --checkpoint and --checkpoint-interval.
+
 One parameter of MIB MiB with Adam's moments. FOLDER/steps.RANK: one line for each step, "save|plain SECONDS
 COPIED FUSED": from the sum of the gradients until the next step may begin, and bytes of a checkpoint.
 """

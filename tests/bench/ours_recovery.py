@@ -165,7 +165,7 @@ def memory_copies(megabytes: float) -> list[float]:
 def run_job(folder: Path, kills: int, work: Work, seed: int) -> None:
     steps = kills * STEPS_PER_KILL + 60
     command = [
-        *(str(BIN / "regroup"), "--oversubscribe", "--start", str(work.workers)),
+        *(str(BIN / "regroup"), "--oversubscribe", "--initial-size", str(work.workers)),
         *("--shards", str(work.workers)),
         *("-np", f"{work.workers - 1}:{work.workers}", str(BIN / "recovery_member"), str(folder)),
         *(str(steps), str(seed), str(work.params_mb), str(work.compute_ms), str(work.workers)),

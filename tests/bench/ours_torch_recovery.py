@@ -77,7 +77,14 @@ def measure(kills: int, work: Work, seed: int = 1, deadline_s: float = 120.0) ->
     killed: list[tuple[int, int]] = []
 
     def start(log: Path, output: Path) -> Job:
-        command = [str(common.BIN / "regroup"), "--oversubscribe", "--start", workers, "--shards", workers]
+        command = [
+            str(common.BIN / "regroup"),
+            "--oversubscribe",
+            "--initial-size",
+            workers,
+            "--shards",
+            workers,
+        ]
         command += ["-np", f"{work.workers - 1}:{work.workers}", sys.executable]
         command += programs.worker(__file__, log, work)
         env = {**os.environ, "XDG_RUNTIME_DIR": str(log.parent), TIMELINES: folder}

@@ -70,7 +70,7 @@ class Job:
         self.process = subprocess.Popen(
             [
                 *(regroup, "--oversubscribe", "--shards", str(schedule.shards), "--seed", "7"),
-                *("--start", str(schedule.start), "--replace", schedule.replace),
+                *("--initial-size", str(schedule.start), "--replace", schedule.replace),
                 *(("--learner-steps", "8", "--learner-state", "1") if schedule.learn else ()),
                 *("-np", f"{schedule.smallest}:{schedule.largest}", *program),
             ],

@@ -31,7 +31,7 @@ def test_exit_codes(regroup, tmp_path):
     assert "regroup: exit codes, by member: 0:0 1:1\n" in job.err
 
 
-@pytest.mark.parametrize("job", ["-np 1", "-np 1:2 --start 1", "--role a=1"])
+@pytest.mark.parametrize("job", ["-np 1", "-np 1:2 --initial-size 1", "--role a=1"])
 def test_verbose(regroup, job, tmp_path):
     told = regroup.run(*job.split(), "-v", "-wdir", str(tmp_path), *EXIT)
     pid = told.out.strip()

@@ -17,7 +17,7 @@ from test_clean_end import state
 from test_elastic import QUICK, STEPS, assert_finished, members, pid_of
 
 REGION_STEP = "3"
-VOTES_AT_ONCE = (*QUICK, "--start", "3", "--replace", "never", "--bits=off")
+VOTES_AT_ONCE = (*QUICK, "--initial-size", "3", "--replace", "never", "--reproducible=off")
 FUTEX = {"x86_64": "202", "aarch64": "98"}[platform.machine()]
 
 
@@ -71,7 +71,7 @@ class Gated:
 
 @pytest.fixture
 def gated(regroup, member, tmp_path):
-    def start(*gates: str, options=(*QUICK, "--start", "3", "--replace", "never")) -> Gated:
+    def start(*gates: str, options=(*QUICK, "--initial-size", "3", "--replace", "never")) -> Gated:
         return Gated(regroup, member, tmp_path, list(gates), list(options))
 
     return start
@@ -132,7 +132,7 @@ def test_all_killed_before_finish_is_committed(gated):
 def test_killed_in_finish_and_replaced(gated, regroup):
     """The newcomer has nothing left to do: it leaves, unless it is left alone with the state. Then it, too,
     finishes with the weights."""
-    run = gated("finish.0", options=("--oversubscribe", "-np", "2:4", "--start", "2"))
+    run = gated("finish.0", options=("--oversubscribe", "-np", "2:4", "--initial-size", "2"))
     run.voted("finish", 1)
     run.kill(1)
     until(lambda: 2 in members(regroup), "the successor is in the World")
@@ -141,14 +141,24 @@ def test_killed_in_finish_and_replaced(gated, regroup):
 
 
 def test_killed_in_finish_below_the_minimum(gated):
-    options = ("--oversubscribe", "-np", "2:4", "--start", "2", "--replace", "never", "--wait", "1")
+    options = (
+        "--oversubscribe",
+        "-np",
+        "2:4",
+        "--initial-size",
+        "2",
+        "--replace",
+        "never",
+        "--min-members-timeout",
+        "1",
+    )
     run = gated("finish.0", options=options)
     run.voted("finish", 1)
     run.kill(1)
     run.job.wait_err("1 of at least 2 members: holding the state")
     run.open("finish.0")
     assert run.job.wait() == 1
-    assert "1 of at least 2 members for 1 s (--wait)" in run.job.err
+    assert "1 of at least 2 members for 1 s (--min-members-timeout)" in run.job.err
     assert not run.lines("finished .*")
     run.job.assert_nothing_left()
 

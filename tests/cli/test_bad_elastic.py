@@ -13,7 +13,7 @@ ODD = 'if [ "$RANK" = 1 ]; then exec "$0" "$1" "$2" "" {}; fi; exec "$0" "$1" "$
 
 
 def test_script_that_is_not_there(regroup):
-    job = regroup.run(*QUICK, "--start", "2", "python3", "/nonexistent/train.py")
+    job = regroup.run(*QUICK, "--initial-size", "2", "python3", "/nonexistent/train.py")
     assert job.wait() == 2
     assert "/nonexistent/train.py" in job.err
     failed = r"regroup: the job failed: member \d+ \(pid \d+\): exited with status 2.*"
@@ -30,7 +30,7 @@ def assert_one_finished(job, weights):
 
 
 def test_member_with_another_model_is_refused(regroup, member):
-    options = ["--start", "2", "--replace", "never", "--ready-timeout", "20"]
+    options = ["--initial-size", "2", "--replace", "never", "--ready-timeout", "20"]
     job = regroup.run(*QUICK, *options, "sh", "-c", ODD.format("other"), member, STEPS, "1")
     models = r"is refused: its model is '(sum|other) .*', that of the job is '(sum|other) .*'"
     assert re.search(models, job.err), job.err
@@ -39,7 +39,7 @@ def test_member_with_another_model_is_refused(regroup, member):
 
 def test_member_with_other_data_is_refused(regroup, member):
     script = 'exec "$0" $((150 + RANK)) 1'
-    job = regroup.run(*QUICK, "--start", "2", "--replace", "never", "sh", "-c", script, member)
+    job = regroup.run(*QUICK, "--initial-size", "2", "--replace", "never", "sh", "-c", script, member)
     refusal = r"is refused: its model is 'sum samples=\d+ batch=16 epochs=1'"
     assert re.search(refusal, job.err), job.err
     assert_one_finished(job, ["600.0", "604.0"])  # 150 or 151 steps of four leaves
@@ -47,13 +47,15 @@ def test_member_with_other_data_is_refused(regroup, member):
 
 def test_member_that_exits_0_before_finish_is_a_lost_member(regroup, member):
     script = ODD.format("sum 7")
-    job = regroup.run(*QUICK, "--start", "3", "--replace", "never", "sh", "-c", script, member, STEPS, "1")
+    job = regroup.run(
+        *QUICK, "--initial-size", "3", "--replace", "never", "sh", "-c", script, member, STEPS, "1"
+    )
     assert "exited with status 0 before finish()" in job.err
     assert_finished(job, 2)
 
 
 def test_too_little_memory_names_what_is_wanted_and_there(regroup, member):
-    job = regroup.run(*QUICK, "--start", "2", member, STEPS, "1", "", "sum", "0", str(10**11))
+    job = regroup.run(*QUICK, "--initial-size", "2", member, STEPS, "1", "", "sum", "0", str(10**11))
     assert job.wait() == 3
     found = re.search(r"arena: (\d+) bytes wanted, (\d+) available \((\S.*)\)", job.err)
     assert found, job.err
@@ -63,7 +65,7 @@ def test_too_little_memory_names_what_is_wanted_and_there(regroup, member):
 
 def test_resize_during_a_regroup_is_answered_at_once(regroup, member):
     """The round stays open: it waits for an agent that is stopped once it has reported the death."""
-    job = regroup.start(*QUICK, "--start", "3", member, STEPS, "20")
+    job = regroup.start(*QUICK, "--initial-size", "3", member, STEPS, "20")
     job.wait_out("^step 5 ")
     agent, coordinator = job.launcher_children()
     victim = pid_of(job, 1)
@@ -87,7 +89,7 @@ def test_resize_during_a_regroup_is_answered_at_once(regroup, member):
 
 def test_joiner_that_never_becomes_ready_is_given_up(regroup, member):
     script = 'if [ "$REGROUP_MEMBER" -ge 2 ]; then exec sleep 1000; fi; exec "$0" "$1" "$2"'
-    options = ["--start", "2", "--replace", "never", "--ready-timeout", "1"]
+    options = ["--initial-size", "2", "--replace", "never", "--ready-timeout", "1"]
     job = regroup.start(*QUICK, *options, "sh", "-c", script, member, STEPS, "20")
     job.wait_out("^step 5 ")
     assert regroup.control("resize", "3").returncode == 0
@@ -98,7 +100,7 @@ def test_joiner_that_never_becomes_ready_is_given_up(regroup, member):
 
 
 def test_resize_outside_the_range_names_it(regroup, member):
-    job = regroup.start(*QUICK, "--start", "2", member, STEPS, "20")
+    job = regroup.start(*QUICK, "--initial-size", "2", member, STEPS, "20")
     job.wait_out("^step 5 ")
     done = regroup.control("resize", "9")
     assert done.returncode != 0
@@ -108,12 +110,16 @@ def test_resize_outside_the_range_names_it(regroup, member):
 
 def test_member_whose_copy_of_the_state_is_damaged_never_votes(regroup, member):
     script = ODD.format("sum 0 64 bad-load")
-    job = regroup.run(*QUICK, "--start", "3", "--replace", "never", "sh", "-c", script, member, STEPS, "1")
+    job = regroup.run(
+        *QUICK, "--initial-size", "3", "--replace", "never", "sh", "-c", script, member, STEPS, "1"
+    )
     assert "state: chunk 0 differs from the donors' after loading" in job.err
     assert_finished(job, 2)
 
 
 def test_member_that_drops_its_session_and_lives_on_is_lost(regroup, member):
     script = ODD.format("sum 7 64 linger")
-    job = regroup.run(*QUICK, "--start", "3", "--replace", "never", "sh", "-c", script, member, STEPS, "1")
+    job = regroup.run(
+        *QUICK, "--initial-size", "3", "--replace", "never", "sh", "-c", script, member, STEPS, "1"
+    )
     assert_finished(job, 2)

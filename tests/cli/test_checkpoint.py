@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tests/checkpoint"))
 from late_mount import mounted, needs_fuse, needs_mount, read_only  # noqa: E402
 
 STEPS = 150
-QUICK = ["--oversubscribe", "-np", "1:4", "--shards", "4", "--every", "5"]
+QUICK = ["--oversubscribe", "-np", "1:4", "--shards", "4", "--checkpoint-interval", "5"]
 
 
 def checkpoints(directory: Path) -> list[int]:
@@ -43,7 +43,7 @@ def said_weights(job) -> set[str]:
 
 
 def start(regroup, member, directory, size: int, *more: str, pause_ms=10, **popen):
-    words = [*QUICK, "--checkpoint", str(directory), "--start", str(size), *more]
+    words = [*QUICK, "--checkpoint", str(directory), "--initial-size", str(size), *more]
     return regroup.start(*words, member, str(STEPS), str(pause_ms), **popen)
 
 
@@ -140,7 +140,9 @@ def test_a_job_that_loses_all_members_goes_on_from_its_newest_checkpoint(regroup
 
 
 def test_a_job_that_keeps_losing_all_members_stays_ended(regroup, member, tmp_path):
-    job = start(regroup, member, tmp_path, 2, "--max-restarts", "2", "--every", "30", pause_ms=60)
+    job = start(
+        regroup, member, tmp_path, 2, "--max-restarts", "2", "--checkpoint-interval", "30", pause_ms=60
+    )
     until(lambda: named(job) >= 30, "the checkpoint of step 30")
     seen = 0
     for launch in range(1, 5):  # the first one made the checkpoint that the others begin with
@@ -156,7 +158,7 @@ def test_a_job_that_keeps_losing_all_members_stays_ended(regroup, member, tmp_pa
 
 
 def test_without_a_checkpoint_or_restarts_a_job_that_loses_all_members_ends(regroup, member, tmp_path):
-    job = start(regroup, member, tmp_path / "none", 2, "--every", "100000")
+    job = start(regroup, member, tmp_path / "none", 2, "--checkpoint-interval", "100000")
     until(lambda: job.out.count("step") >= 5, "some steps")
     lose_all_members(job)
     assert job.wait() == 128 + signal.SIGKILL, job.err
@@ -223,12 +225,12 @@ def test_a_directory_that_hangs_is_told_and_no_job_begins(regroup, member, optio
     words = [word for name, path in own.items() for word in (name, str(path))]
     with mounted(tmp_path / "real", own[option], 0) as server:
         server.send_signal(signal.SIGSTOP)
-        job = regroup.start(*QUICK, *words, "--start", "1", member, "1", "0", env=TENTH)
+        job = regroup.start(*QUICK, *words, "--initial-size", "1", member, "1", "0", env=TENTH)
         assert job.wait() == 1
         assert job.err == f"regroup: {option} {own[option]}: it has not answered for 1 s\n"
         job.assert_nothing_left(20)
         server.send_signal(signal.SIGCONT)
-        again = regroup.start(*QUICK, *words, "--start", "1", member, "1", "0")
+        again = regroup.start(*QUICK, *words, "--initial-size", "1", member, "1", "0")
         assert again.wait() == 0, again.err
 
 
@@ -239,7 +241,7 @@ def test_a_directory_that_hangs_once_its_lock_is_taken_holds_up_no_count_of_atte
     own, real = tmp_path / "own", tmp_path / "real"
     for path in (own, real):
         path.mkdir()
-    words = [*QUICK, "--checkpoint", str(own), "--start", "1", member, "1", "0"]
+    words = [*QUICK, "--checkpoint", str(own), "--initial-size", "1", member, "1", "0"]
     with mounted(real, own, 0) as server:
         assert regroup.start(*words).wait() == 0
         (tmp_path / "real.hang").write_text("ATTEMPTS 0")
@@ -322,10 +324,10 @@ def full_disk(folder: Path):
 
 
 @needs_mount
-@pytest.mark.parametrize("size", [["-np", "1:2", "--start", "2"], ["-np", "2"]])
+@pytest.mark.parametrize("size", [["-np", "1:2", "--initial-size", "2"], ["-np", "2"]])
 def test_a_job_whose_last_checkpoint_cannot_be_written_fails(regroup, member, size, tmp_path):
     with full_disk(tmp_path / "d") as fill:
-        words = ["--oversubscribe", *size, "--every", "50", "--checkpoint", str(tmp_path / "d")]
+        words = ["--oversubscribe", *size, "--checkpoint-interval", "50", "--checkpoint", str(tmp_path / "d")]
         job = regroup.start(*words, member, str(STEPS), "10")
         until(lambda: named(job) >= 50, "a checkpoint")
         fill()
@@ -346,7 +348,15 @@ def test_what_could_not_be_written_before_the_end_is_tried_again_there(regroup, 
         gates = tmp_path / "gates"
         gates.mkdir()
         (gates / "finish.0").touch()
-        words = ["--oversubscribe", "-np", "1:1", "--every", "20", "--checkpoint", str(tmp_path / "d")]
+        words = [
+            "--oversubscribe",
+            "-np",
+            "1:1",
+            "--checkpoint-interval",
+            "20",
+            "--checkpoint",
+            str(tmp_path / "d"),
+        ]
         words += [member, "59", "50", "", "sum", "0", "64", f"gates={gates}"]
         job = regroup.start(*words)
         until(lambda: named(job) >= 20, "a checkpoint")
@@ -368,7 +378,10 @@ def test_a_slow_disk_delays_the_next_checkpoint_and_never_the_training(regroup, 
     until(lambda: max(steps_of(job)) >= before + 40, "forty steps without a disk")
     assert named(job) == seen
     os.kill(writer, signal.SIGCONT)
-    waited = r"the checkpoint due after step (\d+) waited for the disk: step (\d+) is done \(--every 5\)"
+    waited = (
+        r"the checkpoint due after step (\d+) waited for the disk: step (\d+) is done "
+        r"\(--checkpoint-interval 5\)"
+    )
     until(
         lambda: any(int(done) >= int(due) + 30 for due, done in re.findall(waited, job.err)),
         "a line that says so",
@@ -378,7 +391,7 @@ def test_a_slow_disk_delays_the_next_checkpoint_and_never_the_training(regroup, 
 
 
 def test_another_fingerprint_than_the_checkpoints_is_told(regroup, member, tmp_path):
-    words = [*QUICK, "--checkpoint", str(tmp_path), "--start", "2"]
+    words = [*QUICK, "--checkpoint", str(tmp_path), "--initial-size", "2"]
     job = regroup.start(*words, member, str(STEPS), "10", "isa=old libc=1")
     until(lambda: named(job) >= 10, "checkpoints")
     kill_everything(job)
@@ -386,12 +399,12 @@ def test_another_fingerprint_than_the_checkpoints_is_told(regroup, member, tmp_p
     assert again.wait() != 0
     assert re.search(
         r"member \d+ is refused: its numeric fingerprint is 'isa=new libc=1', that of the checkpoint "
-        r"to resume from is 'isa=old libc=1': they differ in isa; with --bits=off the job resumes",
+        r"to resume from is 'isa=old libc=1': they differ in isa; with --reproducible=off the job resumes",
         again.err,
     )
-    bold = regroup.start(*words, "--bits=off", member, str(STEPS), "0", "isa=new libc=1")
+    bold = regroup.start(*words, "--reproducible=off", member, str(STEPS), "0", "isa=new libc=1")
     assert_goes_on(bold, named(job))
-    assert "is let in under --bits=off: results are not reproducible bit by bit" in bold.err
+    assert "is let in under --reproducible=off: results are not reproducible bit by bit" in bold.err
 
 
 def test_a_checkpoint_whose_model_says_the_number_of_epochs_is_resumed(regroup, member, tmp_path):
@@ -459,7 +472,7 @@ def stop(job) -> None:
 
 
 def test_on_a_notice_a_last_snapshot_is_persisted(regroup, member, tmp_path):
-    words = ["--every", "1000", "--term-grace", "20"]
+    words = ["--checkpoint-interval", "1000", "--term-grace", "20"]
     job = start(regroup, member, tmp_path, 2, *words)
     until(lambda: max(steps_of(job), default=0) >= 20, "steps")
     stop(job)
@@ -476,7 +489,7 @@ def test_on_a_notice_a_last_snapshot_is_persisted(regroup, member, tmp_path):
 
 def lose_one_below_min(regroup, member, folder: Path, *more: str):
     """A job of two, whose second member is lost, and cannot be replaced soon."""
-    words = ["--every", "1000", "-np", "2:2", "--replace", "never", *more]
+    words = ["--checkpoint-interval", "1000", "-np", "2:2", "--replace", "never", *more]
     job = start(regroup, member, folder, 2, *words, pause_ms=5)
     until(lambda: max(steps_of(job), default=0) >= 20, "steps")
     os.kill(members_of(job)[1], signal.SIGKILL)
@@ -492,9 +505,9 @@ def test_below_min_the_state_is_saved_when_the_job_ends(regroup, member, tmp_pat
 
 
 def test_below_min_the_state_is_saved_when_the_wait_for_members_is_over(regroup, member, tmp_path):
-    job = lose_one_below_min(regroup, member, tmp_path, "--wait", "1")
+    job = lose_one_below_min(regroup, member, tmp_path, "--min-members-timeout", "1")
     assert job.wait() == 1
-    assert "1 of at least 2 members for 1 s (--wait)" in job.err
+    assert "1 of at least 2 members for 1 s (--min-members-timeout)" in job.err
     assert named(job) == checkpoints(tmp_path)[-1] >= 20, job.err
 
 
@@ -511,7 +524,7 @@ def test_a_failure_that_ends_the_job_saves_the_state_of_the_others(regroup, tmp_
         "    w -= step.gradient\n"
         "    time.sleep(0.01)\n"
     )
-    words = ["--oversubscribe", *hosts, "-np", "2:2", "--every", "100000"]
+    words = ["--oversubscribe", *hosts, "-np", "2:2", "--checkpoint-interval", "100000"]
     kept = ["--checkpoint", str(tmp_path / "own"), "--checkpoint-shared", str(tmp_path / "shared")]
     job = regroup.run(*words, *kept, sys.executable, str(script))
     assert job.wait() == 1
@@ -531,7 +544,15 @@ def until_it_stands(regroup, job) -> None:
 
 
 def test_members_that_wait_for_one_that_hangs_save_the_state(regroup, member, tmp_path):
-    words = [*QUICK, "--checkpoint", str(tmp_path / "c"), "--every", "1000", "--start", "2"]
+    words = [
+        *QUICK,
+        "--checkpoint",
+        str(tmp_path / "c"),
+        "--checkpoint-interval",
+        "1000",
+        "--initial-size",
+        "2",
+    ]
     words += ["--term-grace", "2"]
     job = regroup.start(*words, member, str(STEPS), "1", "", "sum", "0", "64", f"gates={tmp_path}")
     until(lambda: max(steps_of(job), default=0) >= 20, "steps")
@@ -544,7 +565,15 @@ def test_members_that_wait_for_one_that_hangs_save_the_state(regroup, member, tm
 
 
 def test_it_is_told_that_no_last_snapshot_came(regroup, member, tmp_path):
-    words = [*QUICK, "--checkpoint", str(tmp_path / "c"), "--every", "1000", "--start", "1"]
+    words = [
+        *QUICK,
+        "--checkpoint",
+        str(tmp_path / "c"),
+        "--checkpoint-interval",
+        "1000",
+        "--initial-size",
+        "1",
+    ]
     words += ["--term-grace", "1"]
     job = regroup.start(*words, member, str(STEPS), "1", "", "sum", "0", "64", f"gates={tmp_path}")
     until(lambda: max(steps_of(job), default=0) >= 5, "steps")
@@ -557,7 +586,9 @@ def test_it_is_told_that_no_last_snapshot_came(regroup, member, tmp_path):
 
 
 def test_members_that_have_all_left_on_a_signal_of_their_own_save_the_state(regroup, member, tmp_path):
-    job = start(regroup, member, tmp_path, 2, "--every", "1000", "--replace", "never", pause_ms=5)
+    job = start(
+        regroup, member, tmp_path, 2, "--checkpoint-interval", "1000", "--replace", "never", pause_ms=5
+    )
     until(lambda: max(steps_of(job), default=0) >= 20, "steps")
     for pid in members_of(job):
         os.kill(pid, signal.SIGTERM)
@@ -567,7 +598,9 @@ def test_members_that_have_all_left_on_a_signal_of_their_own_save_the_state(regr
 
 
 def test_a_job_that_has_lost_its_launcher_saves_its_state_before_it_ends(regroup, member, tmp_path):
-    job = start(regroup, member, tmp_path, 2, "--every", "1000", "--orphan-timeout", "2", pause_ms=40)
+    job = start(
+        regroup, member, tmp_path, 2, "--checkpoint-interval", "1000", "--orphan-timeout", "2", pause_ms=40
+    )
     until(lambda: max(steps_of(job), default=0) >= 20, "steps")
     job.process.kill()
     job.process.wait(10)
@@ -576,7 +609,7 @@ def test_a_job_that_has_lost_its_launcher_saves_its_state_before_it_ends(regroup
 
 
 def test_what_is_due_at_the_end_is_there_however_slow_the_disk_is(regroup, member, tmp_path):
-    words = [*QUICK, "--checkpoint", str(tmp_path), "--start", "2", member, "23", "10"]
+    words = [*QUICK, "--checkpoint", str(tmp_path), "--initial-size", "2", member, "23", "10"]
     job = regroup.start(*words)
     until(lambda: named(job) >= 5, "a checkpoint")
     writer = until(lambda: job.named("regroup-persist"), "a writer")[0]
@@ -640,7 +673,17 @@ def signal_writers(job, number: int) -> None:
 def test_a_step_that_ends_behind_the_last_snapshot_is_saved_too(regroup, moment, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(STANDS_A_STEP_BEHIND)
-    words = ["--oversubscribe", "-np", "1:2", "--start", "2", "--every", "1000", "--term-grace", "20"]
+    words = [
+        "--oversubscribe",
+        "-np",
+        "1:2",
+        "--initial-size",
+        "2",
+        "--checkpoint-interval",
+        "1000",
+        "--term-grace",
+        "20",
+    ]
     words += ["--checkpoint", str(tmp_path / "c"), "--replace", "never", sys.executable, str(script)]
     job = regroup.start(*words, str(tmp_path))
     until(lambda: (tmp_path / "stands").exists() and (tmp_path / "begun").exists(), "one behind the other")
@@ -661,7 +704,7 @@ def test_a_step_that_ends_behind_the_last_snapshot_is_saved_too(regroup, moment,
 
 
 def test_on_a_notice_without_time_the_last_commit_stays(regroup, member, tmp_path):
-    job = start(regroup, member, tmp_path, 2, "--every", "60", "--term-grace", "1", pause_ms=40)
+    job = start(regroup, member, tmp_path, 2, "--checkpoint-interval", "60", "--term-grace", "1", pause_ms=40)
     until(lambda: max(steps_of(job), default=0) >= 50, "steps")  # nobody looks for checkpoints any more
     writer = until(lambda: job.named("regroup-persist"), "a writer")[0]
     os.kill(writer, signal.SIGSTOP)
@@ -695,7 +738,7 @@ def train(
     """PyTorch members: dropout, Adam, epochs of 29 steps; or another program."""
     folder.mkdir(exist_ok=True)
     member = [sys.executable, str(ROOT / program[0]), str(folder), str(epochs), str(pace_us), *program[1:]]
-    words = ["--oversubscribe", "-np", "1:3", "--shards", "4", "--start", str(size), *more]
+    words = ["--oversubscribe", "-np", "1:3", "--shards", "4", "--initial-size", str(size), *more]
     path = f"{BIN.parent / 'python'}:{os.environ.get('PYTHONPATH', '')}"
     return regroup.start(*words, *member, env={"PYTHONPATH": path})
 
@@ -706,7 +749,7 @@ def weights_of(folder: Path) -> set[str]:
 
 def test_a_resumed_torch_job_has_the_bits_of_an_uninterrupted_one(regroup, tmp_path):
     undisturbed = train(regroup, tmp_path / "undisturbed", 1)
-    keep = ["--checkpoint", str(tmp_path / "ckpt"), "--every", "4"]
+    keep = ["--checkpoint", str(tmp_path / "ckpt"), "--checkpoint-interval", "4"]
     job = train(regroup, tmp_path / "first", 2, *keep)
     until(lambda: named(job) >= 12, "checkpoints", 120)
     kill_everything(job)
@@ -724,9 +767,9 @@ def test_a_resumed_torch_job_has_the_bits_of_an_uninterrupted_one(regroup, tmp_p
 def test_a_finished_torch_job_goes_on_for_more_epochs_with_the_bits_of_a_longer_one(regroup, tmp_path):
     longer = train(regroup, tmp_path / "longer", 1, pace_us=0)
     keep = ["--checkpoint", str(tmp_path / "ckpt")]
-    first = train(regroup, tmp_path / "first", 1, *keep, "--every", "29", epochs=1, pace_us=0)
+    first = train(regroup, tmp_path / "first", 1, *keep, "--checkpoint-interval", "29", epochs=1, pace_us=0)
     assert first.wait(180) == 0, first.err
-    more = train(regroup, tmp_path / "more", 2, *keep, "--every", "4", pace_us=0)
+    more = train(regroup, tmp_path / "more", 2, *keep, "--checkpoint-interval", "4", pace_us=0)
     assert more.wait(180) == 0, more.err
     assert "the job goes on after step 29, from" in more.err
     assert longer.wait(180) == 0, longer.err
@@ -774,7 +817,7 @@ def assert_the_step_wrote_all(folder: Path, directory: Path, members: int) -> No
 
 
 def test_the_step_of_another_optimizer_writes_no_checkpoint(regroup, tmp_path):
-    keep = ["--checkpoint", str(tmp_path / "ckpt"), "--every", "5"]
+    keep = ["--checkpoint", str(tmp_path / "ckpt"), "--checkpoint-interval", "5"]
     job = train(regroup, tmp_path / "job", 1, *keep, **fused("torch"))
     assert job.wait(180) == 0, job.err
     copied, brought, _, computed = copied_and_brought(tmp_path / "job", tmp_path / "ckpt", 1)
@@ -787,13 +830,13 @@ def test_the_step_of_a_fused_optimizer_writes_the_checkpoint_and_a_resumed_job_h
     """Nothing of what it writes is copied, whatever the number of members. Where a disk cannot keep up, the
     last snapshot is copied in finish(): behind step 120 of 150 none is due.
     """
-    keep = ["--checkpoint", str(tmp_path / "of_one"), "--every", "40"]
+    keep = ["--checkpoint", str(tmp_path / "of_one"), "--checkpoint-interval", "40"]
     undisturbed = train(regroup, tmp_path / "undisturbed", 1, *keep, **fused())
-    keep = ["--checkpoint", str(tmp_path / "ckpt"), "--every", "4"]
+    keep = ["--checkpoint", str(tmp_path / "ckpt"), "--checkpoint-interval", "4"]
     job = train(regroup, tmp_path / "first", 2, *keep, **fused(), pace_us=30_000)
     until(lambda: named(job) >= 12, "checkpoints", 120)
     kill_everything(job)
-    keep = ["--checkpoint", str(tmp_path / "ckpt"), "--every", "40"]
+    keep = ["--checkpoint", str(tmp_path / "ckpt"), "--checkpoint-interval", "40"]
     again = train(regroup, tmp_path / "again", 3, *keep, **fused())
     assert again.wait(180) == 0, again.err
     resumed = re.search(r"the job goes on after step (\d+), from", again.err)
@@ -807,7 +850,7 @@ def test_the_step_of_a_fused_optimizer_writes_the_checkpoint_and_a_resumed_job_h
 def test_a_member_with_an_hdf5_file_of_its_own_open_keeps_checkpoints(regroup, tmp_path):
     member = [sys.executable, str(ROOT / "tests/cli/h5py_member.py"), str(tmp_path), "60"]
     path = f"{BIN.parent / 'python'}:{os.environ.get('PYTHONPATH', '')}"
-    words = [*QUICK, "--checkpoint", str(tmp_path / "ckpt"), "--start", "2"]
+    words = [*QUICK, "--checkpoint", str(tmp_path / "ckpt"), "--initial-size", "2"]
     job = regroup.start(*words, *member, env={"PYTHONPATH": path})
     assert job.wait(180) == 0, job.err
     assert job.out.count("finished 60.0 60.0") == 2

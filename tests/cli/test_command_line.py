@@ -296,3 +296,10 @@ def test_what_others_have_written_reaches_no_terminal_as_it_is(words, tmp_path):
     said = done.stdout + done.stderr
     assert done.returncode != 0 and "\\x1b[31m" in said, said
     assert not set(said) & set(RED[:1] + RED[-1:]), said
+
+
+def test_a_renamed_option_is_accepted_with_a_note():
+    command = ["--hung-after", "5", "-np", "1", "true"]
+    done = call(*command)
+    assert (done.returncode, done.stderr) == (0, "regroup: --hung-after 5 is now --hang-timeout 5\n")
+    assert call("-q", *command).stderr == ""

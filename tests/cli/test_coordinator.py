@@ -17,7 +17,7 @@ def wait_for_members(regroup, count: int, without: int | None = None) -> list[in
 
 
 def test_target_and_sentences_survive_the_coordinator(regroup, member):
-    job = regroup.start(*QUICK, "--start", "2", member, "1000000", "5")
+    job = regroup.start(*QUICK, "--initial-size", "2", member, "1000000", "5")
     job.wait_out("^step 5 ")
     assert regroup.control("resize", "3").returncode == 0
     wait_for_members(regroup, 3)
@@ -39,7 +39,7 @@ def test_target_and_sentences_survive_the_coordinator(regroup, member):
 
 
 def test_resize_that_was_answered_is_carried_out_by_the_successor(regroup, member):
-    job = regroup.start(*QUICK, "--start", "1", member, "1000000", "5")
+    job = regroup.start(*QUICK, "--initial-size", "1", member, "1000000", "5")
     job.wait_out("^step 5 ")
     coordinator = job.coordinator
     assert regroup.control("resize", "3").returncode == 0
@@ -74,7 +74,7 @@ def test_a_size_that_was_said_does_not_grow_with_the_hosts_under_the_successor(r
 
 
 def test_quiet_says_nothing_of_a_coordinator_that_was_replaced(regroup, member):
-    job = regroup.start(*QUICK, "-q", "--start", "1", member, "1000000", "5")
+    job = regroup.start(*QUICK, "-q", "--initial-size", "1", member, "1000000", "5")
     job.wait_out("^step 5 ")
     os.kill(job.coordinator, signal.SIGKILL)
     until(lambda: regroup.control("status").returncode == 0, "an answer of the next coordinator")
@@ -84,7 +84,7 @@ def test_quiet_says_nothing_of_a_coordinator_that_was_replaced(regroup, member):
 
 
 def test_coordinator_that_dies_too_often_ends_the_job(regroup, member):
-    job = regroup.start(*QUICK, "--start", "2", member, "1000000", "5")
+    job = regroup.start(*QUICK, "--initial-size", "2", member, "1000000", "5")
     job.wait_out("^step 5 ")
     killed = set(job.launcher_children()) - {job.coordinator}  # and what is not to be
     for _ in range(17):
@@ -108,7 +108,7 @@ def test_joined_process_that_cannot_be_watched_is_refused(regroup, member, tmp_p
         f'if [ "$RANK" = 0 ]; then exec {member} {STEPS} 5; fi; echo up >&2;'
         f" while [ ! -e {go} ]; do sleep 0.02; done; {member} {STEPS} 5; exit $?"
     )
-    job = regroup.start(*QUICK, "--start", "2", "--replace", "never", "sh", "-c", script)
+    job = regroup.start(*QUICK, "--initial-size", "2", "--replace", "never", "sh", "-c", script)
     job.wait_err("^up$")
     ready = ["warm", "starting"]
     until(lambda: [m["state"] for m in status(regroup).get("members", [])] == ready, "member 0 is warm")

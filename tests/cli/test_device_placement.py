@@ -114,7 +114,17 @@ def test_near_a_device(regroup, machine):
 
 def test_elastic_members_have_theirs(regroup, machine, member):
     path, _ = machine
-    words = ["--oversubscribe", "-np", "1:2", "--start", "2", "--placement", "best", "--topology", path]
+    words = [
+        "--oversubscribe",
+        "-np",
+        "1:2",
+        "--initial-size",
+        "2",
+        "--placement",
+        "best",
+        "--topology",
+        path,
+    ]
     job = regroup.start(*words, member, "1000000", "5")
     job.wait_out("^step 5 ")
     found = set()
@@ -136,10 +146,10 @@ def test_an_elastic_job_grows_past_a_gpu_that_another_job_took(regroup, member, 
     words = ["--oversubscribe", "--placement", "best", "--topology", str(path)]
     tell = 'echo "$REGROUP_MEMBER has $CUDA_VISIBLE_DEVICES"; exec "$@"'
     script = ("-np", "1:3", *words, "sh", "-c", tell, "sh", member)
-    every = regroup.run("--start", "3", *script, "1", "0")
+    every = regroup.run("--initial-size", "3", *script, "1", "0")
     order = dict(re.findall(r"^(\d) has (GPU-\d)$", every.out, re.MULTILINE))
     assert len(order) == 3, every.err
-    job = regroup.start("--start", "1", *script, "1000000", "5")
+    job = regroup.start("--initial-size", "1", *script, "1000000", "5")
     job.wait_out("^step 5 ")
     name = json.loads(regroup.control("status", "--json").stdout)["job"]
     show = ("sh", "-c", "echo has $CUDA_VISIBLE_DEVICES; sleep 1000")

@@ -49,7 +49,17 @@ def test_a_host_with_other_slots_keeps_no_more_members_than_those(regroup, membe
 
 def test_a_job_below_min_holds_its_state_and_goes_on_when_there_is_room(regroup, member, hosts):
     hosts.write_text("a:2\nb:2\n")
-    words = [*FORK, "--host-discovery-script", f"cat {hosts}", "--shards", "4", "-np", "3:4", "--start", "4"]
+    words = [
+        *FORK,
+        "--host-discovery-script",
+        f"cat {hosts}",
+        "--shards",
+        "4",
+        "-np",
+        "3:4",
+        "--initial-size",
+        "4",
+    ]
     job = regroup.start(*words, member, STEPS, "20")
     job.wait_err("generation 1: 4 members")
     job.wait_out("^step 5 ")

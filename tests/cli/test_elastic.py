@@ -61,20 +61,20 @@ def assert_finished(job, at_least: int = 1, unsaid: int = 0) -> None:
 @pytest.fixture
 def trio(regroup, member):
     """A job of three members that has committed a few steps."""
-    job = regroup.start(*QUICK, "--start", "3", "--replace", "never", member, STEPS, "20")
+    job = regroup.start(*QUICK, "--initial-size", "3", "--replace", "never", member, STEPS, "20")
     job.wait_out("^step 5 ")
     return job
 
 
 def test_undisturbed(regroup, member):
-    job = regroup.run(*QUICK, "--start", "3", member, STEPS, "0")
+    job = regroup.run(*QUICK, "--initial-size", "3", member, STEPS, "0")
     assert_finished(job, 3)
     assert "generation 1: 3 members" in job.err
     assert not os.listdir(Path(regroup.runtime) / "regroup")
 
 
 def test_quiet(regroup, member):
-    job = regroup.run(*QUICK, "-q", "--start", "2", member, STEPS, "0")
+    job = regroup.run(*QUICK, "-q", "--initial-size", "2", member, STEPS, "0")
     assert_finished(job, 2)
     assert job.err == ""
 
@@ -89,7 +89,7 @@ def test_kill_member_command(regroup, trio):
 
 
 def test_member_killed_from_outside_is_replaced(regroup, member):
-    job = regroup.start(*QUICK, "--start", "2", member, STEPS, "20")
+    job = regroup.start(*QUICK, "--initial-size", "2", member, STEPS, "20")
     job.wait_out("^step 5 ")
     os.kill(pid_of(job, 0), signal.SIGKILL)
     job.wait_err(r"killed by signal 9 \(SIGKILL\)")
@@ -118,7 +118,7 @@ def test_coordinator_killed(regroup, trio):
 def test_coordinator_is_restarted_while_messages_are_stalled(regroup, member):
     read, write = os.pipe()
     os.set_blocking(write, False)
-    job = regroup.start(*QUICK, "--start", "2", member, "100000", "5", stderr=write)
+    job = regroup.start(*QUICK, "--initial-size", "2", member, "100000", "5", stderr=write)
     job.wait_out("^step 5 ")
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -153,7 +153,7 @@ def test_agent_killed(regroup, trio):
 
 
 def test_guardian_killed(regroup, member):
-    job = regroup.start(*QUICK, "--orphan-timeout", "0.5", "--start", "2", member, "100000", "5")
+    job = regroup.start(*QUICK, "--orphan-timeout", "0.5", "--initial-size", "2", member, "100000", "5")
     job.wait_out("^step 5 ")
     job.process.kill()
     job.wait()
@@ -163,7 +163,7 @@ def test_guardian_killed(regroup, member):
 
 
 def test_orphaned_job_may_finish(regroup, member):
-    job = regroup.start(*QUICK, "--orphan-timeout", "50", "--start", "2", member, STEPS, "2")
+    job = regroup.start(*QUICK, "--orphan-timeout", "50", "--initial-size", "2", member, STEPS, "2")
     job.wait_out("^step 5 ")
     job.process.kill()
     job.wait()
@@ -172,7 +172,7 @@ def test_orphaned_job_may_finish(regroup, member):
 
 
 def test_terminated(regroup, member):
-    job = regroup.start(*QUICK, "--start", "2", member, "100000", "5")
+    job = regroup.start(*QUICK, "--initial-size", "2", member, "100000", "5")
     job.wait_out("^step 5 ")
     job.process.terminate()
     assert job.wait() == 1
@@ -183,7 +183,7 @@ def test_terminated(regroup, member):
 def test_member_behind_a_shell(regroup, member, who):
     """The process that joins is a child of the one that was started; either may be killed."""
     script = f"setsid {member} {STEPS} 20; exit $?"
-    job = regroup.start(*QUICK, "--start", "2", "--replace", "never", "sh", "-c", script)
+    job = regroup.start(*QUICK, "--initial-size", "2", "--replace", "never", "sh", "-c", script)
     job.wait_out("^step 5 ")
     processes = [p for p, words in job.living().items() if words.startswith("sh -c setsid")]
     wrapper = next(p for p in processes if p != job.process.pid and is_member(p, 1))
@@ -236,7 +236,9 @@ DIFFERENT = 'exec "$0" "$1" "$2" "print of $RANK"'
 
 
 def test_another_fingerprint_is_refused(regroup, member):
-    job = regroup.start(*QUICK, "--start", "2", "--wait", "5", "sh", "-c", DIFFERENT, member, STEPS, "1")
+    job = regroup.start(
+        *QUICK, "--initial-size", "2", "--min-members-timeout", "5", "sh", "-c", DIFFERENT, member, STEPS, "1"
+    )
     job.wait_err("is refused: its numeric fingerprint is 'print of [01]', that of the job is 'print of [01]'")
     job.close()
 
@@ -248,7 +250,7 @@ def test_another_build_is_refused(regroup, member, tmp_path):
     with other.open("ab") as file:
         file.write(b"x")
     script = 'if [ "$RANK" = 1 ]; then shift; fi; exec "$1" "$0" 5'
-    options = ["--start", "2", "--replace", "never", "--ready-timeout", "20"]
+    options = ["--initial-size", "2", "--replace", "never", "--ready-timeout", "20"]
     job = regroup.start(*QUICK, *options, "sh", "-c", script, STEPS, member, other)
     told = job.wait_err(
         "member [01] is refused: its numeric fingerprint is '(.*)', that of the job is '(.*)': (.*)"
@@ -261,21 +263,23 @@ def test_another_build_is_refused(regroup, member, tmp_path):
 
 
 def test_another_fingerprint_is_admitted_without_bits(regroup, member):
-    job = regroup.run(*QUICK, "--bits=off", "--start", "2", "sh", "-c", DIFFERENT, member, STEPS, "0")
-    assert "is let in under --bits=off" in job.err
+    job = regroup.run(
+        *QUICK, "--reproducible=off", "--initial-size", "2", "sh", "-c", DIFFERENT, member, STEPS, "0"
+    )
+    assert "is let in under --reproducible=off" in job.err
     assert_finished(job, 2)
 
 
 def test_member_that_never_joins_is_given_up(regroup, member):
     script = f'if [ "$RANK" = 1 ]; then exec sleep 1000; fi; exec {member} {STEPS} 1'
-    options = ["--start", "2", "--replace", "never", "--ready-timeout", "1"]
+    options = ["--initial-size", "2", "--replace", "never", "--ready-timeout", "1"]
     job = regroup.run(*QUICK, *options, "sh", "-c", script)
     assert "member 1 was not ready within 1 s" in job.err
     assert_finished(job)
 
 
 def test_job_fails_with_reason_and_status(regroup, member):
-    job = regroup.run("--oversubscribe", "-np", "2:4", "--start", "2", "sh", "-c", "exit 9")
+    job = regroup.run("--oversubscribe", "-np", "2:4", "--initial-size", "2", "sh", "-c", "exit 9")
     assert job.wait() == 9
     assert "the job failed: " in job.err
     assert "exit status 9" in job.err

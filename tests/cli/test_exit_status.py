@@ -175,8 +175,8 @@ def test_names_the_command_that_failed(regroup):
         (["-np", "-1", "true"], "option -np -1: it must be positive"),
         (["-np", "3:2", "true"], "MIN must not be greater than MAX"),
         (
-            ["-np", "2:4", "--oversubscribe", "--start", "5", "true"],
-            "--start 5: it must lie in the range 2:4",
+            ["-np", "2:4", "--oversubscribe", "--initial-size", "5", "true"],
+            "--initial-size 5: it must lie in the range 2:4",
         ),
         (["-np", "1:2", "--shards", "0", "true"], "option --shards 0: it must be positive"),
         (["-np", "1:2", "--shards", "-1", "true"], "option --shards -1: it must be positive"),

@@ -88,7 +88,7 @@ def test_an_argument_that_only_a_later_member_has_ends_no_job(regroup, script):
     path.write_text(
         path.read_text().replace("batch=4", "batch=4 if os.environ['REGROUP_MEMBER'] == '0' else '4'")
     )
-    job = regroup.start("--oversubscribe", "-np", "1:2", "--start", "1", *words)
+    job = regroup.start("--oversubscribe", "-np", "1:2", "--initial-size", "1", *words)
     until(lambda: regroup.control("status").stdout.count("generation 1"), "the first World")
     assert regroup.control("resize", "2").returncode == 0
     job.wait_err(r"^regroup: slot 1: 3 members in a row ended .*, the last: Session: batch is a str")
@@ -99,7 +99,7 @@ def test_an_argument_that_only_a_later_member_has_ends_no_job(regroup, script):
 
 def test_a_slot_whose_members_always_raise_is_given_up_and_the_others_finish(regroup, script):
     fault = "if me != 0: raise ValueError(f'bad {me}')"
-    job = regroup.start("--oversubscribe", "--start", "2", "-np", "1:2", *script(fault))
+    job = regroup.start("--oversubscribe", "--initial-size", "2", "-np", "1:2", *script(fault))
     job.wait_err(
         r"^regroup: slot 1: 3 members in a row failed in the same way: ValueError: bad 3 at \S*train.py:12: "
         r"the slot is disabled, `regroup resize` enables it again$"
@@ -126,7 +126,15 @@ def test_members_that_always_exit_are_replaced_as_often_as_max_restarts_says(reg
 
 
 def test_a_checkpoint_of_another_model_is_refused_once_by_the_names_that_differ(regroup, script, tmp_path):
-    words = ["--oversubscribe", "-np", "2:2", "--checkpoint", str(tmp_path / "ck"), "--every", "20"]
+    words = [
+        "--oversubscribe",
+        "-np",
+        "2:2",
+        "--checkpoint",
+        str(tmp_path / "ck"),
+        "--checkpoint-interval",
+        "20",
+    ]
     words += ["--max-restarts", "1"]
     first = regroup.start(*words, *script(samples=400))
     first.hurry()
@@ -146,7 +154,15 @@ def test_a_checkpoint_of_another_model_is_refused_once_by_the_names_that_differ(
 
 
 def test_an_exception_after_each_checkpoint_ends_the_job_at_the_third_launch(regroup, script, tmp_path):
-    words = ["--oversubscribe", "-np", "1:1", "--checkpoint", str(tmp_path / "ck"), "--every", "1"]
+    words = [
+        "--oversubscribe",
+        "-np",
+        "1:1",
+        "--checkpoint",
+        str(tmp_path / "ck"),
+        "--checkpoint-interval",
+        "1",
+    ]
     # A launch takes two steps, and one of their checkpoints is there before it fails.
     newest = f"max([0] + [int(d[5:]) for d in os.listdir({str(tmp_path / 'ck')!r}) if d[:5] == 'step-'])"
     fault = f"while {newest} < step.number - 2: time.sleep(0.01)\n        raise ValueError(f'bad {{taken}}')"

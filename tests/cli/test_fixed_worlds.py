@@ -208,7 +208,7 @@ def test_seed_and_shards_are_those_of_the_command_line(regroup, digits_csv, tmp_
 
 
 def start_kept(regroup, member, directory: Path, *words: str):
-    keep = ["--checkpoint", str(directory), "--every", "5"]
+    keep = ["--checkpoint", str(directory), "--checkpoint-interval", "5"]
     return regroup.start("--oversubscribe", "-np", "2", *keep, *words, member, "60", "10")
 
 
@@ -226,7 +226,7 @@ def test_a_lost_job_goes_on_from_its_checkpoint(regroup, member, tmp_path):
 
 
 def test_a_notice_saves_what_there_is(regroup, member, tmp_path):
-    job = start_kept(regroup, member, tmp_path, "--every", "1000")
+    job = start_kept(regroup, member, tmp_path, "--checkpoint-interval", "1000")
     job.wait_out("step 10 size 2")
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() != 0
@@ -331,7 +331,7 @@ def test_ranks_can_be_kept_apart(launcher, regroup, member):
 
 
 def test_ranks_that_are_kept_apart_say_that_they_make_no_checkpoint(regroup, member, tmp_path):
-    words = ["-x", "REGROUP_WORLD=alone", "--checkpoint", str(tmp_path), "--every", "1"]
+    words = ["-x", "REGROUP_WORLD=alone", "--checkpoint", str(tmp_path), "--checkpoint-interval", "1"]
     job = regroup.run("--oversubscribe", "-np", "2", *words, member, "2", "1")
     assert job.wait() == 0, job.err
     assert job.err.count("regroup: REGROUP_WORLD=alone: --checkpoint is ignored") == 1, job.err

@@ -11,7 +11,7 @@ from test_elastic import assert_finished
 
 STEPS = "150"
 STEP_MS = "40"  # of a leaf
-JOB = ["--oversubscribe", "-np", "1:4", "--start", "3", "--hung-after", "2"]
+JOB = ["--oversubscribe", "-np", "1:4", "--initial-size", "3", "--hang-timeout", "2"]
 KEEPS = r"member 1 keeps 2 others waiting for [2-9] s \(a step takes 0\.[0-9]+ s\): it computes step [0-9]+"
 
 
@@ -25,7 +25,7 @@ def hanging(tmp_path_factory):
         launchers.append(Launcher())
         folder = tmp_path_factory.mktemp(answer)
         words = [member, STEPS, STEP_MS, "", "sum", "0", "64", f"gates={folder}"]
-        job = launchers[-1].start(*JOB, "--hung", answer, *words)
+        job = launchers[-1].start(*JOB, "--on-hang", answer, *words)
         jobs[answer] = (launchers[-1], job, folder / "leaf.1")
     for _, job, _ in jobs.values():
         job.wait_out("^step 10 ")  # by then the length of a step is known: the agent asks once a second
@@ -48,7 +48,7 @@ def test_is_named_and_goes_on_when_it_is_let_go(hanging):
 
 def test_is_replaced(hanging):
     _, job, gate = hanging["replace"]
-    job.wait_err(KEEPS + r"; killed \(--hung\)")
+    job.wait_err(KEEPS + r"; killed \(--on-hang\)")
     job.wait_err(r"member 1 was lost \(it stood still\)")
     job.wait_err("2 -> 3 members")
     gate.unlink()
@@ -63,9 +63,9 @@ def test_is_dropped(hanging):
 
 
 def test_words_that_are_none(regroup, member):
-    job = regroup.run(*JOB, "--hung", "kill", member, STEPS, "0")
+    job = regroup.run(*JOB, "--on-hang", "kill", member, STEPS, "0")
     assert job.wait() == 1
-    assert "--hung kill: report, replace or drop is wanted" in job.err
+    assert "--on-hang kill: report, replace or drop is wanted" in job.err
 
 
 FINISHES = """
@@ -83,7 +83,17 @@ if s.rank == 1:
 
 
 def test_one_that_has_finished_and_does_not_end_is_named_with_its_threads(regroup):
-    words = ["--oversubscribe", "--start", "2", "-np", "2:2", "--term-grace", "0.5", "--hung-after", "1"]
+    words = [
+        "--oversubscribe",
+        "--initial-size",
+        "2",
+        "-np",
+        "2:2",
+        "--term-grace",
+        "0.5",
+        "--hang-timeout",
+        "1",
+    ]
     job = regroup.start(*words, sys.executable, "-c", FINISHES)
     job.wait_err(
         r"member 1 \(pid \d+\) has finished, but its process has not ended for \d+ s: its threads .*uploads"

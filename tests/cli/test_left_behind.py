@@ -55,7 +55,7 @@ def start(regroup, kind: str, member: str, *options: str):
         job = regroup.start("--oversubscribe", "-np", "2", *options, "sh", "-c", FAMILY + "sleep 1000")
     else:
         job = regroup.start(
-            "--oversubscribe", "-np", "1:2", "--start", "2", "--orphan-timeout", str(ORPHAN_TIMEOUT_S),
+            "--oversubscribe", "-np", "1:2", "--initial-size", "2", "--orphan-timeout", str(ORPHAN_TIMEOUT_S),
             *options, "sh", "-c", FAMILY + f"{member} 1000000 5",
         )  # fmt: skip
         until(lambda: steps(job) > 2, f"steps: {job.err}")

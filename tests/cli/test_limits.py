@@ -111,7 +111,7 @@ def test_a_member_that_always_exceeds_its_memory_is_not_replaced_for_ever(regrou
 
 
 def test_member_of_an_elastic_job_is_named_too(regroup, controlled):
-    job = regroup.start("-np", "1:2", "--start", "1", "--memory", "64M", sys.executable, "-c", EAT)
+    job = regroup.start("-np", "1:2", "--initial-size", "1", "--memory", "64M", sys.executable, "-c", EAT)
     job.wait_err(r"^regroup: member 0 \(pid \d+\) was killed for using more than its 64 MiB of memory$")
     job.process.terminate()
     job.process.terminate()

@@ -168,7 +168,9 @@ def test_a_host_that_was_suspended_comes_back_when_the_file_says_so_no_more(regr
     """Its members leave as on any notice; its agent stays, and hears of the end."""
     notice = tmp_path / "notice"
     words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-file", str(notice), *FAST]
-    two_hosts = regroup.start(*words, "--shards", "4", "-np", "1:4", "--start", "4", member, STEPS, "100")
+    two_hosts = regroup.start(
+        *words, "--shards", "4", "-np", "1:4", "--initial-size", "4", member, STEPS, "100"
+    )
     two_hosts.wait_err("generation 1: 4 members")
     notice.write_text("suspend within=20 who=b\n")
     two_hosts.wait_err(r"host b is wanted back within 20 s \(suspend of --notice-file \S+\)")
@@ -190,7 +192,7 @@ def test_a_suspended_host_that_was_given_up_gets_no_members_while_it_is_suspende
     notice = tmp_path / "notice"
     words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-every", "0.05"]
     words += ["--notice-command", f"sleep 0.3; cat {notice} 2>/dev/null || true"]
-    job = regroup.start(*words, "--shards", "4", "-np", "1:4", "--start", "4", member, STEPS, "100")
+    job = regroup.start(*words, "--shards", "4", "-np", "1:4", "--initial-size", "4", member, STEPS, "100")
     job.wait_err("generation 1: 4 members")
     for pid in [pid_of(job, 2), pid_of(job, 3)]:
         os.kill(pid, signal.SIGSTOP)  # their agent kills them when it is given up
@@ -270,16 +272,16 @@ def test_attempts_are_counted_by_how_they_ended(regroup, member, tmp_path):
         "--oversubscribe",
         "-np",
         "1:2",
-        "--start",
+        "--initial-size",
         "2",
         "--checkpoint",
         str(tmp_path),
-        "--every",
+        "--checkpoint-interval",
         "5",
         "--shards",
         "4",
     ]
-    words += ["--notice-status", "99", "--max-restarts", "0", "--wait", "1"]
+    words += ["--notice-status", "99", "--max-restarts", "0", "--min-members-timeout", "1"]
 
     def start(*program: str):
         job = regroup.start(*words, "sh", "-c", 'echo attempt $REGROUP_ATTEMPT; exec "$@"', "sh", *program)
@@ -317,7 +319,17 @@ def assert_finished_late(job) -> None:
     assert set(weights) == {f"{4 * int(STEPS)}.0"}
 
 
-KEPT = ["--oversubscribe", "--shards", "4", "--every", "5", "--notice-status", "99", "--wait", "1"]
+KEPT = [
+    "--oversubscribe",
+    "--shards",
+    "4",
+    "--checkpoint-interval",
+    "5",
+    "--notice-status",
+    "99",
+    "--min-members-timeout",
+    "1",
+]
 
 
 def kept(folder) -> tuple[int, int, int]:
@@ -327,7 +339,7 @@ def kept(folder) -> tuple[int, int, int]:
 
 def test_a_signal_that_only_members_have_heard_yet_is_a_notice(regroup, member, tmp_path):
     """Slurm sends SIGTERM to all processes of a job: members may be gone before their agent has heard it."""
-    words = [*KEPT, "--replace", "never", "--checkpoint", str(tmp_path), "-np", "1:2", "--start", "2"]
+    words = [*KEPT, "--replace", "never", "--checkpoint", str(tmp_path), "-np", "1:2", "--initial-size", "2"]
     job = regroup.start(*words, member, STEPS, "10")
     until(lambda: status(regroup).get("step", 0) > 5, "five steps")
     for pid in [pid_of(job, each) for each in members(regroup)]:
@@ -340,7 +352,7 @@ def test_a_signal_that_only_members_have_heard_yet_is_a_notice(regroup, member, 
 
 def test_a_second_signal_soon_after_the_first_is_the_same_notice(regroup, member):
     """The member finishes its step; who sends SIGTERM later once more ends it at once."""
-    words = ["--oversubscribe", "--shards", "4", "-np", "1:2", "--start", "2", "--replace", "never"]
+    words = ["--oversubscribe", "--shards", "4", "-np", "1:2", "--initial-size", "2", "--replace", "never"]
     job = regroup.start(*words, member, STEPS, "100")
     until(lambda: status(regroup).get("step", 0) > 1, "two steps")
     leaves = pid_of(job, members(regroup)[0])
@@ -358,7 +370,7 @@ def test_a_second_signal_soon_after_the_first_is_the_same_notice(regroup, member
 )
 def test_the_last_member_waits_for_nobody_when_the_job_ends(regroup, member, where):
     """Who has the state stays until another has it, unless nobody can come."""
-    words = [*where, "--shards", "4", "-np", "1:2", "--start", "2", "--term-grace", "120"]
+    words = [*where, "--shards", "4", "-np", "1:2", "--initial-size", "2", "--term-grace", "120"]
     job = regroup.start(*words, member, STEPS, "20")
     job.wait_out("^step 5 ")
     job.process.send_signal(signal.SIGTERM)
@@ -370,7 +382,7 @@ def test_the_last_member_waits_for_nobody_when_the_job_ends(regroup, member, whe
 def test_a_job_that_is_killed_after_its_notice_was_preempted(regroup, tmp_path):
     """An allocator may kill it before it is over."""
     script = "trap '' TERM; echo up; while sleep 0.05; do :; done"
-    words = [*KEPT, "--checkpoint", str(tmp_path), "--term-grace", "60", "-np", "1:2", "--start", "2"]
+    words = [*KEPT, "--checkpoint", str(tmp_path), "--term-grace", "60", "-np", "1:2", "--initial-size", "2"]
     job = regroup.start(*words, "sh", "-c", script)
     until(lambda: job.out.count("up") == 2, "members")
     job.process.send_signal(signal.SIGTERM)
@@ -387,8 +399,8 @@ def test_a_job_that_is_killed_after_its_notice_was_preempted(regroup, tmp_path):
 
 
 def test_attempts_of_a_job_on_two_hosts_are_counted_beside_their_checkpoints(regroup, member, tmp_path):
-    words = ["--launcher", "fork", "-H", "a:1,b:1", "--shards", "4", "-np", "1:2", "--start", "2"]
-    words += ["--every", "5", "--notice-status", "99", "--checkpoint", str(tmp_path)]
+    words = ["--launcher", "fork", "-H", "a:1,b:1", "--shards", "4", "-np", "1:2", "--initial-size", "2"]
+    words += ["--checkpoint-interval", "5", "--notice-status", "99", "--checkpoint", str(tmp_path)]
     first = regroup.start(*words, member, STEPS, "10")
     first.wait_err("checkpoint of step 10")
     first.process.send_signal(signal.SIGTERM)

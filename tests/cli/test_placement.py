@@ -226,7 +226,7 @@ def cores_of(job, member_id: int) -> set[int]:
 @needs_two
 def test_elastic_members_are_bound_where_it_is_asked_for(regroup, member):
     """Who takes the place of a dead one takes its core, however often."""
-    job = regroup.start(*ELASTIC, "--start", "2", "--bind-to", "core", member, "1000000", "5")
+    job = regroup.start(*ELASTIC, "--initial-size", "2", "--bind-to", "core", member, "1000000", "5")
     job.wait_out("^step 5 ")
     bound = [cores_of(job, 0), cores_of(job, 1)]
     assert bound == [{core} for core in CORES[:2]]
@@ -243,7 +243,7 @@ def test_elastic_members_are_bound_where_it_is_asked_for(regroup, member):
 
 @needs_two
 def test_elastic_members_are_not_bound_otherwise(regroup, member):
-    job = regroup.start(*ELASTIC, "--start", "1", member, "1000000", "5")
+    job = regroup.start(*ELASTIC, "--initial-size", "1", member, "1000000", "5")
     job.wait_out("^step 5 ")
     assert cores_of(job, 0) == set(CORES)
     job.process.terminate()

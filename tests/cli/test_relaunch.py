@@ -11,7 +11,7 @@ def test_a_death_is_answered_by_a_launch_with_the_rest(regroup, tmp_path):
     echo "$REGROUP_RESTART_COUNT $RANK/$WORLD_SIZE" >> {tmp_path}/starts
     if [ $REGROUP_RESTART_COUNT = 0 ]; then [ $RANK = 2 ] && exit 9; exec sleep 60; fi
     """
-    job = regroup.run("--oversubscribe", "--start", "3", "-np", "2:3", "sh", "-c", script)
+    job = regroup.run("--oversubscribe", "--initial-size", "3", "-np", "2:3", "sh", "-c", script)
     assert job.wait() == 0, job.err
     starts = sorted((tmp_path / "starts").read_text().splitlines())
     assert starts[-2:] == ["1 0/2", "1 1/2"]
@@ -65,7 +65,7 @@ def test_each_launch_of_an_mpi_program_is_a_world(regroup, tmp_path):
         }
     """)
     subprocess.run([mpicc, "-o", str(tmp_path / "world"), str(source)], check=True, timeout=60)
-    job = regroup.run("--oversubscribe", "--start", "3", "-np", "2:3", str(tmp_path / "world"))
+    job = regroup.run("--oversubscribe", "--initial-size", "3", "-np", "2:3", str(tmp_path / "world"))
     assert job.wait() == 0, job.err
     said = set(job.out.splitlines())
     assert said >= {f"launch 0: rank {rank} of 3, sum 3" for rank in range(3)}
@@ -79,7 +79,7 @@ def test_what_the_user_says_of_yielding_holds_in_relaunched_jobs_too(regroup):
         command = [
             "--oversubscribe",
             *options,
-            "--start",
+            "--initial-size",
             many,
             "-np",
             f"1:{many}",

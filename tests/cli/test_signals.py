@@ -284,7 +284,7 @@ def end_job(shell, key: bytes) -> None:
     wait_sees(shell, b"<1>")
 
 
-@pytest.mark.parametrize("job", ["-np 2", "-np 1:2 --start 2", "--role a=1"])
+@pytest.mark.parametrize("job", ["-np 2", "-np 1:2 --initial-size 2", "--role a=1"])
 def test_interrupt_key(shell, job):
     type_job(shell, *job.split())
     end_job(shell, b"\x03")
@@ -303,7 +303,7 @@ def test_quit_key(shell):
     end_job(shell, b"\x1c")
 
 
-@pytest.mark.parametrize("job", ["-np 1", "-np 1:2 --start 1", "--role a=1"])
+@pytest.mark.parametrize("job", ["-np 1", "-np 1:2 --initial-size 1", "--role a=1"])
 def test_suspend_key(shell, job):
     """The shell gets the terminal back, the members stand still; `fg` sets both going again."""
     pid = type_job(shell, *job.split())

@@ -31,7 +31,7 @@ def assert_finished(job) -> None:
 
 
 def test_a_spare_takes_the_place_of_the_lost_at_once(regroup, member):
-    job = regroup.start(*ELASTIC, "--start", "2", "--spares", "1", member, str(STEPS), "10")
+    job = regroup.start(*ELASTIC, "--initial-size", "2", "--spares", "1", member, str(STEPS), "10")
     until(lambda: len(members(regroup, "active")) == 2, "two members")  # before, they are warm themselves
     until(lambda: members(regroup, "warm"), "a warm member")
     assert regroup.control("kill-member", "1").returncode == 0
@@ -55,7 +55,7 @@ def test_spares_are_refused_where_nobody_is_replaced(regroup, member):
 
 def test_a_learner_runs_regions_alone_and_comes_in(regroup, member):
     arguments = [str(STEPS), "10", "f", "sum", "0", "64", "regions"]
-    job = regroup.start(*ELASTIC, "--start", "2", *LEARN, member, *arguments)
+    job = regroup.start(*ELASTIC, "--initial-size", "2", *LEARN, member, *arguments)
     job.wait_out("^step 20 ")
     assert regroup.control("resize", "3").returncode == 0
     until(lambda: len(members(regroup, "active")) == 3, "three members")
@@ -64,7 +64,7 @@ def test_a_learner_runs_regions_alone_and_comes_in(regroup, member):
 
 
 def test_a_coordinator_killed_while_somebody_learns(regroup, member):
-    job = regroup.start(*ELASTIC, "--start", "2", *LEARN, member, str(STEPS), "10")
+    job = regroup.start(*ELASTIC, "--initial-size", "2", *LEARN, member, str(STEPS), "10")
     job.wait_out("^step 20 ")
     assert regroup.control("resize", "3").returncode == 0
     until(lambda: "state transfer" in history(regroup), "a state transfer")

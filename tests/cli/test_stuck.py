@@ -57,7 +57,7 @@ def begin(regroup, member, server, *options):
     folder.mkdir()
     (folder / "leaf.1").symlink_to(server.place / "file")
     words = [member, STEPS, "10", "", "sum", "0", "64", f"gates={folder}"]
-    job = regroup.start("--oversubscribe", "--start", "3", *options, *words, env=SOON)
+    job = regroup.start("--oversubscribe", "--initial-size", "3", *options, *words, env=SOON)
     job.wait_out("^step 5 ")
     return job
 

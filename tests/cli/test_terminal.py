@@ -69,7 +69,7 @@ def test_elsewhere_members_have_pipes(regroup):
     assert job.out.splitlines() == [f"rank 0 stream {fd}: none" for fd in range(3)]
 
 
-@pytest.mark.parametrize("job", [["-np", "1"], ["-np", "1:2", "--start", "1"], ["--role", "a=1"]])
+@pytest.mark.parametrize("job", [["-np", "1"], ["-np", "1:2", "--initial-size", "1"], ["--role", "a=1"]])
 def test_each_line_is_seen_when_it_ends(terminal, tmp_path, job):
     """The member's own library holds back what it prints, unless it prints to a terminal."""
     go = tmp_path / "go"

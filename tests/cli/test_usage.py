@@ -11,7 +11,18 @@ from conftest import until
 def test_usage_is_told_and_logged(regroup, member, tmp_path):
     log = tmp_path / "usage.csv"
     job = regroup.start(
-        *("--oversubscribe", "-np", "1:2", "--start", "2", "--usage-log", str(log), member, "1000000", "5")
+        *(
+            "--oversubscribe",
+            "-np",
+            "1:2",
+            "--initial-size",
+            "2",
+            "--usage-log",
+            str(log),
+            member,
+            "1000000",
+            "5",
+        )
     )
     job.wait_out("^step 5 ")
 

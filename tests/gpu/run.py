@@ -214,7 +214,16 @@ def held_gib(share: float) -> float:
 
 
 def training(members: str, command: list[str]) -> list[str]:
-    return ["--oversubscribe", "--shards", "6", "--start", members.split(":")[-1], "-np", members, *command]
+    return [
+        "--oversubscribe",
+        "--shards",
+        "6",
+        "--initial-size",
+        members.split(":")[-1],
+        "-np",
+        members,
+        *command,
+    ]
 
 
 def weights_of(timelines: Timelines) -> dict[int, str]:

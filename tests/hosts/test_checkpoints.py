@@ -21,7 +21,7 @@ COMMITTED = re.compile(r"checkpoint of step (\d+): in \S+ after .* MiB/s, by hos
 
 
 def keep(folder: Path, every: int = 5) -> list[str]:
-    return ["--checkpoint", str(folder), "--every", str(every)]
+    return ["--checkpoint", str(folder), "--checkpoint-interval", str(every)]
 
 
 def committed(job: Training) -> list[tuple[int, str]]:
@@ -165,7 +165,7 @@ def tiers(own: Path, shared: Path) -> list[str]:
         str(own),
         "--checkpoint-shared",
         str(shared),
-        "--every",
+        "--checkpoint-interval",
         "5",
         "--checkpoint-keep",
         "99",

@@ -226,7 +226,7 @@ def test_without_libucp_several_hosts_say_so_and_name_the_package(own_hosts: Hos
 
 
 def test_resize_uses_the_other_hosts(hosts: Hosts, start: Start, undisturbed: str):
-    job = start(WHERE, "2:6", "--start", "2", pace_us=10_000)
+    job = start(WHERE, "2:6", "--initial-size", "2", pace_us=10_000)
     job.reach(10)
     assert {m["node"] for m in job.status()["members"]} == {1}
     job.control("resize", "6")

@@ -165,7 +165,9 @@ def test_seventy_agents_are_a_tree_of_the_usual_radix(five_hosts: Hosts, start: 
     others = [five_hosts[0], *list(five_hosts)[2:]]
     names = {f"name{i}": others[i % len(others)] for i in range(70)} | {"name0": five_hosts[1]}
     where = ",".join(f"{name}:1" for name in names)
-    job = start(where, "2:70", "--ssh-command", ways(five_hosts, names), "--start", "5", pace_us=PACE_US)
+    job = start(
+        where, "2:70", "--ssh-command", ways(five_hosts, names), "--initial-size", "5", pace_us=PACE_US
+    )
     job.reach(10)
     (inner,) = agent_of(five_hosts[1])
     started = Counter(parent(ssh) for host in list(five_hosts)[:2] for ssh in processes(host, "ssh"))

@@ -32,7 +32,7 @@ def test_a_rank_that_dies_ends_all(hosts: Hosts, start: Start, host: int):
 
 
 def test_a_lost_job_goes_on_from_its_checkpoint(hosts: Hosts, start: Start, undisturbed: str):
-    keep = ("--checkpoint", str(Path(hosts.folder) / "kept"), "--every", "5")
+    keep = ("--checkpoint", str(Path(hosts.folder) / "kept"), "--checkpoint-interval", "5")
     job = start("node1:2,node2:2", "4", *keep)
     job.until_said("checkpoint of step 5: in", 60)
     kill(processes(hosts[1], "chaos_member")[:1])
@@ -46,7 +46,7 @@ def test_a_lost_job_goes_on_from_its_checkpoint(hosts: Hosts, start: Start, undi
 
 def test_hosts_keep_their_own_checkpoints_and_share_a_directory(hosts: Hosts, start: Start, undisturbed: str):
     own, shared = Path("/tmp/own-fixed"), Path(hosts.folder) / "shared-fixed"
-    keep = ("--checkpoint", str(own), "--checkpoint-shared", str(shared), "--every", "5")
+    keep = ("--checkpoint", str(own), "--checkpoint-shared", str(shared), "--checkpoint-interval", "5")
     job = start("node1:2,node2:2", "4", *keep)
     job.until_said(f"copied to {shared}", 60)
     kill(processes(hosts[1], "chaos_member")[:1])
@@ -68,14 +68,14 @@ def test_a_rank_that_ends_without_joining_is_named(hosts: Hosts):
 
 @pytest.mark.parametrize("members", ["2:2", "2"])
 def test_members_that_have_finished_and_do_not_end_fail_no_job(hosts: Hosts, members: str):
-    """They are named after --hung-after; what ends them then, be it their host's end, is no failure."""
+    """They are named after --hang-timeout; what ends them then, be it their host's end, is no failure."""
     gates = Path(hosts.folder) / f"gates-{members[1:]}"
     gates.mkdir()
     for member in range(2):
         (gates / f"end.{member}").touch()
     output = gates / "output"
     training = [BIN.parent / "tests/bin/elastic_member", "10", "1", "", "sum", "0", "64", f"gates={gates}"]
-    options = ["--hung-after", "0.5", "--term-grace", "0.5", "-np", members]
+    options = ["--hang-timeout", "0.5", "--term-grace", "0.5", "-np", members]
     words = ["--ssh-command", " ".join(hosts.ssh), "-H", "node2:1,node3:1", *options, *training]
     with output.open("w") as out:
         job = hosts[0].popen([BIN / "regroup", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out)

@@ -16,7 +16,7 @@ HOSTILE = BIN.parent / "tests/bin/hostile_transfer"
 MARK = b"regroup1"  # before the secret, as an agent gets it
 BALLAST = 3_000_000
 RATE = "3mbit"  # BALLAST takes 8 s
-LEARN = ("--learner-steps", "64", "--learner-state", "1", "--start", "2")
+LEARN = ("--learner-steps", "64", "--learner-state", "1", "--initial-size", "2")
 # Expected outcome; "{}" is the id of the requested state transfer.
 LINKED = {
     "silent": "told: no request came",

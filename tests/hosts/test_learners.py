@@ -11,13 +11,13 @@ import pytest
 from hosts import Host, Hosts, until
 from training import EPOCHS, WHERE, Start, Training, agent_of, kill, ports, processes, weights_alone
 
-LEARN = ("--learner-steps", "8", "--learner-state", "1", "--start", "2")
+LEARN = ("--learner-steps", "8", "--learner-state", "1", "--initial-size", "2")
 # A transfer takes seconds: the state is large for the learner's link; the ring holds the steps meanwhile.
 BALLAST = 3_000_000
 RATE = "4mbit"
 RATE_OF_TWO = "2mbit"
 LONG = {"pace_us": 100_000, "ballast": BALLAST}
-LONG_LEARN = ("--learner-steps", "64", "--learner-state", "1", "--start")
+LONG_LEARN = ("--learner-steps", "64", "--learner-state", "1", "--initial-size")
 
 
 @pytest.fixture(scope="module")

@@ -192,7 +192,7 @@ def test_a_fabric_tells_which_hosts_are_near(hosts: Hosts, machines: str):
 
 def test_elastic_members_of_each_host_have_seats(hosts: Hosts, machines: str):
     job = start(
-        hosts, "-H", "node1:2,node2:2", "--start", "4", "-np", "1:4", "--placement", "best",
+        hosts, "-H", "node1:2,node2:2", "--initial-size", "4", "-np", "1:4", "--placement", "best",
         "--topology", machines, MEMBER, "1000000", "5",
     )  # fmt: skip
 

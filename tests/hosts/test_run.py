@@ -464,7 +464,7 @@ def test_memory_that_a_host_does_not_have_is_named(own_hosts: Hosts, members: st
     wanted = re.compile(rf"arena: (\d+) bytes wanted, (\d+) available \(cgroup .* = {limit}\)\n")
     with group_around(own_hosts[1], "memory") as group:
         (group / "memory.limit_in_bytes").write_text(str(limit))
-        options = ["--tag-output", "--wait", "5"]
+        options = ["--tag-output", "--min-members-timeout", "5"]
         job = Training(own_hosts, "node1:1,node2:1", members, options, epochs=1, ballast=state)
         try:
             until(lambda: wanted.search(job.text()), "the reason", SOON_S)

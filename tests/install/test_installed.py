@@ -39,7 +39,7 @@ def digits_csv(tmp_path_factory) -> Path:
 def trains(program: Path, prefix: Path, digits_csv: Path) -> None:
     """An elastic job of two members reaches the accuracy, and the launcher is the installed one too."""
     regroup = prefix / "bin" / "regroup"
-    out = run(regroup, "--oversubscribe", "--start", 2, "-np", "1:3", program, digits_csv, timeout=120)
+    out = run(regroup, "--oversubscribe", "--initial-size", 2, "-np", "1:3", program, digits_csv, timeout=120)
     accuracy = re.search(r"accuracy on the training set ([0-9.]+) %", out)
     assert accuracy and float(accuracy[1]) > 98.0, out
 

@@ -116,7 +116,7 @@ TEST_F(AgentTest, BitsOffLetsAnotherFingerprintInAndSaysSo) {
         {id}, {0, core::Join{.member = id, .elements = 4, .model = "m", .fingerprint = id == 0 ? "f" : "g"}});
     EXPECT_TRUE(sent<core::Welcome>(effects));
     if (id == 1) {
-      EXPECT_THAT(warning(effects), HasSubstr("--bits=off"));
+      EXPECT_THAT(warning(effects), HasSubstr("--reproducible=off"));
     }
   }
 }

@@ -95,7 +95,7 @@ const Row kRows[] = {
      {in(0, S::kActive), in(1, S::kLost)},
      {},
      true,
-     "1 of at least 2 members: holding the state, 27 s of --wait left",
+     "1 of at least 2 members: holding the state, 27 s of --min-members-timeout left",
      true,
      true,
      3},
@@ -158,7 +158,7 @@ const Row kRows[] = {
      {in(2, S::kWarm)},
      {},
      false,
-     "1 of at least 2 members ready, 20 s of --wait left",
+     "1 of at least 2 members ready, 20 s of --min-members-timeout left",
      false,
      false,
      10},
@@ -180,9 +180,9 @@ TEST(Decide, Table) {
 TEST(Decide, TheWaitIsRoundedUpAndNeverNegative) {
   Roster roster{.members = {in(0, S::kActive), in(1, S::kLost)}, .started = true};
   roster.below_min_since = kNow - std::chrono::milliseconds(29001);
-  EXPECT_NE(decide(kNow, roster, kPolicy).why.find(" 1 s of --wait left"), std::string::npos);
+  EXPECT_NE(decide(kNow, roster, kPolicy).why.find(" 1 s of --min-members-timeout left"), std::string::npos);
   roster.below_min_since = kNow - std::chrono::hours(1);
-  EXPECT_NE(decide(kNow, roster, kPolicy).why.find(" 0 s of --wait left"), std::string::npos);
+  EXPECT_NE(decide(kNow, roster, kPolicy).why.find(" 0 s of --min-members-timeout left"), std::string::npos);
 }
 
 TEST(Resume, IsTheHighestCommitOfAnyMemberDeadOnesIncludedAndNeverLess) {

@@ -32,7 +32,7 @@ constexpr const char* kKeeps = "member 1 keeps 2 others waiting for 5 s";
 TEST_F(HungTest, IsNamedOnceAndTheJobGoesOnWhenItDoes) {
   SimJob& job = start_and_hang(watched());
   ASSERT_TRUE(job.run_until([&] { return job.heard(kKeeps); }));
-  EXPECT_FALSE(job.heard("--hung"));
+  EXPECT_FALSE(job.heard("--on-hang"));
   const core::TimePoint said = job.now;
   ASSERT_TRUE(job.run_until([&] { return job.now > said + 30s; }));
   EXPECT_EQ(
@@ -49,7 +49,7 @@ TEST_F(HungTest, IsReplacedWhereTheUserWantsThat) {
   SimJob& job = start_and_hang(o);
   expect_success(job);
   EXPECT_TRUE(job.heard(kKeeps));
-  EXPECT_TRUE(job.heard("; killed (--hung)"));
+  EXPECT_TRUE(job.heard("; killed (--on-hang)"));
   EXPECT_TRUE(job.heard("member 1 was lost (it stood still)"));
   EXPECT_FALSE(job.member(1).alive);
   EXPECT_EQ(job.journal->size(), 3U);
@@ -66,11 +66,11 @@ TEST_F(HungTest, InItsFirstStepItIsReplacedLater) {
   ASSERT_TRUE(job.run_until([&] { return job.member(1).applied >= 1; }));
   job.member(1).hangs = true;
   ASSERT_TRUE(job.run_until([&] { return job.heard("keeps 2 others waiting"); }));
-  EXPECT_TRUE(job.heard("; not killed (--hung): it has not taken two steps yet"));
+  EXPECT_TRUE(job.heard("; not killed (--on-hang): it has not taken two steps yet"));
   EXPECT_TRUE(job.member(1).alive);
   expect_success(job);
   EXPECT_TRUE(job.heard("waiting for 25 s"));
-  EXPECT_TRUE(job.heard("; killed (--hung)"));
+  EXPECT_TRUE(job.heard("; killed (--on-hang)"));
   EXPECT_FALSE(job.member(1).alive);
   EXPECT_EQ(job.journal->size(), 3U);
 }

@@ -40,7 +40,7 @@ class StartTest : public testing::Test {
 TEST_F(StartTest, APlainProgramSucceedsWhenAllExitWithZero) {
   SimJob& job = make(plain(1, 3));
   ASSERT_TRUE(running(3));
-  job.pass(seconds(3600));  // --wait and the ready timeout are nothing to it
+  job.pass(seconds(3600));  // --min-members-timeout and the ready timeout are nothing to it
   for (core::MemberId id : {2U, 0U, 1U}) job.exit(id, 0);
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 0);
@@ -108,7 +108,7 @@ TEST_F(StartTest, AnotherFingerprintIsRefusedOrLetInUnderBitsOff) {
     SimJob& job = make(o);
     ASSERT_TRUE(job.run_until([&] { return job.generation() == 1; }));
     EXPECT_EQ(job.journal->size(), off ? 3U : 2U);
-    EXPECT_EQ(job.heard("--bits=off"), off);
+    EXPECT_EQ(job.heard("--reproducible=off"), off);
     EXPECT_EQ(job.member(2).refused.empty(), off);
   }
 }

@@ -88,8 +88,8 @@ TEST_F(JobTest, Fault6_BelowMinHoldsThenFails) {
   const core::TimePoint before = job.now;
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 1);
-  EXPECT_EQ(job.end->reason, "1 of at least 2 members for 30 s (--wait)");
-  EXPECT_TRUE(job.heard("1 of at least 2 members: holding the state, 30 s of --wait left"));
+  EXPECT_EQ(job.end->reason, "1 of at least 2 members for 30 s (--min-members-timeout)");
+  EXPECT_TRUE(job.heard("1 of at least 2 members: holding the state, 30 s of --min-members-timeout left"));
   EXPECT_GE(job.now - before, seconds(30));
   EXPECT_LE(job.now - before, seconds(32));
   EXPECT_EQ(job.worlds.size(), 1U);

@@ -63,7 +63,7 @@ def steps_told(why: str, directory: pathlib.Path) -> list[int]:
 
 
 def test_a_scheduler_that_join_was_not_given_is_found_behind_the_join(train, tmp_path):
-    status, text = train(2, "torch", options=("--checkpoint", str(tmp_path), "--every", "5"))
+    status, text = train(2, "torch", options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "5"))
     assert status == 1, text
     why = failure(text)
     found = re.search(
@@ -94,7 +94,7 @@ def test_no_checkpoint_is_made_of_members_that_differ(train, tmp_path):
         "numpy",
         "buffer=1,14",
         str(tmp_path),
-        options=("--checkpoint", str(tmp_path), "--every", "5", "--max-restarts", "2"),
+        options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "5", "--max-restarts", "2"),
     )
     assert status == 1, text
     why = failure(text)
@@ -108,7 +108,7 @@ def test_no_checkpoint_is_made_of_members_that_differ(train, tmp_path):
 
 def test_the_last_step_counts(train, tmp_path):
     status, text = train(
-        2, "numpy", "buffer=1,100", options=("--checkpoint", str(tmp_path), "--every", "100")
+        2, "numpy", "buffer=1,100", options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "100")
     )
     assert status == 1, text
     assert "after step 100 members 0 and 1 have different states" in failure(text)
@@ -116,14 +116,18 @@ def test_the_last_step_counts(train, tmp_path):
 
 
 def test_what_a_member_does_to_its_weights_behind_the_last_step_is_its_own(train, tmp_path):
-    status, text = train(2, "numpy", "export", options=("--checkpoint", str(tmp_path), "--every", "100"))
+    status, text = train(
+        2, "numpy", "export", options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "100")
+    )
     assert status == 0, text
     assert text.splitlines().count("finished") == 2
     assert steps_in(tmp_path) == [100]
 
 
 def test_so_it_is_behind_a_break_and_the_checkpoint_of_that_step_is_as_the_loop_left_it(train, tmp_path):
-    status, text = train(2, "numpy", "leave=12", options=("--checkpoint", str(tmp_path), "--every", "12"))
+    status, text = train(
+        2, "numpy", "leave=12", options=("--checkpoint", str(tmp_path), "--checkpoint-interval", "12")
+    )
     assert status == 0, text
     assert text.splitlines().count("finished") == 2
     assert steps_in(tmp_path) == [12]
@@ -144,6 +148,6 @@ def test_a_world_of_fixed_size_fails_as_well(train):
 
 
 def test_members_that_may_compute_other_bits_are_not_compared(train):
-    status, text = train(2, "numpy", "buffer=1,20", options=("--bits=off",))
+    status, text = train(2, "numpy", "buffer=1,20", options=("--reproducible=off",))
     assert status == 0, text
     assert text.splitlines().count("finished") == 2

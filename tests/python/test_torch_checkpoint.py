@@ -235,7 +235,17 @@ def job(tmp_path_factory):
     """Where a job has kept checkpoints, and its end."""
     folder = tmp_path_factory.mktemp("job")
     (folder / "train.py").write_text(JOB)
-    words = ["regroup", "-np", "1:1", "--checkpoint", "kept", "--every", "10", sys.executable, "train.py"]
+    words = [
+        "regroup",
+        "-np",
+        "1:1",
+        "--checkpoint",
+        "kept",
+        "--checkpoint-interval",
+        "10",
+        sys.executable,
+        "train.py",
+    ]
     env = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
     subprocess.run(words, cwd=folder, env=env, check=True, capture_output=True, timeout=120)
     return folder
@@ -265,7 +275,17 @@ def test_the_checkpoint_of_a_job_opens_in_load_and_has_all_its_buffers(job):
 
 def test_a_job_goes_on_for_more_epochs_and_refuses_another_scheduler_once(job, tmp_path):
     shutil.copytree(job / "kept", tmp_path / "kept")
-    words = ["regroup", "-np", "1:1", "--checkpoint", "kept", "--every", "5", sys.executable, "train.py"]
+    words = [
+        "regroup",
+        "-np",
+        "1:1",
+        "--checkpoint",
+        "kept",
+        "--checkpoint-interval",
+        "5",
+        sys.executable,
+        "train.py",
+    ]
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     longer = JOB.replace("epochs=1", "epochs=2")
     (tmp_path / "train.py").write_text(

@@ -43,9 +43,8 @@ def train(tmp_path, monkeypatch):
 
     def run(members: int, *faults: str) -> Outcome:
         folder = pathlib.Path(tempfile.mkdtemp(dir=tmp_path))
-        launcher = (
-            f"regroup --oversubscribe --replace never --seed 3 --shards {SHARDS} --start {members} -np 1:4"
-        )
+        launcher = f"regroup --oversubscribe --replace never --seed 3 --shards {SHARDS} -np 1:4"
+        launcher += f" --initial-size {members}"
         command = [*launcher.split(), sys.executable, str(MEMBER), str(folder), *faults]
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, env=os.environ

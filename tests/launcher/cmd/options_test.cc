@@ -37,8 +37,8 @@ TEST(Options, TakesOneDashTwoDashesAndEquals) {
 }
 
 TEST(Options, ARangeMakesTheJobElastic) {
-  const Options options =
-      parsed({"--start", "3", "-np", "2:8", "--replace=never", "--bits", "off", "python", "t.py"});
+  const Options options = parsed(
+      {"--initial-size", "3", "-np", "2:8", "--replace=never", "--reproducible", "off", "python", "t.py"});
   EXPECT_TRUE(options.elastic);
   EXPECT_EQ(options.min, 2U);
   EXPECT_EQ(options.max, 8U);
@@ -59,7 +59,7 @@ TEST(Options, TakesTheRest) {
                                   "-tag-output",
                                   "--timeout",
                                   "1.5",
-                                  "--wait",
+                                  "--min-members-timeout",
                                   "2",
                                   "-wd",
                                   "/",
@@ -79,9 +79,9 @@ TEST(Options, TakesTheRest) {
                                   "3",
                                   "--ready-timeout",
                                   "4",
-                                  "--hung",
+                                  "--on-hang",
                                   "drop",
-                                  "--hung-after",
+                                  "--hang-timeout",
                                   "7",
                                   "p"});
   EXPECT_TRUE(options.oversubscribe && options.quiet);
@@ -155,14 +155,15 @@ TEST(Options, BenchReadsItsOwnArguments) {
 }
 
 TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
-  EXPECT_EQ(unheeded_options(parsed({"-np", "2", "--wait", "3", "-shards=4", "-q", "p"})),
-            "--wait: only for an elastic job (-np MIN:MAX), ignored");
+  EXPECT_EQ(unheeded_options(parsed({"-np", "2", "--min-members-timeout", "3", "-shards=4", "-q", "p"})),
+            "--min-members-timeout: only for an elastic job (-np MIN:MAX), ignored");
   EXPECT_EQ(unheeded_options(parsed({"--role", "worker=2", "--checkpoint", "d", "-q", "p"})),
             "--checkpoint: only for a job of -np MIN:MAX or -np N, ignored");
-  EXPECT_EQ(unheeded_options(parsed({"--role", "a=1", "--hung-after", "5", "--every", "3", "--ready-timeout",
-                                     "9", "--shards", "4", "--seed=7", "-q", "p"})),
-            "--hung-after, --every, --ready-timeout: only for a job of -np MIN:MAX or -np N, ignored");
-  EXPECT_EQ(unheeded_options(parsed({"-np", "2:3", "--wait", "3", "p"})), "");
+  EXPECT_EQ(unheeded_options(parsed({"--role", "a=1", "--hang-timeout", "5", "--checkpoint-interval", "3",
+                                     "--ready-timeout", "9", "--shards", "4", "--seed=7", "-q", "p"})),
+            "--hang-timeout, --checkpoint-interval, --ready-timeout: only for a job of -np MIN:MAX or -np N, "
+            "ignored");
+  EXPECT_EQ(unheeded_options(parsed({"-np", "2:3", "--min-members-timeout", "3", "p"})), "");
   EXPECT_EQ(unheeded_options(parsed({"-np", "2", "-q", "p"})), "");
 }
 
@@ -185,17 +186,17 @@ TEST(FitToSlots, RefusesMoreMembersThanSlots) {
   const std::string told = "4 members asked for, 2 slots (cores) there; --oversubscribe allows more";
   EXPECT_EQ(misfit(parsed({"-np", "4", "p"}), 2), told);
   EXPECT_EQ(misfit(parsed({"-np", "4:8", "p"}), 2), told);
-  EXPECT_EQ(misfit(parsed({"-np", "1:8", "--start", "4", "p"}), 2), told);
+  EXPECT_EQ(misfit(parsed({"-np", "1:8", "--initial-size", "4", "p"}), 2), told);
   EXPECT_EQ(misfit(parsed({"-np", "4", "--oversubscribe", "p"}), 2), "");
 }
 
 TEST(FitToSlots, RefusesAStartOutsideTheRange) {
-  EXPECT_EQ(misfit(parsed({"-np", "2:4", "--start", "5", "p"}), 8),
-            "--start 5: it must lie in the range 2:4 of -np");
-  EXPECT_EQ(misfit(parsed({"-np", "2:4", "--start", "1", "p"}), 8),
-            "--start 1: it must lie in the range 2:4 of -np");
-  EXPECT_EQ(misfit(parsed({"-np", "4", "--start", "2", "p"}), 8),
-            "--start 2: only an elastic job (-np MIN:MAX) has it");
+  EXPECT_EQ(misfit(parsed({"-np", "2:4", "--initial-size", "5", "p"}), 8),
+            "--initial-size 5: it must lie in the range 2:4 of -np");
+  EXPECT_EQ(misfit(parsed({"-np", "2:4", "--initial-size", "1", "p"}), 8),
+            "--initial-size 1: it must lie in the range 2:4 of -np");
+  EXPECT_EQ(misfit(parsed({"-np", "4", "--initial-size", "2", "p"}), 8),
+            "--initial-size 2: only an elastic job (-np MIN:MAX) has it");
   EXPECT_THAT(misfit(parsed({"-np", "1:200", "p"}), 8), testing::HasSubstr("at most 127 members"));
   EXPECT_THAT(misfit(parsed({"-np", "1:4294967295", "p"}), 8), testing::HasSubstr("at most 127 members"));
   EXPECT_THAT(misfit(parsed({"-np", "1:2", "--shards", "20000", "p"}), 8),

@@ -119,6 +119,58 @@ TEST(Table, TheParserSaysWhichValueIsMissing) {
   }
 }
 
+// For one release: scripts that use an old name run on, and a line says what to write instead.
+struct Renamed {
+  const char* name;
+  const char* value;
+  const char* note;
+  bool (*applied)(const Options&);
+};
+class RenamedOptions : public testing::TestWithParam<Renamed> {};
+INSTANTIATE_TEST_SUITE_P(
+    All, RenamedOptions,
+    testing::Values(Renamed{"bits", "off", "--bits off is now --reproducible off",
+                            [](const Options& o) { return o.any_fingerprint; }},
+                    Renamed{"bits", "on", "--bits on is now --reproducible strict",
+                            [](const Options& o) { return !o.any_fingerprint; }},
+                    Renamed{"every", "7", "--every 7 is now --checkpoint-interval 7",
+                            [](const Options& o) { return o.checkpoint.every == 7; }},
+                    Renamed{"wait", "7", "--wait 7 is now --min-members-timeout 7",
+                            [](const Options& o) { return o.wait == std::chrono::seconds(7); }},
+                    Renamed{"hung", "drop", "--hung drop is now --on-hang drop",
+                            [](const Options& o) { return o.hung.drop; }},
+                    Renamed{"hung-after", "7", "--hung-after 7 is now --hang-timeout 7",
+                            [](const Options& o) { return o.hung.after == std::chrono::seconds(7); }},
+                    Renamed{"start", "2", "--start 2 is now --initial-size 2",
+                            [](const Options& o) { return o.start == 2; }}));
+
+TEST_P(RenamedOptions, OldNameIsAcceptedWithANote) {
+  const std::string dashes = "--";
+  for (const Words& written : {Words{dashes + GetParam().name, GetParam().value},
+                               Words{dashes + GetParam().name + "=" + GetParam().value}}) {
+    Words words = {"-np", "1:4"};
+    words.insert(words.end(), written.begin(), written.end());
+    words.emplace_back("prog");
+    auto options = parse(words);
+    ASSERT_TRUE(options.ok()) << options.status().message();
+    EXPECT_TRUE(GetParam().applied(*options));
+    EXPECT_EQ(options->notes, Words{GetParam().note});
+  }
+}
+
+TEST_P(RenamedOptions, OldNameIsNotDocumented) {
+  const std::regex old(std::string("--") + GetParam().name + R"((?![-\w]))");
+  std::string man = man_page("1");
+  man.erase(std::remove(man.begin(), man.end(), '\\'), man.end());
+  for (const std::string& text : {help_text("all"), man, bash_completion(), zsh_completion()})
+    EXPECT_FALSE(std::regex_search(text, old)) << GetParam().name;
+}
+
+TEST(Table, MistakesAreReportedUnderTheNewName) {
+  EXPECT_EQ(refusal({"-np", "1:4", "--wait", "x", "prog"}),
+            "option --min-members-timeout x: a number of seconds is wanted");
+}
+
 TEST(Table, OptionsWithoutEffectAreTold) {
   for (const Spec& spec : table()) {
     if (spec.group != Group::kElsewhere || spec.names[0] == "noprefix") continue;
