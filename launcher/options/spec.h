@@ -128,8 +128,7 @@ struct Spec {
 
 [[nodiscard]] const std::vector<Spec>& table();
 
-// An option that has been renamed: its old name is accepted for one release, with a note, and is neither in
-// the table nor in what is made from it.
+// An option whose old name is accepted for one release, with a note, and stands in no text.
 struct RenamedOption {
   std::string_view old_name;
   std::string_view name;

@@ -67,8 +67,8 @@ def weights_in(output: str) -> str:
 def test_the_tutorial_goes_from_a_plain_script_to_a_job_that_goes_on(tmp_path):
     reader = Reader("tutorial.md", tmp_path)
     assert "test accuracy" in reader.run("python train_plain.py", epochs=1)
-    training = "--oversubscribe --checkpoint ck --every 30 python train.py --epochs 300"
-    first = reader.run(f"regroup -np 2:4 --start 3 {training}", epochs=2)
+    training = "--oversubscribe --checkpoint ck --checkpoint-interval 30 python train.py --epochs 300"
+    first = reader.run(f"regroup -np 2:4 --initial-size 3 {training}", epochs=2)
     assert "epoch  2" in first
     assert "step 60" in first
     assert len(reader.run("regroup checkpoint ls ck").splitlines()) == 2
@@ -83,7 +83,8 @@ def test_the_recipes_run_as_they_stand(tmp_path):
     shared = reader.scripts["shared_evaluation.py"] + "assert abs(accuracy - accuracy_of(model)) < 1e-6\n"
     script = reader.scripts["recipes.py"].replace("\nsession.finish()\n", f"\n{shared}session.finish()\n")
     (tmp_path / "recipes.py").write_text(script)
-    elastic = "regroup -np 2:4 --oversubscribe --checkpoint ck --every 30 python recipes.py --epochs 20"
+    elastic = "regroup -np 2:4 --oversubscribe --checkpoint ck --checkpoint-interval 30 "
+    elastic += "python recipes.py --epochs 20"
     assert "of the averaged weights" in reader.run(elastic, epochs=2)
     assert (tmp_path / "best.pt").exists()
     reader.run("regroup checkpoint export ck model.pt --to torch --model-only")

@@ -304,6 +304,6 @@ session.finish()
 
 def test_status_shows_a_loss_that_fits_its_column(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    command = ["regroup", "-np", "1:2", "--start", "1", sys.executable, "-c", REPORTING]
+    command = ["regroup", "-np", "1:2", "--initial-size", "1", sys.executable, "-c", REPORTING]
     shown = subprocess.check_output(command, text=True, timeout=120)
     assert re.search(r" 2 +0\.333333 ", shown), shown
