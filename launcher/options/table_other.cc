@@ -59,39 +59,26 @@ void append(std::vector<Spec>& to, std::vector<Spec> more) {
 }  // namespace
 
 std::vector<Spec> general_options() {
-  constexpr auto kJob = Scope::kJob;
-  constexpr auto kYes = Common::kYes;
   return {
       {{"compat"},
        "openmpi|mpich",
-       "whose rules of exit status, signals and options hold (default: openmpi)",
-       set_compat,
-       kJob,
-       kYes},
+       "launcher whose options, signals and exit statuses are followed (default: openmpi)",
+       set_compat},
       {{"quiet", "q"},
        "",
-       "say on standard error why a job failed, and nothing else: no notes, warnings or changes",
+       "print only why a job failed; no notes, warnings or membership changes",
        [](D& d, G&) { return d.out.quiet = true, Status(); }},
       {{"verbose", "v"},
        "",
-       "report more on standard error",
-       [](D& d, G&) { return d.out.verbose = true, Status(); },
-       kJob,
-       kYes},
-      {{"allow-run-as-root"}, "", "always so; accepted for mpirun's sake", nothing},
-      {{"generate"}, "man|bash|zsh", "print the manual page or a shell's completion", generate},
+       "print more on standard error",
+       [](D& d, G&) { return d.out.verbose = true, Status(); }},
+      {{"allow-run-as-root"}, "", "accepted for mpirun; root may always run jobs", nothing},
+      {{"generate"}, "man|bash|zsh", "print the manual page or a shell's completion script", generate},
       {{"version", "V"},
        "",
        "print the version",
-       [](D& d, G&) { return d.out.verb = Verb::kVersion, Status(); },
-       kJob,
-       kYes},
-      {{"help", "h"},
-       "[NAME]",
-       "print the common options, one of them, those of a group, or all of them: --help all",
-       help,
-       kJob,
-       kYes},
+       [](D& d, G&) { return d.out.verb = Verb::kVersion, Status(); }},
+      {{"help", "h"}, "[TOPIC]", "print help on a topic or an option; all: every option", help},
   };
 }
 
@@ -99,9 +86,9 @@ std::vector<Spec> elsewhere_options() {
   constexpr auto kJob = Scope::kJob;
   constexpr auto kAny = Dialect::kAny;
   std::vector<Spec> out = {
-      {{"noprefix", "no-app-prefix"}, "", "no prefix is assumed anyway", nothing},
+      {{"noprefix", "no-app-prefix"}, "", "ignored; no prefix is assumed", nothing},
   };
-  append(out, ignored(kJob, kAny, "starts daemons on other hosts",
+  append(out, ignored(kJob, kAny, "ignored; Open MPI's daemons on other hosts",
                       {{{"launch-agent"}, "COMMAND"},
                        {{"dvm"}, "WHERE"},
                        {{"hnp"}, "WHERE"},
@@ -122,10 +109,11 @@ std::vector<Spec> elsewhere_options() {
                        {{"app-pmix-prefix"}, "DIR"},
                        {{"hetero-nodes"}, ""}}));
   append(out,
-         ignored(kJob, kAny, "copies files to other hosts",
+         ignored(kJob, kAny, "ignored; copies of files on other hosts",
                  {{{"preload-binary"}, ""}, {{"preload-files"}, "FILES"}, {{"set-cwd-to-session-dir"}, ""}}));
-  append(out, ignored(kJob, Dialect::kOpenMpi, "copies the program to other hosts", {{{"s"}, ""}}));
-  append(out, ignored(kJob, kAny, "for debuggers of Open MPI",
+  append(out,
+         ignored(kJob, Dialect::kOpenMpi, "ignored; a copy of the program on other hosts", {{{"s"}, ""}}));
+  append(out, ignored(kJob, kAny, "ignored; debugging of Open MPI and its daemons",
                       {{{"debug"}, ""},
                        {{"debugger"}, "COMMAND"},
                        {{"tv"}, ""},
@@ -159,9 +147,9 @@ std::vector<Spec> elsewhere_options() {
                        {{"stream-buffering"}, "0|1|2"},
                        {{"gpu-support"}, "BOOL"},
                        {{"pset"}, "NAME"}}));
-  append(out, ignored(kJob, kAny, "grows an allocation of several hosts",
+  append(out, ignored(kJob, kAny, "ignored; an allocation that grows",
                       {{{"add-host"}, "HOSTS"}, {{"add-hostfile"}, "FILE"}}));
-  append(out, ignored(kJob, kAny, "for hydra's proxies on other hosts",
+  append(out, ignored(kJob, kAny, "ignored; hydra's proxies on other hosts",
                       {{{"iface"}, "NAME"},
                        {{"rmk"}, "NAME"},
                        {{"enable-x"}, ""},
@@ -188,7 +176,7 @@ std::vector<Spec> elsewhere_options() {
                        {{"print-rank-map"}, ""},
                        {{"hostlist-file"}, "FILE"},
                        {{"gtool"}, "COMMAND"}}));
-  append(out, ignored(kJob, kAny, "torchrun's rendezvous, which one host does not need",
+  append(out, ignored(kJob, kAny, "ignored; torchrun's rendezvous and logs",
                       {{{"standalone"}, ""},
                        {{"rdzv-backend"}, "NAME"},
                        {{"rdzv-endpoint"}, "WHERE"},
