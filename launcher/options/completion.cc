@@ -1,6 +1,7 @@
 // Completions for bash and zsh, from the table.
 #include <fmt/format.h>
 
+#include "launcher/options/help.h"
 #include "launcher/options/spec.h"
 #include "launcher/options/values.h"
 
@@ -101,7 +102,7 @@ std::string zsh_completion() {
       "_arguments -S \\\n";
   for (const Spec& spec : table()) {
     for (const std::string& name : spec.names) {
-      out += fmt::format("  '*{}[{}]{}' \\\n", dashed(name), for_zsh(spec.help), zsh_values(spec));
+      out += fmt::format("  '*{}[{}]{}' \\\n", dashed(name), for_zsh(summary(spec)), zsh_values(spec));
     }
   }
   return out +

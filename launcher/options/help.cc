@@ -2,23 +2,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
-#include "launcher/options/spec.h"
+#include "launcher/options/help.h"
 
 namespace regroup::launcher {
 namespace {
 
 constexpr std::size_t kLeft = 28;   // columns of the option
+constexpr std::size_t kFirst = 30;  // on the first screen
 constexpr std::size_t kWidth = 80;  // of the whole
 
 // "-np, -n, -c N|MIN:MAX"
-std::string left_of(const Spec& spec, bool all_names) {
+std::string left_of(const Spec& spec) {
   std::string out;
-  for (const std::string& name : spec.names) {
-    out += (out.empty() ? "" : ", ") + dashed(name);
-    if (!all_names && out.find(", ") != std::string::npos) break;
-  }
+  for (const std::string& name : spec.names) out += (out.empty() ? "" : ", ") + dashed(name);
   return spec.value.empty() ? out : out + " " + spec.value;
 }
 
@@ -41,92 +38,131 @@ std::string wrapped(const std::string& text) {
   return out;
 }
 
-std::string entry(const Spec& spec, bool all_names) {
-  const std::string left = left_of(spec, all_names);
+std::string lines_of(const Spec& spec) {
+  const std::string left = left_of(spec);
   std::string out = fmt::format("  {:<{}}", left, kLeft);
   out += left.size() > kLeft ? "\n" + std::string(kLeft + 4, ' ') : "  ";
   return out + wrapped(spec.help) + "\n";
 }
 
-std::string section(const GroupText& group, bool common_only) {
+std::string section(const GroupText& group) {
   std::string out;
   for (const Spec& spec : table()) {
-    if (spec.group == group.group && (!common_only || spec.common == Common::kYes))
-      out += entry(spec, !common_only);
+    if (spec.group == group.group) out += lines_of(spec);
   }
-  return out.empty() ? "" : fmt::format("\n{} ({}):\n{}", group.title, group.name, out);
+  return fmt::format("{} ({}):\n{}", group.title, group.name, out);
 }
 
 // An option, which may mean two things.
 std::string entries_of(const std::string& name) {
   const Spec* const first = find_option(name, Compat::kOpenMpi);
   const Spec* const second = find_option(name, Compat::kMpich);
-  const std::string out = first != nullptr ? entry(*first, true) : "";
-  return second == nullptr || second == first ? out : out + entry(*second, true);
+  const std::string out = first != nullptr ? lines_of(*first) : "";
+  return second == nullptr || second == first ? out : out + lines_of(*second);
 }
 
 constexpr std::string_view kUsage =
     "usage: regroup [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM ...]\n"
-    "       regroup --role NAME=N [--role ...] PROGRAM [ARGUMENTS]\n"
-    "       regroup --job FILE.yaml\n"
-    "       regroup -np N regroup bench OPERATION    measure collective operations\n"
-    "       regroup checkpoint VERB ...             list, verify, compare checkpoints\n"
-    "       regroup place --machine FILE -np N      where ranks would go, and why\n"
-    "       regroup topo [--machine FILE]           what is in a machine; pictures\n"
-    "       regroup status [--json|--follow] [JOB]  what a job does, uses, and why\n"
-    "       regroup resize MEMBERS [JOB]            let it have so many members\n"
-    "       regroup join [JOB]                      lend it this allocation's hosts\n"
-    "       regroup allocation [--json]             what an allocator granted here\n"
-    "       regroup notice MEMBER [JOB]             let a member leave after its step\n"
-    "       regroup kill-member MEMBER [JOB]        SIGKILL a member\n"
-    "JOB may be left out if there is only one. Options have one or two dashes.\n";
+    "       regroup COMMAND [ARGUMENTS]\n"
+    "Run a program on several processors or hosts, as mpirun does, or train\n"
+    "elastically: members may die, leave and join while the training continues.\n"
+    "\n"
+    "  regroup -np 4 ./a.out                   4 ranks; the job ends if one fails\n"
+    "  regroup -np 2:8 python train.py         an elastic job of 2 to 8 members\n"
+    "  regroup --role ps=1 --role worker=2 ... a TensorFlow cluster\n";
 
-// Of `regroup VERB --help`; verbs that are not here tell themselves.
-constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
-    {"status",
+// A command and what it does. Those without a text print their own.
+struct Command {
+  std::string_view name, arguments, summary, text;
+};
+constexpr Command kCommands[] = {
+    {"status", "[JOB]", "show members, their state and resources",
      "usage: regroup status [--json|--prometheus|--follow] [JOB]\n"
-     "Members of a job, what they do and use, and why it has become as it is.\n"
-     "--follow: a line for each change, until the job is over.\n"},
-    {"resize",
+     "Show the members of a job, their use of processors, memory and GPUs, and the\n"
+     "reason for each change of membership.\n"
+     "  --json        print everything as one JSON object\n"
+     "  --prometheus  print metrics in the text format of Prometheus\n"
+     "  --follow      print a line for each change until the job ends\n"},
+    {"resize", "MEMBERS [JOB]", "change the number of members of an elastic job",
      "usage: regroup resize MEMBERS [JOB]\n"
-     "Lets a job of -np MIN:MAX that runs have so many members, from MIN to MAX. Who\n"
-     "is one too many leaves at the end of its step. In a job of Slurm or LSF slots\n"
-     "that are missing are asked for, what is not wanted any more is cancelled while\n"
-     "it waits, and hosts without a member go back. Exit status: 0 once the job has\n"
-     "the new size as its aim; members may come and go later.\n"},
-    {"notice",
+     "Set the number of members of a job of -np MIN:MAX, from MIN to MAX. Surplus\n"
+     "members leave at the end of their step. In a job of Slurm or LSF, regroup\n"
+     "requests the missing slots, cancels requests that are no longer needed, and\n"
+     "returns hosts without members. Exit status 0: the job has accepted the size;\n"
+     "members join and leave later.\n"},
+    {"notice", "MEMBER [JOB]", "let a member leave at the end of its step",
      "usage: regroup notice MEMBER [JOB]\n"
-     "Lets a member, by its number in `regroup status`, leave at the end of its step,\n"
-     "as if its host were taken away.\n"},
-    {"kill-member",
+     "Let a member leave at the end of its step, as after a preemption notice for its\n"
+     "host. MEMBER: its number in `regroup status`.\n"},
+    {"kill-member", "MEMBER [JOB]", "kill a member with SIGKILL, to test recovery",
      "usage: regroup kill-member MEMBER [JOB]\n"
-     "Kills a member, by its number in `regroup status`, to see how the others go on.\n"}};
-constexpr std::string_view kJob = "JOB: its id; it may be left out where there is only one.\n";
+     "Kill a member with SIGKILL, to test recovery. MEMBER: its number in `regroup\n"
+     "status`.\n"},
+    {"join", "[JOB]", "lend the hosts of this allocation to a job", ""},
+    {"allocation", "", "show what the allocator granted", ""},
+    {"checkpoint", "VERB ...", "list, verify, compare and export checkpoints", ""},
+    {"bench", "OPERATION", "measure collectives, under regroup -np N", ""},
+    {"place", "", "show where ranks would run, and why", ""},
+    {"topo", "", "show a machine's topology, text or picture", ""}};
+constexpr std::string_view kJob = "JOB: the job's ID; required only if you run several.\n";
+
+std::string commands() {
+  std::string out = "\nCommands (regroup COMMAND --help):\n";
+  for (const Command& each : kCommands) {
+    const std::string left = fmt::format("{} {}", each.name, each.arguments);
+    out += fmt::format("  {:<{}}  {}\n", left, kFirst, each.summary);
+  }
+  return out;
+}
+
+// Options that a new user needs, a line each.
+std::string common_options() {
+  std::string out = "\nCommon options:\n";
+  for (const Spec& spec : table()) {
+    if (spec.common != Common::kYes) continue;
+    out += fmt::format("  {:<{}}  {}\n", fmt::format("{} {}", dashed(spec.names[0]), spec.value), kFirst,
+                       summary(spec));
+  }
+  return out;
+}
+
+std::string text_of(const Command& command) {
+  if (!command.text.empty()) return fmt::format("{}{}", command.text, kJob);
+  return fmt::format("{}: {}; see regroup {} --help\n", command.name, command.summary, command.name);
+}
 
 }  // namespace
+
+std::vector<std::string> help_topics() {
+  std::vector<std::string> out;
+  for (const GroupText& group : groups()) out.emplace_back(group.name);
+  for (const Command& each : kCommands) out.emplace_back(each.name);
+  out.emplace_back("all");
+  return out;
+}
+
+std::string summary(const Spec& spec) {
+  return spec.help.substr(0, std::min(spec.help.find("; "), spec.help.find(" (")));
+}
 
 std::string help_text(const std::string& topic) {
   const std::string name = topic.substr(std::min(topic.find_first_not_of('-'), topic.size()));
   for (const GroupText& group : groups()) {
-    if (name == group.name) return section(group, false).substr(1);
+    if (name == group.name) return section(group);
   }
-  for (const auto& [verb, text] : kOfVerbs) {
-    if (name == verb) return fmt::format("{}{}", text, kJob);
+  for (const Command& each : kCommands) {
+    if (name == each.name) return text_of(each);
   }
   if (std::string found = entries_of(name); !found.empty()) return found;
   std::string out(kUsage);
+  if (name == "all") {
+    for (const GroupText& group : groups()) out += "\n" + section(group);
+    return out + commands();
+  }
   std::string names;
-  for (const GroupText& group : groups()) {
-    out += section(group, name != "all");
-    names += fmt::format(" {}", group.name);
-  }
-  if (name != "all") {
-    out += fmt::format(
-        "\nThese are the common ones. --help all shows all, --help OPTION one of them,\n--help GROUP those "
-        "of a group:\n{}\n",
-        names);
-  }
-  return out;
+  for (const GroupText& group : groups()) names += fmt::format(" {}", group.name);
+  return out + common_options() + commands() +
+         fmt::format("\nMore: regroup --help TOPIC, where TOPIC is an option, all, or one of\n {}\n", names);
 }
 
 }  // namespace regroup::launcher

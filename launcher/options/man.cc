@@ -77,42 +77,42 @@ It takes the command lines of Open MPI 4 and 5, with
 or called as mpiexec.hydra those of MPICH, and torchrun's most used options.
 With
 .B \-np
-\fIMIN\fR:\fIMAX\fR the job is elastic: members may die, leave and join while it goes on.
+\fIMIN\fR:\fIMAX\fR the job is elastic: members may die, leave and join while training continues.
 .PP
 .B regroup bench
 measures collective operations between the ranks of a job on one host;
 .B regroup bench \-\-help
-tells its options.
+lists its options.
 .PP
 .B regroup checkpoint
 lists, verifies, compares, exports, imports and removes checkpoints;
 .B regroup checkpoint \-\-help
-tells its verbs.
+lists its verbs.
 .PP
 .B regroup topo
-shows what is in a machine and how fast its parts reach each other, in text or as a picture;
+shows the processors, GPUs and NICs of a machine and the speed of the paths between them, as text or a picture;
 .B regroup topo \-\-help
-tells its options.
+lists its options.
 .PP
 Options may be written with one or two dashes and with = or a blank before their value.
 A colon ends a program's arguments and begins another program of the same job, with options of its own;
-options that speak of the whole job stand before the first program.
+options of the whole job stand before the first program.
 )";
 
 constexpr std::string_view kEnd = R"(.SH EXIT STATUS
-As under Open MPI 5: 0 if all members ended well, otherwise the first failing member's status, or 128 plus the
-signal that killed it.
+As in Open MPI 5: 0 if all members succeeded, otherwise the status of the first member that failed, or 128 plus
+the number of the signal that killed it.
 1: the command line is wrong; 66: the program was not found; 181: the working directory was not found.
 With
 .B \-\-compat=mpich
-as under MPICH's mpiexec.
+as in MPICH's mpiexec.
 .SH ENVIRONMENT
 .TP
 .B MPIEXEC_TIMEOUT
-as \-\-timeout.
+default of \-\-timeout.
 .TP
 .B RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-are set for each member as torchrun does.
+are set for each member, as by torchrun.
 .SH EXAMPLES
 .nf
 regroup \-np 4 ./a.out

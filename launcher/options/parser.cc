@@ -1,11 +1,13 @@
 // Reads a command line from left to right: options, a program with its arguments, ':' and the next program.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "launcher/options/finish.h"
+#include "launcher/options/help.h"
 #include "launcher/options/nearest.h"
 #include "launcher/options/spec.h"
 #include "launcher/options/values.h"
@@ -60,17 +62,17 @@ Status unknown_option(const std::string& given, std::string_view name, Compat co
                                       near.empty() ? "" : fmt::format("; did you mean {}?", dashed(near))));
 }
 
-// A group, an option or "all", with or without dashes; refused with the nearest name.
+// A topic or an option, with or without dashes; refused with the nearest name and all topics.
 Status check_topic(const std::string& word, Compat compat) {
   const std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
-  if (name == "all" || find_option(name, compat) != nullptr) return {};
-  Words names;
-  for (const GroupText& group : groups()) names.emplace_back(group.name);
-  if (std::find(names.begin(), names.end(), name) != names.end()) return {};
+  const Words topics = help_topics();
+  if (find_option(name, compat) != nullptr || std::ranges::find(topics, name) != topics.end()) return {};
+  Words names = topics;
   for (const Spec& spec : table()) names.insert(names.end(), spec.names.begin(), spec.names.end());
   const std::string near = nearest(name, names);
-  return invalid_argument(fmt::format("--help {}: no option and no group is called so{}", word,
-                                      near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+  return invalid_argument(fmt::format("--help {}: unknown topic{}; topics are any option, {}", word,
+                                      near.empty() ? "" : fmt::format("; did you mean {}?", near),
+                                      fmt::join(topics, ", ")));
 }
 
 bool is_joined(const Spec& spec, const std::string& value) {

@@ -101,12 +101,12 @@ struct ParsedArgument {
 
 enum class Scope : std::uint8_t { kApp, kJob };                // kJob: counts before the first ':' only
 enum class Dialect : std::uint8_t { kAny, kOpenMpi, kMpich };  // where a name means different things
-enum class Common : std::uint8_t { kYes, kNo };                // shown by a plain --help
+enum class Common : std::uint8_t { kYes, kNo };                // its summary stands in a plain --help
 
 struct Spec {
   std::vector<std::string> names;  // without dashes; the first is shown first
   std::string value;               // "": a flag; several words: several values; [X]: may be missing
-  std::string help;                // one sentence
+  std::string help;                // imperative or noun phrase; details behind "; ", last "(default: X)"
   core::Status (*apply)(OptionsBuilder& builder, const ParsedArgument& argument);
   Scope scope = Scope::kJob;
   Common common = Common::kNo;

@@ -99,7 +99,7 @@ std::vector<Spec> elastic_options() {
        [](D& d, G& g) { return parse_bytes(g.name, g.value(), d.out.learner_state); }},
       {{"checkpoint"},
        "DIR",
-       "write checkpoints to DIR, and resume from its newest",
+       "write checkpoints to DIR; resume from the newest one there",
        [](D& d, G& g) { return d.out.checkpoint.directory = g.value(), Status(); },
        kJob,
        kYes},

@@ -42,7 +42,7 @@ def test_help_of_a_command(verb):
     answer = call(verb, "--help")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.startswith(f"usage: regroup {verb} ")
-    assert f"       regroup {verb} " in call("--help").stdout
+    assert f"\n  {verb} " in call("--help").stdout
 
 
 def test_help_of_a_group_and_of_all():
@@ -65,7 +65,7 @@ def test_help_of_what_is_not_there(words):
     answer = call(*words)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr.startswith(
-        "regroup: --help mapby: no option and no group is called so; did you mean map-by?"
+        "regroup: --help mapby: unknown topic; did you mean map-by?; topics are any option, members, "
     )
 
 
