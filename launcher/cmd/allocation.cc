@@ -19,10 +19,12 @@ namespace {
 constexpr std::chrono::seconds kCommandLimit{20};
 constexpr const char* kHelp =
     "usage: regroup allocation [--json] [--allocator NAME]\n"
-    "Hosts, slots, cores and GPUs that an allocator has granted to this job, from which\n"
-    "variable or file each is known, how agents get there, how long before a loss a\n"
-    "notice comes; else why each allocator was passed over, and this machine.\n"
-    "NAME: flux, kubernetes, slurm, lsf, pbs, gridengine, or none.\n";
+    "Show the hosts, slots, cores and GPUs that an allocator granted to this job, the variable or\n"
+    "file that names each, the way to start agents there, and the time between a notice and the loss\n"
+    "of a host. Without an allocator: show why each was passed over, and this machine.\n\n"
+    "  --json            print JSON\n"
+    "  --allocator NAME  flux, kubernetes, slurm, lsf, pbs, gridengine or none (default: detected)\n"
+    "  -h, --help        print this help\n";
 
 }  // namespace
 

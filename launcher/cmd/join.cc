@@ -43,15 +43,19 @@ constexpr const char* kJoinHelp =
     "                    [--through COMMAND...]\n"
     "       regroup join --relay [JOB]\n"
     "       regroup join --resized [JOB]\n"
-    "Gives the hosts of this allocation to a job of -np MIN:MAX that runs (JOB: its id, where there are\n"
-    "several), until it is over or SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU asks for them\n"
-    "back; SIGTSTP does so until SIGCONT. Members then leave at the end of their step, within --grace\n"
-    "(default: as the allocator has it, else 30 s), and this command ends with 0; a second SIGINT ends it\n"
-    "at once.\n"
-    "--through, last: where JOB is not found here, by a COMMAND that reaches its first host and runs\n"
-    "`regroup join --relay [JOB]` there: ssh head regroup join --relay. --resized: the notification\n"
-    "command of a resizable job of LSF (bsub -ar -rnc, bresize -rnc), whose hosts the job has from then\n"
-    "on, or gives back.\n";
+    "Lend the hosts of this allocation to a running job of -np MIN:MAX, until the job ends or a\n"
+    "SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU recalls them (SIGTSTP: until SIGCONT).\n"
+    "Members on these hosts then leave at the end of their step, and this command ends with status 0;\n"
+    "a second SIGINT ends it at once.\n\n"
+    "  JOB                     the job's ID; required only if you run several\n"
+    "  --grace SECONDS         time for members to leave (default: the allocator's, else 30)\n"
+    "  --allocator NAME        allocator that granted the hosts (default: detected)\n"
+    "  -H HOST[:SLOTS],...     lend only these hosts\n"
+    "  --through COMMAND...    last option; reach a job on another host: COMMAND runs `regroup join\n"
+    "                          --relay [JOB]` there, for example ssh head regroup join --relay\n"
+    "  --resized               run as the notification command of a resizable LSF job (bsub -ar -rnc,\n"
+    "                          bresize -rnc); the job keeps the hosts or releases them\n"
+    "  -h, --help              print this help\n";
 
 struct JoinArguments {
   std::string job, allocator, hosts;

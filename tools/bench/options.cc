@@ -133,51 +133,57 @@ const std::vector<Spec>& table() {
        [](O o, S name, S value) { return launcher::parse_bytes(name, value, o.max_bytes); }},
       {{"-f", "--stepfactor"},
        "N",
-       "each size is N times the one before (default: 2)",
+       "factor between one size and the next (default: 2)",
        [](O o, S name, S value) { return launcher::parse_count(name, value, 2U, o.step_factor); }},
       {{"-i", "--stepbytes"},
        "SIZE",
-       "each size is so much more than the one before, in place of -f",
+       "difference between one size and the next, instead of -f",
        [](O o, S name, S value) { return launcher::parse_bytes(name, value, o.step_bytes); }},
       {{"-d", "--datatype"},
        "TYPES",
-       "float32, bfloat16, int8 and so on, or all (default: float32)",
+       "data types, for example float32,int8, or all (default: float32)",
        set_dtypes},
-      {{"-o", "--op"}, "OPS", "sum, prod, min, max, avg, band, bor, or all (default: sum)", set_ops},
+      {{"-o", "--op"},
+       "OPS",
+       "reductions: sum, prod, min, max, avg, band, bor, or all (default: sum)",
+       set_ops},
       {{"-r", "--root"},
        "RANK",
        "root of broadcast, reduce, gather and scatter (default: 0)",
        [](O o, S name, S value) { return launcher::parse_count(name, value, 0U, o.root); }},
-      {{"-m", "--memory"}, "WHICH", "arena, ordinary or both (default: both)", set_memory},
+      {{"-m", "--memory"},
+       "WHICH",
+       "memory of the buffers: arena, ordinary or both (default: both)",
+       set_memory},
       {{"-n", "--iters"},
        "N",
-       "timed iterations of a size in each round (default: 100 of small messages, 3 of the largest)",
+       "timed iterations of each size in a round (default: 100 for small sizes, 3 for the largest)",
        [](O o, S name, S value) { return set_positive(name, value, o.iterations.emplace()); }},
       {{"-w", "--warmup-iters"},
        "N",
-       "iterations before those of each round (default: 20 of small messages, 1 of the largest)",
+       "untimed iterations before those (default: 20 for small sizes, 1 for the largest)",
        [](O o, S name, S value) { return launcher::parse_count(name, value, 0U, o.warmups.emplace()); }},
       {{"--rounds"},
        "N",
-       "rounds, in each of which all that is compared takes its turn (default: 10)",
+       "number of rounds; each runs every compared library in turn (default: 10)",
        [](O o, S name, S value) { return set_positive(name, value, o.rounds); }},
       {{"--compare"},
        "RIVALS",
-       "measure beside them, in the same run: openmpi, mpich, gloo, with =FOLDER if not in PATH",
+       "libraries to measure in the same run: openmpi, mpich, gloo; =FOLDER if not in PATH",
        set_compare},
       {{"--json"},
        "FILE",
-       "also write all figures to FILE",
+       "write all results to FILE as JSON",
        [](O o, S, S value) { return o.json = value, Status(); }},
       {{"--plot"},
        "FILE.png",
-       "also draw time and bandwidth over size (python3 with matplotlib)",
+       "draw time and bandwidth over size (needs python3 with matplotlib)",
        [](O o, S, S value) { return o.plot = value, Status(); }},
       {{"--timeout"},
        "SECONDS",
-       "longest wait for another rank or a rival (default: 120)",
+       "maximum wait for another rank or a compared library (default: 120)",
        [](O o, S name, S value) { return launcher::parse_seconds(name, value, o.timeout); }},
-      {{"-h", "--help"}, "", "print this", [](O o, S, S) { return o.help = true, Status(); }},
+      {{"-h", "--help"}, "", "print this help", [](O o, S, S) { return o.help = true, Status(); }},
   };
   return kTable;
 }
@@ -286,16 +292,15 @@ core::Result<Options> parse_options(const Words& args) {
 
 std::string help_text() {
   std::string out = fmt::format(
-      "usage: regroup -np N regroup bench OPERATION [OPTIONS]\n"
-      "Measures a collective operation between the ranks of a job on one host, as nccl-tests\n"
-      "and OSU do, after verifying it. OPERATION: {}.\n\n",
+      "usage: regroup -np N regroup bench OPERATION [OPTIONS]\nVerify and then measure a collective "
+      "operation between the ranks of a job on one host,\nas nccl-tests and OSU do. OPERATION: {}.\n\n",
       operation_names());
   for (const Spec& spec : table()) {
     const std::string left =
         fmt::format("{}{}{}", fmt::join(spec.names, ", "), spec.value.empty() ? "" : " ", spec.value);
     out += fmt::format("  {:<26}  {}\n", left, spec.help);
   }
-  return out + "\nHow to read what it prints: docs/guide/collectives.md.\n";
+  return out + "\nHow to read the output: docs/guide/collectives.md.\n";
 }
 
 }  // namespace regroup::bench

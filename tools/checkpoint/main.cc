@@ -26,19 +26,21 @@ struct Verb {
   std::string_view help;
 };
 constexpr std::array<Verb, 7> kVerbs{{
-    {"ls", "DIRECTORY", 1, "--json", checkpoint_tool::ls, "the checkpoints of a directory, newest first"},
-    {"show", "PLACE", 1, "--json --step", checkpoint_tool::show, "what a checkpoint holds"},
+    {"ls", "DIRECTORY", 1, "--json", checkpoint_tool::ls,
+     "list the checkpoints of a directory, newest first"},
+    {"show", "PLACE", 1, "--json --step", checkpoint_tool::show, "show what a checkpoint contains"},
     {"verify", "PLACE", 1, "--step", checkpoint_tool::verify,
-     "reads every byte of a checkpoint, or of all in a directory; exit status 1: damaged"},
+     "read every byte of a checkpoint, or of all in a directory; exit status 1: damaged"},
     {"diff", "PLACE PLACE", 2, "--step", checkpoint_tool::diff,
-     "names the tensors that differ; exit status 1: some do"},
+     "name the tensors that differ; exit status 1: some differ"},
     {"export", "PLACE FILE", 2, "--to --step --model-only", checkpoint_tool::export_to,
-     "writes a file of safetensors, torch or npz; --model-only: of the model, with the keys of its "
+     "write a safetensors, torch or npz file; --model-only: only the model, with the keys of its "
      "state_dict()"},
     {"import", "FILE DIRECTORY", 2, "--from --step", checkpoint_tool::import_from,
-     "makes a checkpoint out of a file of safetensors, torch or npz"},
+     "make a checkpoint from a safetensors, torch or npz file"},
     {"prune", "DIRECTORY", 1, "--keep-last --keep-every", checkpoint_tool::prune,
-     "removes all but the newest (--keep-last, at least 2) and those of every n-th step (--keep-every)"},
+     "remove all but the newest (--keep-last, at least 2) and those whose step is a multiple of "
+     "--keep-every"},
 }};
 
 int fail(std::string_view why, int status) {
@@ -48,15 +50,13 @@ int fail(std::string_view why, int status) {
 
 std::string help() {
   std::string out =
-      "usage: regroup checkpoint VERB ...\nPLACE is a checkpoint, or a directory of them: the newest one "
-      "there, or "
-      "that of --step N.\n\n";
+      "usage: regroup checkpoint VERB ...\nPLACE is a checkpoint, or a directory of checkpoints: its newest "
+      "one, or that of --step N.\n\n";
   for (const Verb& verb : kVerbs)
     out += fmt::format("  {:<6} {:<15} {:<27} {}\n", verb.name, verb.words, verb.options, verb.help);
   return out +
-         "\nIn .npz files bfloat16 and float8 stand as NumPy has them, as <V2 and |V1; the comment of each "
-         "such "
-         "member of the\narchive says which type it is, and import needs that of a |V1.\n";
+         "\nIn .npz files bfloat16 and float8 have NumPy's types <V2 and |V1; the comment of each such "
+         "member of\nthe archive names the type, and import requires it for |V1.\n";
 }
 
 template <class T>

@@ -19,12 +19,14 @@ struct Options {
 };
 
 inline constexpr std::string_view kUsage =
-    "usage: regroup topo [OPTIONS]    what is in a machine, and how fast its parts reach each other\n"
-    "  --machine FILE          a recorded or synthetic machine instead of this one (docs/guide/topology.md)\n"
-    "  --svg FILE, --png FILE  its picture, instead of the text\n"
-    "  --ranks GPU,GPU,...     by rank, the GPU that it is on: shown on top\n"
-    "  --colour auto|always|never\n"
-    "  --fresh                 look at this machine anew, whatever was found since it started\n";
+    "usage: regroup topo [OPTIONS]\n"
+    "Show the processors, GPUs and NICs of a machine and the speed of the paths between them.\n\n"
+    "  --machine FILE               show a recorded or synthetic machine (docs/guide/topology.md)\n"
+    "  --svg FILE, --png FILE       draw a picture instead of printing text\n"
+    "  --ranks GPU,GPU,...          GPU of each rank, in rank order, to mark the ranks\n"
+    "  --colour auto|always|never   use colours in text (default: auto)\n"
+    "  --fresh                      detect this machine again, without the cache\n"
+    "  -h, --help                   print this help\n";
 
 // kInvalidArgument names the word.
 [[nodiscard]] core::Result<Options> parse_options(const std::vector<std::string>& words);
