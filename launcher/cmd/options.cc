@@ -87,8 +87,8 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
   if (options.max == 0) options.min = options.max = slots;
   if (options.apps.size() == 1 && !options.apps[0].count) options.apps[0].count = options.max;
   if (options.elastic && !options.several_hosts() && options.max >= core::kMaxSlots) {
-    return invalid_argument(fmt::format("-np {}:{}: at most {} members are possible on one machine",
-                                        options.min, options.max, core::kMaxSlots - 1));
+    return invalid_argument(fmt::format("-np {}:{}: expected at most {} members on one machine", options.min,
+                                        options.max, core::kMaxSlots - 1));
   }
   if (options.elastic && options.several_hosts() && options.do_not_launch) {
     return invalid_argument(
@@ -96,40 +96,42 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
         "where N ranks would go");
   }
   if (options.max > kMostMembers) {
-    return invalid_argument(fmt::format("{} members: at most {} are possible", options.max, kMostMembers));
+    return invalid_argument(fmt::format("{} members: expected at most {}", options.max, kMostMembers));
   }
   if (!options.elastic && options.start != 0 && options.start != options.max) {
     return invalid_argument(
-        fmt::format("--initial-size {}: only an elastic job (-np MIN:MAX) has it", options.start));
+        fmt::format("--initial-size {}: requires an elastic job (-np MIN:MAX)", options.start));
   }
   const std::uint32_t room = options.oversubscribe ? options.max : slots;
   if (options.start == 0) {
     options.start = options.elastic ? std::max(options.min, std::min(options.max, slots)) : options.max;
   } else if (options.start < options.min || options.start > options.max) {
-    return invalid_argument(fmt::format("--initial-size {}: it must lie in the range {}:{} of -np",
+    return invalid_argument(fmt::format("--initial-size {}: expected a number in the range {}:{} of -np",
                                         options.start, options.min, options.max));
   }
   if (options.start > room) {
-    return invalid_argument(fmt::format("{} members asked for, {} slots {}there; --oversubscribe allows more",
-                                        options.start, slots, slots_given(options) ? "" : "(cores) "));
+    return invalid_argument(
+        fmt::format("{} members requested, {} slots {}available; --oversubscribe allows more", options.start,
+                    slots, slots_given(options) ? "" : "(cores) "));
   }
   const std::uint32_t most = options.hosts.size() == 1 ? options.hosts[0].max_slots : 0;
   if (most != 0 && options.start > most) {
     return invalid_argument(
-        fmt::format("{} members asked for; the host file allows {} (max_slots)", options.start, most));
+        fmt::format("{} members requested; the host file allows {} (max_slots)", options.start, most));
   }
   if (options.spares > 0 && !options.replace)
     return invalid_argument(
-        fmt::format("--spares {}: with --replace never nobody takes a lost one's place", options.spares));
+        fmt::format("--spares {}: cannot be combined with --replace never, which replaces no lost member",
+                    options.spares));
   if (options.elastic && !options.several_hosts() && !options.oversubscribe &&
       options.start + options.spares > slots) {
-    options.notes.push_back(fmt::format("--spares {}: {} slots have room for {} beside {} members",
+    options.notes.push_back(fmt::format("--spares {}: {} slots have room for {} in addition to {} members",
                                         options.spares, slots, slots - options.start, options.start));
   }
   if (options.elastic && options.shards == 0) options.shards = std::bit_ceil(options.max);
   if (options.elastic && options.shards > core::kMaxShards) {
     return invalid_argument(
-        fmt::format("--shards {}: at most {} are possible", options.shards, core::kMaxShards));
+        fmt::format("--shards {}: expected at most {}", options.shards, core::kMaxShards));
   }
   return {};
 }
@@ -141,7 +143,7 @@ bool has_roles(const Options& options) {
 std::string unheeded_options(const Options& options) {
   std::vector<std::string> lines = options.quiet ? std::vector<std::string>() : options.notes;
   if (!options.elastic && !options.elastic_options.empty()) {
-    lines.push_back(fmt::format("{}: only for an elastic job (-np MIN:MAX), ignored",
+    lines.push_back(fmt::format("{}: ignored; requires an elastic job (-np MIN:MAX)",
                                 fmt::join(options.elastic_options, ", ")));
   }
   const bool roles = has_roles(options);
@@ -151,15 +153,15 @@ std::string unheeded_options(const Options& options) {
   });
   if (!of_world.empty())
     lines.push_back(
-        fmt::format("{}: only for a job of -np MIN:MAX or -np N, ignored", fmt::join(of_world, ", ")));
+        fmt::format("{}: ignored; requires -np MIN:MAX or -np N without --role", fmt::join(of_world, ", ")));
   if (!options.elastic && !roles && options.max_restarts.value_or(0) != 0)
-    lines.emplace_back("--max-restarts: only for a job of -np MIN:MAX or of roles, ignored");
+    lines.emplace_back("--max-restarts: ignored; requires -np MIN:MAX or --role");
   if (!roles && options.restart_policy != launcher::RestartPolicy::kEnd)
-    lines.emplace_back("--restart-policy: only for a job of roles, ignored");
+    lines.emplace_back("--restart-policy: ignored; requires --role");
   if ((options.elastic || roles) && (options.ulfm || options.keep_going))
-    lines.emplace_back("--with-ft, --enable-recovery: only for a job of -np N, ignored");
+    lines.emplace_back("--with-ft, --enable-recovery: ignored; require -np N without --role");
   if (!options.mapping.fabric.empty() && !options.several_hosts())
-    lines.emplace_back("--fabric: only for a job on several hosts, ignored");
+    lines.emplace_back("--fabric: ignored; requires a job on several hosts");
   return fmt::format("{}", fmt::join(lines, "\nregroup: "));
 }
 

@@ -50,8 +50,7 @@ Found parse_ec2(const json& value, std::int64_t now) {
   notice.what = action;
   if (action == "stop" || action == "hibernate") notice.kind = Kind::kSuspend;
   if (action == "terminate" || notice.kind == Kind::kSuspend) return std::vector{notice};
-  return invalid_argument(
-      fmt::format("\"action\": '{}' is none that is known", printable_word(text_in(value, "action"))));
+  return invalid_argument(fmt::format("unknown \"action\" '{}'", printable_word(text_in(value, "action"))));
 }
 
 // events/maintenance/scheduled: a list, of which some are over.

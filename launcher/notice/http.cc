@@ -61,7 +61,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
                      [self = shared_from_this()](const beast::error_code& error, std::size_t) {
                        if (!self->good(error)) return;
                        if (self->parser_.get().body().size() > kMostBody)
-                         return self->fail(core::Code::kDataLoss, "its answer is larger than 64 KiB");
+                         return self->fail(core::Code::kDataLoss, "answer larger than 64 KiB");
                        self->end(HttpAnswer{self->parser_.get().result_int(), self->parser_.get().body()});
                      });
   }
@@ -96,7 +96,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
 core::Result<HttpAddress> parse_http_address(std::string_view url) {
   constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) return core::invalid_argument(fmt::format("{}: http://... is wanted", url));
+  if (!url.starts_with(kScheme)) return core::invalid_argument(fmt::format("{}: expected http://...", url));
   url.remove_prefix(kScheme.size());
   const std::size_t slash = url.find('/');
   const std::string_view place = url.substr(0, slash);
@@ -108,7 +108,7 @@ core::Result<HttpAddress> parse_http_address(std::string_view url) {
                       out.port.find_first_not_of("0123456789") == std::string::npos;
   const bool clean = out.target.find_first_of(" \t\r\n") == std::string::npos;
   if (out.host.empty() || !digits || !clean)
-    return core::invalid_argument(fmt::format("http://{}: http://HOST[:PORT][/PATH] is wanted", url));
+    return core::invalid_argument(fmt::format("http://{}: expected http://HOST[:PORT][/PATH]", url));
   return out;
 }
 

@@ -32,17 +32,17 @@ core::Status parse_field(std::string_view word, Notice* notice) {
   if (name == "within" || name == "for") {
     double count = 0;
     if (!whole(rest, count) || !(count >= 0)) {
-      return invalid_argument(fmt::format("'{}': a number of seconds is wanted", printable_word(word)));
+      return invalid_argument(fmt::format("'{}': expected a number of seconds", printable_word(word)));
     }
     (name == "within" ? notice->within : notice->lasts) = seconds(count);
     return {};
   }
   if (name != "who" || rest.empty())
     return invalid_argument(
-        fmt::format("'{}': within=SECONDS, for=SECONDS or who=HOST,... is wanted", printable_word(word)));
+        fmt::format("'{}': expected within=SECONDS, for=SECONDS or who=HOST,...", printable_word(word)));
   for (std::string_view host; next_part(rest, ',', host);) {
     if (host.empty() || notice->hosts.size() == kMostHosts)
-      return invalid_argument(fmt::format("'{}': names of hosts are wanted", printable_word(word)));
+      return invalid_argument(fmt::format("'{}': expected host names", printable_word(word)));
     notice->hosts.emplace_back(host);
   }
   return {};

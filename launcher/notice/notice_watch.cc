@@ -95,7 +95,7 @@ void NoticeWatch::ask_file(Source& source) {
     if (errno == ENOENT || errno == ENOTDIR) return on_text(source, "");
     return failed(source, core::system_error("stat", source.what, errno).message());
   }
-  if (!S_ISREG(info.st_mode)) return failed(source, "it is no regular file");
+  if (!S_ISREG(info.st_mode)) return failed(source, "not a regular file");
   std::ifstream file(source.what, std::ios::binary);
   if (!file) return failed(source, core::system_error("open", source.what, errno).message());
   std::string text(kMostText, '\0');
@@ -126,7 +126,7 @@ void NoticeWatch::ask_address(Source& source, const std::string& token) {
     if (answer->status == 404 || answer->status == 204) return on_text(source, "");
     if (answer->status == 401 && source.token.empty()) return ask_token(source);
     source.token.clear();  // it may have expired
-    failed(source, fmt::format("it answered with status {}", answer->status));
+    failed(source, fmt::format("status {}", answer->status));
   });
 }
 
@@ -141,7 +141,8 @@ void NoticeWatch::ask_token(Source& source) {
     if (!answer.ok()) return failed(source, answer.status().message());
     if (answer->status != 200 || answer->body.empty() ||
         answer->body.find_first_of("\r\n") != std::string::npos)
-      return failed(source, fmt::format("it wants a token, and gives none (status {})", answer->status));
+      return failed(source,
+                    fmt::format("a token is required, but none is provided (status {})", answer->status));
     source.token = answer->body;
     ask_address(source, source.token);
   });
@@ -180,7 +181,8 @@ void NoticeWatch::ask_names(Source& source, std::vector<Notice> notices) {
                              : answer->status != 200 ? fmt::format("status {}", answer->status)
                                                      : "";
              if (why_nameless_.empty()) machine_names_ = parse_machine_names(answer->body);
-             if (why_nameless_.empty() && machine_names_.empty()) why_nameless_ = "its answer has no name";
+             if (why_nameless_.empty() && machine_names_.empty())
+               why_nameless_ = "the answer contains no name";
              decide(source, notices);
            });
 }
@@ -189,12 +191,12 @@ bool NoticeWatch::is_ours(Source& source, const Notice& notice) {
   if (is_for(notice, host_, machine_names_)) return true;
   if (notice.machines && machine_names_.empty()) {
     const std::string named = printable_word(notice.hosts.front());
-    remark(
-        source, named,
-        fmt::format("{} of {} is taken to be another machine's: this host is {}{}", notice.what, named, host_,
-                    why_nameless_.empty()
-                        ? ""
-                        : fmt::format(", and its cloud does not say how it calls it ({})", why_nameless_)));
+    remark(source, named,
+           fmt::format("{} of {} is assumed to concern another machine; this host is {}{}", notice.what,
+                       named, host_,
+                       why_nameless_.empty()
+                           ? ""
+                           : fmt::format(", and its name in the cloud is unknown ({})", why_nameless_)));
   }
   return false;
 }
@@ -207,11 +209,10 @@ void NoticeWatch::decide(Source& source, const std::vector<Notice>& notices) {
     if (!is_ours(source, notice)) continue;
     const double left = std::chrono::duration<double>(time_left(notice)).count();
     if (notice.kind == Notice::Kind::kAdvice) {
-      remark(source, notice.what, notice.what + ": nothing is done");
+      remark(source, notice.what, notice.what + ": no action");
     } else if (notice.planned && time_left(notice) > kAhead) {
-      remark(
-          source, notice.what + " later",
-          fmt::format("{} in {:.0f} s: it counts from {} minutes before", notice.what, left, kAhead.count()));
+      remark(source, notice.what + " later",
+             fmt::format("{} in {:.0f} s: acted upon {} minutes before", notice.what, left, kAhead.count()));
     } else if (notice.kind != Notice::Kind::kPause) {
       ends.push_back(notice);
     } else if (events_.over && notice.lasts.value_or(core::Duration::zero()) > kLongPause) {
@@ -235,7 +236,7 @@ void NoticeWatch::on_pause(Source& source, const std::optional<Notice>& pause) {
                              : !pause->within ? "soon"
                                               : fmt::format("in {:.0f} s", seconds(*pause->within));
     remark(source, what,
-           fmt::format("{} of this host {}{}: the job goes on", what, when,
+           fmt::format("{} of this host {}{}: the job continues", what, when,
                        pause->lasts ? fmt::format(", for {:.0f} s", seconds(*pause->lasts)) : ""));
   }
   const bool near = pause && (pause->begun || pause->within.value_or(core::Duration::zero()) <= kPauseLead);
@@ -272,7 +273,7 @@ void NoticeWatch::remark(Source& source, const std::string& about, const std::st
 void NoticeWatch::failed(Source& source, const std::string& why) {
   if (source.over) return;
   if (std::exchange(source.last_failure, why) != why)
-    events_.said(fmt::format("{} {}: {}; it is asked again every {:g} s", source.option, source.what, why,
+    events_.said(fmt::format("{} {}: {}; polled again every {:g} s", source.option, source.what, why,
                              std::chrono::duration<double>(request_.every).count()));
   ask_later(source);
 }

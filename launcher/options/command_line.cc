@@ -69,7 +69,7 @@ Status parse_control(const Control& control, const Words& args, Options& out) {
     words->erase(words->begin());
   }
   if (words->size() > 1)
-    return invalid_argument(fmt::format("regroup {}: what is {}?", control.name, (*words)[1]));
+    return invalid_argument(fmt::format("regroup {}: unexpected argument '{}'", control.name, (*words)[1]));
   if (!words->empty()) out.job = (*words)[0];
   return {};
 }

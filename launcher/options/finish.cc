@@ -36,12 +36,13 @@ Status take_job_file(OptionsBuilder& builder) {
   const std::string& file = builder.out.job_file;
   if (file.empty()) return {};
   if (!builder.done.empty()) {
-    return invalid_argument(fmt::format("--job {}: it names the programs; {} is one too many", file,
-                                        builder.done[0].app.command[0]));
+    return invalid_argument(
+        fmt::format("--job {}: the job file names the programs; remove {} from the command line", file,
+                    builder.done[0].app.command[0]));
   }
   if (!builder.app.options.empty()) {
-    return invalid_argument(fmt::format("--job {}: it says that itself, so {} has no place beside it", file,
-                                        builder.app.options[0]));
+    return invalid_argument(
+        fmt::format("--job {}: the job file replaces {}; remove the option", file, builder.app.options[0]));
   }
   builder.done.push_back(std::move(builder.app));
   return {};
@@ -61,8 +62,9 @@ Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
   run_by_python(builder, from, app);
   if (from.roles.empty()) return builder.out.apps.push_back(std::move(app)), Status();
   if (!from.count_given.empty() || app.per_node) {
-    return invalid_argument(fmt::format("{} with --role: a role has its own number of members",
-                                        from.count_given.empty() ? "-N" : from.count_given));
+    return invalid_argument(
+        fmt::format("{} with --role: the role already sets the number of members; expected one of them",
+                    from.count_given.empty() ? "-N" : from.count_given));
   }
   for (const std::string& role : from.roles) {
     const std::size_t equals = role.find('=');
@@ -72,7 +74,7 @@ Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
     app.count = count;
     for (const AppRequest& other : builder.out.apps) {
       if (other.role == app.role)
-        return invalid_argument(fmt::format("--role {}: it stands there twice", app.role));
+        return invalid_argument(fmt::format("--role {}: given twice; expected each role once", app.role));
     }
     builder.out.apps.push_back(app);
   }
@@ -90,9 +92,8 @@ Status apply_per_node(OptionsBuilder& builder, AppRequest& app) {
   if (!app.count) {
     app.count = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, ~std::uint32_t{0}));
   } else if (*app.count > most && !builder.mpich()) {
-    return invalid_argument(fmt::format("{} members with {} on each host need {} hosts, and there {}",
-                                        *app.count, *app.per_node, (*app.count - 1) / *app.per_node + 1,
-                                        hosts == 1 ? "is one" : fmt::format("are {}", hosts)));
+    return invalid_argument(fmt::format("{} members with {} on each host need {} hosts, got {}", *app.count,
+                                        *app.per_node, (*app.count - 1) / *app.per_node + 1, hosts));
   }
   return {};
 }
@@ -104,7 +105,8 @@ std::string what(const AppRequest& app) {
 Status count_members(OptionsBuilder& builder) {
   Options& out = builder.out;
   if (out.elastic && out.apps.size() > 1) {
-    return invalid_argument(fmt::format("-np {}:{}: an elastic job has one program only", out.min, out.max));
+    return invalid_argument(
+        fmt::format("-np {}:{}: an elastic job runs exactly one program", out.min, out.max));
   }
   std::uint64_t total = 0;
   for (AppRequest& app : out.apps) {
@@ -112,13 +114,14 @@ Status count_members(OptionsBuilder& builder) {
     if (!app.count && out.apps.size() > 1) {
       if (!builder.mpich()) {
         return invalid_argument(
-            fmt::format("{}: -np is missing, or 0; of several programs each needs its own", what(app)));
+            fmt::format("{}: -np is missing or 0; expected -np N for each of several programs", what(app)));
       }
       app.count = 1;
     }
     total += app.count.value_or(0);
   }
-  if (total > ~std::uint32_t{0}) return invalid_argument(fmt::format("{} members are too many", total));
+  if (total > ~std::uint32_t{0})
+    return invalid_argument(fmt::format("{} members: expected at most 4294967295", total));
   if (!out.elastic) out.min = out.max = static_cast<std::uint32_t>(total);
   return {};
 }
@@ -153,7 +156,8 @@ Status finish(OptionsBuilder& builder) {
   if (out.do_not_launch && !shown.map && !shown.allocation && !shown.topology && !shown.bindings)
     out.display.map = true;
   if (!builder.ignored.empty()) {
-    out.notes.push_back(fmt::format("without effect here: {}", fmt::join(builder.ignored, ", ")));
+    out.notes.push_back(
+        fmt::format("ignored, without effect in regroup: {}", fmt::join(builder.ignored, ", ")));
   }
   return {};
 }

@@ -44,8 +44,8 @@ void set_count(Options& out, std::uint32_t count) {
 }
 
 core::Result<std::string> read_mapping_file(OptionsBuilder& builder, const std::string& path) {
-  auto text =
-      builder.context.read_file ? builder.context.read_file(path) : invalid_argument("no file can be read");
+  auto text = builder.context.read_file ? builder.context.read_file(path)
+                                        : invalid_argument("files cannot be read here");
   if (text.ok()) return text;
   return builder.refuse(kBadMapFile, invalid_argument(fmt::format("{}: {}", path, text.status().message())));
 }
@@ -77,7 +77,7 @@ Status take_rank_file(OptionsBuilder& builder) {
   Mapping& mapping = builder.out.mapping;
   const std::string& path = mapping.map.file;
   if (path.empty())
-    return builder.refuse(kContradicts, invalid_argument("--map-by rankfile: it needs FILE=PATH"));
+    return builder.refuse(kContradicts, invalid_argument("--map-by rankfile: expected :FILE=PATH"));
   auto text = read_mapping_file(builder, path);
   if (!text.ok()) return text.status();
   auto places = parse_rank_file(*text, path);
@@ -96,7 +96,7 @@ Status check_rank_hosts(const OptionsBuilder& builder) {
     const bool known = std::any_of(out.hosts.begin(), out.hosts.end(),
                                    [&](const HostRequest& host) { return host.name == place.host; });
     if (known || (out.hosts.empty() && place.host == own_name(builder.context))) continue;
-    return invalid_argument(fmt::format("{}: rank {}: host {} is not among those of -H or --hostfile",
+    return invalid_argument(fmt::format("{}: rank {}: host {} is not in -H or --hostfile",
                                         out.mapping.map.file, place.rank, place.host));
   }
   return {};
@@ -107,7 +107,7 @@ Status take_grant(OptionsBuilder& builder) {
   Options& out = builder.out;
   const bool discovered = !out.discovery.script.empty();
   if (discovered && !out.hosts.empty())
-    return invalid_argument("--host-discovery-script: -H and host files say which hosts there are, too");
+    return invalid_argument("--host-discovery-script: cannot be combined with -H or --hostfile");
   if (discovered ? !builder.context.discover : !builder.context.grant) return {};
   auto grant = discovered ? builder.context.discover(out.discovery, out.allocator)
                           : builder.context.grant(out.allocator);
@@ -144,8 +144,8 @@ Status resolve_hosts(OptionsBuilder& builder) {
   if (!out.mapping.map.no_local) return {};
   std::erase_if(out.hosts, [](const HostRequest& host) { return host.here; });
   if (!out.hosts.empty()) return {};
-  return invalid_argument(fmt::format("nolocal: no member may run on this host ({}), and no other is given",
-                                      own_name(builder.context)));
+  return invalid_argument(
+      fmt::format("nolocal: excludes this host ({}), and no other host is given", own_name(builder.context)));
 }
 
 // Hosts that nobody needs now are kept for those who come later.
@@ -166,14 +166,14 @@ Status choose_hosts(OptionsBuilder& builder) {
     for (auto host = out.hosts.begin() + 1; host != out.hosts.end(); ++host) spare.push_back(host->name);
     out.hosts.resize(1);
     if (out.grant.by.empty())
-      out.notes.push_back(fmt::format("not needed, hence not used: host {}", fmt::join(spare, ", ")));
+      out.notes.push_back(fmt::format("not needed and not used: host {}", fmt::join(spare, ", ")));
     return {};
   }
   const char* what = nullptr;
   if (out.elastic && out.stdin_to.to == StdinRequest::To::kAll) what = "--stdin all of an elastic job";
   if (what == nullptr) return {};
-  return invalid_argument(fmt::format("host {}: {} on several hosts: not yet; this one is {}", other->name,
-                                      what, own_name(builder.context)));
+  return invalid_argument(fmt::format("host {}: {} is not supported on several hosts (this one is {})",
+                                      other->name, what, own_name(builder.context)));
 }
 
 Status count_by_lists(OptionsBuilder& builder) {
@@ -188,14 +188,14 @@ Status count_by_lists(OptionsBuilder& builder) {
   if (in_sequence && (mapping.sequence.empty() || mapping.sequence.size() < out.max)) {
     return builder.refuse(kContradicts,
                           invalid_argument(fmt::format(
-                              "--map-by seq: {} members, but {} hosts in --hostfile, -H or "
-                              "seq:FILE=PATH, which give each member its host",
+                              "--map-by seq: expected one host per member in --hostfile, -H or "
+                              "seq:FILE=PATH; got {} members and {} hosts",
                               out.max == 0 ? "all" : std::to_string(out.max), mapping.sequence.size())));
   }
   if (mapping.map.kind != MapBy::Kind::kRankFile || out.max <= mapping.ranks.size()) return {};
   return builder.refuse(kContradicts,
-                        invalid_argument(fmt::format("{}: {} ranks for {} members", mapping.map.file,
-                                                     mapping.ranks.size(), out.max)));
+                        invalid_argument(fmt::format("{}: got {} ranks, expected one for each of {} members",
+                                                     mapping.map.file, mapping.ranks.size(), out.max)));
 }
 
 }  // namespace regroup::launcher

@@ -84,7 +84,7 @@ Status set_no_tree(OptionsBuilder& builder, const std::string& value) {
 
 Status set_radix(OptionsBuilder& builder, const std::string& value) {
   std::uint32_t radix = 0;
-  if (!read_number(value, radix)) return core::invalid_argument("a number is wanted");
+  if (!read_number(value, radix)) return core::invalid_argument("expected a whole number");
   if (!builder.out.tree_radix) builder.out.tree_radix = radix;
   return {};
 }

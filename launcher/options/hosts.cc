@@ -42,16 +42,16 @@ Status read_host(std::string_view word, HostRequest& out) {
     name = word.substr(0, colon);
     slots = word.substr(colon + 1);
     if (slots != "*" && (!read_number(slots, out.slots) || out.slots == 0)) {
-      return invalid_argument(fmt::format("'{}': after the colon stands the number of slots", word));
+      return invalid_argument(fmt::format("'{}': expected HOST:SLOTS with SLOTS a whole number >= 1", word));
     }
   }
   if (const std::size_t at = name.find('@'); at != std::string_view::npos) {
     out.user = name.substr(0, at);
-    if (!is_user(out.user)) return invalid_argument(fmt::format("'{}': before the @ stands a user", word));
+    if (!is_user(out.user)) return invalid_argument(fmt::format("'{}': expected USER@HOST", word));
     name.remove_prefix(at + 1);
   }
   if (name.starts_with('[') && name.ends_with(']')) name = name.substr(1, name.size() - 2);
-  if (!is_name(name)) return invalid_argument(fmt::format("'{}' is no name of a host", word));
+  if (!is_name(name)) return invalid_argument(fmt::format("'{}' is not a host name", word));
   out.name = name;
   return {};
 }
@@ -63,7 +63,8 @@ Status read_field(std::string_view word, HostRequest& out) {
   const std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
   if (key == "user" || key == "username") {
     out.user = value;
-    return is_user(value) ? Status() : invalid_argument(fmt::format("field '{}': a user is wanted", word));
+    return is_user(value) ? Status()
+                          : invalid_argument(fmt::format("field '{}': expected a user name", word));
   }
   if (key == "ifhn" || key == "binding" || key == "port") return {};
   std::uint32_t* number = nullptr;
@@ -71,10 +72,11 @@ Status read_field(std::string_view word, HostRequest& out) {
   if (key == "max_slots" || key == "max-slots" || key == "slots_max" || key == "slots-max")
     number = &out.max_slots;
   if (number == nullptr) {
-    return invalid_argument(fmt::format("field '{}' is not known; there are slots=N and max_slots=N", word));
+    return invalid_argument(
+        fmt::format("field '{}': unknown; expected slots=N, max_slots=N or user=NAME", word));
   }
   if (!read_number(value, *number) || *number == 0) {
-    return invalid_argument(fmt::format("field '{}': a positive whole number is wanted", word));
+    return invalid_argument(fmt::format("field '{}': expected a whole number >= 1", word));
   }
   return {};
 }
@@ -154,7 +156,7 @@ core::Result<std::vector<HostRequest>> parse_host_list(std::string_view text,
   std::vector<HostRequest> hosts;
   for (const std::string& word : split(text, ",")) {
     HostRequest host;
-    if (trim(word).empty()) return invalid_argument(fmt::format("'{}': a host's name is missing", text));
+    if (trim(word).empty()) return invalid_argument(fmt::format("'{}': a host name is missing", text));
     if (Status status = read_host(trim(word), host); !status.ok()) return status;
     if (mentions != nullptr) mentions->push_back(host.name);
     const bool all = word.ends_with(":*");
@@ -201,7 +203,7 @@ core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, st
     std::erase_if(hosts, [&](const auto& host) { return is_excluded(host.name); });
     std::erase_if(lines, is_excluded);
   }
-  if (hosts.empty()) return invalid_argument(fmt::format("{}: it names no host", file));
+  if (hosts.empty()) return invalid_argument(fmt::format("{}: contains no host", file));
   if (mentions != nullptr) mentions->insert(mentions->end(), lines.begin(), lines.end());
   return hosts;
 }
@@ -215,7 +217,7 @@ core::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostReques
     const auto found =
         std::find_if(listed.begin(), listed.end(), [&](const auto& host) { return host.name == want.name; });
     if (found == listed.end()) {
-      return invalid_argument(fmt::format("-H {}: the host file does not name it", want.name));
+      return invalid_argument(fmt::format("-H {}: not in the host file", want.name));
     }
     out.push_back(*found);
     if (!want.user.empty()) out.back().user = want.user;
@@ -233,10 +235,10 @@ core::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
     const auto found =
         std::ranges::find_if(grant.hosts, [&](const auto& host) { return same_host(host, want); });
     if (found == grant.hosts.end()) {
-      return invalid_argument(fmt::format(
-          "host {}: {} does not grant it (`regroup allocation` shows what it does; --allocator none "
-          "uses other hosts)",
-          want.name, grant.by));
+      return invalid_argument(
+          fmt::format("host {}: not granted by {} (`regroup allocation` shows the granted hosts; --allocator "
+                      "none permits other hosts)",
+                      want.name, grant.by));
     }
     HostRequest& host = out.emplace_back(*found);
     host.max_slots = want.max_slots;
@@ -244,7 +246,7 @@ core::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
     if (want.slots == 0) continue;
     if (want.slots > found->slots && !oversubscribe) {
       return invalid_argument(
-          fmt::format("host {}: {} slots are wanted, {} grants {}; --oversubscribe allows more", want.name,
+          fmt::format("host {}: {} slots requested, {} grants {}; --oversubscribe allows more", want.name,
                       want.slots, grant.by, found->slots));
     }
     host.slots = want.slots;

@@ -40,8 +40,8 @@ std::optional<Unit> find_unit(std::string_view text) {
   return {};
 }
 
-Status unknown(std::string_view word, std::string_view kind, std::string_view there_are) {
-  return invalid_argument(fmt::format("'{}' is no {}; there are {}", word, kind, there_are));
+Status unknown(std::string_view word, std::string_view kind, std::string_view expected) {
+  return invalid_argument(fmt::format("'{}' is not a valid {}; expected {}", word, kind, expected));
 }
 
 constexpr std::string_view kObjects =
@@ -56,7 +56,7 @@ std::optional<std::string> value_of(std::string_view word) {
 
 Status positive(std::string_view what, std::string_view text, std::uint32_t& out) {
   if (read_number(text, out) && out > 0) return {};
-  return invalid_argument(fmt::format("{} '{}' is no positive whole number", what, text));
+  return invalid_argument(fmt::format("{} '{}': expected a whole number >= 1", what, text));
 }
 
 Status map_qualifier(const std::string& given, MapBy& out) {
@@ -73,7 +73,7 @@ Status map_qualifier(const std::string& given, MapBy& out) {
   if (is(word, "ordered", 2)) return out.ordered = true, Status();
   if (is(word, "inherit", 3) || is(word, "noinherit", 3)) return {};
   return unknown(
-      given, "qualifier of a mapping",
+      given, "mapping qualifier",
       "PE=N, SPAN, OVERSUBSCRIBE, NOOVERSUBSCRIBE, NOLOCAL, HWTCPUS, CORECPUS, FILE=PATH, ORDERED");
 }
 
@@ -89,7 +89,8 @@ Status map_qualifiers(const std::vector<std::string>& words, std::size_t from, M
 
 // ppr:N:OBJECT[:QUALIFIERS]
 Status map_per_unit(const std::vector<std::string>& words, MapBy& out) {
-  if (words.size() < 3) return invalid_argument("ppr needs a number and an object, as in ppr:2:package");
+  if (words.size() < 3)
+    return invalid_argument("ppr: expected a number and an object, for example ppr:2:package");
   if (Status status = positive("ppr", words[1], out.per_unit); !status.ok()) return status;
   const std::vector<std::string> object = split(words[2], ",");
   const auto unit = find_unit(lower(object[0]));
@@ -127,7 +128,8 @@ Status map_directive(const std::vector<std::string>& words, MapBy& out) {
     out.kind = MapBy::Kind::kDistance;
     out.device = value_of(words[0]).value_or("");
     if (out.device.empty())
-      return invalid_argument("device needs a name, as in device=mlx5_0, device=gpu3, device=nic");
+      return invalid_argument(
+          "device: expected a name, for example device=mlx5_0, device=gpu3 or device=nic");
     return map_qualifiers(words, 1, out);
   }
   if (const auto policy = map_policy(word)) {
@@ -158,7 +160,7 @@ Status bind_qualifier(const std::string& given, BindTo& out) {
   if (is(word, "no-overload", 2)) return out.overload_allowed = false, Status();
   if (is(word, "if-supported", 2)) return out.if_supported = true, Status();
   if (word == "report" || is(word, "ordered", 2)) return {};
-  return unknown(given, "qualifier of a binding", "OVERLOAD-ALLOWED, NO-OVERLOAD, IF-SUPPORTED");
+  return unknown(given, "binding qualifier", "OVERLOAD-ALLOWED, NO-OVERLOAD, IF-SUPPORTED");
 }
 
 // user:0+1,2,3-4: member 0 on 0 and 1, member 1 on 2, ...
@@ -170,7 +172,7 @@ Status bind_user(std::string_view text, BindTo& out) {
     for (const std::string& part : split(one, "+")) {
       if (Status status = parse_cpu_list(part, list); !status.ok()) return status;
     }
-    if (out.cpu_lists.size() > kLongestCpuList) return invalid_argument("the list of processors is too long");
+    if (out.cpu_lists.size() > kLongestCpuList) return invalid_argument("the processor list is too long");
   }
   return {};
 }
@@ -193,10 +195,10 @@ Status parse_cpu_list(std::string_view text, std::vector<std::uint32_t>& out) {
                                                 : read_number(part.substr(0, dash), first) &&
                                                       read_number(part.substr(dash + 1), last);
     if (!read || last < first) {
-      return invalid_argument(fmt::format("'{}' is no list of processors, for example 0,2-5", text));
+      return invalid_argument(fmt::format("'{}': expected a processor list, for example 0,2-5", text));
     }
     if (out.size() + (last - first) >= kLongestCpuList) {
-      return invalid_argument(fmt::format("'{}' names more than {} processors", part, kLongestCpuList));
+      return invalid_argument(fmt::format("'{}': names more than {} processors", part, kLongestCpuList));
     }
     for (std::uint32_t cpu = first; cpu <= last; ++cpu) out.push_back(cpu);
   }
@@ -207,7 +209,7 @@ Status parse_map_by(std::string_view text, MapBy& out) {
   const std::vector<std::string> words = split(text, ":");
   MapBy mapped = out;  // a policy replaces the one before it, a qualifier adds to those before it
   if (words[0].empty()) {
-    if (words.size() == 1) return invalid_argument("a mapping is missing");
+    if (words.size() == 1) return invalid_argument("expected a mapping");
     if (Status status = map_qualifiers(words, 1, mapped); !status.ok()) return status;
   } else {
     mapped.cpu_list.clear();
@@ -225,7 +227,7 @@ Status parse_packing(std::string_view text, Packing& out) {
   for (const auto& [word, meaning] : kWords) {
     if (text == word) return out = meaning, Status();
   }
-  return invalid_argument("there are best, pack, spread, any");
+  return invalid_argument("expected best, pack, spread or any");
 }
 
 Status parse_rank_by(std::string_view text, RankBy& out) {
@@ -250,7 +252,7 @@ Status parse_rank_by(std::string_view text, RankBy& out) {
   for (std::size_t i = 1; i < words.size(); ++i) {
     const std::string qualifier = lower(words[i]);
     if (qualifier != "span" && qualifier != "fill") {
-      return unknown(words[i], "qualifier of a ranking", "SPAN, FILL");
+      return unknown(words[i], "ranking qualifier", "SPAN, FILL");
     }
     (qualifier == "span" ? ranked.span : ranked.fill) = true;
   }
@@ -266,7 +268,7 @@ Status parse_bind_to(std::string_view text, BindTo& out) {
   if (word == "user" || word == "cpu-list" || word == "cpulist") {
     const std::size_t colon = text.find(':');
     if (word == "user" && colon == std::string_view::npos) {
-      return invalid_argument("user needs a list of processors, as in user:0+1,2");
+      return invalid_argument("user: expected a processor list, for example user:0+1,2");
     }
     if (word != "user") return bound.kind = BindTo::Kind::kCpuList, out = std::move(bound), Status();
     if (Status status = bind_user(text.substr(colon + 1), bound); !status.ok()) return status;

@@ -48,7 +48,7 @@ Status unknown_option(const std::string& given, std::string_view name, Compat co
   for (const Foreign& foreign : kForeign) {
     if (name == foreign.name) {
       return invalid_argument(
-          fmt::format("unknown option {}; it is {}'s, here it is {}", given, foreign.whose, foreign.here));
+          fmt::format("unknown option {}, which is {}'s; use {}", given, foreign.whose, foreign.here));
     }
   }
   Words names;
@@ -83,7 +83,7 @@ bool is_joined(const Spec& spec, const std::string& value) {
 Status read_values(const Spec& spec, const Words& args, std::size_t& i, std::optional<std::string> first,
                    Compat compat, ParsedArgument& argument) {
   if (spec.value.empty()) {
-    return first ? bad_value(argument.name + "=" + *first, "", "it takes no value") : Status();
+    return first ? bad_value(argument.name + "=" + *first, "", "takes no value") : Status();
   }
   if (first) argument.values.push_back(std::move(*first));
   if (spec.value.starts_with('[')) {
@@ -124,10 +124,10 @@ Status check_repeated(OptionsBuilder& builder, const Spec& spec, const ParsedArg
   const auto [before, first] = last.try_emplace(&spec, argument.values);
   if (first) return {};
   if (builder.mpich() || !once->replaces)
-    return builder.refuse(kBadHostFile, bad_value(argument.name, argument.value(), "it is given twice"));
+    return builder.refuse(kBadHostFile, bad_value(argument.name, argument.value(), "given twice"));
   const bool adds = argument.value().starts_with(':');  // --map-by core --map-by :PE=2
   if (before->second != argument.values && !adds) {
-    builder.out.notes.push_back(fmt::format("{} is given twice: {} counts, {} does not", argument.name,
+    builder.out.notes.push_back(fmt::format("{}: given twice; {} is used, {} is ignored", argument.name,
                                             argument.value(), before->second[0]));
   }
   before->second = argument.values;
@@ -179,8 +179,8 @@ Status parse_option(OptionsBuilder& builder, const Words& args, std::size_t& i) 
     return status;
   if (const RenamedOption* renamed = find_renamed(name)) use_new_name(builder, *renamed, argument);
   if (spec->scope == Scope::kJob && !builder.done.empty()) {
-    builder.out.notes.push_back(fmt::format(
-        "{} speaks of the whole job: it counts before the first program only, ignored", argument.name));
+    builder.out.notes.push_back(
+        fmt::format("{} applies to the whole job: ignored after the first program", argument.name));
     return {};
   }
   if (Status status = check_repeated(builder, *spec, argument); !status.ok()) return status;
@@ -220,7 +220,7 @@ Status parse_line(OptionsBuilder& builder, std::string_view line) {
   if (!words.ok()) return words.status();
   for (std::size_t i = 0; i < words->size(); ++i) {
     if (Status status = parse_app(builder, *words, i); !status.ok()) return status;
-    if (builder.out.verb != Verb::kRun) return invalid_argument("this option has no place in a file");
+    if (builder.out.verb != Verb::kRun) return invalid_argument("this option is not allowed in a file");
     if (Status status = keep_app(builder); !status.ok()) return status;
   }
   return {};
@@ -229,19 +229,20 @@ Status parse_line(OptionsBuilder& builder, std::string_view line) {
 Status parse_app_file(OptionsBuilder& builder) {
   const std::string path = std::exchange(builder.app_file, "");
   if (!builder.app.app.command.empty() || builder.app.app.count) {
-    builder.out.notes.push_back(fmt::format("--app {}: programs of the command line are not run", path));
+    builder.out.notes.push_back(fmt::format("--app {}: the programs on the command line are ignored", path));
   }
-  if (!builder.context.read_file) return bad_value("--app", path, "no file can be read");
+  if (!builder.context.read_file) return bad_value("--app", path, "files cannot be read here");
   auto text = builder.context.read_file(path);
   if (!text.ok()) return bad_value("--app", path, text.status().message());
   std::size_t number = 0;
   for (const std::string& line : split(*text, "\n")) {
     ++number;
     Status status = parse_line(builder, line);
-    if (status.ok() && !builder.app_file.empty()) status = invalid_argument("a file must not name another");
+    if (status.ok() && !builder.app_file.empty())
+      status = invalid_argument("an app file must not name another");
     if (!status.ok()) return invalid_argument(fmt::format("{}, line {}: {}", path, number, status.message()));
   }
-  if (builder.done.empty()) return invalid_argument(fmt::format("{}: it names no program", path));
+  if (builder.done.empty()) return invalid_argument(fmt::format("{}: contains no program", path));
   return {};
 }
 

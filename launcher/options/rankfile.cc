@@ -22,7 +22,8 @@ Status read_slot(std::string_view text, RankPlace& out) {
   if (const std::size_t colon = text.find(':'); colon != std::string_view::npos) {
     std::uint32_t package = 0;
     if (!read_number(text.substr(0, colon), package)) {
-      return invalid_argument(fmt::format("slot={}: before the colon stands the number of a package", text));
+      return invalid_argument(
+          fmt::format("slot={}: expected PACKAGE:CORES with PACKAGE a whole number", text));
     }
     out.package = package;
     cpus = text.substr(colon + 1);
@@ -36,16 +37,16 @@ core::Result<RankPlace> read_rank_line(std::string_view line) {
   const std::size_t equals = line.find('=');
   if (!line.starts_with("rank") || equals == std::string_view::npos ||
       !read_number(trim(line.substr(4, equals - 4)), out.rank)) {
-    return invalid_argument("rank N=HOST slot=CPUS is wanted");
+    return invalid_argument("expected rank N=HOST slot=CPUS");
   }
   const std::string_view rest = trim(line.substr(equals + 1));
   const std::size_t blank = std::min(rest.find_first_of(" \t"), rest.size());
   out.host = rest.substr(0, blank);
   const std::string_view slot = trim(rest.substr(blank));
   if (out.host.empty() || !slot.starts_with("slot"))
-    return invalid_argument("rank N=HOST slot=CPUS is wanted");
+    return invalid_argument("expected rank N=HOST slot=CPUS");
   const std::string_view value = trim(slot.substr(4));
-  if (!value.starts_with('=')) return invalid_argument("slot=CPUS is wanted");
+  if (!value.starts_with('=')) return invalid_argument("expected slot=CPUS");
   if (Status status = read_slot(trim(value.substr(1)), out); !status.ok()) return status;
   return out;
 }
@@ -69,10 +70,10 @@ core::Result<std::vector<RankPlace>> parse_rank_file(std::string_view text, std:
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (out[i].rank == i) continue;
-    const char* const what = out[i].rank < i ? "stands there twice" : "is missing";
+    const char* const what = out[i].rank < i ? "is given twice" : "is missing";
     return invalid_argument(fmt::format("{}: rank {} {}", file, std::min<std::size_t>(i, out[i].rank), what));
   }
-  if (out.empty()) return invalid_argument(fmt::format("{}: it names no rank", file));
+  if (out.empty()) return invalid_argument(fmt::format("{}: contains no rank", file));
   return out;
 }
 

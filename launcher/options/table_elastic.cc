@@ -20,11 +20,11 @@ Status add_role(OptionsBuilder& builder, const ParsedArgument& argument) {
   std::uint32_t count = 0;
   if (equals == std::string::npos || name.empty() ||
       !read_number(std::string_view(text).substr(equals + 1), count) || count == 0) {
-    return bad_value(argument.name, text, "NAME=N is wanted, for example worker=3");
+    return bad_value(argument.name, text, "expected NAME=N, for example worker=3");
   }
   if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
       std::string::npos) {
-    return bad_value(argument.name, text, "a role's name is made of letters, digits, - and _");
+    return bad_value(argument.name, text, "a role name consists of letters, digits, - and _");
   }
   builder.app.roles.push_back(text);
   return {};
@@ -42,7 +42,7 @@ Status set_hung(OptionsBuilder& builder, const ParsedArgument& argument) {
   builder.out.hung.drop = text == "drop";
   builder.out.hung.kill = text == "replace" || text == "drop";
   if (builder.out.hung.kill || text == "report") return {};
-  return bad_value(argument.name, text, "report, replace or drop is wanted");
+  return bad_value(argument.name, text, "expected report, replace or drop");
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ std::vector<Spec> elastic_options() {
          const std::string value = g.value();
          REGROUP_RETURN_IF_ERROR(parse_count(g.name, value, 0, d.out.learner_steps));
          if (d.out.learner_steps <= kMostLearnerSteps) return Status();
-         return bad_value(g.name, value, fmt::format("at most {} are possible", kMostLearnerSteps));
+         return bad_value(g.name, value, fmt::format("expected at most {}", kMostLearnerSteps));
        }},
       {{"learner-state"},
        "BYTES",

@@ -30,7 +30,7 @@ Status keep_going(OptionsBuilder& builder, const ParsedArgument&) {
 Status set_fault_tolerance(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::string word = lower(argument.value());
   if (word != "ulfm" && word != "mpi" && word != "no" && word != "none" && word != "false") {
-    return bad_value(argument.name, argument.value(), "ulfm or none is wanted");
+    return bad_value(argument.name, argument.value(), "expected ulfm or none");
   }
   builder.out.ulfm = word == "ulfm" || word == "mpi";
   return {};
@@ -42,7 +42,7 @@ Status set_timeout(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::vector<std::string> parts = split(argument.value(), ":");
   constexpr int kUnits[] = {1, 60, 3600, 86400};
   if (parts.size() > std::size(kUnits))
-    return bad_value(argument.name, argument.value(), "a number of seconds is wanted");
+    return bad_value(argument.name, argument.value(), "expected a number of seconds");
   for (std::size_t i = 0; i < parts.size(); ++i) {
     core::Duration part{};
     if (Status status = parse_seconds(argument.name, parts[parts.size() - 1 - i], part); !status.ok())
@@ -55,7 +55,7 @@ Status set_timeout(OptionsBuilder& builder, const ParsedArgument& argument) {
 
 Status set_notice_url(OptionsBuilder& builder, const ParsedArgument& argument) {
   if (!argument.value().starts_with("http://"))
-    return bad_value(argument.name, argument.value(), "http://HOST[:PORT][/PATH] is wanted");
+    return bad_value(argument.name, argument.value(), "expected http://HOST[:PORT][/PATH]");
   builder.out.notice.address = argument.value();
   return {};
 }
@@ -63,13 +63,13 @@ Status set_notice_url(OptionsBuilder& builder, const ParsedArgument& argument) {
 Status set_notice_every(OptionsBuilder& builder, const ParsedArgument& argument) {
   REGROUP_RETURN_IF_ERROR(parse_seconds(argument.name, argument.value(), builder.out.notice.every));
   if (builder.out.notice.every >= std::chrono::milliseconds(10)) return {};
-  return bad_value(argument.name, argument.value(), "at least 0.01 is wanted");
+  return bad_value(argument.name, argument.value(), "expected at least 0.01");
 }
 
 Status set_notice_status(OptionsBuilder& builder, const ParsedArgument& argument) {
   std::uint32_t status = 0;
   REGROUP_RETURN_IF_ERROR(parse_count(argument.name, argument.value(), 0, status));
-  if (status > 255) return bad_value(argument.name, argument.value(), "at most 255 is possible");
+  if (status > 255) return bad_value(argument.name, argument.value(), "expected at most 255");
   builder.out.notice_status = static_cast<int>(status);
   return {};
 }

@@ -16,7 +16,7 @@ constexpr std::string_view kMca = "OMPI_MCA_";
 
 Status refuse_name(const ParsedArgument& argument, std::string_view name) {
   if (!name.empty() && name.find('=') == std::string_view::npos) return {};
-  return bad_value(argument.name, argument.value(), "a variable's name is missing");
+  return bad_value(argument.name, argument.value(), "expected the name of a variable");
 }
 
 // VAR, VAR=VALUE or VAR*.
@@ -31,7 +31,7 @@ Status export_variable(OptionsBuilder& builder, const ParsedArgument& argument) 
   }
   if (!name.ends_with('*') && builder.context.environment.count(name) == 0) {
     builder.out.notes.push_back(
-        fmt::format("{} {}: there is no such variable to export", argument.name, name));
+        fmt::format("{} {}: not exported, since the variable is not set", argument.name, name));
   }
   builder.app.changes.push_back({ChangeKind::kExport, name, "", ""});
   return {};
@@ -82,8 +82,9 @@ Status set_parameter(OptionsBuilder& builder, Changes& changes, const std::strin
                      const std::string& value) {
   for (const EnvironmentChange& before : changes) {
     if (before.kind != ChangeKind::kMca || before.name != name || before.value == value) continue;
-    return builder.refuse(kBadParameter, invalid_argument(fmt::format("{} is given twice: as {} and as {}",
-                                                                      name, before.value, value)));
+    return builder.refuse(
+        kBadParameter, invalid_argument(fmt::format("{} is given twice, as {} and as {}; expected one value",
+                                                    name, before.value, value)));
   }
   changes.push_back({ChangeKind::kMca, name, value, ""});
   return {};
@@ -107,9 +108,9 @@ Status tune_line(OptionsBuilder& builder, std::string_view line) {
   if (!line.starts_with('-')) {
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos)
-      return invalid_argument(fmt::format("'{}': KEY = VALUE is wanted", line));
+      return invalid_argument(fmt::format("'{}': expected KEY = VALUE", line));
     const std::string key(trim(line.substr(0, equals)));
-    if (key.empty()) return invalid_argument(fmt::format("'{}': KEY = VALUE is wanted", line));
+    if (key.empty()) return invalid_argument(fmt::format("'{}': expected KEY = VALUE", line));
     return set_parameter(builder, builder.changes, std::string(kMca) + key,
                          std::string(trim(line.substr(equals + 1))));
   }
@@ -129,8 +130,7 @@ Status tune_line(OptionsBuilder& builder, std::string_view line) {
       }
       i += 2;
     } else {
-      return invalid_argument(
-          fmt::format("'{}': only -mca KEY VALUE and -x VAR=VALUE may stand here", (*words)[i]));
+      return invalid_argument(fmt::format("'{}': expected -mca KEY VALUE or -x VAR=VALUE", (*words)[i]));
     }
   }
   return {};
@@ -138,7 +138,7 @@ Status tune_line(OptionsBuilder& builder, std::string_view line) {
 
 Status read_tuning(OptionsBuilder& builder, const ParsedArgument& argument) {
   for (const std::string& path : split(argument.value(), ",")) {
-    if (!builder.context.read_file) return bad_value(argument.name, path, "no file can be read");
+    if (!builder.context.read_file) return bad_value(argument.name, path, "files cannot be read here");
     auto text = builder.context.read_file(path);
     if (!text.ok()) return bad_value(argument.name, path, text.status().message());
     std::size_t number = 0;

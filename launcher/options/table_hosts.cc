@@ -30,7 +30,8 @@ Status set_host_list(OptionsBuilder& builder, const ParsedArgument& argument) {
 }
 
 Status read_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {
-  if (!builder.context.read_file) return bad_value(argument.name, argument.value(), "no file can be read");
+  if (!builder.context.read_file)
+    return bad_value(argument.name, argument.value(), "files cannot be read here");
   auto text = builder.context.read_file(argument.value());
   if (!text.ok())
     return builder.refuse(kBadHostFile, bad_value(argument.name, argument.value(), text.status().message()));
@@ -43,7 +44,7 @@ Status read_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {
 Status set_ssh_command(OptionsBuilder& builder, const ParsedArgument& argument) {
   auto words = shell_words(argument.value());
   if (!words.ok()) return bad_value(argument.name, argument.value(), words.status().message());
-  if (words->empty()) return bad_value(argument.name, argument.value(), "a command is missing");
+  if (words->empty()) return bad_value(argument.name, argument.value(), "expected a command");
   builder.out.ssh_command = std::move(*words);
   builder.out.by_ssh = true;
   return {};
@@ -62,7 +63,7 @@ Status set_way(OptionsBuilder& builder, const ParsedArgument& argument) {
 Status set_radix(OptionsBuilder& builder, const ParsedArgument& argument) {
   std::uint32_t radix = 0;
   if (!read_number(argument.value(), radix))
-    return bad_value(argument.name, argument.value(), "a number is wanted; 0: no tree");
+    return bad_value(argument.name, argument.value(), "expected a whole number; 0: no tree");
   builder.out.tree_radix = radix;
   return {};
 }

@@ -26,16 +26,16 @@ Status set_count(OptionsBuilder& builder, const ParsedArgument& argument) {
     if (!read_number(whole.substr(0, colon), least) || !read_number(whole.substr(colon + 1), most) ||
         least == 0 || most == 0) {
       return invalid_argument(
-          fmt::format("option {} '{}': MIN:MAX are two positive whole numbers", argument.name, text));
+          fmt::format("option {} '{}': expected MIN:MAX, two whole numbers >= 1", argument.name, text));
     }
-    if (least > most) return bad_value(argument.name, text, "MIN must not be greater than MAX");
+    if (least > most) return bad_value(argument.name, text, "expected MIN <= MAX");
   }
   if (builder.done.empty()) {
     out.elastic = colon != std::string::npos;
     out.min = least;
     out.max = most;
   } else if (colon != std::string::npos) {
-    return bad_value(argument.name, text, "an elastic job has one program only");
+    return bad_value(argument.name, text, "an elastic job runs exactly one program");
   }
   if (most == 0) {  // as if it had not been argument, under mpirun and hydra
     builder.app.app.count.reset();
@@ -59,8 +59,7 @@ Status set_nproc_per_node(OptionsBuilder& builder, const ParsedArgument& argumen
   if (bind.kind == BindTo::Kind::kDefault) bind.kind = BindTo::Kind::kNone;
   if (argument.value() == "auto" || argument.value() == "cpu") return {};
   if (argument.value() == "gpu")
-    return bad_value(argument.name, argument.value(),
-                     "a number, auto or cpu is wanted: GPUs are not counted");
+    return bad_value(argument.name, argument.value(), "expected a number, auto or cpu; GPUs are not counted");
   return set_per_node(builder, argument);
 }
 
@@ -76,7 +75,7 @@ Status set_nodes(OptionsBuilder&, const ParsedArgument& argument) {
     if (Status status = parse_count(argument.name, text.substr(colon + 1), least, most); !status.ok())
       return status;
   }
-  if (least > 1) return bad_value(argument.name, text, "several hosts: not yet");
+  if (least > 1) return bad_value(argument.name, text, "expected 1; more hosts are given by -H");
   return {};
 }
 

@@ -25,7 +25,7 @@ Status set_compat(OptionsBuilder& builder, const ParsedArgument& argument) {
   } else if (word == "openmpi" || word == "ompi") {
     builder.out.compat = Compat::kOpenMpi;
   } else {
-    return bad_value(argument.name, argument.value(), "openmpi or mpich is wanted");
+    return bad_value(argument.name, argument.value(), "expected openmpi or mpich");
   }
   return {};
 }
@@ -40,7 +40,7 @@ Status generate(OptionsBuilder& builder, const ParsedArgument& argument) {
   builder.out.verb = Verb::kGenerate;
   builder.out.topic = argument.value();
   if (argument.value() == "man" || argument.value() == "bash" || argument.value() == "zsh") return {};
-  return bad_value(argument.name, argument.value(), "man, bash or zsh is wanted");
+  return bad_value(argument.name, argument.value(), "expected man, bash or zsh");
 }
 
 // Many options that mean nothing here, as rows: {names, values}.

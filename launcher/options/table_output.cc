@@ -25,12 +25,12 @@ Status split_qualifiers(OutputRequest& out, const ParsedArgument& argument, cons
                         std::string& path) {
   const std::size_t colon = text.find(':');
   path = text.substr(0, colon);
-  if (path.empty()) return bad_value(argument.name, argument.value(), "a name is missing");
+  if (path.empty()) return bad_value(argument.name, argument.value(), "expected a file name");
   if (colon == std::string::npos) return {};
   for (const std::string& word : split(text.substr(colon + 1), ",:")) {
     if (!set_qualifier(out, lower(word))) {
       return bad_value(argument.name, argument.value(),
-                       fmt::format("'{}' is none of nocopy, copy, nojobid, raw", word));
+                       fmt::format("'{}': expected nocopy, copy, nojobid or raw", word));
     }
   }
   return {};
@@ -68,7 +68,7 @@ Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument, co
   }
   return bad_value(
       argument.name, argument.value(),
-      fmt::format("'{}' is none of tag, timestamp, merge, dir=DIR, file=FILE, nocopy, raw", word));
+      fmt::format("'{}': expected tag, timestamp, merge, dir=DIR, file=FILE, nocopy or raw", word));
 }
 
 // tag,timestamp:nocopy
@@ -92,7 +92,7 @@ Status set_stdin(OptionsBuilder& builder, const ParsedArgument& argument) {
   }
   to.to = StdinRequest::To::kRank;
   if (!read_number(word, to.rank))
-    return bad_value(argument.name, argument.value(), "a rank, all or none is wanted");
+    return bad_value(argument.name, argument.value(), "expected a rank, all or none");
   return {};
 }
 

@@ -47,13 +47,13 @@ Status set_memory(OptionsBuilder& builder, const ParsedArgument& argument) {
     if (lower(argument.value()) == name) return builder.out.mapping.memory = policy, Status();
   }
   return bad_value(argument.name, argument.value(),
-                   "there are none, firsttouch, local, bind, prefer, interleave");
+                   "expected none, firsttouch, local, bind, prefer or interleave");
 }
 
 // N:OBJECT, several of them with commas; one is taken.
 Status set_ppr(OptionsBuilder& builder, const ParsedArgument& argument) {
   if (argument.value().find(',') != std::string::npos) {
-    return bad_value(argument.name, argument.value(), "one object only, as in 2:package");
+    return bad_value(argument.name, argument.value(), "expected one object, for example 2:package");
   }
   return map_as(builder, argument, "ppr:" + argument.value());
 }
@@ -74,7 +74,7 @@ Status set_display(OptionsBuilder& builder, const ParsedArgument& argument) {
       display.topology = true;
     } else if (!is("cpus") && !is("parsable") && !is("parseable")) {
       return bad_value(argument.name, argument.value(),
-                       fmt::format("'{}' is none of map, allocation, topo, bind", whole));
+                       fmt::format("'{}': expected map, allocation, topo or bind", whole));
     }
   }
   return {};

@@ -22,12 +22,9 @@ namespace {
 template <class T>
 Status parse_number(std::string_view name, std::string_view text, T least, T& out) {
   const bool negative = text.starts_with('-');
-  if (!negative && !read_number(text, out)) return bad_value(name, text, "a whole number is wanted");
-  if (negative || out < least) {
-    return bad_value(name, text,
-                     least == 1 ? "it must be positive" : fmt::format("at least {} is wanted", least));
-  }
-  return {};
+  if (!negative && !read_number(text, out)) return bad_value(name, text, "expected a whole number");
+  if (!negative && out >= least) return {};
+  return bad_value(name, text, fmt::format("expected a whole number >= {}", least));
 }
 
 // A number that is not negative and not absurd.
@@ -48,7 +45,7 @@ Status parse_count(std::string_view name, std::string_view text, std::uint64_t& 
 
 Status parse_seconds(std::string_view name, std::string_view text, core::Duration& out) {
   double seconds = 0;
-  if (!read_real(text, seconds)) return bad_value(name, text, "a number of seconds is wanted");
+  if (!read_real(text, seconds)) return bad_value(name, text, "expected a number of seconds");
   out = std::chrono::duration_cast<core::Duration>(std::chrono::duration<double>(seconds));
   return {};
 }
@@ -56,7 +53,7 @@ Status parse_seconds(std::string_view name, std::string_view text, core::Duratio
 Status parse_cpus(std::string_view name, std::string_view text, double& out) {
   double cpus = 0;
   if (!read_real(text, cpus) || cpus <= 0 || cpus > 65536) {
-    return bad_value(name, text, "a positive number of processors is wanted, for example 2 or 0.5");
+    return bad_value(name, text, "expected a positive number of processors, for example 2 or 0.5");
   }
   out = cpus;
   return {};
@@ -77,7 +74,7 @@ Status parse_bytes(std::string_view name, std::string_view text, std::uint64_t& 
       (power != 0 && !rest.empty() && rest != "B" && rest != "IB" && rest != "I") ||
       (!unit.empty() && unit != "B" && kUnits.find(unit[0]) == std::string_view::npos) ||
       number > (~std::uint64_t{0} >> (10 * power))) {
-    return bad_value(name, text, "a size is wanted, for example 512M or 2G");
+    return bad_value(name, text, "expected a size, for example 512M or 2G");
   }
   out = number << (10 * power);
   return {};
@@ -85,7 +82,7 @@ Status parse_bytes(std::string_view name, std::string_view text, std::uint64_t& 
 
 Status parse_word(std::string_view name, std::string_view text, std::string_view on, std::string_view off,
                   bool& out) {
-  if (text != on && text != off) return bad_value(name, text, fmt::format("{} or {} is wanted", on, off));
+  if (text != on && text != off) return bad_value(name, text, fmt::format("expected {} or {}", on, off));
   out = text == on;
   return {};
 }
@@ -104,13 +101,14 @@ Status parse_signals(std::string_view name, std::string_view text, std::vector<i
       if (known != nullptr && plain == known) found = number;
     }
     if (found == 0 && (!read_number(plain, found) || found < 1 || found > SIGRTMAX)) {
-      return bad_value(name, text, fmt::format("'{}' is no signal", word));
+      return bad_value(name, text, fmt::format("unknown signal '{}'", word));
     }
     if (found == SIGKILL || found == SIGSTOP) {
-      return bad_value(name, text, fmt::format("{} cannot be caught, hence not forwarded", word));
+      return bad_value(name, text,
+                       fmt::format("{} cannot be forwarded, since no process can catch it", word));
     }
     if (found == SIGCHLD) {
-      return bad_value(name, text, fmt::format("{} is the launcher's own, hence not forwarded", word));
+      return bad_value(name, text, fmt::format("{} cannot be forwarded, since the launcher uses it", word));
     }
     out.push_back(found);
   }
@@ -165,7 +163,7 @@ core::Result<std::vector<std::string>> shell_words(std::string_view line) {
       words.back() += c;
     }
   }
-  if (quote != 0) return invalid_argument(fmt::format("the quote {} is not closed", quote));
+  if (quote != 0) return invalid_argument(fmt::format("unbalanced quote {}", quote));
   return words;
 }
 

@@ -33,7 +33,7 @@ def test_a_parallel_environment_is_used_without_a_word(engine: GridEngine):
     assert sorted(re.findall(r"rank (\d) of 3", text)) == ["0", "1", "2"], text
     assert re.search(r"Grid Engine job \d+: 1 host, 3 slots", text), text
     assert "from PE_HOSTFILE=" in text
-    assert "4 members asked for, 3 slots there; --oversubscribe allows more" in text
+    assert "4 members requested, 3 slots available; --oversubscribe allows more" in text
 
 
 def test_the_script_of_the_documentation_runs(engine: GridEngine, tmp_path: Path):

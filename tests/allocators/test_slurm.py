@@ -61,7 +61,7 @@ def test_hosts_are_chosen_among_those_granted(slurm: Slurm):
 
 def test_more_members_than_granted_are_refused(slurm: Slurm):
     text = said(slurm, "-N2", "-n2", script="regroup -np 3 true || echo refused $?")
-    assert "3 members asked for, 2 slots there; --oversubscribe allows more" in text
+    assert "3 members requested, 2 slots available; --oversubscribe allows more" in text
     assert "refused 1" in text
 
 

@@ -163,18 +163,21 @@ def test_names_choose_the_dialect(named):
     # -s takes a value under hydra's name only.
     assert call("-n", "1", "-s", "all", "true", program=named("mpiexec.hydra")).returncode == 0
     answer = call("-np", "1", "-s", "true", program=mpirun)
-    assert (answer.returncode, answer.stderr) == (0, "regroup: without effect here: -s\n")
+    assert (answer.returncode, answer.stderr) == (0, "regroup: ignored, without effect in regroup: -s\n")
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["-np", "two", "true"], "option -np two: a whole number is wanted"),
+        (["-np", "two", "true"], "option -np two: expected a whole number"),
         (["--bind-too", "core", "true"], "unknown option --bind-too; did you mean --bind-to?"),
-        (["--ntasks", "2", "true"], "unknown option --ntasks; it is srun's, here it is -np"),
-        (["--map-by", "sofa", "true"], "option --map-by sofa: 'sofa' is no mapping; there are slot, "),
+        (["--ntasks", "2", "true"], "unknown option --ntasks, which is srun's; use -np"),
+        (
+            ["--map-by", "sofa", "true"],
+            "option --map-by sofa: 'sofa' is not a valid mapping; expected slot, ",
+        ),
         (["-np", "1", "true", ":"], "no program was given"),
-        (["--nproc-per-node", "gpu", "true"], "option --nproc-per-node gpu: a number, auto or cpu is wanted"),
+        (["--nproc-per-node", "gpu", "true"], "option --nproc-per-node gpu: expected a number, auto or cpu"),
         (["--app", "/no/such/file"], "option --app /no/such/file: open(/no/such/file): "),
         (["-np", "1", "a", ":", "b"], "program b: -np is missing"),
     ],
@@ -191,7 +194,7 @@ def test_refusals(words, told):
 def test_a_bad_file_is_told_with_line_and_field(tmp_path):
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost slots=2\nlocalhost slots=many\n")
-    field = "field 'slots=many': a positive whole number is wanted"
+    field = "field 'slots=many': expected a whole number >= 1"
     assert f"regroup: {hosts}, line 2: {field}\n" in call("--hostfile", str(hosts), "true").stderr
     programs = tmp_path / "programs"
     programs.write_text("-np 1 true\n-np 1 --wdri / true\n")
@@ -202,7 +205,8 @@ def test_a_bad_file_is_told_with_line_and_field(tmp_path):
 def test_options_without_effect_are_told_in_one_line():
     answer = call("-np", "1", "--launch-agent", "x", "-iface", "eth0", "--preload-binary", "true")
     assert answer.returncode == 0
-    assert answer.stderr == "regroup: without effect here: --launch-agent, -iface, --preload-binary\n"
+    told = "ignored, without effect in regroup: --launch-agent, -iface, --preload-binary"
+    assert answer.stderr == f"regroup: {told}\n"
     assert call("-q", "-np", "1", "--launch-agent", "x", "true").stderr == ""
 
 
@@ -212,7 +216,7 @@ def test_host_files_say_how_many_slots(regroup, tmp_path):
     assert regroup.run("--hostfile", str(hosts), "echo", "here").out == "here\n" * 3
     refused = regroup.run("--hostfile", str(hosts), "-np", "4", "true")
     assert refused.wait() == 1
-    assert "4 members asked for, 3 slots there; --oversubscribe allows more" in refused.err
+    assert "4 members requested, 3 slots available; --oversubscribe allows more" in refused.err
     assert regroup.run("-H", "localhost:2,127.0.0.1", "echo", "here").out == "here\n" * 3
 
 

@@ -65,7 +65,7 @@ def test_is_dropped(hanging):
 def test_words_that_are_none(regroup, member):
     job = regroup.run(*JOB, "--on-hang", "kill", member, STEPS, "0")
     assert job.wait() == 1
-    assert "--on-hang kill: report, replace or drop is wanted" in job.err
+    assert "--on-hang kill: expected report, replace or drop" in job.err
 
 
 FINISHES = """

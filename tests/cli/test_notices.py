@@ -45,7 +45,7 @@ def test_a_freeze_of_seconds_ends_no_job(regroup, tmp_path, count):
     job = regroup.start("--notice-file", str(notice), *FAST, "-np", count, "sh", "-c", member)
     job.wait_out("up")
     notice.write_text(azure("Freeze", 600, DurationInSeconds=9))
-    job.wait_err(r"Freeze of this host in \d+ s, for 9 s: the job goes on")
+    job.wait_err(r"Freeze of this host in \d+ s, for 9 s: the job continues")
     notice.write_text(azure("Freeze", 0, DurationInSeconds=9, EventStatus="Started", NotBefore=""))
     time.sleep(0.2)  # nothing is to happen
     gate.touch()
@@ -61,7 +61,7 @@ def test_a_host_that_stands_still_for_a_moment_is_not_lost(regroup, tmp_path):
     job = regroup.start(*words, "sh", "-c", member)
     agent = int(until(lambda: re.search(r"^up 1 (\d+)$", job.out, re.MULTILINE), "rank 1")[1])
     notice.write_text("pause within=0 for=20 who=b\n")
-    job.wait_err(r"host b: --notice-file \S+: a pause of this host in 0 s, for 20 s: the job goes on")
+    job.wait_err(r"host b: --notice-file \S+: a pause of this host in 0 s, for 20 s: the job continues")
     os.kill(agent, signal.SIGSTOP)
     time.sleep(7)
     os.kill(agent, signal.SIGCONT)

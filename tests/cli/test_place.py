@@ -69,7 +69,7 @@ def test_predicts_a_step():
         (["-np", "9"], "the nearest that fits is 8"),
         (["-np", "2", "--keep", "7", "--free", "0-3"], "GPU 7 of DGX-1V must be among those chosen"),
         (["--plcement", "pack"], "Did you mean --placement?"),
-        (["--placement", "tight"], "there are best, pack, spread, any"),
+        (["--placement", "tight"], "expected best, pack, spread or any"),
         (["-np"], "N is missing"),
         (["--free", "0-99"], "GPU 64 is above 63"),
         (["--free", "0,7-9"], "dgx-1v.topo has no GPU 8-9; it has 0-7"),

@@ -143,7 +143,7 @@ def test_what_a_job_file_says_itself_is_refused_beside_it(regroup, tmp_path, wor
     file.write_text(JOB)
     job = regroup.run(*words, "--job", str(file))
     assert job.wait() == 1
-    assert f"--job {file}: it says that itself, so {words[0]} has no place beside it" in job.err
+    assert f"--job {file}: the job file replaces {words[0]}; remove the option" in job.err
 
 
 def test_a_wrong_job_file_is_named_with_line_and_field(regroup, tmp_path):

@@ -44,7 +44,7 @@ def test_spares_that_have_no_slot_are_said(regroup, member):
     slots = len(os.sched_getaffinity(0))
     job = regroup.run("-np", f"1:{slots}", "--spares", "3", member, "5", "0")
     assert job.wait() == 0
-    assert f"--spares 3: {slots} slots have room for 0 beside {slots} members" in job.err
+    assert f"--spares 3: {slots} slots have room for 0 in addition to {slots} members" in job.err
 
 
 def test_spares_are_refused_where_nobody_is_replaced(regroup, member):

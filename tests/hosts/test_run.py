@@ -240,7 +240,7 @@ def test_signals_reach_members_on_all_hosts(hosts: Hosts):
         (["-H", "node2", "--ssh-command", "no-such-ssh"], "no-such-ssh"),
         (
             ["-H", "node2:1,node3:1", "-np", "3"],
-            "3 members asked for, 2 slots there; --oversubscribe allows more",
+            "3 members requested, 2 slots available; --oversubscribe allows more",
         ),
     ],
 )

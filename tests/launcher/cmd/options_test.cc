@@ -100,19 +100,19 @@ TEST(Options, TakesTheRest) {
 }
 
 TEST(Options, SaysWhatIsWrong) {
-  EXPECT_EQ(refusal({"-np", "-3", "p"}), "option -np -3: it must be positive");
-  EXPECT_EQ(refusal({"-np", "two", "p"}), "option -np two: a whole number is wanted");
-  EXPECT_EQ(refusal({"-np", "4:2", "p"}), "option -np 4:2: MIN must not be greater than MAX");
-  EXPECT_EQ(refusal({"-np", "0:2", "p"}), "option -np '0:2': MIN:MAX are two positive whole numbers");
-  EXPECT_EQ(refusal({"-np", "2:", "p"}), "option -np '2:': MIN:MAX are two positive whole numbers");
+  EXPECT_EQ(refusal({"-np", "-3", "p"}), "option -np -3: expected a whole number >= 1");
+  EXPECT_EQ(refusal({"-np", "two", "p"}), "option -np two: expected a whole number");
+  EXPECT_EQ(refusal({"-np", "4:2", "p"}), "option -np 4:2: expected MIN <= MAX");
+  EXPECT_EQ(refusal({"-np", "0:2", "p"}), "option -np '0:2': expected MIN:MAX, two whole numbers >= 1");
+  EXPECT_EQ(refusal({"-np", "2:", "p"}), "option -np '2:': expected MIN:MAX, two whole numbers >= 1");
   EXPECT_EQ(refusal({"-np", "1", ""}), "the program's name is empty");
-  EXPECT_EQ(refusal({"-np", "99999999999", "p"}), "option -np 99999999999: a whole number is wanted");
-  EXPECT_EQ(refusal({"--shards", "0", "p"}), "option --shards 0: it must be positive");
-  EXPECT_EQ(refusal({"--replace", "maybe", "p"}), "option --replace maybe: auto or never is wanted");
-  EXPECT_EQ(refusal({"--timeout", "nan", "p"}), "option --timeout nan: a number of seconds is wanted");
+  EXPECT_EQ(refusal({"-np", "99999999999", "p"}), "option -np 99999999999: expected a whole number");
+  EXPECT_EQ(refusal({"--shards", "0", "p"}), "option --shards 0: expected a whole number >= 1");
+  EXPECT_EQ(refusal({"--replace", "maybe", "p"}), "option --replace maybe: expected auto or never");
+  EXPECT_EQ(refusal({"--timeout", "nan", "p"}), "option --timeout nan: expected a number of seconds");
   EXPECT_EQ(refusal({"-np"}), "option -np: N|MIN:MAX is missing");
   EXPECT_THAT(refusal({"-np", "2"}), testing::HasSubstr("no program was given"));
-  EXPECT_EQ(refusal({"--oversubscribe=1", "p"}), "option --oversubscribe=1: it takes no value");
+  EXPECT_EQ(refusal({"--oversubscribe=1", "p"}), "option --oversubscribe=1: takes no value");
 }
 
 TEST(Options, SuggestsTheNearestName) {
@@ -133,8 +133,8 @@ TEST(Options, ControlCommands) {
   EXPECT_EQ(parsed({"notice", "0"}).verb, Verb::kNotice);
   EXPECT_EQ(parsed({"kill-member", "2"}).verb, Verb::kKillMember);
   EXPECT_EQ(refusal({"resize"}), "regroup resize: MEMBERS is missing");
-  EXPECT_THAT(refusal({"resize", "0"}), testing::HasSubstr("it must be positive"));
-  EXPECT_THAT(refusal({"notice", "x"}), testing::HasSubstr("a whole number is wanted"));
+  EXPECT_THAT(refusal({"resize", "0"}), testing::HasSubstr("expected a whole number >= 1"));
+  EXPECT_THAT(refusal({"notice", "x"}), testing::HasSubstr("expected a whole number"));
   EXPECT_THAT(refusal({"status", "--jsn"}), testing::HasSubstr("unknown option --jsn"));
   EXPECT_THAT(refusal({"status", "a", "b"}), testing::HasSubstr("what is b?"));
 }
@@ -156,13 +156,13 @@ TEST(Options, BenchReadsItsOwnArguments) {
 
 TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
   EXPECT_EQ(unheeded_options(parsed({"-np", "2", "--min-members-timeout", "3", "-shards=4", "-q", "p"})),
-            "--min-members-timeout: only for an elastic job (-np MIN:MAX), ignored");
+            "--min-members-timeout: ignored; requires an elastic job (-np MIN:MAX)");
   EXPECT_EQ(unheeded_options(parsed({"--role", "worker=2", "--checkpoint", "d", "-q", "p"})),
-            "--checkpoint: only for a job of -np MIN:MAX or -np N, ignored");
+            "--checkpoint: ignored; requires -np MIN:MAX or -np N without --role");
   EXPECT_EQ(unheeded_options(parsed({"--role", "a=1", "--hang-timeout", "5", "--checkpoint-interval", "3",
                                      "--ready-timeout", "9", "--shards", "4", "--seed=7", "-q", "p"})),
-            "--hang-timeout, --checkpoint-interval, --ready-timeout: only for a job of -np MIN:MAX or -np N, "
-            "ignored");
+            "--hang-timeout, --checkpoint-interval, --ready-timeout: ignored; requires -np MIN:MAX or -np N "
+            "without --role");
   EXPECT_EQ(unheeded_options(parsed({"-np", "2:3", "--min-members-timeout", "3", "p"})), "");
   EXPECT_EQ(unheeded_options(parsed({"-np", "2", "-q", "p"})), "");
 }
@@ -183,7 +183,7 @@ TEST(FitToSlots, FillsInWhatWasNotGiven) {
 }
 
 TEST(FitToSlots, RefusesMoreMembersThanSlots) {
-  const std::string told = "4 members asked for, 2 slots (cores) there; --oversubscribe allows more";
+  const std::string told = "4 members requested, 2 slots (cores) available; --oversubscribe allows more";
   EXPECT_EQ(misfit(parsed({"-np", "4", "p"}), 2), told);
   EXPECT_EQ(misfit(parsed({"-np", "4:8", "p"}), 2), told);
   EXPECT_EQ(misfit(parsed({"-np", "1:8", "--initial-size", "4", "p"}), 2), told);
@@ -192,11 +192,11 @@ TEST(FitToSlots, RefusesMoreMembersThanSlots) {
 
 TEST(FitToSlots, RefusesAStartOutsideTheRange) {
   EXPECT_EQ(misfit(parsed({"-np", "2:4", "--initial-size", "5", "p"}), 8),
-            "--initial-size 5: it must lie in the range 2:4 of -np");
+            "--initial-size 5: expected a number in the range 2:4 of -np");
   EXPECT_EQ(misfit(parsed({"-np", "2:4", "--initial-size", "1", "p"}), 8),
-            "--initial-size 1: it must lie in the range 2:4 of -np");
+            "--initial-size 1: expected a number in the range 2:4 of -np");
   EXPECT_EQ(misfit(parsed({"-np", "4", "--initial-size", "2", "p"}), 8),
-            "--initial-size 2: only an elastic job (-np MIN:MAX) has it");
+            "--initial-size 2: requires an elastic job (-np MIN:MAX)");
   EXPECT_THAT(misfit(parsed({"-np", "1:200", "p"}), 8), testing::HasSubstr("at most 127 members"));
   EXPECT_THAT(misfit(parsed({"-np", "1:4294967295", "p"}), 8), testing::HasSubstr("at most 127 members"));
   EXPECT_THAT(misfit(parsed({"-np", "1:2", "--shards", "20000", "p"}), 8),

@@ -48,11 +48,11 @@ TEST(Notice, OurOwnWordsAreUnderstood) {
       // Several: the soonest first.
       {"# of the night\nkill within=60 who=n3\n\nshrink within=5 who=n1\r\n", "shrink 5 n1; kill 60 n3"},
       {"kill\nkill within=1\nkill within=40", "kill 1; kill ?; kill 40"},
-      {"shrink within=-1", "error: 'within=-1': a number of seconds is wanted"},
-      {"shrink within=nan", "error: 'within=nan': a number of seconds is wanted"},
-      {"shrink who=", "error: 'who=': within=SECONDS, for=SECONDS or who=HOST,... is wanted"},
-      {"shrink who=a,,b", "error: 'who=a,,b': names of hosts are wanted"},
-      {"shrink soon", "error: 'soon': within=SECONDS, for=SECONDS or who=HOST,... is wanted"},
+      {"shrink within=-1", "error: 'within=-1': expected a number of seconds"},
+      {"shrink within=nan", "error: 'within=nan': expected a number of seconds"},
+      {"shrink who=", "error: 'who=': expected within=SECONDS, for=SECONDS or who=HOST,..."},
+      {"shrink who=a,,b", "error: 'who=a,,b': expected host names"},
+      {"shrink soon", "error: 'soon': expected within=SECONDS, for=SECONDS or who=HOST,..."},
       {"kill\nShrink",
        "error: malformed notice 'Shrink': expected shrink, suspend, kill or pause, then [within=SECONDS] "
        "[for=SECONDS] [who=HOST,...]"},
@@ -74,7 +74,7 @@ TEST(Notice, Ec2IsUnderstood) {
       {R"({"action": "terminate", "time": "2026-11-22T20:32:00Z"})", "kill 120"},
       {R"({"action": "terminate", "time": "2026-11-22T20:29:00Z"})", "kill now"},
       {R"({"action": "terminate", "time": 5})", "kill ?"},
-      {R"({"action": "dance"})", "error: \"action\": 'dance' is none that is known"},
+      {R"({"action": "dance"})", "error: unknown \"action\" 'dance'"},
       {"2026-11-22T20:31:00Z", "kill 60"},
       // A recommendation takes nothing away.
       {R"({"noticeTime": "2026-11-22T20:29:00Z"})", "advice ?"},

@@ -13,7 +13,7 @@ TEST_F(WatchTest, AFreezeIsNoEnd) {
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
   EXPECT_THAT(said_[0],
-              testing::ContainsRegex("Freeze of this host in (600|599) s, for 9 s: the job goes on"));
+              testing::ContainsRegex("Freeze of this host in (600|599) s, for 9 s: the job continues"));
   EXPECT_TRUE(pauses_.empty());
   write(azure("Freeze", 5, R"(, "DurationInSeconds": 9)"));
   ASSERT_TRUE(until([&] { return !pauses_.empty(); }));
@@ -40,7 +40,7 @@ TEST_F(WatchTest, APlanOfAnotherDayIsNoneYetAndMayBeWithdrawn) {
   write(azure("Redeploy", 3 * 86400));
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
-  EXPECT_THAT(said_[0], testing::ContainsRegex("Redeploy in 25[0-9]+ s: it counts from 16 minutes before"));
+  EXPECT_THAT(said_[0], testing::ContainsRegex("Redeploy in 25[0-9]+ s: acted upon 16 minutes before"));
   write(R"([{"Code": "system-reboot", "State": "canceled", "NotBefore": "1 Jan 2020 00:00:00 GMT"}])");
   loop_.run_for(milliseconds(50));
   write(azure("Redeploy", 600, R"(, "EventStatus": "Canceled")"));
@@ -158,7 +158,7 @@ TEST_F(WatchTest, RubbishIsSaidOnceAndTheFileIsLookedAtAgain) {
 TEST_F(WatchTest, AFolderIsNoFile) {
   watch({.file = folder_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
-  EXPECT_THAT(said_[0], HasSubstr("it is no regular file"));
+  EXPECT_THAT(said_[0], HasSubstr("not a regular file"));
 }
 
 TEST_F(WatchTest, ACommandIsRunUntilItPrintsANotice) {
@@ -200,7 +200,8 @@ TEST_F(WatchTest, AFilesEventOfAnotherMachineIsNone) {
   write(azure("Preempt", 30, R"(, "Resources": ["workers_4"])"));
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
-  EXPECT_THAT(said_[0], HasSubstr("Preempt of workers_4 is taken to be another machine's: this host is n1"));
+  EXPECT_THAT(said_[0],
+              HasSubstr("Preempt of workers_4 is assumed to concern another machine; this host is n1"));
   write(azure("Preempt", 30, R"(, "Resources": ["N1"])"));
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
 }

@@ -34,18 +34,18 @@ TEST(Hosts, Lists) {
       {"user@a", "user@a:1"},
       {"a,user@a:2", "user@a:3"},
       {"user@a,other@a", "user@a:2"},
-      {"@a", "error: '@a': before the @ stands a user"},
-      {"-oProxyCommand@a", "error: '-oProxyCommand@a': before the @ stands a user"},
+      {"@a", "error: '@a': expected USER@HOST"},
+      {"-oProxyCommand@a", "error: '-oProxyCommand@a': expected USER@HOST"},
       {"::1", "::1:1"},
       {"[::1]:4", "::1:4"},
       {"me@[::1]:4", "me@::1:4"},
       {"10.0.0.1:2", "10.0.0.1:2"},
       {"a, b", "a:1 b:1"},
-      {"a,,b", "error: 'a,,b': a host's name is missing"},
-      {"", "error: '': a host's name is missing"},
-      {"a:0", "error: 'a:0': after the colon stands the number of slots"},
-      {"a:-1", "error: 'a:-1': after the colon stands the number of slots"},
-      {"a=b", "error: 'a=b' is no name of a host"},
+      {"a,,b", "error: 'a,,b': a host name is missing"},
+      {"", "error: '': a host name is missing"},
+      {"a:0", "error: 'a:0': expected HOST:SLOTS with SLOTS a whole number >= 1"},
+      {"a:-1", "error: 'a:-1': expected HOST:SLOTS with SLOTS a whole number >= 1"},
+      {"a=b", "error: 'a=b' is not a host name"},
   };
   for (const auto& [text, wanted] : kLists) EXPECT_EQ(shown(parse_host_list(text)), wanted) << text;
 }
@@ -62,16 +62,16 @@ TEST(Hosts, Files) {
       {"a:4 binding=user:0,1\n", "a:4"},
       {"u@a slots=2\n", "u@a:2"},
       {"a slots=2 user=u\nb username=v\n", "u@a:2 v@b:0"},
-      {"a user=-x\n", "error: F, line 1: field 'user=-x': a user is wanted"},
+      {"a user=-x\n", "error: F, line 1: field 'user=-x': expected a user name"},
       {"a slots=2\nb slots=2\n^b\n", "a:2"},
       {"a\tslots=2\n", "a:2"},
-      {"a slots=x\n", "error: F, line 1: field 'slots=x': a positive whole number is wanted"},
+      {"a slots=x\n", "error: F, line 1: field 'slots=x': expected a whole number >= 1"},
       {"a\nb slots=2 color=red\n",
-       "error: F, line 2: field 'color=red' is not known; there are slots=N and max_slots=N"},
+       "error: F, line 2: field 'color=red': unknown; expected slots=N, max_slots=N or user=NAME"},
       {"a slots=4 max_slots=2\n", "error: F, line 1: max_slots=2 is less than slots=4"},
-      {"\n\n= slots=2\n", "error: F, line 3: '=slots=2' is no name of a host"},
-      {"^a\na\n", "error: F: it names no host"},
-      {"", "error: F: it names no host"},
+      {"\n\n= slots=2\n", "error: F, line 3: '=slots=2' is not a host name"},
+      {"^a\na\n", "error: F: contains no host"},
+      {"", "error: F: contains no host"},
   };
   for (const auto& [text, wanted] : kFiles) EXPECT_EQ(shown(parse_host_file(text, "F")), wanted) << text;
 }
@@ -83,7 +83,7 @@ TEST(Hosts, AListFiltersAFile) {
   EXPECT_EQ(shown(filter_hosts(file, {{"b", 1, 0}})), "b:2/3");
   EXPECT_EQ(shown(filter_hosts(file, {{"a", 2, 0}})), "a:2");
   EXPECT_EQ(shown(filter_hosts(file, {{"a", 1, 0, false, "u"}})), "u@a:4");
-  EXPECT_EQ(shown(filter_hosts(file, {{"c", 1, 0}})), "error: -H c: the host file does not name it");
+  EXPECT_EQ(shown(filter_hosts(file, {{"c", 1, 0}})), "error: -H c: not in the host file");
 }
 
 template <class T>
@@ -110,16 +110,17 @@ TEST(Mapping, MapBy) {
       {"seq:file=S", " seq file S"},
       {"dist:mlx5_0,span", " near mlx5_0 span"},
       {"core:2", " core 2 cpus each"},
-      {"", "error: a mapping is missing"},
-      {"ppr:2", "error: ppr needs a number and an object, as in ppr:2:package"},
-      {"ppr:x:node", "error: ppr 'x' is no positive whole number"},
-      {"core:pe=0", "error: PE '0' is no positive whole number"},
-      {"pe-list=5-1", "error: '5-1' is no list of processors, for example 0,2-5"},
-      {"pe-list=0-4294967295", "error: '0-4294967295' names more than 4096 processors"},
+      {"", "error: expected a mapping"},
+      {"ppr:2", "error: ppr: expected a number and an object, for example ppr:2:package"},
+      {"ppr:x:node", "error: ppr 'x': expected a whole number >= 1"},
+      {"core:pe=0", "error: PE '0': expected a whole number >= 1"},
+      {"pe-list=5-1", "error: '5-1': expected a processor list, for example 0,2-5"},
+      {"pe-list=0-4294967295", "error: '0-4294967295': names more than 4096 processors"},
   };
   for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_map_by, text), wanted) << text;
-  EXPECT_THAT(read_as(parse_map_by, "sofa"), HasSubstr("'sofa' is no mapping; there are slot, hwthread"));
-  EXPECT_THAT(read_as(parse_map_by, "core:fast"), HasSubstr("'fast' is no qualifier of a mapping"));
+  EXPECT_THAT(read_as(parse_map_by, "sofa"),
+              HasSubstr("'sofa' is not a valid mapping; expected slot, hwthread"));
+  EXPECT_THAT(read_as(parse_map_by, "core:fast"), HasSubstr("'fast' is not a valid mapping qualifier"));
 }
 
 TEST(Mapping, AQualifierKeepsThePolicyBeforeIt) {
@@ -138,7 +139,7 @@ TEST(Mapping, RankBy) {
       {"numa:fill", " numa:fill"}};
   for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_rank_by, text), wanted) << text;
   EXPECT_THAT(read_as(parse_rank_by, "age"), HasSubstr("'age' is no ranking"));
-  EXPECT_THAT(read_as(parse_rank_by, "slot:fast"), HasSubstr("'fast' is no qualifier of a ranking"));
+  EXPECT_THAT(read_as(parse_rank_by, "slot:fast"), HasSubstr("'fast' is not a valid ranking qualifier"));
 }
 
 TEST(Mapping, BindTo) {
@@ -153,24 +154,25 @@ TEST(Mapping, BindTo) {
       {"user:0,1+3,4-5", " cpus 0 1+3 4+5"},
       {"cpu-list", " cpus"},
       {":overload-allowed", " overload"},
-      {"user", "error: user needs a list of processors, as in user:0+1,2"},
-      {"user:", "error: '' is no list of processors, for example 0,2-5"},
+      {"user", "error: user: expected a processor list, for example user:0+1,2"},
+      {"user:", "error: '': expected a processor list, for example 0,2-5"},
   };
   for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_bind_to, text), wanted) << text;
-  EXPECT_THAT(read_as(parse_bind_to, "chair"), HasSubstr("'chair' is no binding; there are none, hwthread"));
-  EXPECT_THAT(read_as(parse_bind_to, "core:tight"), HasSubstr("'tight' is no qualifier of a binding"));
+  EXPECT_THAT(read_as(parse_bind_to, "chair"),
+              HasSubstr("'chair' is not a valid binding; expected none, hwthread"));
+  EXPECT_THAT(read_as(parse_bind_to, "core:tight"), HasSubstr("'tight' is not a valid binding qualifier"));
 }
 
 TEST(RankFile, SaysWhatIsWrong) {
   constexpr std::pair<const char*, const char*> kFiles[] = {
       {"rank 0=a slot=0-2\nrank 1 = a slot = 1:*\n", "ok"},
-      {"rank 0=a\n", "F, line 1: rank N=HOST slot=CPUS is wanted"},
-      {"\nrank x=a slot=0\n", "F, line 2: rank N=HOST slot=CPUS is wanted"},
-      {"rank 0=a slot=x\n", "F, line 1: 'x' is no list of processors, for example 0,2-5"},
-      {"rank 0=a slot=p:0\n", "F, line 1: slot=p:0: before the colon stands the number of a package"},
-      {"rank 0=a slot=0\nrank 0=a slot=1\n", "F: rank 0 stands there twice"},
+      {"rank 0=a\n", "F, line 1: expected rank N=HOST slot=CPUS"},
+      {"\nrank x=a slot=0\n", "F, line 2: expected rank N=HOST slot=CPUS"},
+      {"rank 0=a slot=x\n", "F, line 1: 'x': expected a processor list, for example 0,2-5"},
+      {"rank 0=a slot=p:0\n", "F, line 1: slot=p:0: expected PACKAGE:CORES with PACKAGE a whole number"},
+      {"rank 0=a slot=0\nrank 0=a slot=1\n", "F: rank 0 is given twice"},
       {"rank 1=a slot=0\n", "F: rank 0 is missing"},
-      {"# none\n", "F: it names no rank"},
+      {"# none\n", "F: contains no rank"},
   };
   for (const auto& [text, wanted] : kFiles)
     EXPECT_EQ(parse_rank_file(text, "F").ok() ? "ok" : parse_rank_file(text, "F").status().message(), wanted)
@@ -188,7 +190,7 @@ TEST(Values, Bytes) {
   for (const char* text : {"", "M", "0", "-1", "1X", "1MM", "1.5G", "99999999999999999999", "17179869184G"}) {
     EXPECT_EQ(
         parse_bytes("--memory", text, bytes).message(),
-        fmt::format("option --memory{}{}: a size is wanted, for example 512M or 2G", *text ? " " : "", text));
+        fmt::format("option --memory{}{}: expected a size, for example 512M or 2G", *text ? " " : "", text));
   }
 }
 
@@ -199,10 +201,10 @@ TEST(Values, Signals) {
   ASSERT_TRUE(parse_signals("-s", "none", signals).ok());
   EXPECT_TRUE(signals.empty());
   EXPECT_EQ(parse_signals("-s", "USR1,KILL", signals).message(),
-            "option -s USR1,KILL: KILL cannot be caught, hence not forwarded");
+            "option -s USR1,KILL: KILL cannot be forwarded, since no process can catch it");
   EXPECT_EQ(parse_signals("-s", "CHLD", signals).message(),
-            "option -s CHLD: CHLD is the launcher's own, hence not forwarded");
-  EXPECT_EQ(parse_signals("-s", "USR9", signals).message(), "option -s USR9: 'USR9' is no signal");
+            "option -s CHLD: CHLD cannot be forwarded, since the launcher uses it");
+  EXPECT_EQ(parse_signals("-s", "USR9", signals).message(), "option -s USR9: unknown signal 'USR9'");
 }
 
 TEST(Values, ShellWords) {
@@ -221,7 +223,7 @@ TEST(Values, ShellWords) {
     ASSERT_TRUE(read.ok()) << line;
     EXPECT_EQ(*read, words) << line;
   }
-  EXPECT_EQ(shell_words("a 'b").status().message(), "the quote ' is not closed");
+  EXPECT_EQ(shell_words("a 'b").status().message(), "unbalanced quote '");
 }
 
 }  // namespace

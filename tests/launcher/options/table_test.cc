@@ -81,7 +81,7 @@ TEST(Table, NamesAreUniqueInADialect) {
       for (const Compat compat : {Compat::kOpenMpi, Compat::kMpich}) {
         if (spec.dialect == Dialect::kOpenMpi && compat == Compat::kMpich) continue;
         if (spec.dialect == Dialect::kMpich && compat == Compat::kOpenMpi) continue;
-        EXPECT_TRUE(seen.emplace(name, compat).second) << name << " stands there twice";
+        EXPECT_TRUE(seen.emplace(name, compat).second) << name << " is given twice";
         EXPECT_EQ(find_option(name, compat), &spec) << name;
       }
     }
@@ -169,7 +169,7 @@ TEST_P(RenamedOptions, OldNameIsNotDocumented) {
 
 TEST(Table, MistakesAreReportedUnderTheNewName) {
   EXPECT_EQ(refusal({"-np", "1:4", "--wait", "x", "prog"}),
-            "option --min-members-timeout x: a number of seconds is wanted");
+            "option --min-members-timeout x: expected a number of seconds");
 }
 
 TEST(Table, OptionsWithoutEffectAreTold) {
@@ -180,7 +180,7 @@ TEST(Table, OptionsWithoutEffectAreTold) {
     words.emplace_back("prog");
     auto options = parse(words, program_of(spec));
     ASSERT_TRUE(options.ok()) << words[0];
-    EXPECT_EQ(options->notes, Words{"without effect here: " + words[0]});
+    EXPECT_EQ(options->notes, Words{"ignored, without effect in regroup: " + words[0]});
   }
 }
 
@@ -305,7 +305,7 @@ TEST(CommandLine, TheEnvironmentMaySetTheTimeout) {
   EXPECT_EQ(parse({"--timeout", "3", "p"}, "mpirun", {{"MPIEXEC_TIMEOUT", "7"}})->timeout,
             std::chrono::seconds(3));
   EXPECT_EQ(parse({"p"}, "mpirun", {{"MPIEXEC_TIMEOUT", "soon"}}).status().message(),
-            "option MPIEXEC_TIMEOUT soon: a number of seconds is wanted");
+            "option MPIEXEC_TIMEOUT soon: expected a number of seconds");
 }
 
 TEST(CommandLine, SlotsComeFromTheHostFile) {
@@ -324,7 +324,7 @@ TEST(CommandLine, HelpTakesATopicButNoProgram) {
   EXPECT_EQ(parse({"help", "all"})->topic, "all");
   EXPECT_EQ(parse({"--help=all"})->topic, "all");
   EXPECT_EQ(parse({"--generate", "man"})->topic, "man");
-  EXPECT_EQ(refusal({"--generate", "html"}), "option --generate html: man, bash or zsh is wanted");
+  EXPECT_EQ(refusal({"--generate", "html"}), "option --generate html: expected man, bash or zsh");
 }
 
 }  // namespace

@@ -16,13 +16,13 @@ std::string refusal(std::vector<std::string> words) {
 
 TEST(PlaceCommand, RefusesCountsThatNoJobHas) {
   EXPECT_EQ(refusal({"-np", "65536"}), "");
-  EXPECT_THAT(refusal({"-np", "65537"}), HasSubstr("at most 65536 are possible"));
-  EXPECT_THAT(refusal({"-np", "4294967295"}), HasSubstr("at most 65536 are possible"));
-  EXPECT_THAT(refusal({"--hosts", "4000000000"}), HasSubstr("at most 131072 are possible"));
-  EXPECT_THAT(refusal({"--ps", "4000000000"}), HasSubstr("at most 65536 are possible"));
-  EXPECT_THAT(refusal({"-a", "4000000000"}), HasSubstr("at most 65536 are possible"));
-  EXPECT_THAT(refusal({"-np", "32769", "-a", "2"}), "65538 ranks: at most 65536 are possible");
-  EXPECT_THAT(refusal({"-np", "65536", "--ps", "1"}), "65537 ranks: at most 65536 are possible");
+  EXPECT_THAT(refusal({"-np", "65537"}), HasSubstr("expected at most 65536"));
+  EXPECT_THAT(refusal({"-np", "4294967295"}), HasSubstr("expected at most 65536"));
+  EXPECT_THAT(refusal({"--hosts", "4000000000"}), HasSubstr("expected at most 131072"));
+  EXPECT_THAT(refusal({"--ps", "4000000000"}), HasSubstr("expected at most 65536"));
+  EXPECT_THAT(refusal({"-a", "4000000000"}), HasSubstr("expected at most 65536"));
+  EXPECT_THAT(refusal({"-np", "32769", "-a", "2"}), "65538 ranks: expected at most 65536");
+  EXPECT_THAT(refusal({"-np", "65536", "--ps", "1"}), "65537 ranks: expected at most 65536");
 }
 
 }  // namespace
