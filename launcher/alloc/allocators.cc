@@ -26,7 +26,7 @@ Viability lsf_viable(const AllocInput& input) {
   Viability found = wants(input, {"LSB_JOBID"});
   if (!found.ok || input.has("LSB_MCPU_HOSTS") || input.has("LSB_DJOB_HOSTFILE") || input.has("LSB_HOSTS"))
     return found;
-  return {false, "LSB_JOBID is set, but no variable names hosts"};
+  return {false, "LSB_JOBID is set, but no variable contains hosts"};
 }
 
 Viability kubernetes_viable(const AllocInput& input) {
@@ -39,24 +39,23 @@ Viability kubernetes_viable(const AllocInput& input) {
   // A pod of its own, with one of many tasks of which none knows the others, is no allocation.
   if (input.has("JOB_COMPLETION_INDEX") && (input.has("REGROUP_PODS") || input.has("PET_NNODES")))
     return {true, "JOB_COMPLETION_INDEX is set"};
-  return {false,
-          "neither a host file of the MPI Operator nor JOB_COMPLETION_INDEX with REGROUP_PODS is there"};
+  return {false, "neither a host file of the MPI Operator nor JOB_COMPLETION_INDEX with REGROUP_PODS is set"};
 }
 
-const char* const kByJobs = "grows by further jobs that run `regroup join`, which also give their hosts back";
+const char* const kByJobs = "grows by further jobs that run `regroup join`, which also return their hosts";
 const char* const kSlurmJobs =
-    "grows by further jobs that run `regroup join` (`regroup resize` submits one by sbatch), gives hosts "
-    "back by scontrol";
+    "grows by further jobs that run `regroup join` (`regroup resize` submits one by sbatch); returns hosts "
+    "by scontrol";
 const char* const kByBresize =
-    "grows by further jobs that run `regroup join` and, like `regroup resize`, by bresize, which also gives "
-    "hosts and slots back";
+    "grows by further jobs that run `regroup join` and, as does `regroup resize`, by bresize, which also "
+    "returns hosts and slots";
 
 }  // namespace
 
 const std::vector<AllocatorRow>& allocators() {
   static const std::vector<AllocatorRow> kRows = {
       {"flux", "Flux", flux_viable, read_flux, "does not grow", flux_grace},
-      {"kubernetes", "Kubernetes", kubernetes_viable, read_kubernetes, "grows as its discovery script says",
+      {"kubernetes", "Kubernetes", kubernetes_viable, read_kubernetes, "grows by its discovery script",
        kubernetes_grace},
       {"slurm", "Slurm", slurm_viable, read_slurm, kSlurmJobs, slurm_grace, slurm_grow, slurm_give_back,
        slurm_cancel, slurm_requests},
@@ -85,7 +84,7 @@ core::Result<Granted> find_allocation(const AllocInput& input, std::string_view 
       return core::Status(core::Code::kUnavailable, fmt::format("--allocator {}: {}", name, viable.reason));
     auto reading = row.read(input);
     if (!reading.ok()) {
-      return core::Status(reading.code(), fmt::format("{}: {} (--allocator none uses this machine alone)",
+      return core::Status(reading.code(), fmt::format("{}: {} (--allocator none uses only this machine)",
                                                       row.title, reading.status().message()));
     }
     return Granted{&row, std::move(*reading)};
@@ -94,12 +93,12 @@ core::Result<Granted> find_allocation(const AllocInput& input, std::string_view 
   std::vector<std::string_view> known;
   for (const AllocatorRow& row : allocators()) known.emplace_back(row.name);
   return core::invalid_argument(
-      fmt::format("--allocator {}: there are none, {}", name, fmt::join(known, ", ")));
+      fmt::format("--allocator {}: unknown; expected none, {}", name, fmt::join(known, ", ")));
 }
 
 std::string allocation_text(const AllocInput& input, const Granted& granted) {
   if (granted.by == nullptr) {
-    std::string out = "no allocator: this machine alone\n";
+    std::string out = "no allocator: only this machine\n";
     for (const AllocatorRow& row : allocators())
       out += fmt::format("  not {}: {}\n", row.title, row.viable(input).reason);
     return out;
@@ -123,7 +122,7 @@ std::string allocation_text(const AllocInput& input, const Granted& granted) {
     if (!host.cores.empty()) out += fmt::format(" cores={}", fmt::join(host.cores, ","));
     if (!host.gpus.empty()) out += fmt::format(" gpus={}", fmt::join(host.gpus, ","));
     if (host.gpus.empty() && host.gpu_count > 0)
-      out += fmt::format(" gpus={} (which: unknown)", host.gpu_count);
+      out += fmt::format(" gpus={} (numbers unknown)", host.gpu_count);
     out += host.here ? " (this host)\n" : "\n";
   }
   return out;

@@ -24,7 +24,7 @@ struct Rank {
 
 // "[0-1,5]", or without brackets.
 Result<std::vector<int>> idset(const json& value, std::string_view what) {
-  if (!value.is_string()) return invalid_argument(fmt::format("{} is no text", what));
+  if (!value.is_string()) return invalid_argument(fmt::format("{}: expected a string", what));
   std::string_view text = value.get_ref<const std::string&>();
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
   auto numbers = expand_numbers(text, kMostHosts);
@@ -34,10 +34,10 @@ Result<std::vector<int>> idset(const json& value, std::string_view what) {
 
 Result<std::vector<Rank>> read_ranks(const json& lite) {
   std::vector<Rank> ranks;
-  if (!lite.is_array()) return invalid_argument("R_lite is no list");
+  if (!lite.is_array()) return invalid_argument("R_lite: expected a list");
   for (const json& entry : lite) {
     if (!entry.is_object() || !entry.contains("rank"))
-      return invalid_argument("an entry of R_lite has no rank");
+      return invalid_argument("R_lite: an entry has no rank");
     const auto numbers = idset(entry["rank"], "rank");
     if (!numbers.ok()) return numbers.status();
     Rank rank;
@@ -49,27 +49,27 @@ Result<std::vector<Rank>> read_ranks(const json& lite) {
       *out = std::move(*ids);
     }
     if (numbers->size() * (rank.cores.size() + 1) > (64U << 20U) / sizeof(int))
-      return invalid_argument("R_lite has too many cores");
+      return invalid_argument("R_lite: too many cores");
     for (const int number : *numbers) {
       rank.rank = number;
       ranks.push_back(rank);
     }
     if (ranks.size() > kMostHosts)
-      return invalid_argument(fmt::format("R_lite has more than {} ranks", kMostHosts));
+      return invalid_argument(fmt::format("R_lite: more than {} ranks", kMostHosts));
   }
   return ranks;
 }
 
 Result<std::vector<std::string>> read_nodes(const json& list) {
   std::vector<std::string> out;
-  if (!list.is_array()) return invalid_argument("nodelist is no list");
+  if (!list.is_array()) return invalid_argument("nodelist: expected a list");
   for (const json& entry : list) {
-    if (!entry.is_string()) return invalid_argument("an entry of nodelist is no text");
+    if (!entry.is_string()) return invalid_argument("nodelist: expected strings");
     auto names = expand_host_list(entry.get_ref<const std::string&>());
     if (!names.ok()) return invalid_argument("nodelist: " + names.status().message());
     out.insert(out.end(), names->begin(), names->end());
     if (out.size() > kMostHosts)
-      return invalid_argument(fmt::format("nodelist has more than {} names", kMostHosts));
+      return invalid_argument(fmt::format("nodelist: more than {} names", kMostHosts));
   }
   return out;
 }
@@ -77,8 +77,9 @@ Result<std::vector<std::string>> read_nodes(const json& list) {
 Status fill(const std::string& text, HostSum& sum) {
   const json all = json::parse(text, nullptr, false);
   if (!all.is_object() || !all.contains("execution") || !all["execution"].is_object())
-    return invalid_argument("it is no resource set (RFC 20)");
-  if (all.value("version", json()) != json(1)) return invalid_argument("only version 1 of R is known");
+    return invalid_argument("not a resource set (RFC 20)");
+  if (all.value("version", json()) != json(1))
+    return invalid_argument("unknown version of R; expected version 1");
   const json& execution = all["execution"];
   auto ranks = read_ranks(execution.value("R_lite", json()));
   if (!ranks.ok()) return ranks.status();
@@ -87,7 +88,7 @@ Status fill(const std::string& text, HostSum& sum) {
   std::ranges::sort(*ranks, {}, &Rank::rank);
   if (ranks->size() != nodes->size())
     return invalid_argument(
-        fmt::format("R_lite has {} ranks, nodelist {} names", ranks->size(), nodes->size()));
+        fmt::format("R_lite has {} ranks, but nodelist {} names", ranks->size(), nodes->size()));
   for (std::size_t i = 0; i < ranks->size(); ++i) {
     Rank& rank = (*ranks)[i];
     // Several brokers may share a host.
@@ -111,13 +112,13 @@ Result<Reading> read_flux(const AllocInput& input) {
                          : std::vector<std::string>{"flux", "job", "info", reading.id, "R"};
   const std::string what =
       reading.id.empty() ? "flux resource R" : fmt::format("flux job info {} R", reading.id);
-  if (!input.run) return invalid_argument(what + ": no command can be run");
+  if (!input.run) return invalid_argument(what + ": commands cannot be run here");
   const auto text = input.run(command);
   if (!text.ok()) return Status(text.code(), fmt::format("{}: {}", what, text.status().message()));
   HostSum sum(what);
   if (Status status = fill(*text, sum); !status.ok())
     return invalid_argument(fmt::format("{}: {}", what, status.message()));
-  if (sum.hosts().empty()) return invalid_argument(what + ": it names no host");
+  if (sum.hosts().empty()) return invalid_argument(what + ": contains no host");
   reading.facts.push_back(what);
   sum.mark_here(input.host_name);
   reading.allocation.hosts = std::move(sum.hosts());

@@ -12,7 +12,7 @@ using core::Result;
 using std::chrono::seconds;
 
 Result<std::string> run(const AllocInput& input, const std::vector<std::string>& command) {
-  if (!input.run) return core::invalid_argument("no command can be run");
+  if (!input.run) return core::invalid_argument("commands cannot be run here");
   auto text = input.run(command);
   if (text.ok()) return text;
   return core::Status(text.code(), fmt::format("{} {}: {}", command[0], command[1], text.status().message()));
@@ -39,11 +39,11 @@ Result<Grace> slurm_grace(const AllocInput& input) {
   const auto config = run(input, {"scontrol", "show", "config"});
   if (!config.ok()) return config.status();
   const auto wait = number_after(*config, "KillWait");
-  if (!wait) return core::invalid_argument("scontrol show config: it tells no KillWait");
+  if (!wait) return core::invalid_argument("scontrol show config: KillWait is missing");
   const auto shown = run(input, {"scontrol", "show", "partition", partition, "-o"});
   if (!shown.ok()) return shown.status();
   const auto grace = number_after(*shown, "GraceTime=");
-  if (!grace) return core::invalid_argument(fmt::format("partition {}: it tells no GraceTime", partition));
+  if (!grace) return core::invalid_argument(fmt::format("partition {}: GraceTime is missing", partition));
   const bool preempted = *grace > 0;
   return Grace{seconds(preempted ? *grace : *wait), seconds(*wait),
                preempted ? fmt::format("GraceTime of partition {}", partition) : "KillWait"};
@@ -60,22 +60,23 @@ Result<Grace> grid_engine_grace(const AllocInput& input) {
     if (!next_blank_word(line, word) || word != "notify" || !next_blank_word(line, word)) continue;
     std::uint32_t total = 0, part = 0;
     for (std::string_view piece; next_part(word, ':', piece);) {
-      if (!whole(piece, part) || part > 86'400) return core::invalid_argument("qconf -sq: notify is no time");
+      if (!whole(piece, part) || part > 86'400)
+        return core::invalid_argument("qconf -sq: notify is not a time");
       total = total * 60 + part;
     }
     return Grace{seconds(total), seconds(total), fmt::format("notify of queue {}", queue)};
   }
-  return core::invalid_argument(fmt::format("queue {}: it tells no notify", queue));
+  return core::invalid_argument(fmt::format("queue {}: notify is missing", queue));
 }
 
 Result<Grace> lsf_grace(const AllocInput&) {
-  return Grace{seconds(10), seconds(10), "LSF's JOB_TERMINATE_INTERVAL, unless it was changed"};
+  return Grace{seconds(10), seconds(10), "default of LSF's JOB_TERMINATE_INTERVAL"};
 }
 Result<Grace> pbs_grace(const AllocInput&) {
-  return Grace{seconds(10), seconds(10), "PBS's kill_delay, unless it was changed"};
+  return Grace{seconds(10), seconds(10), "default of PBS's kill_delay"};
 }
 Result<Grace> flux_grace(const AllocInput&) {
-  return Grace{seconds(5), seconds(5), "Flux's kill-timeout, unless it was changed"};
+  return Grace{seconds(5), seconds(5), "default of Flux's kill-timeout"};
 }
 // Of pods of an Indexed Job, where the service account may look at them.
 Result<Grace> kubernetes_grace(const AllocInput& input) {
@@ -87,9 +88,9 @@ Result<Grace> kubernetes_grace(const AllocInput& input) {
                                   "--selector=batch.kubernetes.io/job-name=" + host.substr(0, dash),
                                   "--output=jsonpath={.items[0].spec.terminationGracePeriodSeconds}"});
     if (text.ok() && whole(trimmed_word(*text), said) && said > 0 && said <= 86'400)
-      return Grace{seconds(said), seconds(said), "terminationGracePeriodSeconds of its pods"};
+      return Grace{seconds(said), seconds(said), "terminationGracePeriodSeconds of the pods"};
   }
-  return Grace{seconds(30), seconds(30), "terminationGracePeriodSeconds, unless it was changed"};
+  return Grace{seconds(30), seconds(30), "default of terminationGracePeriodSeconds"};
 }
 
 }  // namespace regroup::launcher

@@ -18,7 +18,7 @@ Status read_line(std::string_view line, const std::string& where, HostSum& sum) 
   if (!next_blank_word(line, host)) return {};
   if (!next_blank_word(line, number) || !whole(number, slots) || slots == 0)
     return invalid_argument(
-        fmt::format("{}: behind host {} a number of slots is wanted", where, printable_word(host)));
+        fmt::format("{}: host {}: expected a number of slots after the name", where, printable_word(host)));
   return sum.add(host, slots);
 }
 
@@ -34,7 +34,7 @@ core::Result<Reading> read_grid_engine(const AllocInput& input) {
   std::size_t number = 0;
   for (std::string_view rest = *text, line; next_part(rest, '\n', line);)
     REGROUP_RETURN_IF_ERROR(read_line(line, fmt::format("{}, line {}", source, ++number), sum));
-  if (sum.hosts().empty()) return invalid_argument(source + ": it names no host");
+  if (sum.hosts().empty()) return invalid_argument(source + ": contains no host");
   reading.facts.push_back(fact(input, "PE_HOSTFILE"));
   check_count(input, "NSLOTS", sum.slots(), "PE_HOSTFILE", reading);
   check_count(input, "NHOSTS", sum.hosts().size(), "PE_HOSTFILE", reading);

@@ -22,7 +22,7 @@ constexpr std::size_t kMostDigits = 12;
 constexpr std::ptrdiff_t kMostBrackets = 8;  // in one name
 
 core::Status too_many(std::string_view word, std::size_t most) {
-  return invalid_argument(fmt::format("'{}' stands for more than {} names", printable_word(word), most));
+  return invalid_argument(fmt::format("'{}': more than {} names", printable_word(word), most));
 }
 
 core::Status bad(std::string_view word, std::string_view why) {
@@ -41,8 +41,8 @@ Result<Range> read_range(std::string_view piece) {
   Range range{0, 0, first.size()};
   if (first.size() > kMostDigits || last.size() > kMostDigits || !whole(first, range.from) ||
       !whole(last, range.to))
-    return bad(piece, "a number or a range of numbers is wanted");
-  if (range.to < range.from) return bad(piece, "this range runs backwards");
+    return bad(piece, "expected a number or a range of numbers");
+  if (range.to < range.from) return bad(piece, "expected an ascending range");
   return range;
 }
 
@@ -64,7 +64,7 @@ Result<Names> bracketed(std::string_view word, std::string_view text, std::size_
     for (std::uint64_t i = range->from; i <= range->to; ++i)
       append_number(out.emplace_back(), i, range->width);
   }
-  if (out.empty()) return bad(text, "an empty bracket");
+  if (out.empty()) return bad(text, "empty bracket");
   return out;
 }
 
@@ -73,7 +73,7 @@ Result<Names> expand_one(std::string_view word, std::string_view text, std::size
   const std::size_t open = text.find('['), close = text.find(']');
   if (open == std::string_view::npos && close == std::string_view::npos) return Names{std::string(text)};
   if (open == std::string_view::npos || close == std::string_view::npos || close < open)
-    return bad(word, "a bracket has no other");
+    return bad(word, "unbalanced bracket");
   const auto numbers = bracketed(word, text.substr(open + 1, close - open - 1), most, limit);
   if (!numbers.ok()) return numbers.status();
   const auto rest =
@@ -98,10 +98,10 @@ Result<std::string_view> next_word(std::string_view& rest) {
   std::size_t i = 0;
   for (; i < rest.size() && (inside || rest[i] != ','); ++i) {
     if (rest[i] != '[' && rest[i] != ']') continue;
-    if (inside == (rest[i] == '[')) return bad(rest, "a bracket has no other");
+    if (inside == (rest[i] == '[')) return bad(rest, "unbalanced bracket");
     inside = !inside;
   }
-  if (inside) return bad(rest, "a bracket has no other");
+  if (inside) return bad(rest, "unbalanced bracket");
   const std::string_view word = trimmed_word(rest.substr(0, i));
   rest = i < rest.size() ? rest.substr(i + 1) : std::string_view();
   return word;
@@ -113,11 +113,11 @@ Result<Names> expand_host_list(std::string_view text, std::size_t most) {
   Names out;
   std::string_view rest = trimmed_word(text);
   if (rest.empty()) return out;
-  if (rest.back() == ',') return bad(text, "a name is missing");
+  if (rest.back() == ',') return bad(text, "expected a host name between commas");
   while (!rest.empty()) {
     const auto word = next_word(rest);
     if (!word.ok()) return word.status();
-    if (word->empty()) return bad(text, "a name is missing");
+    if (word->empty()) return bad(text, "expected a host name between commas");
     if (std::ranges::count(*word, '[') > kMostBrackets) return bad(*word, "too many brackets");
     if (out.size() >= most) return too_many(text, most);
     auto names = expand_one(*word, *word, most - out.size(), most);

@@ -64,12 +64,12 @@ Result<PodNames> pod_names(const AllocInput& input, std::string_view own, Readin
     return invalid_argument(fmt::format("{}: {}", fact(input, "REGROUP_JOBS"), why));
   };
   if (!whole(input.value("REGROUP_JOBS"), names.jobs) || names.jobs == 0 || names.jobs > kMostHosts)
-    return bad("a positive number is wanted");
+    return bad("expected a whole number >= 1");
   reading.facts.push_back(fact(input, "REGROUP_JOBS"));
   if (names.jobs == 1) return names;
   const std::size_t dash = own.rfind('-');
   if (dash == std::string_view::npos || !whole(own.substr(dash + 1), names.job) || names.job >= names.jobs)
-    return bad(fmt::format("{} does not end in the number of a job below it, as a job of JobSet does",
+    return bad(fmt::format("{} does not end in the job's number, below this one, as in a JobSet",
                            printable_word(own)));
   names.before = own.substr(0, dash);
   return names;
@@ -81,19 +81,19 @@ Result<Reading> read_indexed(const AllocInput& input) {
   const std::string counter = input.has("REGROUP_PODS") ? "REGROUP_PODS" : "PET_NNODES";
   std::uint32_t pods = 0, index = 0;
   if (!whole(input.value(counter), pods) || pods == 0 || pods > kMostHosts) {
-    return invalid_argument(fmt::format(
-        "JOB_COMPLETION_INDEX is set, but {} does not say how many pods there are: set REGROUP_PODS to "
-        "spec.completions (docs/guide/allocators.md)",
-        input.has(counter) ? fact(input, counter) : "REGROUP_PODS"));
+    return invalid_argument(
+        fmt::format("JOB_COMPLETION_INDEX is set, but {} does not give the number of pods: set REGROUP_PODS "
+                    "to spec.completions (docs/guide/allocators.md)",
+                    input.has(counter) ? fact(input, counter) : "REGROUP_PODS"));
   }
   if (!whole(input.value("JOB_COMPLETION_INDEX"), index) || index >= pods)
-    return invalid_argument(
-        fmt::format("{}: below {} ({}) is wanted", fact(input, "JOB_COMPLETION_INDEX"), pods, counter));
+    return invalid_argument(fmt::format("{}: expected a number below {} ({})",
+                                        fact(input, "JOB_COMPLETION_INDEX"), pods, counter));
   const std::string_view own = std::string_view(input.host_name).substr(0, input.host_name.find('.'));
   const std::size_t dash = own.rfind('-');
   if (dash == std::string_view::npos || own.substr(dash + 1) != input.value("JOB_COMPLETION_INDEX"))
     return invalid_argument(
-        fmt::format("host name {} does not end in -{}, as that of a pod of an Indexed Job does",
+        fmt::format("host name {}: expected to end in -{}, as the host name of a pod of an Indexed Job",
                     printable_word(own), input.value("JOB_COMPLETION_INDEX")));
   std::uint32_t slots = 1;
   if (input.has("PET_NPROC_PER_NODE") && whole(input.value("PET_NPROC_PER_NODE"), slots) && slots > 0)
@@ -103,7 +103,7 @@ Result<Reading> read_indexed(const AllocInput& input) {
   if (!names.ok()) return names.status();
   if (std::uint64_t{names->jobs} * pods > kMostHosts)
     return invalid_argument(
-        fmt::format("{} jobs of {} pods are more than {}", names->jobs, pods, kMostHosts));
+        fmt::format("{} jobs of {} pods: expected at most {} pods", names->jobs, pods, kMostHosts));
   HostSum sum("JOB_COMPLETION_INDEX");
   for (std::uint32_t i = 0; i < names->jobs * pods; ++i) {
     const std::string pod = names->name(i / pods, i % pods);
@@ -139,12 +139,12 @@ Result<std::vector<Host>> read_discovered(std::string_view text, const std::stri
     const std::size_t colon = line.rfind(':');
     std::uint32_t own = slots;
     if (colon != std::string_view::npos && (!whole(line.substr(colon + 1), own) || own == 0))
-      return invalid_argument(
-          fmt::format("{}, line {}: '{}' is no HOST or HOST:SLOTS", source, number, printable_word(line)));
+      return invalid_argument(fmt::format("{}, line {}: '{}': expected HOST or HOST:SLOTS", source, number,
+                                          printable_word(line)));
     const std::string_view host = line.substr(0, colon);
     if (host.find_first_of(kBlanks) != std::string_view::npos)
-      return invalid_argument(
-          fmt::format("{}, line {}: '{}' is no HOST or HOST:SLOTS", source, number, printable_word(line)));
+      return invalid_argument(fmt::format("{}, line {}: '{}': expected HOST or HOST:SLOTS", source, number,
+                                          printable_word(line)));
     REGROUP_RETURN_IF_ERROR(sum.add_once(host, own));
   }
   return std::move(sum.hosts());

@@ -35,7 +35,8 @@ Status read_affinity(const AllocInput& input, HostSum& sum, Reading& reading) {
   if (!input.has(name)) return {};
   auto text = read_named_file(input, name);
   if (!text.ok()) {  // mpirun users unset it; a file that has gone must not end a job
-    reading.warnings.push_back(fmt::format("{}: members are not bound by it", text.status().message()));
+    reading.warnings.push_back(
+        fmt::format("{}: the file is not used to bind members", text.status().message()));
     return {};
   }
   std::size_t line = 0;
@@ -45,7 +46,7 @@ Status read_affinity(const AllocInput& input, HostSum& sum, Reading& reading) {
     if (!next_blank_word(row, host)) continue;
     Host* known = sum.find(host);
     if (known == nullptr)
-      return invalid_argument(fmt::format("{}={}, line {}: host {} is none of the job's", name,
+      return invalid_argument(fmt::format("{}={}, line {}: host {} is not in the job's allocation", name,
                                           input.value(name), line, printable_word(host)));
     if (!next_blank_word(row, cpus)) continue;
     const auto numbers = expand_numbers(cpus);
@@ -76,7 +77,7 @@ Status add_pairs(const AllocInput& input, const std::string& name, HostSum& sum)
     std::uint32_t slots = 0;
     if (!next_blank_word(rest, number) || !whole(number, slots) || slots == 0)
       return invalid_argument(
-          fmt::format("{}: behind host {} a number of slots is wanted", name, printable_word(host)));
+          fmt::format("{}: host {}: expected a number of slots after the name", name, printable_word(host)));
     REGROUP_RETURN_IF_ERROR(sum.add(host, slots));
   }
   return {};
@@ -100,7 +101,7 @@ core::Result<Reading> read_lsf(const AllocInput& input) {
   }
   if (sum.hosts().empty())
     return invalid_argument(
-        "LSB_JOBID is set, but LSB_MCPU_HOSTS, LSB_DJOB_HOSTFILE and LSB_HOSTS name no host");
+        "LSB_JOBID is set, but LSB_MCPU_HOSTS, LSB_DJOB_HOSTFILE and LSB_HOSTS contain no host");
   reading.facts.push_back(fact(input, source));
   check_count(input, "LSB_DJOB_NUMPROC", sum.slots(), source, reading);
   REGROUP_RETURN_IF_ERROR(read_affinity(input, sum, reading));

@@ -29,7 +29,7 @@ Status read_gpus(const AllocInput& input, HostSum& sum, Reading& reading) {
     std::uint32_t gpu = 0;
     if (host == nullptr || !whole(line.substr(mark + 4), gpu))
       return invalid_argument(
-          fmt::format("PBS_GPUFILE={}, line {}: '{}' is no HOST-gpuN of a host of the job",
+          fmt::format("PBS_GPUFILE={}, line {}: '{}': expected HOST-gpuN with a host of the job",
                       input.value("PBS_GPUFILE"), number, printable_word(line)));
     host->gpus.push_back(std::to_string(gpu));
     host->gpu_count = static_cast<std::uint32_t>(host->gpus.size());
@@ -43,7 +43,7 @@ Status apply_ppn(const AllocInput& input, HostSum& sum, Reading& reading) {
   if (!input.has("PBS_PPN") || sum.slots() != sum.hosts().size()) return {};
   std::uint32_t each = 0;
   if (!whole(input.value("PBS_PPN"), each) || each == 0)
-    return invalid_argument(fmt::format("{}: a positive number is wanted", fact(input, "PBS_PPN")));
+    return invalid_argument(fmt::format("{}: expected a whole number >= 1", fact(input, "PBS_PPN")));
   reading.facts.push_back(fact(input, "PBS_PPN"));
   for (Host& host : sum.hosts()) host.slots = each;
   return {};
@@ -80,12 +80,11 @@ void attach_to_job(const AllocInput& input, Reading& reading) {
 core::Result<Reading> read_pbs(const AllocInput& input) {
   Reading reading;
   reading.id = input.value("PBS_JOBID");
-  if (!input.has("PBS_NODEFILE"))
-    return invalid_argument("PBS_JOBID is set, but PBS_NODEFILE names no file of hosts");
+  if (!input.has("PBS_NODEFILE")) return invalid_argument("PBS_JOBID is set, but PBS_NODEFILE is not");
   const auto text = read_named_file(input, "PBS_NODEFILE");
   if (!text.ok()) {
     return Status(text.code(),
-                  fmt::format("{}; it lies on the first host of the job only, where the script runs",
+                  fmt::format("{}; the file exists only on the job's first host, where its script runs",
                               text.status().message()));
   }
   HostSum sum("PBS_NODEFILE=" + input.value("PBS_NODEFILE"));
@@ -94,7 +93,7 @@ core::Result<Reading> read_pbs(const AllocInput& input) {
     if (!line.empty()) REGROUP_RETURN_IF_ERROR(sum.add(line, 1));
   }
   if (sum.hosts().empty())
-    return invalid_argument(fmt::format("{}: it names no host", fact(input, "PBS_NODEFILE")));
+    return invalid_argument(fmt::format("{}: contains no host", fact(input, "PBS_NODEFILE")));
   reading.facts.push_back(fact(input, "PBS_NODEFILE"));
   REGROUP_RETURN_IF_ERROR(apply_ppn(input, sum, reading));
   REGROUP_RETURN_IF_ERROR(read_gpus(input, sum, reading));

@@ -45,13 +45,13 @@ Status HostSum::add(std::string_view name, std::uint64_t slots) {
 
 Status HostSum::add_once(std::string_view name, std::uint64_t slots) {
   if (find(name) != nullptr)
-    return invalid_argument(fmt::format("{}: host {} is named twice", source_, printable_word(name)));
+    return invalid_argument(fmt::format("{}: host {} is listed twice", source_, printable_word(name)));
   return append(name, slots);
 }
 
 Status HostSum::append(std::string_view name, std::uint64_t slots) {
   if (!is_host_name(name))
-    return invalid_argument(fmt::format("{}: '{}' is no name of a host", source_, printable_word(name)));
+    return invalid_argument(fmt::format("{}: '{}' is not a host name", source_, printable_word(name)));
   if (hosts_.size() == kMostHosts)
     return invalid_argument(fmt::format("{}: more than {} hosts", source_, kMostHosts));
   if (slots > kMostSlots)
@@ -89,7 +89,7 @@ std::string fact(const AllocInput& input, const std::string& name) {
 
 core::Result<std::string> read_named_file(const AllocInput& input, const std::string& name) {
   const std::string& path = input.value(name);
-  if (!input.read_file) return invalid_argument(fmt::format("{}={}: no file can be read", name, path));
+  if (!input.read_file) return invalid_argument(fmt::format("{}={}: files cannot be read here", name, path));
   auto text = input.read_file(path);
   if (text.ok()) return text;
   return Status(text.code(), fmt::format("{}: {}", name, text.status().message()));
@@ -101,7 +101,7 @@ void check_count(const AllocInput& input, const std::string& name, std::uint64_t
   std::uint64_t said = 0;
   if (whole(input.value(name), said) && said == found) return;
   reading.warnings.push_back(
-      fmt::format("{}, but {} says {}: {} is believed", fact(input, name), believed, found, believed));
+      fmt::format("{}, but {} gives {}: using {}", fact(input, name), believed, found, believed));
 }
 
 }  // namespace regroup::launcher

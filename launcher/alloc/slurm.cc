@@ -40,12 +40,12 @@ Result<std::vector<std::uint32_t>> read_counts(const AllocInput& input, const st
     bool good = whole(piece.substr(0, open), count);
     if (good && open != std::string_view::npos)
       good = piece.ends_with(')') && whole(piece.substr(open + 2, piece.size() - open - 3), times);
-    if (!good) return bad(piece, "N or N(xTIMES) is wanted");
+    if (!good) return bad(piece, "expected N or N(xTIMES)");
     if (times > hosts - std::min(hosts, out.size()))
-      return bad(piece, fmt::format("it counts more hosts than the {} of the list", hosts));
+      return bad(piece, fmt::format("counts more hosts than the {} of the host list", hosts));
     out.insert(out.end(), times, count);
   }
-  if (out.size() != hosts) return bad("", fmt::format("{} counts for {} hosts", out.size(), hosts));
+  if (out.size() != hosts) return bad("", fmt::format("got {} counts for {} hosts", out.size(), hosts));
   return out;
 }
 
@@ -58,7 +58,7 @@ Result<std::vector<std::uint32_t>> slots_of(const AllocInput& input, const Slurm
   }
   const std::string cpus = "SLURM_JOB_CPUS_PER_NODE";
   if (!input.has(cpus))
-    return invalid_argument(fmt::format("{}, but neither {} nor {} says how many members its hosts take",
+    return invalid_argument(fmt::format("{}, but neither {} nor {} gives the number of members per host",
                                         fact(input, names.hosts), names.tasks, cpus));
   reading.facts.push_back(fact(input, cpus));
   auto counts = read_counts(input, cpus, hosts);
@@ -66,7 +66,7 @@ Result<std::vector<std::uint32_t>> slots_of(const AllocInput& input, const Slurm
   if (!counts.ok() || !input.has("SLURM_CPUS_PER_TASK")) return counts;
   if (!whole(input.value("SLURM_CPUS_PER_TASK"), each) || each == 0)
     return invalid_argument(
-        fmt::format("{}: a positive number is wanted", fact(input, "SLURM_CPUS_PER_TASK")));
+        fmt::format("{}: expected a whole number >= 1", fact(input, "SLURM_CPUS_PER_TASK")));
   reading.facts.push_back(fact(input, "SLURM_CPUS_PER_TASK"));
   for (std::uint32_t& count : *counts) count = std::max(1U, count / each);
   return counts;
@@ -77,11 +77,11 @@ Status cap_slots(const AllocInput& input, const SlurmNames& names, Reading& read
   if (!input.has(names.number)) return {};
   std::uint64_t tasks = 0;
   if (!whole(input.value(names.number), tasks) || tasks == 0)
-    return invalid_argument(fmt::format("{}: a positive number is wanted", fact(input, names.number)));
+    return invalid_argument(fmt::format("{}: expected a whole number >= 1", fact(input, names.number)));
   const std::uint64_t slots = reading.allocation.slots();
   if (slots < tasks) {
-    reading.warnings.push_back(fmt::format("{}, but {} has room for {}: {} is believed",
-                                           fact(input, names.number), names.tasks, slots, names.tasks));
+    reading.warnings.push_back(fmt::format("{}, but {} has room for {}: using {}", fact(input, names.number),
+                                           names.tasks, slots, names.tasks));
   } else if (slots > tasks) {
     reading.facts.push_back(fact(input, names.number));
   }
@@ -121,7 +121,7 @@ Result<Reading> read_slurm(const AllocInput& input) {
   auto hosts = expand_host_list(input.value(names.hosts));
   if (!hosts.ok()) return invalid_argument(fmt::format("{}: {}", names.hosts, hosts.status().message()));
   if (hosts->empty())
-    return invalid_argument(fmt::format("SLURM_JOB_ID is set, but {} names no host", names.hosts));
+    return invalid_argument(fmt::format("SLURM_JOB_ID is set, but {} contains no host", names.hosts));
   reading.facts.push_back(fact(input, names.hosts));
   auto slots = slots_of(input, names, hosts->size(), reading);
   if (!slots.ok()) return slots.status();

@@ -81,7 +81,7 @@ std::unique_ptr<Allocator> make_this_machine(std::string sysfs, std::string cgro
 std::string this_machine_text(const Host& host) {
   std::string out = fmt::format("{} slots={} cores={}", host.name, host.slots, fmt::join(host.cores, ","));
   if (host.quota > 0)
-    out += fmt::format(" (its control group grants the time of {} processor{})", host.quota,
+    out += fmt::format(" (CPU quota of its control group: {} processor{})", host.quota,
                        host.quota == 1 ? "" : "s");
   return out;
 }

@@ -49,7 +49,7 @@ core::Result<launcher::Grant> discover_hosts(const launcher::Environment& enviro
       hosts_in(command_output(words_of(request), environment, time_limit(environment, kLimit)), request);
   if (!hosts.ok()) return hosts.status();
   if (hosts->empty())
-    return core::Status(core::Code::kUnavailable, name_of(request) + ": it names no host to begin with");
+    return core::Status(core::Code::kUnavailable, name_of(request) + ": contains no host to begin with");
   grant->by = name_of(request);
   grant->hosts = std::move(*hosts);
   return grant;
@@ -89,7 +89,7 @@ void Discovery::on_text(const core::Result<std::string>& text) {
   if (hosts.ok()) {
     events_.found(*hosts);
   } else if (news) {
-    events_.said(failure + "; the hosts stay as they are, and it is asked again");
+    events_.said(failure + "; the hosts stay as they are, and it is run again");
   }
   ask_later();
 }

@@ -77,7 +77,7 @@ def test_a_script_that_fails_later_is_told_and_asked_again(regroup, member, host
         r"--host-discovery-script cat \S+: it ended with status 1: cat: .*; the hosts stay as they are"
     )
     hosts.write_text("a:2\nnot one name\n")
-    job.wait_err(r"line 2: 'not one name' is no HOST or HOST:SLOTS; the hosts stay as they are")
+    job.wait_err(r"line 2: 'not one name': expected HOST or HOST:SLOTS; the hosts stay as they are")
     hosts.write_text("a:2\nb:1\n")
     until(lambda: len(members(regroup)) == 3, "three members")
     assert_finished(job, 3)
@@ -87,8 +87,8 @@ def test_a_script_that_fails_later_is_told_and_asked_again(regroup, member, host
     ("script", "expected"),
     [
         ("exit 4", "it ended with status 4"),
-        ("echo 'a:x'", "line 1: 'a:x' is no HOST or HOST:SLOTS"),
-        ("true", "it names no host to begin with"),
+        ("echo 'a:x'", "line 1: 'a:x': expected HOST or HOST:SLOTS"),
+        ("true", "contains no host to begin with"),
         ("sleep 60", "it did not end within 1 s"),
     ],
 )

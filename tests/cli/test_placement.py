@@ -86,7 +86,7 @@ def test_memory_policy_reaches_the_member(regroup):
     unbound = regroup.run("-np", "1", "--bind-to", "none", "--mem-bind", "bind", "true")
     assert unbound.wait() == 213 and "--bind-to binds it" in unbound.err
     wrong = regroup.run("-np", "1", "--mem-bind", "tight", "true")
-    assert wrong.wait() == 1 and "there are none, firsttouch" in wrong.err
+    assert wrong.wait() == 1 and "expected none, firsttouch" in wrong.err
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ TEST(Allocators, TheInnermostIsTaken) {
   EXPECT_EQ(understood(both, "none"), "none");
   EXPECT_EQ(understood(both, "pbs"), "error: --allocator pbs: PBS_JOBID is not set");
   EXPECT_EQ(understood(both, "sun"),
-            "error: --allocator sun: there are none, flux, kubernetes, slurm, lsf, pbs, gridengine");
+            "error: --allocator sun: unknown; expected none, flux, kubernetes, slurm, lsf, pbs, gridengine");
 }
 
 TEST(Allocators, TellWhatTheyBelieved) {
@@ -90,7 +90,7 @@ TEST(Allocators, TellHowLongANoticeIs) {
   slurm.printed = "KillWait = 30 sec\nPartitionName=low GraceTime=0 Hidden=NO\n";
   EXPECT_EQ(grace_of(slurm), "30 30 KillWait");
   slurm.printed = "rubbish";
-  EXPECT_EQ(grace_of(slurm), "error: scontrol show config: it tells no KillWait");
+  EXPECT_EQ(grace_of(slurm), "error: scontrol show config: KillWait is missing");
 
   Recorded engine = grid_engine_job();
   EXPECT_EQ(grace_of(engine), "error: QUEUE is not set");
@@ -99,17 +99,17 @@ TEST(Allocators, TellHowLongANoticeIs) {
       "qname                 all.q\nnotify                00:01:05\nprocessors            UNDEFINED\n";
   EXPECT_EQ(grace_of(engine), "65 65 notify of queue all.q");
   engine.printed = "notify  soon\n";
-  EXPECT_EQ(grace_of(engine), "error: qconf -sq: notify is no time");
+  EXPECT_EQ(grace_of(engine), "error: qconf -sq: notify is not a time");
 
-  EXPECT_EQ(grace_of(flux_job()), "5 5 Flux's kill-timeout, unless it was changed");
-  const std::string usual = "30 30 terminationGracePeriodSeconds, unless it was changed";
+  EXPECT_EQ(grace_of(flux_job()), "5 5 default of Flux's kill-timeout");
+  const std::string usual = "30 30 default of terminationGracePeriodSeconds";
   EXPECT_EQ(grace_of(operator_job()), usual);
   Recorded pod = {
       {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"JOB_COMPLETION_INDEX", "0"}, {"REGROUP_PODS", "2"}},
       {},
       "train-0"};
   pod.printed = "120";
-  EXPECT_EQ(grace_of(pod), "120 120 terminationGracePeriodSeconds of its pods");
+  EXPECT_EQ(grace_of(pod), "120 120 terminationGracePeriodSeconds of the pods");
   for (const char* printed : {"", "0", "soon", "99999999999"}) {
     pod.printed = printed;
     EXPECT_EQ(grace_of(pod), usual) << printed;

@@ -26,8 +26,7 @@ void check(const Recorded& recorded, const Row (&rows)[N]) {
 TEST(Slurm, IsRead) {
   constexpr const char* kNoCounts =
       "error: Slurm: SLURM_JOB_NODELIST=n[1-3], but neither SLURM_TASKS_PER_NODE nor SLURM_JOB_CPUS_PER_NODE "
-      "says "
-      "how many members its hosts take (--allocator none uses this machine alone)";
+      "gives the number of members per host (--allocator none uses only this machine)";
   const Row rows[] = {
       {{}, "slurm n1:2* n2:2 n3:1"},
       {{{"SLURM_NTASKS", "-"}}, "slurm n1:2* n2:2 n3:2"},
@@ -35,12 +34,11 @@ TEST(Slurm, IsRead) {
       {{{"SLURM_TASKS_PER_NODE", "2(x2),1"}}, "slurm n1:2* n2:2 n3:1"},
       {{{"SLURM_TASKS_PER_NODE", "1,8,1"}, {"SLURM_NTASKS", "10"}}, "slurm n1:1* n2:8 n3:1"},
       {{{"SLURM_NTASKS", "8"}},
-       "slurm n1:2* n2:2 n3:2\nnote: SLURM_NTASKS=8, but SLURM_TASKS_PER_NODE has room for 6: "
-       "SLURM_TASKS_PER_NODE is believed"},
+       "slurm n1:2* n2:2 n3:2\nnote: SLURM_NTASKS=8, but SLURM_TASKS_PER_NODE has room for 6: using "
+       "SLURM_TASKS_PER_NODE"},
       {{{"SLURM_JOB_NUM_NODES", "4"}},
-       "slurm n1:2* n2:2 n3:1\nnote: SLURM_JOB_NUM_NODES=4, but SLURM_JOB_NODELIST says 3: "
-       "SLURM_JOB_NODELIST is "
-       "believed"},
+       "slurm n1:2* n2:2 n3:1\nnote: SLURM_JOB_NUM_NODES=4, but SLURM_JOB_NODELIST gives 3: using "
+       "SLURM_JOB_NODELIST"},
       {{{"SLURM_TASKS_PER_NODE", "-"}, {"SLURM_NTASKS", "-"}}, "slurm n1:8* n2:8 n3:8"},
       {{{"SLURM_TASKS_PER_NODE", "-"}, {"SLURM_NTASKS", "-"}, {"SLURM_CPUS_PER_TASK", "3"}},
        "slurm n1:2* n2:2 n3:2"},
@@ -61,22 +59,23 @@ TEST(Slurm, RefusesWhatItCannotMatch) {
     Recorded changed = slurm_job();
     changed.environment[name] = value;
     const std::string text = understood(changed);
-    const std::string end = " (--allocator none uses this machine alone)";
+    const std::string end = " (--allocator none uses only this machine)";
     EXPECT_TRUE(text.ends_with(end)) << text;
     return text.substr(0, text.size() - std::min(end.size(), text.size()));
   };
   const auto nodes = [&](const char* value) { return refused("SLURM_JOB_NODELIST", value); };
   const auto tasks = [&](const char* value) { return refused("SLURM_TASKS_PER_NODE", value); };
-  EXPECT_EQ(nodes("n[3-1]"), "error: Slurm: SLURM_JOB_NODELIST: '3-1': this range runs backwards");
-  EXPECT_EQ(nodes("n1,n2,n1"), "error: Slurm: SLURM_JOB_NODELIST: host n1 is named twice");
+  EXPECT_EQ(nodes("n[3-1]"), "error: Slurm: SLURM_JOB_NODELIST: '3-1': expected an ascending range");
+  EXPECT_EQ(nodes("n1,n2,n1"), "error: Slurm: SLURM_JOB_NODELIST: host n1 is listed twice");
   EXPECT_EQ(nodes("n[0-999999999]"),
-            "error: Slurm: SLURM_JOB_NODELIST: 'n[0-999999999]' stands for more than 200000 names");
+            "error: Slurm: SLURM_JOB_NODELIST: 'n[0-999999999]': more than 200000 names");
   EXPECT_EQ(nodes("-oProxyCommand=x,n2,n3"),
-            "error: Slurm: SLURM_JOB_NODELIST: '-oProxyCommand=x' is no name of a host");
-  EXPECT_EQ(tasks("2(x3"), "error: Slurm: SLURM_TASKS_PER_NODE=2(x3: '2(x3': N or N(xTIMES) is wanted");
-  EXPECT_EQ(tasks("2(x4)"),
-            "error: Slurm: SLURM_TASKS_PER_NODE=2(x4): '2(x4)': it counts more hosts than the 3 of the list");
-  EXPECT_EQ(tasks("2"), "error: Slurm: SLURM_TASKS_PER_NODE=2: '': 1 counts for 3 hosts");
+            "error: Slurm: SLURM_JOB_NODELIST: '-oProxyCommand=x' is not a host name");
+  EXPECT_EQ(tasks("2(x3"), "error: Slurm: SLURM_TASKS_PER_NODE=2(x3: '2(x3': expected N or N(xTIMES)");
+  EXPECT_EQ(
+      tasks("2(x4)"),
+      "error: Slurm: SLURM_TASKS_PER_NODE=2(x4): '2(x4)': counts more hosts than the 3 of the host list");
+  EXPECT_EQ(tasks("2"), "error: Slurm: SLURM_TASKS_PER_NODE=2: '': got 1 counts for 3 hosts");
   EXPECT_EQ(tasks("99999999(x3)"), "error: Slurm: SLURM_JOB_NODELIST: host n1 has more than 1048576 slots");
 }
 
@@ -99,17 +98,18 @@ TEST(Lsf, IsRead) {
       {{{"LSB_MCPU_HOSTS", "-"}, {"LSB_DJOB_HOSTFILE", "-"}, {"LSB_HOSTS", "hA hB hA hB hB hB"}},
        "lsf hA:2* hB:4"},
       {{{"LSB_DJOB_NUMPROC", "7"}},
-       "lsf hA:2* hB:4\nnote: LSB_DJOB_NUMPROC=7, but LSB_MCPU_HOSTS says 6: LSB_MCPU_HOSTS is believed"},
+       "lsf hA:2* hB:4\nnote: LSB_DJOB_NUMPROC=7, but LSB_MCPU_HOSTS gives 6: using LSB_MCPU_HOSTS"},
       {{{"LSB_MCPU_HOSTS", "batch1 1 hA 2 hB 4"}, {"LSB_DJOB_NUMPROC", "-"}, {"CSM_ALLOCATION_ID", "3"}},
        "lsf hA:2* hB:4"},
       {{{"LSB_MCPU_HOSTS", "hA 2 hB"}},
-       "error: LSF: LSB_MCPU_HOSTS: behind host hB a number of slots is wanted (--allocator none uses this "
-       "machine alone)"},
+       "error: LSF: LSB_MCPU_HOSTS: host hB: expected a number of slots after the name (--allocator none "
+       "uses only this machine)"},
       {{{"LSB_MCPU_HOSTS", "hA 2 hB x"}},
-       "error: LSF: LSB_MCPU_HOSTS: behind host hB a number of slots is wanted (--allocator none uses this "
-       "machine alone)"},
+       "error: LSF: LSB_MCPU_HOSTS: host hB: expected a number of slots after the name (--allocator none "
+       "uses only this machine)"},
       {{{"LSB_AFFINITY_HOSTFILE", "/gone"}},
-       "lsf hA:2* hB:4\nnote: LSB_AFFINITY_HOSTFILE: open(/gone): No such file: members are not bound by it"},
+       "lsf hA:2* hB:4\nnote: LSB_AFFINITY_HOSTFILE: open(/gone): No such file: the file is not used to bind "
+       "members"},
   };
   check(lsf_job(), rows);
 }
@@ -125,26 +125,21 @@ TEST(Lsf, AffinityNamesProcessorsOfEachRank) {
   job.files["/aff"] = "";  // no affinity was asked for
   EXPECT_EQ(understood(job), "lsf hA:2* hB:4");
   job.files["/aff"] = "hA 0\nhC 1\n";
-  EXPECT_EQ(
-      understood(job),
-      "error: LSF: LSB_AFFINITY_HOSTFILE=/aff, line 2: host hC is none of the job's (--allocator none uses "
-      "this machine alone)");
+  EXPECT_EQ(understood(job),
+            "error: LSF: LSB_AFFINITY_HOSTFILE=/aff, line 2: host hC is not in the job's allocation "
+            "(--allocator none uses only this machine)");
 }
 
 TEST(Pbs, IsRead) {
   const Row rows[] = {
       {{}, "pbs vmA:2* vmB:1"},
       {{{"PBS_NP", "3"}}, "pbs vmA:2* vmB:1"},
-      {{{"PBS_NP", "4"}},
-       "pbs vmA:2* vmB:1\nnote: PBS_NP=4, but PBS_NODEFILE says 3: PBS_NODEFILE is believed"},
+      {{{"PBS_NP", "4"}}, "pbs vmA:2* vmB:1\nnote: PBS_NP=4, but PBS_NODEFILE gives 3: using PBS_NODEFILE"},
       {{{"PBS_NODEFILE", "-"}},
-       "error: PBS: PBS_JOBID is set, but PBS_NODEFILE names no file of hosts (--allocator none uses this "
-       "machine "
-       "alone)"},
+       "error: PBS: PBS_JOBID is set, but PBS_NODEFILE is not (--allocator none uses only this machine)"},
       {{{"PBS_NODEFILE", "/elsewhere"}},
-       "error: PBS: PBS_NODEFILE: open(/elsewhere): No such file; it lies on the first host of the job only, "
-       "where "
-       "the script runs (--allocator none uses this machine alone)"},
+       "error: PBS: PBS_NODEFILE: open(/elsewhere): No such file; the file exists only on the job's first "
+       "host, where its script runs (--allocator none uses only this machine)"},
   };
   check(pbs_job(), rows);
   Recorded smp = pbs_job();
@@ -157,10 +152,9 @@ TEST(Pbs, IsRead) {
   EXPECT_EQ(find_allocation(gpus.input(), "")->reading.allocation.hosts[0].gpus,
             std::vector<std::string>{"1"});
   gpus.files["/gpus"] = "vmA-gpu1\nvmC-gpu0\n";
-  EXPECT_EQ(
-      understood(gpus),
-      "error: PBS: PBS_GPUFILE=/gpus, line 2: 'vmC-gpu0' is no HOST-gpuN of a host of the job (--allocator "
-      "none uses this machine alone)");
+  EXPECT_EQ(understood(gpus),
+            "error: PBS: PBS_GPUFILE=/gpus, line 2: 'vmC-gpu0': expected HOST-gpuN with a host of the job "
+            "(--allocator none uses only this machine)");
 }
 
 TEST(GridEngine, IsRead) {
@@ -168,12 +162,12 @@ TEST(GridEngine, IsRead) {
   EXPECT_EQ(understood(job), "gridengine vm:3*");
   job.files["/sge/pe"] = "vm 1 all.q@vm <NULL>\nb 4 all.q@b 0,0:0,1\nvm 2 gpu.q@vm UNDEFINED\n";
   EXPECT_EQ(understood(job),
-            "gridengine vm:3* b:4\nnote: NSLOTS=3, but PE_HOSTFILE says 7: PE_HOSTFILE is believed\n"
-            "note: NHOSTS=1, but PE_HOSTFILE says 2: PE_HOSTFILE is believed");
+            "gridengine vm:3* b:4\nnote: NSLOTS=3, but PE_HOSTFILE gives 7: using PE_HOSTFILE\nnote: "
+            "NHOSTS=1, but PE_HOSTFILE gives 2: using PE_HOSTFILE");
   job.files["/sge/pe"] = "vm 1 q\nb none q\n";
   EXPECT_EQ(understood(job),
-            "error: Grid Engine: PE_HOSTFILE=/sge/pe, line 2: behind host b a number of slots is wanted "
-            "(--allocator none uses this machine alone)");
+            "error: Grid Engine: PE_HOSTFILE=/sge/pe, line 2: host b: expected a number of slots after the "
+            "name (--allocator none uses only this machine)");
   job.environment.erase("PE_HOSTFILE");
   EXPECT_EQ(understood(job), "none");  // JOB_ID alone may be anybody's
 }
@@ -185,19 +179,17 @@ TEST(Flux, IsRead) {
   EXPECT_EQ(granted->reading.allocation.hosts[1].address, "20");
   EXPECT_EQ(granted->reading.allocation.hosts[1].gpus, (std::vector<std::string>{"0", "1"}));
   const std::pair<const char*, const char*> refused[] = {
-      {"rubbish", "it is no resource set (RFC 20)"},
-      {R"({"version": 2, "execution": {}})", "only version 1 of R is known"},
+      {"rubbish", "not a resource set (RFC 20)"},
+      {R"({"version": 2, "execution": {}})", "unknown version of R; expected version 1"},
       {R"({"version": 1, "execution": {"R_lite": [{"rank": "0-1"}], "nodelist": ["a"]}})",
-       "R_lite has 2 ranks, nodelist 1 names"},
+       "R_lite has 2 ranks, but nodelist 1 names"},
       {R"({"version": 1, "execution": {"R_lite": [{"rank": 3}], "nodelist": ["a"]}})", "rank is no text"},
-      {R"({"version": 1, "execution": {"R_lite": {}, "nodelist": []}})", "R_lite is no list"},
+      {R"({"version": 1, "execution": {"R_lite": {}, "nodelist": []}})", "R_lite: expected a list"},
   };
   for (const auto& [text, why] : refused) {
     job.printed = text;
     EXPECT_EQ(understood(job),
-              fmt::format("error: Flux: flux resource R: {} (--allocator none uses this machine "
-                          "alone)",
-                          why));
+              fmt::format("error: Flux: flux resource R: {} (--allocator none uses only this machine)", why));
   }
 }
 
@@ -205,10 +197,9 @@ TEST(Kubernetes, MpiOperatorWritesAHostFile) {
   Recorded job = operator_job();
   EXPECT_EQ(understood(job), "kubernetes mpi-worker-0.mpi.default.svc:2 mpi-worker-1.mpi.default.svc:2");
   job.files["/etc/mpi/hostfile"] = "mpi-worker-0.mpi.default.svc slots=zwei\n";
-  EXPECT_EQ(
-      understood(job),
-      "error: Kubernetes: OMPI_MCA_orte_default_hostfile: /etc/mpi/hostfile, line 1: field 'slots=zwei': a "
-      "positive whole number is wanted (--allocator none uses this machine alone)");
+  EXPECT_EQ(understood(job),
+            "error: Kubernetes: OMPI_MCA_orte_default_hostfile: /etc/mpi/hostfile, line 1: field "
+            "'slots=zwei': expected a whole number >= 1 (--allocator none uses only this machine)");
   Recorded intel = operator_job();
   intel.environment = {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"I_MPI_HYDRA_HOST_FILE", "/h"}};
   intel.files["/h"] = "mpi-worker-0.mpi.default.svc:3\n";
@@ -231,10 +222,9 @@ TEST(Kubernetes, PodsOfAnIndexedJobKnowEachOther) {
       understood(job),
       "kubernetes train-0.train.default.svc:4 train-1.train.default.svc:4* train-2.train.default.svc:4");
   job.environment["JOB_COMPLETION_INDEX"] = "3";
-  EXPECT_EQ(
-      understood(job),
-      "error: Kubernetes: JOB_COMPLETION_INDEX=3: below 3 (REGROUP_PODS) is wanted (--allocator none uses "
-      "this machine alone)");
+  EXPECT_EQ(understood(job),
+            "error: Kubernetes: JOB_COMPLETION_INDEX=3: expected a number below 3 (REGROUP_PODS) "
+            "(--allocator none uses only this machine)");
   job.environment.erase("REGROUP_PODS");
   EXPECT_EQ(understood(job), "none");
 }
@@ -254,19 +244,19 @@ TEST(Kubernetes, PodsOfAJobSetKnowThoseOfAllItsJobs) {
   EXPECT_EQ(find_allocation(job.input(), "")->reading.allocation.hosts[3].address, "train-workers-1-1");
   job.environment["REGROUP_JOBS"] = "1";
   EXPECT_EQ(understood(job), "kubernetes train-workers-1-0.train:1* train-workers-1-1.train:1");
-  const std::string none = " (--allocator none uses this machine alone)";
+  const std::string none = " (--allocator none uses only this machine)";
   job.environment["REGROUP_JOBS"] = "none";
-  EXPECT_EQ(understood(job), "error: Kubernetes: REGROUP_JOBS=none: a positive number is wanted" + none);
+  EXPECT_EQ(understood(job), "error: Kubernetes: REGROUP_JOBS=none: expected a whole number >= 1" + none);
   job.environment["REGROUP_JOBS"] = "2";
   job.host_name = "train-workers-2-0";
-  EXPECT_EQ(
-      understood(job),
-      "error: Kubernetes: REGROUP_JOBS=2: train-workers-2 does not end in the number of a job below it, "
-      "as a job of JobSet does" +
-          none);
+  EXPECT_EQ(understood(job),
+            "error: Kubernetes: REGROUP_JOBS=2: train-workers-2 does not end in the job's number, below this "
+            "one, as in a JobSet" +
+                none);
   job.host_name = "train-workers-1-0";
   job.environment["REGROUP_JOBS"] = job.environment["REGROUP_PODS"] = "150000";
-  EXPECT_EQ(understood(job), "error: Kubernetes: 150000 jobs of 150000 pods are more than 200000" + none);
+  EXPECT_EQ(understood(job),
+            "error: Kubernetes: 150000 jobs of 150000 pods: expected at most 200000 pods" + none);
 }
 
 TEST(Discovery, ReadsHostsWithOrWithoutSlots) {
@@ -277,11 +267,10 @@ TEST(Discovery, ReadsHostsWithOrWithoutSlots) {
   EXPECT_TRUE(read_discovered("", "find.sh", 1)->empty());
   const std::pair<const char*, const char*> refused[] = {
       {"a\nTraceback (most recent call last):\n",
-       "find.sh, line 2: 'Traceback (most recent call last):' is no "
-       "HOST or HOST:SLOTS"},
-      {"a:0\n", "find.sh, line 1: 'a:0' is no HOST or HOST:SLOTS"},
-      {"a b\n", "find.sh, line 1: 'a b' is no HOST or HOST:SLOTS"},
-      {"a\na\n", "find.sh: host a is named twice"},
+       "find.sh, line 2: 'Traceback (most recent call last):': expected HOST or HOST:SLOTS"},
+      {"a:0\n", "find.sh, line 1: 'a:0': expected HOST or HOST:SLOTS"},
+      {"a b\n", "find.sh, line 1: 'a b': expected HOST or HOST:SLOTS"},
+      {"a\na\n", "find.sh: host a is listed twice"},
   };
   for (const auto& [text, why] : refused)
     EXPECT_EQ(read_discovered(text, "find.sh", 1).status().message(), why);

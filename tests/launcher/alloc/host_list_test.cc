@@ -29,22 +29,22 @@ TEST(HostList, IsExpandedAsSlurmWritesIt) {
 
 TEST(HostList, SaysWhatIsWrong) {
   constexpr std::pair<const char*, const char*> kRows[] = {
-      {"n[3-1]", "'3-1': this range runs backwards"},
-      {"n[1-2", "'n[1-2': a bracket has no other"},
-      {"n1-2]", "'n1-2]': a bracket has no other"},
-      {"n[[1]]", "'n[[1]]': a bracket has no other"},
-      {"n[]", "'': an empty bracket"},
-      {"n[a]", "'a': a number or a range of numbers is wanted"},
-      {"n[-1]", "'-1': a number or a range of numbers is wanted"},
-      {"n[1-]", "'1-': a number or a range of numbers is wanted"},
-      {"a,,b", "'a,,b': a name is missing"},
-      {"a,", "'a,': a name is missing"},
-      {",a", "',a': a name is missing"},
-      {"n[0-999999999]", "'n[0-999999999]' stands for more than 200000 names"},
-      {"n[0-9999]m[0-9999]", "'n[0-9999]m[0-9999]' stands for more than 200000 names"},
-      {"n[0-99999999999999999999]", "'0-99999999999999999999': a number or a range of numbers is wanted"},
+      {"n[3-1]", "'3-1': expected an ascending range"},
+      {"n[1-2", "'n[1-2': unbalanced bracket"},
+      {"n1-2]", "'n1-2]': unbalanced bracket"},
+      {"n[[1]]", "'n[[1]]': unbalanced bracket"},
+      {"n[]", "'': empty bracket"},
+      {"n[a]", "'a': expected a number or a range of numbers"},
+      {"n[-1]", "'-1': expected a number or a range of numbers"},
+      {"n[1-]", "'1-': expected a number or a range of numbers"},
+      {"a,,b", "'a,,b': expected a host name between commas"},
+      {"a,", "'a,': expected a host name between commas"},
+      {",a", "',a': expected a host name between commas"},
+      {"n[0-999999999]", "'n[0-999999999]': more than 200000 names"},
+      {"n[0-9999]m[0-9999]", "'n[0-9999]m[0-9999]': more than 200000 names"},
+      {"n[0-99999999999999999999]", "'0-99999999999999999999': expected a number or a range of numbers"},
       {"n[0][0][0][0][0][0][0][0][0]", "'n[0][0][0][0][0][0][0][0][0]': too many brackets"},
-      {"n[1\n2]", "'1?2': a number or a range of numbers is wanted"},
+      {"n[1\n2]", "'1?2': expected a number or a range of numbers"},
   };
   for (const auto& [text, why] : kRows) {
     const auto expanded = expand_host_list(text);

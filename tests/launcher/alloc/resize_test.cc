@@ -110,13 +110,13 @@ TEST(Resize, WhatLsfTellsIsUnderstood) {
             "shrink hC:2 3 4");
   EXPECT_EQ(event_of({}), "error: LSB_RESIZE_EVENT is not set");
   EXPECT_EQ(event_of({{"LSB_RESIZE_EVENT", "move"}, {"LSB_RESIZE_HOSTS", "hC 2"}}),
-            "error: LSB_RESIZE_EVENT=move: grow or shrink is wanted");
-  EXPECT_EQ(event_of({{"LSB_RESIZE_EVENT", "grow"}}), "error: LSB_RESIZE_HOSTS names no host");
+            "error: LSB_RESIZE_EVENT=move: expected grow or shrink");
+  EXPECT_EQ(event_of({{"LSB_RESIZE_EVENT", "grow"}}), "error: LSB_RESIZE_HOSTS contains no host");
   EXPECT_EQ(event_of({{"LSB_RESIZE_EVENT", "grow"}, {"LSB_RESIZE_HOSTS", "hC"}}),
-            "error: LSB_RESIZE_HOSTS: behind host hC a number of slots is wanted");
+            "error: LSB_RESIZE_HOSTS: host hC: expected a number of slots after the name");
   EXPECT_EQ(
       event_of({{"LSB_RESIZE_EVENT", "grow"}, {"LSB_RESIZE_HOSTS", "hC 2"}, {"LSB_RESIZE_NOTIFY_OK", "x"}}),
-      "error: LSB_RESIZE_NOTIFY_OK=x: an exit status is wanted");
+      "error: LSB_RESIZE_NOTIFY_OK=x: expected an exit status");
 }
 
 }  // namespace
