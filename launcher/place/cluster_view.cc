@@ -85,7 +85,7 @@ Status attach_to_switches(const Options& options, Fabric& fabric) {
     const auto found = by_name.find(host.name);
     if (found == by_name.end())
       return core::invalid_argument(
-          fmt::format("--fabric {}: it does not say where host {} hangs", options.mapping.fabric, host.name));
+          fmt::format("--fabric {}: does not list host {}", options.mapping.fabric, host.name));
     host.leaf = found->second->leaf;
     host.nvlink = found->second->nvlink;
   }
@@ -143,11 +143,12 @@ std::string claims_text(const ClusterView& cluster) {
   std::vector<std::string> out;
   for (std::uint32_t host = 0; host < cluster.claimed.size(); ++host) {
     for (const auto& [gpu, by] : cluster.claimed[host])
-      out.push_back(fmt::format("{}, which {} has", gpu_of(cluster, host, gpu), by));
+      out.push_back(fmt::format("{}, used by {}", gpu_of(cluster, host, gpu), by));
   }
   if (out.size() > kShown) out.resize(kShown), out.emplace_back("...");
-  return fmt::format("; not free: {} (--oversubscribe shares them, REGROUP_GPU_CLAIMS=none does not ask)",
-                     fmt::join(out, ", "));
+  return fmt::format(
+      "; not free: {} (--oversubscribe shares them, REGROUP_GPU_CLAIMS=none ignores other jobs)",
+      fmt::join(out, ", "));
 }
 
 // True: a description of the processors exists but cannot be read.
@@ -206,7 +207,7 @@ JobRequest job_request(const Options& options, const std::vector<std::uint32_t>&
   JobRequest out;
   out.ranks = {options.mapping, options.compat, counts, options.oversubscribe};
   if (options.elastic && !asks_for_binding(options.mapping.bind) && !wants_devices(options))
-    out.ranks.why_unbound = "members of an elastic job are bound where --bind-to says so";
+    out.ranks.why_unbound = "members of an elastic job are bound only with --bind-to";
   for (const AppRequest& app : options.apps) out.per_host.push_back(app.per_node.value_or(0));
   out.roles = needs.roles;
   if (!wants_devices(options)) return out;

@@ -38,18 +38,17 @@ std::string gpu_list(const Machine& machine, GpuSet set) {
 
 Status check_kept(const Fabric& fabric, const HostShares& allocation, const DeviceRequest& request) {
   if (request.keep == 0) return {};
-  if (allocation.size() != 1)
-    return invalid_argument("GPUs that must be among those chosen can be named on one host only");
+  if (allocation.size() != 1) return invalid_argument("--keep: requires exactly one host");
   const Machine& machine = machine_of(fabric, allocation[0]);
   const GpuSet taken = request.keep & ~allocation[0].free;
   if (taken != 0) {
     return {Code::kResourceExhausted,
-            fmt::format("{} of {} must be among those chosen, but {} not free", gpu_list(machine, taken),
+            fmt::format("--keep: {} of {} {} not free", gpu_list(machine, taken),
                         fabric.hosts[allocation[0].host].name, count_of(taken) == 1 ? "is" : "are")};
   }
   const std::uint32_t wanted = request.sets * request.set.gpus;
   if (count_of(request.keep) > wanted) {
-    return invalid_argument(fmt::format("{} must be among those chosen, but only {} are asked for",
+    return invalid_argument(fmt::format("--keep: {} requested, but the ranks need only {}",
                                         gpu_list(machine, request.keep), wanted));
   }
   return {};
@@ -60,13 +59,13 @@ Status check(const Fabric& fabric, const HostShares& allocation, const DeviceReq
     return invalid_argument("a placement needs at least one rank and one GPU in each set");
   if (request.min_sets > request.sets) {
     return invalid_argument(
-        fmt::format("at least {} are to be left of {} sets of ranks", request.min_sets, request.sets));
+        fmt::format("--min: expected at most {1} sets of ranks, got {0}", request.min_sets, request.sets));
   }
   REGROUP_RETURN_IF_ERROR(check_kept(fabric, allocation, request));
   for (const HostShare& share : allocation) {
     const Machine& machine = machine_of(fabric, share);
     if (machine.gpus.size() > kMostGpus) {
-      return invalid_argument(fmt::format("{} has {} GPUs, at most {} are possible",
+      return invalid_argument(fmt::format("{} has {} GPUs; expected at most {}",
                                           fabric.hosts[share.host].name, machine.gpus.size(), kMostGpus));
     }
   }
@@ -145,19 +144,18 @@ Status does_not_fit(const Fabric& fabric, const HostShares& allocation, const De
       request.heed_slots && std::any_of(allocation.begin(), allocation.end(), [&](auto& share) {
         return share.slots != 0 && share.slots < count_of(share.free);
       });
-  const std::string slots_text = slots ? "; its hosts have fewer slots, --oversubscribe exceeds them" : "";
-  const std::string label = request.label.empty() ? "" : fmt::format(" that are called {}", request.label);
+  const std::string slots_text = slots ? "; the hosts have fewer slots; --oversubscribe ignores them" : "";
+  const std::string label =
+      request.label.empty() ? "" : fmt::format(" with the label or product {}", request.label);
   if (fits >= request.sets) {
     return {Code::kResourceExhausted,
-            fmt::format(
-                "{} {} with {} each do not fit: nothing joins the {} free GPUs{} that they would get ({})",
-                request.sets, what, each, gpus, label, fmt::join(hosts, ", "))};
+            fmt::format("{} {} with {} each do not fit: no path connects the {} free GPUs{} ({})",
+                        request.sets, what, each, gpus, label, fmt::join(hosts, ", "))};
   }
-  return {
-      Code::kResourceExhausted,
-      fmt::format("{} {} with {} each{} do not fit into {} free GPUs{} ({}); the nearest that fits is {}{}",
-                  request.sets, what, each, most, gpus, label, fmt::join(hosts, ", "),
-                  fits == 0 ? std::string("none") : fmt::format("{}", fits), slots_text)};
+  return {Code::kResourceExhausted,
+          fmt::format("{} {} with {} each{} do not fit into {} free GPUs{} ({}); the nearest fit is {}{}",
+                      request.sets, what, each, most, gpus, label, fmt::join(hosts, ", "),
+                      fits == 0 ? std::string("none") : fmt::format("{}", fits), slots_text)};
 }
 
 struct Chosen {
@@ -191,14 +189,14 @@ Chosen choose_alike(PlacementScorers& scorers, const HostShares& allocation, con
   }
   if (!out.parts.empty()) {
     why.push_back(
-        fmt::format("all ranks get GPUs of one kind, {} ({} are free): a step takes as long as the "
-                    "slowest rank",
+        fmt::format("all ranks get GPUs of one kind, {} ({} are free), since the slowest rank determines the "
+                    "time of a step",
                     kind, fmt::join(kinds, ", ")));
     return out;
   }
   out = choose(scorers, allocation, request);
   if (!out.parts.empty())
-    why.push_back(fmt::format("GPUs of different kinds are mixed, for no kind has enough free ones: {}",
+    why.push_back(fmt::format("GPUs of different kinds are mixed, since no kind has enough free GPUs: {}",
                               fmt::join(kinds, ", ")));
   return out;
 }
@@ -217,7 +215,7 @@ void tell_rings(const Machine& machine, const RingPlan& plan, std::vector<std::s
     why.push_back(
         fmt::format("ring over GPUs {}: {:.2f} GB/s", fmt::join(numbers, " "), plan.rings[i].gbytes));
   }
-  if (plan.rings.size() > kShown) why.push_back(fmt::format("and {} rings more", plan.rings.size() - kShown));
+  if (plan.rings.size() > kShown) why.push_back(fmt::format("and {} more rings", plan.rings.size() - kShown));
 }
 
 void tell_one_host(PlacementScorers& scorers, const HostPart& part, std::vector<std::string>& why) {
@@ -226,10 +224,10 @@ void tell_one_host(PlacementScorers& scorers, const HostPart& part, std::vector<
   const PlacementScore score = scorer.score(part.gpus, part.free, RingScope::kInside);
   const std::string& name = scorers.fabric().hosts[part.host].name;
   why.push_back(
-      fmt::format("{} of the {} free ones of {}", gpu_list(machine, part.gpus), count_of(part.free), name));
+      fmt::format("{} of the {} free GPUs of {}", gpu_list(machine, part.gpus), count_of(part.free), name));
   const GpuSet left = part.free & ~part.gpus;
   if (count_of(left) > 1)
-    why.push_back(fmt::format("{} stay free; rings over them would carry {} GB/s", gpu_list(machine, left),
+    why.push_back(fmt::format("{} remain free; rings over them would carry {} GB/s", gpu_list(machine, left),
                               speed(score.rest)));
   tell_rings(machine, scorer.rings(part.gpus, RingScope::kInside), why);
 }
@@ -238,11 +236,11 @@ void tell_hosts(PlacementScorers& scorers, const std::vector<HostPart>& parts,
                 std::vector<std::string>& why) {
   constexpr std::size_t kShown = 8;
   for (std::size_t i = 0; i < std::min(parts.size(), kShown); ++i) {
-    why.push_back(fmt::format("{}: {} of the {} free ones", scorers.fabric().hosts[parts[i].host].name,
+    why.push_back(fmt::format("{}: {} of the {} free GPUs", scorers.fabric().hosts[parts[i].host].name,
                               gpu_list(scorers.machine_of(parts[i].host), parts[i].gpus),
                               count_of(parts[i].free)));
   }
-  if (parts.size() > kShown) why.push_back(fmt::format("and {} hosts more", parts.size() - kShown));
+  if (parts.size() > kShown) why.push_back(fmt::format("and {} more hosts", parts.size() - kShown));
 }
 
 void tell(PlacementScorers& scorers, const Chosen& chosen, const DeviceRequest& request,
@@ -254,18 +252,18 @@ void tell(PlacementScorers& scorers, const Chosen& chosen, const DeviceRequest& 
   }
   const Prediction& predicted = out.predicted;
   if (!std::isinf(predicted.gbytes)) {
-    out.why.push_back(
-        fmt::format("every rank can send and receive {} GB/s at once{}{}", speed(predicted.gbytes),
-                    predicted.narrow.empty() ? "" : "; the narrow place is ", predicted.narrow));
+    out.why.push_back(fmt::format("every rank can send and receive {} GB/s at once{}{}",
+                                  speed(predicted.gbytes),
+                                  predicted.narrow.empty() ? "" : "; the bottleneck is ", predicted.narrow));
   }
   if (!std::isinf(predicted.outward)) {
     out.why.push_back(
-        fmt::format("{} hosts: when all ranks talk to other hosts at once, each has {} GB/s of the NICs",
+        fmt::format("{} hosts: if all ranks send to other hosts at once, each has {} GB/s of the NICs",
                     predicted.hosts, speed(predicted.outward)));
   }
   if (!out.shrink_order.empty())
     out.why.push_back(
-        fmt::format("given up first, down to {}: {}", request.min_sets, fmt::join(out.shrink_order, ", ")));
+        fmt::format("shrink order, down to {}: {}", request.min_sets, fmt::join(out.shrink_order, ", ")));
 }
 
 // Renumbers sets so that the first of the shrink order are the highest; the others keep the order of the
@@ -299,7 +297,7 @@ Result<DevicePlacement> choose_devices(const Fabric& fabric, const HostShares& a
     if (!near.ok()) return near.status();
     chosen.parts = std::move(*near);
     chosen.predicted = predict(scorers, chosen.parts);
-    out.why.push_back(fmt::format("the GPUs nearest to {}, as --map-by device asks", request.device));
+    out.why.push_back(fmt::format("the GPUs nearest to {} (--map-by device)", request.device));
   }
   if (chosen.parts.empty()) return does_not_fit(fabric, usable, request);
   out.predicted = chosen.predicted;

@@ -83,7 +83,7 @@ std::string where_text(const Machine& machine, const DeviceSlot& slot) {
   if (!slot.nics.empty() && !slot.gpus.empty()) {
     const Path& path = machine.path(slot.gpus.front(), machine.nic_end(slot.nics.front()));
     out +=
-        fmt::format(", {} is near it ({})", machine.nics[slot.nics.front()].name, path_class_name(path.cls));
+        fmt::format(", nearest NIC {} ({})", machine.nics[slot.nics.front()].name, path_class_name(path.cls));
   }
   if (slot.numa != kNoPart) out += fmt::format(", NUMA node {}", machine.numas[slot.numa].number);
   return out;
@@ -227,7 +227,7 @@ std::vector<std::string> leave_crowded_nodes(const Fabric& fabric, const std::ve
     for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
       if (machine.gpus[gpu].numa == numa && (kept & bit_of(gpu)) == 0) share->free &= ~bit_of(gpu);
     }
-    why.push_back(fmt::format("{}: of the GPUs near NUMA node {} {} get a member: {} core{} there",
+    why.push_back(fmt::format("{}: of the GPUs near NUMA node {}, {} get a member: it has {} core{}",
                               fabric.hosts[host].name, machine.numas[numa].number,
                               kept == 0 ? "none" : std::to_string(std::popcount(kept)), there,
                               there == 1 ? "" : "s"));
@@ -249,14 +249,14 @@ core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& alloc
     }
     if (wanted > there.size()) {
       return {core::Code::kResourceExhausted,
-              fmt::format("{}: {} ranks near NUMA node {} ask for {} cores, it has {}; {}",
-                          fabric.hosts[host].name, near.size() - sharing,
-                          numa == kNoPart ? std::string("?") : std::to_string(machine.numas[numa].number),
-                          wanted, there.size(),
-                          there.size() < near.size() - sharing
-                              ? "not one for each"
-                              : fmt::format("the nearest that fits is {} each",
-                                            there.size() / (near.size() - sharing)))};
+              fmt::format(
+                  "{}: {} ranks near NUMA node {} need {} cores, it has {}; {}", fabric.hosts[host].name,
+                  near.size() - sharing,
+                  numa == kNoPart ? std::string("?") : std::to_string(machine.numas[numa].number), wanted,
+                  there.size(),
+                  there.size() < near.size() - sharing
+                      ? "fewer than one for each"
+                      : fmt::format("the nearest fit is {} each", there.size() / (near.size() - sharing)))};
     }
     const std::size_t each = sharing == 0 ? 0 : (there.size() - wanted) / sharing;
     std::size_t next = 0;
@@ -304,7 +304,7 @@ void add_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
         if (machine.nics[nic].up) slot.nics.push_back(nic);
       }
       if (!slot.nics.empty()) slot.numa = machine.nics[slot.nics.front()].numa;
-      slot.why = fmt::format("{}: {} {} where the busiest NIC of the job stays least busy",
+      slot.why = fmt::format("{}: {} {} where it adds least to the job's busiest NIC",
                              fabric.hosts[best].name, server.name, i);
       ranks.push_back(std::move(slot));
     }

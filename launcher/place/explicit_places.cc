@@ -27,7 +27,7 @@ Result<ThreadSet> numbered(const Topology& topology, const std::vector<ThreadSet
   std::vector<int> there;
   for (const ThreadSet& cpu : cpus)
     there.push_back(static_cast<int>(topology.threads[cpu[0]].part(cpu_unit(hwthreads))));
-  return invalid_argument(fmt::format("{}: there is no {} {} for this job, only {}", option,
+  return invalid_argument(fmt::format("{}: {} {} is not available to this job, only {}", option,
                                       unit_name(cpu_unit(hwthreads)), number, ranges(there)));
 }
 
@@ -49,8 +49,8 @@ Result<ThreadSet> rank_threads(const Topology& topology, const RankPlace& place,
   if (!place.package) return all_numbered(topology, place.cpus, hwthreads, option);
   const std::vector<ThreadSet> packages = parts_of(topology, Unit::kPackage);
   if (*place.package >= packages.size()) {
-    return invalid_argument(
-        fmt::format("{}: there is no package {}, only {}", option, *place.package, packages.size()));
+    return invalid_argument(fmt::format("{}: package {} does not exist; this machine has {}", option,
+                                        *place.package, packages.size()));
   }
   const ThreadSet& package = packages[*place.package];
   if (place.cpus.empty()) return package;
@@ -62,7 +62,7 @@ Result<ThreadSet> rank_threads(const Topology& topology, const RankPlace& place,
   std::vector<std::uint32_t> numbers;
   for (const std::uint32_t cpu : place.cpus) {
     if (cpu >= cores.size())
-      return invalid_argument(fmt::format("{}: package {} has cores 0 to {}, not {}", option, *place.package,
+      return invalid_argument(fmt::format("{}: package {} has cores 0 to {}, got {}", option, *place.package,
                                           cores.size() - 1, cpu));
     numbers.push_back(cores[cpu]);
   }
@@ -72,8 +72,8 @@ Result<ThreadSet> rank_threads(const Topology& topology, const RankPlace& place,
 Status place_rank_file(const Topology& topology, const PlaceRequest& request, Placement& out) {
   const std::vector<RankPlace>& ranks = request.mapping.ranks;
   if (ranks.size() < request.members()) {
-    return {Code::kResourceExhausted, fmt::format("rank file: it has {} ranks, {} members are asked for",
-                                                  ranks.size(), request.members())};
+    return {Code::kResourceExhausted,
+            fmt::format("rank file: got {} ranks for {} members", ranks.size(), request.members())};
   }
   std::vector<std::uint32_t> taken_by(topology.threads.size(), kNoPart);
   for (std::uint32_t rank = 0; rank < request.members(); ++rank) {
@@ -81,11 +81,11 @@ Status place_rank_file(const Topology& topology, const PlaceRequest& request, Pl
     if (!threads.ok()) return threads.status();
     for (const std::uint32_t thread : *threads) {
       if (taken_by[thread] != kNoPart && !request.mapping.bind.overload_allowed) {
-        return {
-            Code::kResourceExhausted,
-            fmt::format("rank file: ranks {} and {} share {} {}; --bind-to core:overload-allowed lets them",
-                        taken_by[thread], rank, unit_name(cpu_unit(out.policy.hwthreads)),
-                        topology.threads[thread].part(cpu_unit(out.policy.hwthreads)))};
+        return {Code::kResourceExhausted,
+                fmt::format(
+                    "rank file: ranks {} and {} share {} {}; --bind-to core:overload-allowed permits sharing",
+                    taken_by[thread], rank, unit_name(cpu_unit(out.policy.hwthreads)),
+                    topology.threads[thread].part(cpu_unit(out.policy.hwthreads)))};
       }
       taken_by[thread] = rank;
     }
@@ -99,10 +99,10 @@ Status place_cpu_list(const Topology& topology, const PlaceRequest& request, Pla
   const bool set = out.policy.map.cpu_list.empty();  // --bind-to cpu-list takes those of --cpu-list
   const std::vector<std::uint32_t>& list = set ? request.mapping.cpu_set : out.policy.map.cpu_list;
   const std::string option = request.mapping.cpu_set.empty() ? "--map-by pe-list" : "--cpu-set";
-  if (list.empty()) return invalid_argument("--bind-to cpu-list: it needs --cpu-list");
+  if (list.empty()) return invalid_argument("--bind-to cpu-list: requires --cpu-list");
   if (list.size() < request.members() && !request.mapping.bind.overload_allowed) {
-    return {Code::kResourceExhausted, fmt::format("{}: {} members are asked for, the list has {} processors",
-                                                  option, request.members(), list.size())};
+    return {Code::kResourceExhausted, fmt::format("{}: got {} members for {} processors of the list", option,
+                                                  request.members(), list.size())};
   }
   const bool ordered = out.policy.map.ordered || request.mapping.bind.kind == BindTo::Kind::kCpuList;
   for (std::uint32_t rank = 0; rank < request.members(); ++rank) {
@@ -128,7 +128,7 @@ Status place_user_lists(const Topology& topology, const PlaceRequest& request, P
       std::vector<int> there;
       for (const HwThread& thread : topology.threads) there.push_back(thread.os);
       std::sort(there.begin(), there.end());
-      return invalid_argument(fmt::format("-bind-to user: of processors {} this job may use {} only",
+      return invalid_argument(fmt::format("-bind-to user: of processors {} only {} are available to this job",
                                           fmt::join(list, "+"), ranges(there)));
     }
     out.ranks.push_back(
@@ -153,7 +153,8 @@ Status place_as_hydra(const Topology& topology, const PlaceRequest& request, Pla
     for (const ThreadSet& target : targets) {
       if (std::includes(object.begin(), object.end(), target.begin(), target.end())) inside.push_back(target);
     }
-    if (inside.empty()) return invalid_argument(fmt::format("-bind-to {}: there is none", unit_name(unit)));
+    if (inside.empty())
+      return invalid_argument(fmt::format("-bind-to {}: this machine has none", unit_name(unit)));
     Slot slot{{},
               {},
               round ? fmt::format("{} {}", unit_name(out.policy.map_unit), rank % objects.size()) : "host",

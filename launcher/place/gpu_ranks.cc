@@ -30,11 +30,10 @@ Status check_mapping(const Mapping& mapping) {
   if (map.kind != Map::kDefault && map.kind != Map::kSlot && map.kind != Map::kDistance && !per_host &&
       !plain) {
     return invalid_argument(
-        "GPUs decide where members go: with them --map-by is slot, core, node, ppr:N:node or device=NAME");
+        "--map-by of members with GPUs: expected slot, core, node, ppr:N:node or device=NAME");
   }
   if (mapping.bind.kind == BindTo::Kind::kCpuList || !mapping.cpu_set.empty())
-    return invalid_argument(
-        "members with GPUs are bound to cores near these: a list of processors contradicts it");
+    return invalid_argument("members with GPUs are bound to cores near them: remove the processor list");
   return {};
 }
 
@@ -162,7 +161,7 @@ Status choose_with_cores(const Fabric& fabric, const std::vector<HostShare>& hos
       least = least == 0 ? cores[rank] : std::min(least, cores[rank]);
   }
   if (const std::size_t gpus = least == 0 ? 0 : leave_small_nodes(fabric, least, left); gpus > 0)
-    left_out.push_back(fmt::format("GPUs left out: {}, with fewer than {} cores near them", gpus, least));
+    left_out.push_back(fmt::format("GPUs not used: {}, with fewer than {} cores near them", gpus, least));
   for (int round = 0; round < kMostRounds; ++round) {
     out = blank;
     out.devices.assign(members.program.size(), {});
@@ -217,10 +216,9 @@ Status check_shared(const Fabric& fabric, const JobRequest& request, const JobPl
     const Slot& slot = placement.slots[rank];
     if (slot.cpus.empty() || seen.emplace(placement.hosts[rank], slot.cpus).second) continue;
     return {Code::kResourceExhausted,
-            fmt::format(
-                "--bind-to {0}: {1} has fewer cores near {2} than members; --bind-to {0}:overload-allowed "
-                "lets them share",
-                unit_name(bind.unit), fabric.hosts[placement.hosts[rank]].name, slot.object)};
+            fmt::format("--bind-to {0}: {1} has fewer cores near {2} than members; --bind-to "
+                        "{0}:overload-allowed permits sharing",
+                        unit_name(bind.unit), fabric.hosts[placement.hosts[rank]].name, slot.object)};
   }
   return {};
 }
@@ -241,7 +239,7 @@ Status bind_members(const Fabric& fabric, const std::vector<HostShare>& hosts, c
     slot.cpus = device.cpus;
     slot.threads = threads_with(topology, device.cpus);
     if (bind.kind == BindTo::Kind::kUnit && slot.threads.empty() && !bind.if_supported)
-      return invalid_argument(fmt::format("--bind-to {}: which processors of {} are near {} is not known",
+      return invalid_argument(fmt::format("--bind-to {}: the processors of {} near {} are unknown",
                                           unit_name(bind.unit), fabric.hosts[device.host].name, slot.object));
     if (slot.threads.empty() || bind.kind != BindTo::Kind::kUnit) continue;
     if (request.ranks.mapping.map.cpus == 0) slot.threads = bound_to(topology, bind, slot.threads);

@@ -105,7 +105,7 @@ std::string inventory_to_json(const HostInventory& inventory) {
 }
 
 core::Result<HostInventory> inventory_from_json(std::string_view text) {
-  const core::Status refused(core::Code::kDataLoss, "what a host said of itself is not whole");
+  const core::Status refused(core::Code::kDataLoss, "the inventory of a host is incomplete");
   nlohmann::json json = parse_json(text);
   make_printable(json);
   if (!json.is_object() || !json.contains("machine") || !whole_but(json, kRealOfMachine)) return refused;

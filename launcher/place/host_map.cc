@@ -114,7 +114,7 @@ class Mapper {
     const std::string each = most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
     return {core::Code::kResourceExhausted,
             fmt::format(
-                "{} members asked for{}; {} slots there on {} hosts{}", count, each, slots, hosts.size(),
+                "{} members requested{}; {} slots available on {} hosts{}", count, each, slots, hosts.size(),
                 request_.oversubscribe ? " (max_slots of the host file)" : "; --oversubscribe allows more")};
   }
 
@@ -131,12 +131,12 @@ core::Result<std::vector<std::uint32_t>> in_sequence(const HostMapRequest& reque
     const auto host = std::find_if(request.hosts.begin(), request.hosts.end(),
                                    [&](const HostRequest& each) { return each.name == name; });
     if (host == request.hosts.end())
-      return core::invalid_argument(fmt::format("--map-by seq: host {} is none of the job's", name));
+      return core::invalid_argument(fmt::format("--map-by seq: host {} is not a host of the job", name));
     if (host_of.size() < size) host_of.push_back(static_cast<std::uint32_t>(host - request.hosts.begin()));
   }
   if (host_of.size() == size) return host_of;
-  return core::invalid_argument(
-      fmt::format("--map-by seq: {} members, but {} hosts are listed", size, host_of.size()));
+  return core::invalid_argument(fmt::format(
+      "--map-by seq: expected one host per member; got {} members and {} hosts", size, host_of.size()));
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& host
   if (out.size() == members) return out;
   return Status(
       core::Code::kResourceExhausted,
-      fmt::format("{} members asked for; {} fit into the slots of {} hosts; --oversubscribe allows more",
+      fmt::format("{} members requested; {} fit into the slots of {} hosts; --oversubscribe allows more",
                   members, out.size(), hosts.size()));
 }
 
@@ -94,13 +94,12 @@ Result<std::vector<std::uint32_t>> hosts_of_rank_file(const Fabric& fabric,
     });
     if (host == hosts.end())
       return invalid_argument(
-          fmt::format("rank file, rank {}: host {} is none of the job's", place.rank, place.host));
+          fmt::format("rank file, rank {}: host {} is not a host of the job", place.rank, place.host));
     out.push_back(static_cast<std::uint32_t>(host - hosts.begin()));
   }
   if (out.size() == request.ranks.members()) return out;
   return Status(core::Code::kResourceExhausted,
-                fmt::format("rank file: it has {} ranks, {} members are asked for", out.size(),
-                            request.ranks.members()));
+                fmt::format("rank file: got {} ranks for {} members", out.size(), request.ranks.members()));
 }
 
 Result<std::vector<std::uint32_t>> map_ranks(const Fabric& fabric, const std::vector<HostShare>& hosts,
@@ -192,7 +191,7 @@ std::uint32_t members_of_ppr(const Fabric& fabric, const std::vector<HostShare>&
 
 Result<JobPlacement> place_job(const Fabric& fabric, const std::vector<HostShare>& hosts,
                                const JobRequest& request) {
-  if (hosts.empty()) return invalid_argument("there is no host to place members on");
+  if (hosts.empty()) return invalid_argument("no host available to place members on");
   return request.on_devices() ? place_by_gpus(fabric, hosts, request)
                               : place_by_processors(fabric, hosts, request);
 }

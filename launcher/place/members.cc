@@ -67,7 +67,7 @@ PlacedJob PlacedJob::with_spare() const {
     const bool free =
         std::none_of(cpu.begin(), cpu.end(), [&](auto thread) { return taken.contains(thread); });
     if (!free) continue;
-    out.placement.slots.push_back({os_numbers(topology, cpu), cpu, "host", "left over"});
+    out.placement.slots.push_back({os_numbers(topology, cpu), cpu, "host", "unused"});
     out.placement.hosts.push_back(0);
   }
   return out;

@@ -15,7 +15,7 @@ core::Result<std::uint32_t> find_device(const Machine& machine, const std::strin
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
     if (machine.nics[i].name == name || machine.nics[i].interface == name) {
       if (machine.nics[i].up) return machine.nic_end(i);
-      return core::invalid_argument(fmt::format("--map-by device={}: on {} it is down", name, host));
+      return core::invalid_argument(fmt::format("--map-by device={}: down on {}", name, host));
     }
     known.push_back(machine.nics[i].name);
   }
@@ -25,7 +25,7 @@ core::Result<std::uint32_t> find_device(const Machine& machine, const std::strin
     known.push_back(called);
   }
   return core::invalid_argument(
-      fmt::format("--map-by device={}: {} has no such device; it has {}", name, host,
+      fmt::format("--map-by device={}: not found on {}, which has {}", name, host,
                   known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
 }
 

@@ -81,8 +81,8 @@ Status no_room(const PlaceRequest& request, const Policy& policy, std::uint64_t 
                                                   unit_name(policy.map_unit), policy.cpus, cpu_word(policy))};
   }
   return {Code::kResourceExhausted,
-          fmt::format("--bind-to {0}: {1} members with {2} {3} each do not fit, there is room for {4}; "
-                      "--bind-to {0}:overload-allowed lets them share",
+          fmt::format("--bind-to {0}: {1} members with {2} {3} each requested, only {4} fit; --bind-to "
+                      "{0}:overload-allowed permits sharing",
                       unit_name(policy.bind_unit), request.members(), policy.cpus,
                       policy.cpus > 1    ? cpu_word(policy)
                       : policy.hwthreads ? "hardware thread"
@@ -98,9 +98,8 @@ Status check_room(const PlaceRequest& request, const Policy& policy, const std::
   const std::uint64_t most = std::uint64_t{policy.map.per_unit} * room.size();
   for (const std::uint32_t count : request.counts) {
     if (count > most)
-      return {Code::kResourceExhausted,
-              fmt::format("{}: that is {} members on this machine, {} are asked for", spelled(policy), most,
-                          count)};
+      return {Code::kResourceExhausted, fmt::format("{}: permits {} members on this machine, {} requested",
+                                                    spelled(policy), most, count)};
   }
   return {};
 }
@@ -157,7 +156,7 @@ Result<std::size_t> first_cpu(const Topology& topology, const Policy& policy,
   }
   if (starts.empty()) {
     return Status(Code::kResourceExhausted,
-                  fmt::format("PE={}: no package has so many {}", policy.cpus, cpu_word(policy)));
+                  fmt::format("PE={}: no package has that many {}", policy.cpus, cpu_word(policy)));
   }
   return starts[turn % starts.size()];
 }
@@ -182,10 +181,10 @@ Status check_turn(const PlaceRequest& request, const Topology& topology, const P
   if (request.mapping.bind.overload_allowed) return {};
   const bool own = policy.cpus > 1 || policy.bind_unit <= Unit::kCore;
   if (own && std::uint64_t{turn + 1} * policy.cpus > cpus.size()) {
-    return {Code::kResourceExhausted,
-            fmt::format("{}: a {} has {} {} only; --bind-to {}:overload-allowed lets members share",
-                        spelled(policy), unit_name(policy.map_unit), cpus.size(), cpu_word(policy),
-                        unit_name(policy.bind_unit))};
+    return {
+        Code::kResourceExhausted,
+        fmt::format("{}: a {} has only {} {}; --bind-to {}:overload-allowed permits sharing", spelled(policy),
+                    unit_name(policy.map_unit), cpus.size(), cpu_word(policy), unit_name(policy.bind_unit))};
   }
   if (policy.cpus == 1 || turn == 0) return {};
   auto before = first_cpu(topology, policy, cpus, turn - 1);
@@ -275,7 +274,7 @@ Result<Placement> place_on_processors(const Topology& whole, const PlaceRequest&
   if (!allowed.ok()) return allowed.status();
   const Topology& topology = *allowed;
   if (topology.threads.empty())
-    return Status(Code::kResourceExhausted, "there is no processor to place members on");
+    return Status(Code::kResourceExhausted, "no processor available to place members on");
   auto policy = fitted_policy(topology, request);
   if (!policy.ok()) return policy.status();
   Placement out{*policy, {}};

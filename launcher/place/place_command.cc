@@ -32,14 +32,14 @@ constexpr std::uint32_t kMostHosts = 1 << 17;
 Status count(const std::string& name, const std::string& text, std::uint32_t least, std::uint32_t& out) {
   REGROUP_RETURN_IF_ERROR(parse_count(name, text, least, out));
   const std::uint32_t most = name == "--hosts" ? kMostHosts : kMostRanks;
-  return out <= most ? Status() : bad_value(name, text, fmt::format("at most {} are possible", most));
+  return out <= most ? Status() : bad_value(name, text, fmt::format("expected at most {}", most));
 }
 
 Status check_ranks(const PlaceCommand& command) {
   std::uint64_t ranks = std::uint64_t{command.request.sets} * command.request.set.ranks;
   for (const ServerRole& server : command.request.servers) ranks += server.count;
   if (ranks <= kMostRanks) return {};
-  return invalid_argument(fmt::format("{} ranks: at most {} are possible", ranks, kMostRanks));
+  return invalid_argument(fmt::format("{} ranks: expected at most {}", ranks, kMostRanks));
 }
 
 Status packing(PlaceCommand& command, const std::string& name, const std::string& text) {
@@ -51,11 +51,11 @@ Status packing(PlaceCommand& command, const std::string& name, const std::string
 Status gpu_numbers(const std::string& name, const std::string& text, GpuSet& out) {
   std::vector<std::uint32_t> numbers;
   if (Status status = parse_cpu_list(text, numbers); !status.ok())
-    return bad_value(name, text, "no list of GPUs, for example 0,2-5");
+    return bad_value(name, text, "expected a GPU list, for example 0,2-5");
   out = 0;
   for (const std::uint32_t number : numbers) {
     if (number >= kMostGpus)
-      return bad_value(name, text, fmt::format("GPU {} is above {}", number, kMostGpus - 1));
+      return bad_value(name, text, fmt::format("GPU {}: expected at most {}", number, kMostGpus - 1));
     out |= bit_of(number);
   }
   return {};
@@ -69,7 +69,7 @@ Status number(const std::string& name, const std::string& text, double& out) {
     used = 0;
   }
   const bool good = used == text.size() && !text.empty() && std::isfinite(out) && out > 0;
-  return good ? Status() : bad_value(name, text, "no positive number");
+  return good ? Status() : bad_value(name, text, "expected a positive number");
 }
 
 Status refused(const std::string& name, const std::string& text, const Status& status) {
@@ -80,7 +80,8 @@ Status map_by(PlaceCommand& command, const std::string& name, const std::string&
   constexpr std::string_view kDevice = "device=";
   if (!text.starts_with(kDevice)) return refused(name, text, parse_map_by(text, command.mapping.map));
   if (text.size() == kDevice.size())
-    return bad_value(name, text, "device=NAME is wanted: gpu, nic, or a NIC or GPU such as mlx5_0, gpu3");
+    return bad_value(name, text,
+                     "expected device=NAME with gpu, nic, or a NIC or GPU such as mlx5_0 or gpu3");
   command.of_gpus = true;
   return command.request.device = text.substr(kDevice.size()), Status();
 }
@@ -192,8 +193,8 @@ Status unknown(const std::string& given) {
   std::vector<std::string> names;
   for (const Word& word : words_known()) names.push_back(word.names.front());
   const std::string like = nearest(given.substr(given.find_first_not_of('-')), names);
-  return invalid_argument(fmt::format("regroup place: what is {}?{}", given,
-                                      like.empty() ? "" : fmt::format(" Did you mean --{}?", like)));
+  return invalid_argument(fmt::format("regroup place: unknown option {}{}", given,
+                                      like.empty() ? "" : fmt::format("; did you mean --{}?", like)));
 }
 
 using Line = std::vector<std::string>;
@@ -291,7 +292,8 @@ Result<PlaceCommand> parse_place_command(const std::vector<std::string>& words) 
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& given = words[i];
     const std::size_t start = given.find_first_not_of('-');
-    if (start == 0 || start > 2) return invalid_argument(fmt::format("regroup place: what is {}?", given));
+    if (start == 0 || start > 2)
+      return invalid_argument(fmt::format("regroup place: unexpected argument {}", given));
     const std::size_t equals = given.find('=');
     const Word* word = find_word(given.substr(start, equals - start));
     if (word == nullptr) return unknown(given);

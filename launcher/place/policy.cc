@@ -46,7 +46,7 @@ void default_bind(const PlaceRequest& request, Policy& out) {
   } else if (bind.kind == Bind::kNone) {
     out.why_unbound = "--bind-to none";
   } else if (bind.kind == Bind::kDefault && request.compat == Compat::kMpich && !exact) {
-    out.why_unbound = "no -bind-to was given";
+    out.why_unbound = "-bind-to is not given";
   } else if (bind.kind == Bind::kDefault && request.oversubscribe && !exact) {
     out.why_unbound = "members may outnumber the slots";
   }
@@ -57,9 +57,8 @@ Status contradiction(const PlaceRequest& request, const Policy& policy) {
   const BindTo& bind = request.mapping.bind;
   if (policy.map.cpus > 0 && request.compat == Compat::kOpenMpi && bind.kind != Bind::kDefault &&
       !(bind.kind == Bind::kUnit && bind.unit <= Unit::kCore)) {
-    return invalid_argument(
-        fmt::format("PE={} binds each member to its cores: it goes with --bind-to core or hwthread only",
-                    policy.map.cpus));
+    return invalid_argument(fmt::format(
+        "PE={} binds each member to its cores: requires --bind-to core or hwthread", policy.map.cpus));
   }
   if (request.compat == Compat::kOpenMpi && binds_beyond_map(request.mapping)) {
     return invalid_argument(
@@ -69,9 +68,8 @@ Status contradiction(const PlaceRequest& request, const Policy& policy) {
   }
   if (policy.map.kind == Map::kDistance) {
     return invalid_argument(
-        "--map-by dist: name the device, as in --map-by device=mlx5_0; --map-by numa deals members out over "
-        "NUMA "
-        "nodes");
+        "--map-by dist: expected --map-by device=NAME, for example device=mlx5_0; --map-by numa distributes "
+        "members over NUMA nodes");
   }
   return {};
 }

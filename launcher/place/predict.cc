@@ -31,7 +31,7 @@ void narrow_to(Prediction& out, double gbytes, const std::string& why) {
 }
 
 std::string narrow_of(const Routes& routes, const RingPlan& plan, const std::string& host) {
-  if (plan.rings.empty()) return fmt::format("nothing joins them on {}", host);
+  if (plan.rings.empty()) return fmt::format("no path connects them on {}", host);
   if (plan.narrow_rows.empty()) return "";
   const std::size_t more = plan.narrow_rows.size() - 1;
   return fmt::format("{}{} on {}", routes.name(plan.narrow_rows.front()),

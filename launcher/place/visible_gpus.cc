@@ -50,13 +50,11 @@ core::Status no_gpu(const Machine& machine, const Gpus& from, const Variable& va
                                  [&](std::uint32_t gpu) { return !machine.gpus[gpu].uuid.empty(); });
   if (is_uuid(word) && !named && !from.empty())
     return core::invalid_argument(
-        fmt::format("{} cannot be told from others, for the uuids of this machine's GPUs are not known; say "
-                    "its number",
-                    given));
+        fmt::format("{}: the UUIDs of this machine's GPUs are unknown; use its number", given));
   if (variable.within.empty())
-    return core::invalid_argument(fmt::format("{} is no GPU of this machine", given));
+    return core::invalid_argument(fmt::format("{} is not a GPU of this machine", given));
   return core::invalid_argument(
-      fmt::format("{} is none of the {} GPU(s) that {} leaves, which it counts from 0", given, from.size(),
+      fmt::format("{}: expected one of the {} GPU(s) that {} leaves, counted from 0", given, from.size(),
                   variable.within));
 }
 
@@ -69,8 +67,8 @@ core::Result<Gpus> left_by(const Machine& machine, const Gpus& from, const Varia
     const Gpus found = matches(machine, from, variable, word);
     if (found.empty()) return no_gpu(machine, from, variable, word);
     if (is_uuid(word) && found.size() > 1)
-      return core::invalid_argument(fmt::format("{}={}: {} is the beginning of several GPUs' uuids",
-                                                variable.name, variable.value, word));
+      return core::invalid_argument(
+          fmt::format("{}={}: {} is a prefix of several GPUs' UUIDs", variable.name, variable.value, word));
     if (std::find(out.begin(), out.end(), found.front()) == out.end()) out.push_back(found.front());
   }
   return out;

@@ -28,10 +28,10 @@ void leave_out_divided(MachineParts& parts, Nvml::Found& found) {
   std::erase_if(found.gpus, [&](const Gpu& gpu) {
     const bool useless = divided(gpu.bus_id) && gpu.mig.empty();
     if (useless)
-      parts.guesses.push_back(fmt::format(
-          "GPU {} ({}) is in MIG mode and has no MIG device: it is left out (nvidia-smi mig makes them, "
-          "nvidia-smi -mig 0 gives it back whole)",
-          gpu.number, gpu.bus_id));
+      parts.guesses.push_back(
+          fmt::format("GPU {} ({}) is in MIG mode without MIG devices: not used (nvidia-smi mig creates "
+                      "them, nvidia-smi -mig 0 leaves MIG mode)",
+                      gpu.number, gpu.bus_id));
     return useless;
   });
 }
@@ -79,7 +79,7 @@ Looked look(const DiscoverOptions& options) {
     } else {
       whole = false;
       parts.guesses.push_back(
-          fmt::format("NVLinks, uuids and MIG are not known: {}", found.status().message()));
+          fmt::format("NVLinks, UUIDs and MIG state are unknown: {}", found.status().message()));
     }
   }
   std::array<char, 256> host{};

@@ -21,7 +21,7 @@ class FabricBuilder {
     out_.machines.push_back(machine);
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       if (!index_.emplace(parts_[i].name, i).second)
-        return fail(parts_[i], fmt::format("'{}' is there twice", parts_[i].name));
+        return fail(parts_[i], fmt::format("'{}' is defined twice", parts_[i].name));
     }
     REGROUP_RETURN_IF_ERROR(find_parents());
     REGROUP_RETURN_IF_ERROR(lay_out());
@@ -40,16 +40,17 @@ class FabricBuilder {
       for (const std::string& child : part.children) {
         const auto found = index_.find(child);
         if (found == index_.end())
-          return fail(part, fmt::format("switch '{}' below '{}' is not described", child, part.name));
+          return fail(part, fmt::format("switch '{}' below '{}' is not defined", child, part.name));
         std::string& parent = parts_[found->second].parent;
         if (!parent.empty() && parent != part.name)
-          return fail(part, fmt::format("'{}' is below '{}' and below '{}'", child, parent, part.name));
+          return fail(part, fmt::format("'{}' is below '{}' and below '{}'; expected one parent", child,
+                                        parent, part.name));
         parent = part.name;
       }
     }
     for (const FabricPart& part : parts_) {
       if (!part.parent.empty() && index_.count(part.parent) == 0)
-        return fail(part, fmt::format("'{}' above '{}' is not described", part.parent, part.name));
+        return fail(part, fmt::format("'{}' above '{}' is not defined", part.parent, part.name));
     }
     return {};
   }
@@ -85,8 +86,8 @@ class FabricBuilder {
       FabricHost& host = out_.hosts[at->second];
       std::uint32_t& place = part.kind == FabricKind::kNvlink ? host.nvlink : host.leaf;
       if (place != kNoPart)
-        return fail(part,
-                    fmt::format("host {} is at '{}' and at '{}'", name, out_.nodes[place].name, part.name));
+        return fail(part, fmt::format("host {} is at '{}' and at '{}'; expected one switch", name,
+                                      out_.nodes[place].name, part.name));
       place = node;
     }
     return {};

@@ -25,7 +25,7 @@ core::Result<Hwloc> load_hwloc() {
   REGROUP_HWLOC_FUNCTIONS(REGROUP_HWLOC_FIND)
 #undef REGROUP_HWLOC_FIND
   if (missing == nullptr) return out;
-  return core::Status(core::Code::kUnavailable, fmt::format("{} has no function {}", kLibrary, missing));
+  return core::Status(core::Code::kUnavailable, fmt::format("{}: function {} is missing", kLibrary, missing));
 }
 
 constexpr std::pair<hwloc_obj_type_t, Unit> kParts[] = {{HWLOC_OBJ_CORE, Unit::kCore},

@@ -33,9 +33,9 @@ core::Status check_objects(const XmlInput& xml, const pugi::xml_node& node,
     }
     const std::string_view id = object.attribute("pci_busid").value();
     if (!id.empty() && !bus_id(id))
-      return xml.error(object, fmt::format("pci_busid=\"{}\" is no PCI address", id.substr(0, 40)));
+      return xml.error(object, fmt::format("pci_busid=\"{}\": expected a PCI address", id.substr(0, 40)));
     if (!id.empty() && !bus_ids.insert(id).second)
-      return xml.error(object, fmt::format("bus id {} is there twice", id));
+      return xml.error(object, fmt::format("bus ID {} is listed twice", id));
     REGROUP_RETURN_IF_ERROR(check_objects(xml, object, bus_ids));  // XmlInput bounds the depth
   }
   return {};
@@ -152,7 +152,8 @@ class HwlocReader {
     if (nic.name.empty()) nic.name = nic.interface;
     nic.gbits = nic_product_gbits(attributes.vendor_id, attributes.device_id);
     if (nic.gbits > 0)
-      parts_.guesses.push_back(fmt::format("{}: no speed; {} Gb/s by its product", nic.name, nic.gbits));
+      parts_.guesses.push_back(
+          fmt::format("{}: speed unknown; assuming {} Gb/s, its product's", nic.name, nic.gbits));
     device.ports.push_back(std::move(nic));
   }
 

@@ -20,7 +20,7 @@ using Parts = std::vector<FabricPart>;
 constexpr std::size_t kMaxFabricBytes = std::size_t{64} << 20, kMaxYamlBytes = std::size_t{4} << 20;
 
 std::string why_none(const core::Result<std::vector<std::string>>& names) {
-  return names.ok() ? "it is empty" : names.status().message();
+  return names.ok() ? "the list is empty" : names.status().message();
 }
 
 std::string lower_case(std::string_view text) {
@@ -56,7 +56,7 @@ core::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text, const 
     for (const std::string_view word : split(joined, ' ')) {
       const std::size_t equals = word.find('=');
       if (equals == std::string_view::npos)
-        return input_error(source, first, fmt::format("'{}' is no KEY=VALUE", word.substr(0, 40)));
+        return input_error(source, first, fmt::format("'{}': expected KEY=VALUE", word.substr(0, 40)));
       if (!next.values.emplace(lower_case(word.substr(0, equals)), word.substr(equals + 1)).second)
         return input_error(source, first, fmt::format("'{}' is given twice", word.substr(0, equals)));
     }
@@ -82,26 +82,26 @@ core::Result<Parts> read_slurm(const std::string& text, const std::string& sourc
     const bool block = line.values.count("blockname") != 0;
     part.kind = block ? FabricKind::kBlock : FabricKind::kSwitch;
     part.name = value(block ? "blockname" : "switchname");
-    if (part.name.empty()) return input_error(source, line.number, "neither SwitchName= nor BlockName=");
+    if (part.name.empty()) return input_error(source, line.number, "expected SwitchName= or BlockName=");
     for (const auto& [key, names] :
          {std::pair("nodes", &part.hosts), std::pair("switches", &part.children)}) {
       if (line.values.count(key) == 0) continue;
       if (lower_case(value(key)) == "all")
-        return input_error(source, line.number,
-                           fmt::format("{}={}: which there are is not in this file; their names are wanted",
-                                       key, value(key)));
-      auto expanded = expand_host_list(value(key));
-      if (!expanded.ok() || expanded->empty())
         return input_error(
             source, line.number,
-            fmt::format("{}={} is no list of hosts: {}", key, value(key).substr(0, 60), why_none(expanded)));
+            fmt::format("{}={}: expected names, since this file does not list all of them", key, value(key)));
+      auto expanded = expand_host_list(value(key));
+      if (!expanded.ok() || expanded->empty())
+        return input_error(source, line.number,
+                           fmt::format("{}={}: expected a host list: {}", key, value(key).substr(0, 60),
+                                       why_none(expanded)));
       *names = std::move(*expanded);
     }
     for (const auto& [key, ignored] : line.values) {
       static constexpr std::string_view kKnown[] = {"switchname", "blockname", "nodes", "switches",
                                                     "linkspeed"};
       if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown))
-        return input_error(source, line.number, fmt::format("'{}' is no word of topology.conf", key));
+        return input_error(source, line.number, fmt::format("'{}': unknown word of topology.conf", key));
     }
     out.push_back(std::move(part));
   }
@@ -144,10 +144,10 @@ class LabelReader {
 
   core::Result<Parts> read(const std::string& text) {
     const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-    if (json.is_discarded()) return input_error(source_, 0, "is no JSON");
+    if (json.is_discarded()) return input_error(source_, 0, "expected JSON");
     const auto items = json.is_object() ? json.find("items") : json.end();
     if (items == json.end() || !items->is_array())
-      return input_error(source_, 0, "has no \"items\", as `kubectl get nodes -o json` has");
+      return input_error(source_, 0, "expected \"items\", as in the output of `kubectl get nodes -o json`");
     std::size_t number = 0;
     for (const nlohmann::json& item : *items) REGROUP_RETURN_IF_ERROR(add(item, number++));
     Parts out;
@@ -159,7 +159,8 @@ class LabelReader {
   core::Status add(const nlohmann::json& item, std::size_t number) {
     const auto metadata = item.is_object() ? item.find("metadata") : item.end();
     const std::string name = metadata == item.end() ? "" : text_at(*metadata, "name");
-    if (name.empty()) return input_error(source_, 0, fmt::format("items[{}] has no metadata.name", number));
+    if (name.empty())
+      return input_error(source_, 0, fmt::format("items[{}]: metadata.name is missing", number));
     const nlohmann::json labels = metadata->value("labels", nlohmann::json::object());
     for (const Labels& known : known_labels()) {
       std::string above;
@@ -209,12 +210,12 @@ class YamlReader {
       return input_error(source_, 0, fmt::format("longer than {} bytes", kMaxYamlBytes));
     try {
       const YAML::Node root = YAML::Load(text);
-      if (!root.IsMap()) return fail(root, "neither 'switches:' nor 'nvlink:'");
+      if (!root.IsMap()) return fail(root, "expected 'switches:' or 'nvlink:'");
       for (const auto& entry : root) {
         const std::string key = entry.first.as<std::string>();
         if (key != "switches" && key != "nvlink")
-          return fail(entry.first, fmt::format("'{}' is neither switches nor nvlink", key));
-        if (!entry.second.IsSequence()) return fail(entry.second, fmt::format("'{}' is no list", key));
+          return fail(entry.first, fmt::format("'{}': expected switches or nvlink", key));
+        if (!entry.second.IsSequence()) return fail(entry.second, fmt::format("'{}': expected a list", key));
         for (const YAML::Node& part : entry.second) REGROUP_RETURN_IF_ERROR(add(part, key == "nvlink"));
       }
     } catch (const YAML::Exception& error) {  // yaml-cpp's way to say what is wrong
@@ -229,16 +230,17 @@ class YamlReader {
   }
 
   core::Status add(const YAML::Node& node, bool nvlink) {
-    if (!node.IsMap()) return fail(node, "an entry is a map with a name");
+    if (!node.IsMap()) return fail(node, "expected a map with a name");
     FabricPart part;
     part.kind = nvlink ? FabricKind::kNvlink : FabricKind::kSwitch;
     part.line = static_cast<std::size_t>(std::max(node.Mark().line, 0)) + 1;
     for (const auto& entry : node) {
       const std::string key = entry.first.as<std::string>();
-      if (!entry.second.IsScalar()) return fail(entry.second, fmt::format("'{}' is no single value", key));
+      if (!entry.second.IsScalar())
+        return fail(entry.second, fmt::format("'{}': expected a single value", key));
       REGROUP_RETURN_IF_ERROR(set(part, key, entry.second, nvlink));
     }
-    if (part.name.empty()) return fail(node, "an entry has no name");
+    if (part.name.empty()) return fail(node, "name is missing");
     parts_.push_back(std::move(part));
     return {};
   }
@@ -250,22 +252,24 @@ class YamlReader {
     } else if (key == "hosts") {
       auto hosts = expand_host_list(value);
       if (!hosts.ok() || hosts->empty())
-        return fail(node,
-                    fmt::format("hosts: '{}' is no list of hosts: {}", value.substr(0, 60), why_none(hosts)));
+        return fail(
+            node, fmt::format("hosts: '{}': expected a host list: {}", value.substr(0, 60), why_none(hosts)));
       part.hosts = std::move(*hosts);
     } else if (key == "gbytes") {
       const auto gbytes = real_number(value, 0, 1e9);
       if (!gbytes)
-        return fail(node, fmt::format("gbytes: '{}' is no number of 0 to 10^9", value.substr(0, 40)));
+        return fail(node, fmt::format("gbytes: '{}': expected a number from 0 to 10^9", value.substr(0, 40)));
       (nvlink ? part.host_gbytes : part.up_gbytes) = *gbytes;
     } else if (key == "parent" && !nvlink) {
       part.parent = value;
     } else if (key == "rails" && !nvlink) {
       const auto rails = whole_number(value, 0, 64);
-      if (!rails) return fail(node, fmt::format("rails: '{}' is no number of 0 to 64", value.substr(0, 40)));
+      if (!rails)
+        return fail(node,
+                    fmt::format("rails: '{}': expected a whole number from 0 to 64", value.substr(0, 40)));
       part.rails = static_cast<std::uint32_t>(*rails);
     } else {
-      return fail(node, fmt::format("'{}' is no setting here", key));
+      return fail(node, fmt::format("'{}': unknown setting", key));
     }
     return {};
   }
@@ -283,7 +287,7 @@ bool looks_like_slurm(const std::string& text) {
 
 core::Result<Fabric> parse_fabric(const std::string& text, const Machine& machine,
                                   const std::string& source) {
-  if (text.size() > kMaxFabricBytes) return input_error(source, 0, "longer than is read");
+  if (text.size() > kMaxFabricBytes) return input_error(source, 0, "exceeds the size limit");
   auto parts = trimmed(text).starts_with('{') ? LabelReader(source).read(text)
                : looks_like_slurm(text)       ? read_slurm(text, source)
                                               : YamlReader(source).read(text);

@@ -27,7 +27,7 @@ core::Result<Machine> parse_xml(const std::string& text, const std::string& sour
   const std::string_view root = xml->root().name();
   if (root == "topology") return read_hwloc_xml(*xml, text);
   if (root == kNcclRoot) return read_nccl_xml(*xml);
-  return xml->error(xml->root(), fmt::format("<{}> is neither hwloc's <topology> nor NCCL's <system>", root));
+  return xml->error(xml->root(), fmt::format("<{}>: expected hwloc's <topology> or NCCL's <system>", root));
 }
 
 core::Result<Machine> parse_here(const std::string& text, const std::string& source) {
@@ -39,7 +39,7 @@ core::Result<Machine> parse_here(const std::string& text, const std::string& sou
 
 core::Result<Machine> machine_apart(const std::string& source,
                                     const std::function<core::Result<Machine>()>& read) {
-  const auto json = read_apart(source, "the reader of topologies", [&]() -> core::Result<std::string> {
+  const auto json = read_apart(source, "the topology reader", [&]() -> core::Result<std::string> {
     const auto machine = read();
     if (!machine.ok()) return machine.status();
     return machine_to_json(*machine);

@@ -54,7 +54,7 @@ class Builder {
     if (parts_.numas.size() > kMaxEnds) return fail(0, fmt::format("more than {} NUMA nodes", kMaxEnds));
     for (const NumaNode& numa : parts_.numas) {
       if (!numas_.emplace(numa.number, 0).second)
-        return fail(0, fmt::format("NUMA node {} is there twice", numa.number));
+        return fail(0, fmt::format("NUMA node {} is listed twice", numa.number));
       numas_[numa.number] = add_numa(machine_, numa);
     }
     return {};
@@ -63,13 +63,13 @@ class Builder {
   core::Result<std::uint32_t> numa_of(const PciDevice& device) {
     if (device.numa < 0) {
       if (numas_.size() > 1)
-        guess(fmt::format("{}: near which NUMA node is not known; the first is taken", device.link.bus_id));
+        guess(fmt::format("{}: nearest NUMA node unknown; assuming the first", device.link.bus_id));
       return numas_.begin()->second;
     }
     const auto found = numas_.find(device.numa);
     if (found != numas_.end()) return found->second;
-    return fail(device.line,
-                fmt::format("{} is near NUMA node {}, which is not there", device.link.bus_id, device.numa));
+    return fail(device.line, fmt::format("{} is near NUMA node {}, which does not exist", device.link.bus_id,
+                                         device.numa));
   }
 
   void link_up(std::uint32_t node, std::uint32_t above, const PciUplink& link) {
@@ -80,7 +80,7 @@ class Builder {
   // A node that has this bus id; kInvalidArgument: another has it.
   core::Status take_bus_id(const std::string& bus_id, std::uint32_t node, std::size_t line) {
     if (bus_id.empty() || nodes_.emplace(bus_id, node).second) return {};
-    return fail(line, fmt::format("bus id {} is there twice", bus_id));
+    return fail(line, fmt::format("bus ID {} is listed twice", bus_id));
   }
 
   core::Status add_device(PciDevice& device) {
@@ -150,14 +150,14 @@ class Builder {
                                    [&](const Gpu& gpu) { return gpu.product == machine_.gpus[0].product; });
     const bool board = machine_.gpus.size() == 8 || machine_.gpus.size() == 16;
     if (!product->nvswitch || !alike || !board) {
-      guess(fmt::format("no NVLink is listed, and how {} {} are joined is not known: PCIe only is taken",
+      guess(fmt::format("no NVLink is listed, and the links between {} {} are unknown: assuming PCIe only",
                         machine_.gpus.size(), product->name));
       return;
     }
     for (const Gpu& gpu : machine_.gpus)
       parts_.links.push_back({LinkKind::kNvlink, gpu.bus_id, GpuLink::To::kSwitch, "", product->nvlinks, 0});
-    guess(
-        fmt::format("no NVLink is listed: {} have {} each, to NVSwitches", product->name, product->nvlinks));
+    guess(fmt::format("no NVLink is listed: assuming that {} have {} each, to NVSwitches", product->name,
+                      product->nvlinks));
   }
 
   // The GPU with this bus id; kNoPart: there is none.
@@ -177,18 +177,18 @@ class Builder {
     for (const GpuLink& link : parts_.links) {
       const std::uint32_t from = gpu_at(link.from);
       if (from == kNoPart)
-        return fail(link.line, fmt::format("'{}', which lists a link, is no GPU", link.from));
+        return fail(link.line, fmt::format("'{}', which lists a link, is not a GPU", link.from));
       if (link.to != GpuLink::To::kGpu) continue;
       const std::uint32_t to = gpu_at(link.target);
       if (to == from) {
-        guess(fmt::format("{} lists a link to itself, which is left out", link.from));
+        guess(fmt::format("{} lists a link to itself, which is ignored", link.from));
         continue;
       }
       if (to == kNoPart) {
         if (!parts_.live)
-          return fail(link.line,
-                      fmt::format("{} lists a link to {}, which is no GPU here", link.from, link.target));
-        guess(fmt::format("{} has a link to {}, which cannot be seen", link.from, link.target));
+          return fail(link.line, fmt::format("{} lists a link to {}, which is not a GPU of this machine",
+                                             link.from, link.target));
+        guess(fmt::format("{} has a link to {}, which is not visible", link.from, link.target));
         continue;
       }
       const auto [at, fresh] = listed.emplace(std::pair(from, to), link);
@@ -205,8 +205,8 @@ class Builder {
     const auto back = listed.find({ends.second, ends.first});
     if (back == listed.end() || back->second.lanes != link.lanes) {
       const std::string what =
-          fmt::format("{} lists {} link(s) to {}, which lists {} back", link.from, link.lanes, link.target,
-                      back == listed.end() ? 0 : back->second.lanes);
+          fmt::format("{} lists {} link(s) to {}, which lists {} in return", link.from, link.lanes,
+                      link.target, back == listed.end() ? 0 : back->second.lanes);
       if (!parts_.live) return fail(link.line, what);
       guess(what);
       if (back == listed.end()) return {};

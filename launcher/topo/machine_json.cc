@@ -86,7 +86,7 @@ std::string nics_to_json(const std::vector<Nic>& nics) {
 }
 
 core::Result<std::vector<Nic>> nics_from_json(std::string_view text) {
-  const core::Status refused(core::Code::kDataLoss, "the description of network cards is not whole");
+  const core::Status refused(core::Code::kDataLoss, "the description of network cards is incomplete");
   const nlohmann::json json = parse_json(text);
   if (!json.is_array() || !whole_but(json, kRealOfMachine)) return refused;
   try {
@@ -99,7 +99,7 @@ core::Result<std::vector<Nic>> nics_from_json(std::string_view text) {
 }
 
 core::Result<Machine> machine_from_json(std::string_view text) {
-  const core::Status refused(core::Code::kDataLoss, "the description of a machine is not whole");
+  const core::Status refused(core::Code::kDataLoss, "the description of a machine is incomplete");
   const nlohmann::json json = parse_json(text);
   if (json.is_discarded() || !whole_but(json, kRealOfMachine)) return refused;
   Machine machine;

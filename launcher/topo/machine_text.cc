@@ -25,9 +25,9 @@ class TextReader {
       REGROUP_RETURN_IF_ERROR(read_line(line.substr(0, line.find('#'))));
       if (machine_.ends() > kMaxEnds || machine_.nodes.size() > kMaxNodes ||
           machine_.links.size() > kMaxLinks)
-        return fail("more GPUs, NICs, NUMA nodes, switches or links than are read");
+        return fail("too many GPUs, NICs, NUMA nodes, switches or links");
     }
-    if (machine_.numas.empty()) return fail("no line 'numa N': a machine has processors");
+    if (machine_.numas.empty()) return fail("expected a line 'numa N' with the machine's processors");
     link_numas(machine_, numa_gbytes_);
     order_gpus(machine_);
     find_paths(machine_);
@@ -72,12 +72,11 @@ class TextReader {
     if (pieces.empty()) return {};
     const auto row =
         std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return r.word == pieces[0]; });
-    if (row == kRows.end()) return fail(fmt::format("'{}' is no word of this language", pieces[0]));
+    if (row == kRows.end()) return fail(fmt::format("'{}': unknown word", pieces[0]));
     word_ = pieces[0];
     for (std::size_t i = 1; i < pieces.size(); ++i) REGROUP_RETURN_IF_ERROR(take(*row, pieces[i]));
     if (words_.size() != row->names)
-      return fail(
-          fmt::format("'{}' is followed by {} name(s), not {}", row->word, row->names, words_.size()));
+      return fail(fmt::format("'{}': expected {} name(s), got {}", row->word, row->names, words_.size()));
     return (this->*row->read)();
   }
 
@@ -89,7 +88,7 @@ class TextReader {
     }
     const std::string_view key = piece.substr(0, equals);
     if (std::find(row.keys.begin(), row.keys.end(), key) == row.keys.end())
-      return fail(fmt::format("'{}' has no setting '{}'", row.word, key));
+      return fail(fmt::format("'{}': unknown setting '{}'", row.word, key));
     if (!settings_.emplace(key, piece.substr(equals + 1)).second)
       return fail(fmt::format("'{}' is given twice", key));
     return {};
@@ -104,7 +103,7 @@ class TextReader {
   core::Result<double> number(std::string_view key, double least, double most, double otherwise) const {
     if (settings_.count(key) == 0) return otherwise;
     if (const auto value = real_number(setting(key), least, most)) return *value;
-    return fail(fmt::format("{}={} is no number of {} to {}", key, setting(key), least, most));
+    return fail(fmt::format("{}={}: expected a number from {} to {}", key, setting(key), least, most));
   }
 
   core::Status read_name() {
@@ -116,7 +115,7 @@ class TextReader {
     machine_.vendor = words_[0];
     if (machine_.vendor != "intel" && machine_.vendor != "amd" && machine_.vendor != "arm" &&
         machine_.vendor != "power")
-      return fail(fmt::format("'{}' is none of intel, amd, arm, power", words_[0]));
+      return fail(fmt::format("'{}': expected intel, amd, arm or power", words_[0]));
     const auto sys = number("sys", 0.001, 1e6, launcher::numa_gbytes(words_[0], 0, 0));
     if (!sys.ok()) return sys.status();
     numa_gbytes_ = *sys;
@@ -125,14 +124,14 @@ class TextReader {
 
   core::Status read_numa() {
     const auto number = whole_number(words_[0], 0, kMaxCpu);
-    if (!number) return fail(fmt::format("'{}' is no number of a NUMA node", words_[0]));
+    if (!number) return fail(fmt::format("'{}': expected the number of a NUMA node", words_[0]));
     const auto package =
         whole_number(settings_.count("package") == 0 ? words_[0] : setting("package"), 0, kMaxCpu);
-    if (!package) return fail(fmt::format("package={} is no number", setting("package")));
+    if (!package) return fail(fmt::format("package={}: expected a number", setting("package")));
     NumaNode numa{static_cast<int>(*number), static_cast<std::uint32_t>(*package), {}};
     if (settings_.count("cpus") != 0) {
       auto cpus = number_list(setting("cpus"), kMaxCpu);
-      if (!cpus) return fail(fmt::format("cpus={} is no list of processors", setting("cpus")));
+      if (!cpus) return fail(fmt::format("cpus={}: expected a processor list", setting("cpus")));
       numa.cpus = std::move(*cpus);
     }
     const std::uint32_t node = add_numa(machine_, std::move(numa));
@@ -141,24 +140,24 @@ class TextReader {
 
   core::Status name(const std::string& name, std::uint32_t node) {
     if (places_.emplace(name, node).second) return {};
-    return fail(fmt::format("there are two of '{}'", name));
+    return fail(fmt::format("'{}' is defined twice", name));
   }
 
   core::Result<std::uint32_t> place(std::string_view name) const {
     const auto found = places_.find(std::string(name));
     if (found != places_.end()) return found->second;
-    return fail(fmt::format("'{}' does not stand above this line", name));
+    return fail(fmt::format("'{}' is not defined above this line", name));
   }
 
   // The PCIe link of `node`, which is named so, to its at=PLACE.
   core::Status hang(std::string_view called, std::uint32_t node) {
     REGROUP_RETURN_IF_ERROR(name(std::string(called), node));
-    if (settings_.count("at") == 0) return fail(fmt::format("'{}' lacks at=PLACE", word_));
+    if (settings_.count("at") == 0) return fail(fmt::format("'{}': at=PLACE is missing", word_));
     const auto at = place(setting("at"));
     if (!at.ok()) return at.status();
     const NodeKind kind = machine_.nodes[*at].kind;
     if (kind != NodeKind::kNuma && kind != NodeKind::kPciSwitch && kind != NodeKind::kCard)
-      return fail(fmt::format("nothing can hang on '{}'", setting("at")));
+      return fail(fmt::format("'{}' cannot hold a device or switch", setting("at")));
     const auto generation = number("gen", 1, 7, 3), lanes = number("lanes", 1, 32, 16);
     if (!generation.ok()) return generation.status();
     if (!lanes.ok()) return lanes.status();
@@ -176,7 +175,7 @@ class TextReader {
   core::Result<std::string> bus() const {
     if (settings_.count("bus") == 0) return std::string();
     if (auto id = bus_id(setting("bus"))) return *id;
-    return fail(fmt::format("bus={} is no PCI address", setting("bus")));
+    return fail(fmt::format("bus={}: expected a PCI address", setting("bus")));
   }
 
   // `port`: of a network card, 0: a GPU. Ports of one card share its bus id.
@@ -189,20 +188,20 @@ class TextReader {
     const bool shared = std::all_of(first, last, [&](const auto& other) {
       return here.first != kNoPart && other.second.first == here.first && other.second.second != port;
     });
-    if (!shared) return fail(fmt::format("bus id {} is there twice", id));
+    if (!shared) return fail(fmt::format("bus ID {} is listed twice", id));
     buses_.emplace(id, here);
     return {};
   }
 
   core::Status read_gpus() {
     const auto numbers = number_list(words_[0], static_cast<int>(kMaxEnds));
-    if (!numbers) return fail(fmt::format("'{}' is no list of GPUs", words_[0]));
+    if (!numbers) return fail(fmt::format("'{}': expected a GPU list", words_[0]));
     const auto memory = number("memory", 0, 1e6, 0);
     if (!memory.ok()) return memory.status();
     auto id = bus();
     if (!id.ok()) return id.status();
     if (numbers->size() > 1 && (!id->empty() || !setting("uuid").empty()))
-      return fail("several GPUs cannot share a bus id or a uuid");
+      return fail("several GPUs cannot share a bus ID or a UUID");
     for (const int number : *numbers) {
       Gpu gpu;
       gpu.number = number;
@@ -240,7 +239,7 @@ class TextReader {
       nic.kind = k;
       known = true;
     }
-    if (!known) return fail(fmt::format("kind={} is none of ib, roce, efa, ethernet", kind));
+    if (!known) return fail(fmt::format("kind={}: expected ib, roce, efa or ethernet", kind));
     const auto speed = number("speed", 0, 1e6, 0), port = number("port", 1, 255, 1);
     if (!speed.ok()) return speed.status();
     if (!port.ok()) return port.status();
@@ -266,7 +265,7 @@ class TextReader {
     const MachineNode& at = machine_.nodes[node];
     const std::string arch = at.kind == NodeKind::kGpu ? machine_.gpus[at.index].arch : "";
     if (settings_.count("gbytes") == 0 && arch.empty())
-      return fail(fmt::format("'{}' lacks gbytes=, and its GPU has no arch=", word_));
+      return fail(fmt::format("'{}': gbytes= is missing, and its GPU has no arch=", word_));
     return number("gbytes", 0.001, 1e6, link_gbytes(arch));
   }
 
@@ -293,9 +292,9 @@ class TextReader {
 
   core::Status read_nvswitch() {
     const auto count = whole_number(words_[0], 1, 256);
-    if (!count) return fail(fmt::format("'{}' is no number of NVSwitches", words_[0]));
+    if (!count) return fail(fmt::format("'{}': expected a number of NVSwitches", words_[0]));
     const auto gpus = number_list(setting("gpus"), static_cast<int>(kMaxEnds));
-    if (!gpus) return fail(fmt::format("gpus={} is no list of GPUs", setting("gpus")));
+    if (!gpus) return fail(fmt::format("gpus={}: expected a GPU list", setting("gpus")));
     const auto links = number("links", 1, 64, 1);
     if (!links.ok()) return links.status();
     const std::uint32_t node = add_plain_node(machine_, NodeKind::kNvSwitch);
@@ -337,7 +336,7 @@ class TextReader {
 }  // namespace
 
 core::Result<Machine> parse_machine_text(std::string_view text, const std::string& source) {
-  if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "longer than is read");
+  if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "exceeds the size limit");
   return TextReader(source).read(text);
 }
 

@@ -61,7 +61,7 @@ class NcclReader {
     parts_.source = xml_.source();
     parts_.name = std::string(attribute(xml_.root(), "name"));
     for (const pugi::xml_node& cpu : xml_.root().children("cpu")) REGROUP_RETURN_IF_ERROR(read_cpu(cpu));
-    if (parts_.numas.empty()) return xml_.error(xml_.root(), "no <cpu>");
+    if (parts_.numas.empty()) return xml_.error(xml_.root(), "expected a <cpu>");
     know_machine();
     number_gpus();
     return build_machine(std::move(parts_));
@@ -76,10 +76,10 @@ class NcclReader {
     if (!family.ok()) return family.status();
     if (!model.ok()) return model.status();
     auto cpus = cpu_mask(attribute(cpu, "affinity"));
-    if (!cpus) return xml_.error(cpu, "affinity is no mask of processors");
+    if (!cpus) return xml_.error(cpu, "affinity: expected a processor mask");
     numa_ = static_cast<int>(std::max<std::int64_t>(*id, 0));
     for (const NumaNode& other : parts_.numas) {
-      if (other.number == numa_) return xml_.error(cpu, fmt::format("numaid {} is there twice", numa_));
+      if (other.number == numa_) return xml_.error(cpu, fmt::format("numaid {} is listed twice", numa_));
     }
     add_threads(*cpus);
     parts_.numas.push_back({numa_, static_cast<std::uint32_t>(numa_), std::move(*cpus)});
@@ -116,13 +116,14 @@ class NcclReader {
   core::Result<PciUplink> uplink(const pugi::xml_node& pci) {
     const auto id = bus_id(attribute(pci, "busid"));
     if (!id)
-      return xml_.error(pci,
-                        fmt::format("busid=\"{}\" is no PCI address", attribute(pci, "busid").substr(0, 40)));
+      return xml_.error(
+          pci, fmt::format("busid=\"{}\": expected a PCI address", attribute(pci, "busid").substr(0, 40)));
     const auto width = xml_.number(pci, "link_width", -1, 64, 0);
     if (!width.ok()) return width.status();
     const std::string_view speed = attribute(pci, "link_speed");
     const auto transfers = real_number(speed.substr(0, speed.find(' ')), 0, 1024);
-    if (!transfers) parts_.guesses.push_back(fmt::format("{}: no PCIe speed; generation 3 is taken", *id));
+    if (!transfers)
+      parts_.guesses.push_back(fmt::format("{}: PCIe speed unknown; assuming generation 3", *id));
     const auto lanes = static_cast<std::uint32_t>(std::max<std::int64_t>(*width, 0));
     return PciUplink{*id, pci_gbytes(transfers.value_or(0), lanes), lanes};
   }
@@ -132,7 +133,7 @@ class NcclReader {
     if (!link.ok()) return link.status();
     if (pci.child("pci")) {
       if (!seen_switches_.insert(link->bus_id).second)
-        return xml_.error(pci, fmt::format("bus id {} is there twice", link->bus_id));
+        return xml_.error(pci, fmt::format("bus ID {} is listed twice", link->bus_id));
       above_.push_back(std::move(*link));
       for (const pugi::xml_node& below : pci.children("pci")) REGROUP_RETURN_IF_ERROR(read_pci(below));
       above_.pop_back();
@@ -196,8 +197,8 @@ class NcclReader {
                                                      : GpuLink::To::kGpu;
     const auto id = bus_id(attribute(node, "target"));
     if (!id && link.to == GpuLink::To::kGpu)
-      return xml_.error(
-          node, fmt::format("target=\"{}\" is no PCI address", attribute(node, "target").substr(0, 40)));
+      return xml_.error(node, fmt::format("target=\"{}\": expected a PCI address",
+                                          attribute(node, "target").substr(0, 40)));
     link.target = id.value_or("");
     parts_.links.push_back(std::move(link));
     return {};
@@ -259,7 +260,7 @@ class NcclReader {
       for (const PciDevice& device : unknown_) classless += named(known.gpus, device.link.bus_id);
       if (gpus + classless != count(known.gpus)) continue;
       parts_.guesses.push_back(
-          fmt::format("by its bus ids it is {}, whose GPUs and NICs are known", known.name));
+          fmt::format("recognised by its bus IDs as {}, whose GPUs and NICs are known", known.name));
       if (parts_.name.empty()) parts_.name = known.name;
       take(known);
       return;

@@ -23,7 +23,7 @@ class MatrixReader {
   core::Result<Machine> read() {
     MachineParts parts;
     parts.source = source_;
-    parts.guesses = {"`nvidia-smi topo -m` tells neither products nor PCIe speeds: generation 3 is taken"};
+    parts.guesses = {"`nvidia-smi topo -m` lists neither products nor PCIe speeds: assuming generation 3"};
     parts.guesses.insert(parts.guesses.end(), matrix_.notes.begin(), matrix_.notes.end());
     const std::vector<std::size_t> leaf = smi_groups(matrix_, SmiCell::kPix),
                                    top = smi_groups(matrix_, SmiCell::kPxb);
@@ -108,8 +108,8 @@ class MatrixReader {
       }
     }
     if (!arch().empty())
-      parts.guesses.push_back(fmt::format("by the number of NVLinks the GPUs are taken for {}", arch()));
-    if (switched) parts.guesses.emplace_back("no GPU has that many NVLinks: they go to NVSwitches");
+      parts.guesses.push_back(fmt::format("assuming {} GPUs from the number of NVLinks", arch()));
+    if (switched) parts.guesses.emplace_back("more NVLinks than a GPU has: assuming NVSwitches");
   }
 
   // Checks that the built machine has the classes of the matrix. Ignores two of them: SYS between two devices
@@ -135,22 +135,21 @@ class MatrixReader {
         if (wanted == PathClass::kSys && got == PathClass::kPhb && numa[i] == numa[j]) {
           if (nearer++ == 0)
             machine.guesses.push_back(
-                fmt::format("{} to {} is SYS, but both are at NUMA node {}: PHB is taken", rows_[i].name,
+                fmt::format("{} to {} is SYS, but both are at NUMA node {}: assuming PHB", rows_[i].name,
                             rows_[j].name, numa[i]));
           continue;
         }
         if (wanted == PathClass::kPhb && got == PathClass::kSys && numa[i] != numa[j]) {
           if (farther++ == 0)
             machine.guesses.push_back(
-                fmt::format("{} to {} is PHB or NODE, but they are at NUMA nodes {} and {}: SYS is taken",
+                fmt::format("{} to {} is PHB or NODE, but they are at NUMA nodes {} and {}: assuming SYS",
                             rows_[i].name, rows_[j].name, numa[i], numa[j]));
           continue;
         }
         line_ = rows_[i].line;
         if (got != wanted && !(got == PathClass::kNvb && wanted > PathClass::kNvb))
-          return fail(fmt::format("{} to {} cannot be {} beside the other pairs, which make it {}",
-                                  rows_[i].name, rows_[j].name, path_class_name(wanted),
-                                  path_class_name(got)));
+          return fail(fmt::format("{} to {} is {}, but the other pairs make it {}", rows_[i].name,
+                                  rows_[j].name, path_class_name(wanted), path_class_name(got)));
       }
     }
     return {};
@@ -167,7 +166,7 @@ class MatrixReader {
 }  // namespace
 
 core::Result<Machine> parse_nvidia_smi(std::string_view text, const std::string& source) {
-  if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "longer than is read");
+  if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "exceeds the size limit");
   auto matrix = read_smi_matrix(text, source);
   if (!matrix.ok()) return matrix.status();
   return MatrixReader(std::move(*matrix), source).read();

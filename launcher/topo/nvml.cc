@@ -164,7 +164,8 @@ core::Result<Nvml> Nvml::open(const std::string& library) {
   out->handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (out->handle == nullptr) return core::Status(core::Code::kUnavailable, ::dlerror());
   if (const char* missing = find_all(out->handle, out->f))
-    return core::Status(core::Code::kUnavailable, fmt::format("{} has no function {}", library, missing));
+    return core::Status(core::Code::kUnavailable,
+                        fmt::format("{}: function {} is missing", library, missing));
   if (const Return code = out->f.init(); code != 0) return out->failed("nvmlInit", code);
   out->started = true;
   return Nvml(std::move(out));
@@ -202,7 +203,7 @@ core::Result<GpuSample> Nvml::sample(const std::string& uuid) const {
   const Functions& f = library_->f;
   Device device = nullptr;
   if (f.by_uuid(uuid.c_str(), &device) != 0)
-    return core::Status(core::Code::kNotFound, fmt::format("there is no GPU {}", uuid));
+    return core::Status(core::Code::kNotFound, fmt::format("GPU {} does not exist", uuid));
   GpuSample out;
   out.uuid = uuid;
   if (Utilization busy{}; f.utilization != nullptr && f.utilization(device, &busy) == 0)

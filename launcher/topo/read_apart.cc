@@ -147,10 +147,10 @@ Answer read_apart(const std::string& source, std::string_view reader, const std:
     return core::invalid_argument(
         fmt::format("{}: the answer of {} is larger than {} MiB", source, reader, kMostAnswer >> 20));
   if (reading == Reading::kLate)
-    return core::deadline_exceeded(fmt::format("{}: {} has not read it within {:g} s", source, reader,
+    return core::deadline_exceeded(fmt::format("{}: {} did not finish within {:g} s", source, reader,
                                                std::chrono::duration<double>(limit).count()));
-  return core::invalid_argument(fmt::format("{}: {} {} while it read this", source, reader,
-                                            status ? how_it_ended(*status) : "vanished"));
+  return core::invalid_argument(
+      fmt::format("{}: {} {} while reading it", source, reader, status ? how_it_ended(*status) : "vanished"));
 }
 
 }  // namespace regroup::launcher

@@ -72,7 +72,7 @@ std::string passed_over_by_hwloc(const Environment& own) {
     const auto read = synthetic_topology(synthetic);
     if (!read.ok() && read.code() == core::Code::kInvalidArgument) add("HWLOC_SYNTHETIC", "not understood");
   }
-  return out.empty() ? "" : out + ": hwloc passes over that and describes this machine instead";
+  return out.empty() ? "" : out + ": ignored by hwloc, which describes this machine instead";
 }
 
 core::Result<Topology> read_this_machine(const std::string& source) {

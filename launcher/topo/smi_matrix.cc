@@ -156,7 +156,7 @@ class MatrixText {
 
   core::Result<SmiMatrix> read() {
     const auto start = header();
-    if (!start) return fail("no row of a GPU");
+    if (!start) return fail("expected a row of a GPU");
     read_header(lines_[*start]);
     line_ = *start + 1;
     if (columns_.size() > kMaxEnds) return fail(fmt::format("more than {} columns", kMaxEnds));
@@ -166,7 +166,7 @@ class MatrixText {
     }
     line_ = 0;
     if (out_.rows.size() != columns_.size())
-      return fail(fmt::format("{} rows for {} columns", out_.rows.size(), columns_.size()));
+      return fail(fmt::format("got {} rows for {} columns", out_.rows.size(), columns_.size()));
     REGROUP_RETURN_IF_ERROR(check());
     return std::move(out_);
   }
@@ -195,17 +195,17 @@ class MatrixText {
 
   core::Status read_row(const std::vector<Word>& words) {
     if (columns_[out_.rows.size()] != words[0].text)
-      return fail(fmt::format("row '{}' is not column {}", words[0].text, out_.rows.size() + 1));
+      return fail(fmt::format("row '{}' does not match column {}", words[0].text, out_.rows.size() + 1));
     if (words.size() <= columns_.size())
-      return fail(fmt::format("{} cells for {} columns", words.size() - 1, columns_.size()));
+      return fail(fmt::format("got {} cells for {} columns", words.size() - 1, columns_.size()));
     SmiRow row;
     row.name = words[0].text;
     row.line = line_;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const auto cell = class_of(words[i + 1].text);
       if (!cell)
-        return fail(
-            fmt::format("'{}' is none of X, NV#, PIX, PXB, PHB, NODE, SYS", words[i + 1].text.substr(0, 20)));
+        return fail(fmt::format("'{}': expected X, NV#, PIX, PXB, PHB, NODE or SYS",
+                                words[i + 1].text.substr(0, 20)));
       row.cells.push_back(cell->cell);
       row.nvlinks.push_back(cell->nvlinks);
     }
@@ -248,7 +248,7 @@ class MatrixText {
     if (list) return std::move(*list);
     const std::string word = lower(text);
     if (word != "n/a" && word != "-" && word != "na" && word != "none")
-      out_.notes.push_back(fmt::format("{}: '{}' is no list of {}, and is left out", row,
+      out_.notes.push_back(fmt::format("{}: '{}': expected a list of {}; ignored", row,
                                        std::string_view(text).substr(0, 40), what));
     return {};
   }
@@ -264,21 +264,21 @@ class MatrixText {
       cells.push_back(cell->cell);
     }
     if (cells == out_.rows[static_cast<std::size_t>(column - columns_.begin())].cells) return {};
-    return fail("a second matrix: a file describes one machine");
+    return fail("a second matrix; expected one machine in a file");
   }
 
   core::Status check() {
     for (std::size_t i = 0; i < out_.rows.size(); ++i) {
       const SmiRow& row = out_.rows[i];
       line_ = row.line;
-      if (row.cells[i] != SmiCell::kSelf) return fail(fmt::format("{} is not X to itself", row.name));
+      if (row.cells[i] != SmiCell::kSelf) return fail(fmt::format("{} to itself: expected X", row.name));
       for (std::size_t j = 0; j < i; ++j) {
         const SmiRow& other = out_.rows[j];
         if (row.cells[j] == other.cells[i] && row.nvlinks[j] == other.nvlinks[i] &&
             row.cells[j] != SmiCell::kSelf)
           continue;
         return fail(
-            fmt::format("{} to {} is not what {} is to {}", row.name, other.name, other.name, row.name));
+            fmt::format("{} to {} differs from {} to {}", row.name, other.name, other.name, row.name));
       }
     }
     return {};

@@ -133,8 +133,9 @@ std::vector<std::string> names_in(const std::string& folder) {
 
 core::Status check_machine(const Machine& machine, std::string_view source) {
   const auto beyond = [source](std::size_t count, std::uint32_t most, std::string_view what) {
-    return count <= most ? core::Status()
-                         : input_error(source, 0, fmt::format("{} {}, more than {}", count, what, most));
+    return count <= most
+               ? core::Status()
+               : input_error(source, 0, fmt::format("{} {}, expected at most {}", count, what, most));
   };
   REGROUP_RETURN_IF_ERROR(beyond(machine.ends(), kMaxEnds, "GPUs, NICs and NUMA nodes"));
   REGROUP_RETURN_IF_ERROR(beyond(machine.nodes.size(), kMaxNodes, "nodes"));

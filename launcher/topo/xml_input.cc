@@ -23,11 +23,11 @@ std::size_t line_at(std::string_view text, std::size_t offset) {
 }  // namespace
 
 core::Result<XmlInput> XmlInput::parse(std::string_view text, const std::string& source) {
-  if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "longer than is read");
+  if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "exceeds the size limit");
   if (const std::size_t at = text.find("<!ENTITY"); at != std::string_view::npos)
-    return input_error(source, line_at(text, at), "declares an entity: such XML is not read");
+    return input_error(source, line_at(text, at), "declares an entity, which is not supported");
   if (const std::size_t at = text.find('\0'); at != std::string_view::npos)
-    return input_error(source, line_at(text, at), "has a zero byte");
+    return input_error(source, line_at(text, at), "contains a zero byte");
   XmlInput out;
   out.source_ = source;
   out.text_ = text;
@@ -38,7 +38,7 @@ core::Result<XmlInput> XmlInput::parse(std::string_view text, const std::string&
     const auto offset = static_cast<std::size_t>(std::max<std::ptrdiff_t>(result.offset, 0));
     return input_error(source, line_at(text, offset), result.description());
   }
-  if (!out.root()) return input_error(source, 0, "no element");
+  if (!out.root()) return input_error(source, 0, "contains no element");
   REGROUP_RETURN_IF_ERROR(out.check());
   return out;
 }
@@ -58,8 +58,8 @@ core::Result<std::int64_t> XmlInput::number(const pugi::xml_node& node, const ch
   const std::string_view text = node.attribute(attribute).value();
   if (text.empty()) return otherwise;
   if (const auto value = whole_number(text, least, most)) return *value;
-  return error(node,
-               fmt::format("{}=\"{}\" is no number of {} to {}", attribute, text.substr(0, 40), least, most));
+  return error(node, fmt::format("{}=\"{}\": expected a number from {} to {}", attribute, text.substr(0, 40),
+                                 least, most));
 }
 
 // Walks without recursion: the depth is what is looked for.

@@ -17,10 +17,10 @@ def place(*words: str, machine: str = DGX_1V) -> subprocess.CompletedProcess:
 def test_explains_itself():
     answer = place("-np", "4", "--explain")
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert "GPUs 0-3 of the 8 free ones of DGX-1V" in answer.stdout
-    assert "GPUs 4-7 stay free; rings over them would carry" in answer.stdout
+    assert "GPUs 0-3 of the 8 free GPUs of DGX-1V" in answer.stdout
+    assert "GPUs 4-7 remain free; rings over them would carry" in answer.stdout
     assert "every rank can send and receive" in answer.stdout
-    assert "the narrow place is" in answer.stdout
+    assert "the bottleneck is" in answer.stdout
     lines = answer.stdout.splitlines()
     first = next(i for i, line in enumerate(lines) if line.split()[:2] == ["rank", "host"])
     assert [line.split()[0] for line in lines[first + 1 :]] == ["0", "1", "2", "3"]
@@ -66,15 +66,15 @@ def test_predicts_a_step():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["-np", "9"], "the nearest that fits is 8"),
-        (["-np", "2", "--keep", "7", "--free", "0-3"], "GPU 7 of DGX-1V must be among those chosen"),
-        (["--plcement", "pack"], "Did you mean --placement?"),
+        (["-np", "9"], "the nearest fit is 8"),
+        (["-np", "2", "--keep", "7", "--free", "0-3"], "--keep: GPU 7 of DGX-1V is not free"),
+        (["--plcement", "pack"], "did you mean --placement?"),
         (["--placement", "tight"], "expected best, pack, spread or any"),
         (["-np"], "N is missing"),
-        (["--free", "0-99"], "GPU 64 is above 63"),
+        (["--free", "0-99"], "GPU 64: expected at most 63"),
         (["--free", "0,7-9"], "dgx-1v.topo has no GPU 8-9; it has 0-7"),
         (["--keep", "12"], "--keep: "),
-        (["--step", "nan"], "no positive number"),
+        (["--step", "nan"], "expected a positive number"),
         (["--map-by", "device=mlx5_9"], "it has mlx5_0, mlx5_1"),
     ],
 )  # fmt: skip

@@ -193,7 +193,11 @@ def test_another_machine_is_not_bound_to(regroup):
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        (["--map-by", "pe-list=4000"], 213, "--map-by pe-list: there is no core 4000 for this job, only "),
+        (
+            ["--map-by", "pe-list=4000"],
+            213,
+            "--map-by pe-list: core 4000 is not available to this job, only ",
+        ),
         (
             ["--map-by", "ppr:1:package", "-np", "100", "--oversubscribe"],
             213,

@@ -166,7 +166,7 @@ def test_what_cannot_be_is_said(hosts: Hosts, machines: str):
     job = run(
         hosts, "-H", "node1:4,node2:4", "-np", "5", "--placement", "best", "--topology", machines, "true"
     )
-    assert job.status == 213 and "the nearest that fits is 4" in job.err
+    assert job.status == 213 and "the nearest fit is 4" in job.err
     hosts[1].run(["sh", "-c", "echo nonsense > /tmp/machine.topo"])
     job = run(hosts, "-H", "node1,node2", "--placement", "best", "--topology", machines, "true")
     assert job.status == 213 and "host node2: /tmp/machine.topo:1:" in job.err

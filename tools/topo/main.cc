@@ -39,8 +39,9 @@ regroup::core::Result<std::vector<int>> ranks_of(const Options& options, const M
     const auto gpu = static_cast<std::size_t>(options.gpu_of_rank[rank]);
     if (gpu >= out.size())
       return regroup::core::invalid_argument(
-          fmt::format("--ranks: there is no GPU {} in {}", gpu, machine.name));
-    if (out[gpu] >= 0) return regroup::core::invalid_argument(fmt::format("--ranks: GPU {} twice", gpu));
+          fmt::format("--ranks: GPU {} does not exist in {}", gpu, machine.name));
+    if (out[gpu] >= 0)
+      return regroup::core::invalid_argument(fmt::format("--ranks: GPU {} is listed twice", gpu));
     out[gpu] = static_cast<int>(rank);
   }
   return out;
@@ -61,13 +62,13 @@ int show(const Options& options, const Machine& machine, const std::vector<int>&
              regroup::launcher::machine_view(machine, {options.colours == Colours::kAlways ||
                                                            (options.colours == Colours::kAuto && terminal),
                                                        ranks}));
-  return std::fflush(stdout) == 0 ? 0 : fail("standard output cannot be written");
+  return std::fflush(stdout) == 0 ? 0 : fail("cannot write to standard output");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) return fail("it is started by regroup");
+  if (argc < 3) return fail("started by regroup only: run `regroup topo`");
   const auto options = regroup::topo::parse_options({argv + 3, argv + argc});
   if (!options.ok()) return fail(fmt::format("{}\n{}", options.status().message(), regroup::topo::kUsage));
   if (options->help) {

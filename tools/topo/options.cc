@@ -18,14 +18,16 @@ core::Status take(Options& options, const std::string& name, const std::string& 
   if (name == "--ranks") {
     for (const std::string_view word : launcher::split(value, ',')) {
       const auto gpu = launcher::whole_number(word, 0, launcher::kMaxEnds);
-      if (!gpu) return core::invalid_argument(fmt::format("--ranks {}: '{}' is no GPU", value, word));
+      if (!gpu)
+        return core::invalid_argument(
+            fmt::format("--ranks {}: '{}': expected the number of a GPU", value, word));
       options.gpu_of_rank.push_back(static_cast<int>(*gpu));
     }
   }
   if (name == "--colour") {
     using Colours = Options::Colours;
     if (value != "auto" && value != "always" && value != "never")
-      return core::invalid_argument(fmt::format("--colour {}: auto, always or never", value));
+      return core::invalid_argument(fmt::format("--colour {}: expected auto, always or never", value));
     options.colours = value == "auto"     ? Colours::kAuto
                       : value == "always" ? Colours::kAlways
                                           : Colours::kNever;
@@ -46,12 +48,12 @@ core::Result<Options> parse_options(const std::vector<std::string>& words) {
     } else if (words[i] == "--fresh") {
       out.fresh = true;
     } else if (std::find(std::begin(kWithValue), std::end(kWithValue), name) == std::end(kWithValue)) {
-      return core::invalid_argument(fmt::format("'{}' is no option", words[i]));
+      return core::invalid_argument(fmt::format("unknown option '{}'", words[i]));
     } else if (equals == std::string::npos && i + 1 == words.size()) {
-      return core::invalid_argument(fmt::format("{} lacks its value", name));
+      return core::invalid_argument(fmt::format("{}: a value is missing", name));
     } else {
       const std::string value = equals == std::string::npos ? words[++i] : words[i].substr(equals + 1);
-      if (value.empty()) return core::invalid_argument(fmt::format("{} lacks its value", name));
+      if (value.empty()) return core::invalid_argument(fmt::format("{}: a value is missing", name));
       REGROUP_RETURN_IF_ERROR(take(out, name, value));
     }
   }

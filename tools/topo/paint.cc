@@ -53,7 +53,7 @@ core::Result<Cairo> load_cairo() {
   constexpr const char* kLibrary = "libcairo.so.2";
   void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr)
-    return core::Status(core::Code::kUnavailable, fmt::format("a picture needs cairo: {}", ::dlerror()));
+    return core::Status(core::Code::kUnavailable, fmt::format("pictures require cairo: {}", ::dlerror()));
   Cairo out;
   const char* missing = nullptr;
 #define REGROUP_CAIRO_FIND(name)                                                    \
@@ -62,7 +62,7 @@ core::Result<Cairo> load_cairo() {
   REGROUP_CAIRO_FUNCTIONS(REGROUP_CAIRO_FIND)
 #undef REGROUP_CAIRO_FIND
   if (missing == nullptr) return out;
-  return core::Status(core::Code::kUnavailable, fmt::format("{} has no function {}", kLibrary, missing));
+  return core::Status(core::Code::kUnavailable, fmt::format("{}: function {} is missing", kLibrary, missing));
 }
 
 class Painter {

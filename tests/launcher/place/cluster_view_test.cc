@@ -120,7 +120,7 @@ TEST(ClusterView, MembersOfAnElasticJobLeaveFromTheHighestOn) {
   const auto placed = place_on_cluster(options, {{"a", 0, 0, inventory}}, job_request(options, {8}, {}));
   ASSERT_TRUE(placed.ok()) << placed.status().message();
   EXPECT_THAT(placed->placement.shrink_order, ElementsAre(7, 6, 5, 4, 3, 2));
-  EXPECT_THAT(placed->placement.why, testing::Contains(HasSubstr("given up first, down to 2: 7, 6")));
+  EXPECT_THAT(placed->placement.why, testing::Contains(HasSubstr("shrink order, down to 2: 7, 6")));
 }
 
 TEST(ClusterView, OnlyGpusThatWereGrantedAreTakenOrShared) {
@@ -132,7 +132,7 @@ TEST(ClusterView, OnlyGpusThatWereGrantedAreTakenOrShared) {
   EXPECT_EQ(inventory.free, set_of({4, 5}));
   const JobRequest request = job_request(options, {2}, {});
   const auto refused = place_on_cluster(options, {{"a", 2, 0, inventory}}, request);
-  EXPECT_THAT(refused.status().message(), HasSubstr("not free: GPU 4 of a, which job b has ("));
+  EXPECT_THAT(refused.status().message(), HasSubstr("not free: GPU 4 of a, used by job b ("));
 
   options.oversubscribe = true;
   const auto shared = place_on_cluster(options, {{"a", 2, 0, inventory}}, job_request(options, {2}, {}));

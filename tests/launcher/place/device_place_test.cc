@@ -156,7 +156,7 @@ TEST(DevicePlace, SaysWhatIsMissingAndWhatFits) {
   DeviceRequest request;
   request.sets = 9;
   EXPECT_EQ(place_on_devices(fabric, whole_fabric(fabric), request).status().message(),
-            "9 ranks with 1 GPU each do not fit into 8 free GPUs (h0 4, h1 4); the nearest that fits is 8");
+            "9 ranks with 1 GPU each do not fit into 8 free GPUs (h0 4, h1 4); the nearest fit is 8");
   request.sets = 3;
   request.set.gpus = 3;
   EXPECT_EQ(place_on_devices(fabric, whole_fabric(fabric), request).status().message(),
@@ -165,7 +165,7 @@ TEST(DevicePlace, SaysWhatIsMissingAndWhatFits) {
             "2");
   request.label = "A100";
   EXPECT_THAT(place_on_devices(fabric, whole_fabric(fabric), request).status().message(),
-              testing::HasSubstr("0 free GPUs that are called A100"));
+              testing::HasSubstr("0 free GPUs with the label or product A100"));
 }
 
 TEST(DevicePlace, RanksAreNeighboursInTheRing) {
@@ -201,7 +201,7 @@ TEST(DevicePlace, ResourceSetsShareNearGpus) {
   }
   request.set.cpus = 200;
   EXPECT_THAT(place_on_devices(one_host(machine), {{0, 0xff, {}}}, request).status().message(),
-              testing::HasSubstr("the nearest that fits is"));
+              testing::HasSubstr("the nearest fit is"));
 }
 
 TEST(DevicePlace, ShrinksFirstByTheSetsThatTheRestDoesNotNeed) {
@@ -374,7 +374,7 @@ TEST(DevicePlace, DevicesAreNear) {
   EXPECT_EQ(taken(placed(one_host(machine), {{0, 0xff, {}}}, request))[0], set_of({6, 7}));
   request.device = "mlx5_9";
   EXPECT_THAT(place_on_devices(one_host(machine), {{0, 0xff, {}}}, request).status().message(),
-              testing::HasSubstr("host has no such device; it has mlx5_0"));
+              testing::HasSubstr("not found on host, which has mlx5_0"));
   request.device = "nic";
   request.sets = 4;
   const DevicePlacement dealt = placed(one_host(machine), {{0, 0xff, {}}}, request);

@@ -38,15 +38,16 @@ TEST(HostMap, SoManyOnEachHost) {
   request.per_host = {2};
   EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 1, 1}));
   request.counts = {5};
-  EXPECT_EQ(map_to_hosts(request).status().message(),
-            "5 members asked for, at most 2 on each; 8 slots there on 2 hosts; --oversubscribe allows more");
+  EXPECT_EQ(
+      map_to_hosts(request).status().message(),
+      "5 members requested, at most 2 on each; 8 slots available on 2 hosts; --oversubscribe allows more");
 }
 
 TEST(HostMap, WhatDoesNotFitIsRefused) {
   const auto mapped = map_to_hosts(on({{"a", 2}, {"b", 1}}, {4}));
   EXPECT_EQ(mapped.code(), core::Code::kResourceExhausted);
   EXPECT_EQ(mapped.status().message(),
-            "4 members asked for; 3 slots there on 2 hosts; --oversubscribe allows more");
+            "4 members requested; 3 slots available on 2 hosts; --oversubscribe allows more");
 }
 
 TEST(HostMap, MoreThanSlotsAreSharedOut) {
@@ -69,7 +70,7 @@ TEST(HostMap, ASequenceIsTakenAsItIs) {
   request.sequence = {"b", "a", "b", "a"};
   EXPECT_EQ(*map_to_hosts(request), (Ranks{1, 0, 1}));
   request.sequence = {"b", "c"};
-  EXPECT_EQ(map_to_hosts(request).status().message(), "--map-by seq: host c is none of the job's");
+  EXPECT_EQ(map_to_hosts(request).status().message(), "--map-by seq: host c is not a host of the job");
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST(JobPlace, CountsObjectsOfAllHosts) {
   EXPECT_THAT(out.hosts, ElementsAre(0, 0, 1, 1));
   EXPECT_THAT(cpus(out), ElementsAre(Cpus{0, 1}, Cpus{4, 5}, Cpus{0, 1}, Cpus{4, 5}));
   EXPECT_EQ(members_of_ppr(cluster.fabric, cluster.hosts, ppr.ranks.mapping), 4U);
-  EXPECT_THAT(refusal(cluster, request({5}, "ppr:1:package")), HasSubstr("5 members asked for"));
+  EXPECT_THAT(refusal(cluster, request({5}, "ppr:1:package")), HasSubstr("5 members requested"));
 }
 
 TEST(JobPlace, SpansHosts) {
@@ -112,7 +112,7 @@ TEST(JobPlace, FollowsARankFileOverHosts) {
   EXPECT_THAT(out.hosts, ElementsAre(1, 0, 1));
   EXPECT_THAT(cpus(out), ElementsAre(Cpus{2, 3}, Cpus{0, 1}, Cpus{4, 5}));
   asked.ranks.mapping.ranks[0].host = "h7";
-  EXPECT_THAT(refusal(of_processors(2), asked), HasSubstr("rank 0: host h7 is none of the job's"));
+  EXPECT_THAT(refusal(of_processors(2), asked), HasSubstr("rank 0: host h7 is not a host of the job"));
 }
 
 TEST(JobPlace, NamesTheHostThatCannot) {
@@ -157,8 +157,7 @@ TEST(JobPlace, SlotsBoundWhatAHostGets) {
   const JobPlacement out = placed(of_gpus(2, 2), asked);
   EXPECT_THAT(out.hosts, ElementsAre(0, 0, 1, 1));
   asked.ranks.counts = {5};
-  EXPECT_THAT(refusal(of_gpus(2, 2), asked),
-              HasSubstr("the nearest that fits is 4; its hosts have fewer slots"));
+  EXPECT_THAT(refusal(of_gpus(2, 2), asked), HasSubstr("the nearest fit is 4; the hosts have fewer slots"));
   asked.ranks.oversubscribe = true;
   EXPECT_THAT(placed(of_gpus(2, 2), asked).devices, SizeIs(5));
 }
@@ -194,17 +193,17 @@ TEST(JobPlace, GpusAreTakenWhereThereAreCoresEnough) {
   const JobPlacement one = placed(cluster, asked);
   EXPECT_THAT(gpus(one), ElementsAre(2));
   EXPECT_THAT(cpus(one), Each(ElementsAre(4, 5, 6, 7)));
-  EXPECT_THAT(one.why, testing::Contains("GPUs left out: 2, with fewer than 2 cores near them"));
+  EXPECT_THAT(one.why, testing::Contains("GPUs not used: 2, with fewer than 2 cores near them"));
   asked = request({2}, "slot:PE=1");
   asked.gpus = {1};
   EXPECT_THAT(gpus(placed(cluster, asked)), ElementsAre(2, 3));
   asked.ranks.counts = {3};
   EXPECT_THAT(gpus(placed(cluster, asked)), ElementsAre(0, 2, 3));
   asked.ranks.counts = {4};
-  EXPECT_THAT(refusal(cluster, asked), HasSubstr("ask for 2 cores, it has 1; not one for each"));
+  EXPECT_THAT(refusal(cluster, asked), HasSubstr("ask for 2 cores, it has 1; fewer than one for each"));
   asked = request({1}, "slot:PE=3");
   asked.gpus = {1};
-  EXPECT_THAT(refusal(cluster, asked), HasSubstr("GPUs left out: 4, with fewer than 3 cores near them"));
+  EXPECT_THAT(refusal(cluster, asked), HasSubstr("GPUs not used: 4, with fewer than 3 cores near them"));
 }
 
 TEST(JobPlace, AServerGoesWhereThereAreCoresLeft) {

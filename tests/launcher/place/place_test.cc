@@ -78,7 +78,8 @@ TEST(Place, ACpuSetLimitsTheMapping) {
   wanted.mapping.cpu_set = {8};
   auto refused = place_on_processors(two_packages(), wanted);
   ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused.status().message(), HasSubstr("--cpu-set: there is no core 8 for this job, only 0-7"));
+  EXPECT_THAT(refused.status().message(),
+              HasSubstr("--cpu-set: core 8 is not available to this job, only 0-7"));
 }
 
 // The strings are mpirun's, in the order of its levels.

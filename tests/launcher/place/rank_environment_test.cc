@@ -51,7 +51,7 @@ TEST(RankEnvironment, NamesGpusByUuidAndNicsByPort) {
   const auto told = nlohmann::json::parse(ranks[1].at("REGROUP_PLACEMENT"));
   EXPECT_EQ(told["gpus"][0]["uuid"], "GPU-3abc");
   EXPECT_EQ(told["numa"], 0);
-  EXPECT_THAT(std::string(told["why"]), HasSubstr("GPU 3, mlx5_1 is near it"));
+  EXPECT_THAT(std::string(told["why"]), HasSubstr("GPU 3, nearest NIC mlx5_1"));
 }
 
 TEST(RankEnvironment, LeavesOutNicsThatAreDownOrSlow) {
@@ -145,7 +145,7 @@ TEST(VisibleGpus, OfAmdHaveUuidsToo) {
   EXPECT_EQ(*visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "0,GPU-00"}, {"HIP_VISIBLE_DEVICES", "1"}}),
             set_of({2}));
   EXPECT_EQ(visible_gpus(machine, {{"HIP_VISIBLE_DEVICES", "GPU-77"}}).status().message(),
-            "HIP_VISIBLE_DEVICES=GPU-77: GPU-77 is no GPU of this machine");
+            "HIP_VISIBLE_DEVICES=GPU-77: GPU-77 is not a GPU of this machine");
   const Environment rank =
       rank_environments(one_host(machine), placed(one_host(machine), 2, 1).ranks, "", {})[0];
   EXPECT_EQ(rank.at("ROCR_VISIBLE_DEVICES"), "GPU-d1af48b5779bd3a4");
@@ -175,13 +175,13 @@ TEST(VisibleGpus, OfAmdNestTheirVariables) {
   EXPECT_EQ(left({{"HIP_VISIBLE_DEVICES", ""}}), set_of({0, 1, 2, 3}));  // as if it were not set
   EXPECT_EQ(left({{"ROCR_VISIBLE_DEVICES", ""}}), 0U);
   EXPECT_EQ(visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "1,GPU-d1af"}}).status().message(),
-            "ROCR_VISIBLE_DEVICES=1,GPU-d1af: GPU-d1af cannot be told from others, for the uuids of this "
-            "machine's GPUs are not known; say its number");
+            "ROCR_VISIBLE_DEVICES=1,GPU-d1af: GPU-d1af: the UUIDs of this machine's GPUs are unknown; use "
+            "its number");
   EXPECT_EQ(visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "3,1"}, {"HIP_VISIBLE_DEVICES", "3"}})
                 .status()
                 .message(),
-            "HIP_VISIBLE_DEVICES=3: 3 is none of the 2 GPU(s) that ROCR_VISIBLE_DEVICES=3,1 leaves, which it "
-            "counts from 0");
+            "HIP_VISIBLE_DEVICES=3: 3: expected one of the 2 GPU(s) that ROCR_VISIBLE_DEVICES=3,1 leaves, "
+            "counted from 0");
 }
 
 }  // namespace

@@ -216,7 +216,7 @@ TEST_F(Discover, WithoutNvmlItSaysSo) {
   EXPECT_EQ(machine.gpus.size(), 4U);
   EXPECT_EQ(machine.gpus[0].product, "A100-SXM4-40GB");
   EXPECT_THAT(machine.guesses,
-              testing::Contains(HasSubstr("NVLinks, uuids and MIG are not known: libnot-there.so")));
+              testing::Contains(HasSubstr("NVLinks, UUIDs and MIG state are unknown: libnot-there.so")));
 }
 
 TEST_F(Discover, AmdGpusAndXgmiComeFromSysfs) {
@@ -345,7 +345,7 @@ TEST(Nvml, SamplesAGpuByItsUuid) {
 TEST(Nvml, ALibraryThatIsNoneIsUnavailable) {
   EXPECT_EQ(Nvml::open("libnot-there.so").code(), core::Code::kUnavailable);
   const auto other = Nvml::open("libm.so.6");
-  EXPECT_THAT(other.status().message(), HasSubstr("libm.so.6 has no function nvmlInit_v2"));
+  EXPECT_THAT(other.status().message(), HasSubstr("libm.so.6: function nvmlInit_v2 is missing"));
 }
 
 }  // namespace

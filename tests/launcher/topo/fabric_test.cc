@@ -58,7 +58,7 @@ TEST(SlurmFabric, ListsGoOnInTheNextLine) {
 
 TEST(SlurmFabric, DoesNotTakeAllForAHost) {
   EXPECT_EQ(message_of("SwitchName=s Nodes=n1\nSwitchName=t Nodes=ALL\n"),
-            "f:2: nodes=ALL: which there are is not in this file; their names are wanted");
+            "f:2: nodes=ALL: expected names, since this file does not list all of them");
 }
 
 TEST(SlurmFabric, ReadsBlocks) {
@@ -73,18 +73,19 @@ TEST(SlurmFabric, ReadsBlocks) {
 TEST(SlurmFabric, SaysFileAndLineOfWhatIsWrong) {
   constexpr std::pair<const char*, const char*> kBad[] = {
       {"SwitchName=a Nodes=n[0-99999999]\n",
-       "f:1: nodes=n[0-99999999] is no list of hosts: 'n[0-99999999]' stands for more than"},
+       "f:1: nodes=n[0-99999999]: expected a host list: 'n[0-99999999]': more than"},
       {"SwitchName=a Nodes=n[2-1]\n", "f:1: nodes=n[2-1] is no list"},
-      {"SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", "f:2: 'a' is there twice"},
-      {"\nSwitchName=a Switches=b\n", "f:2: switch 'b' below 'a' is not described"},
+      {"SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", "f:2: 'a' is defined twice"},
+      {"\nSwitchName=a Switches=b\n", "f:2: switch 'b' below 'a' is not defined"},
       {"SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "is below itself"},
       {"SwitchName=a Nodes=n\nSwitchName=b Switches=a\nSwitchName=c Switches=a\n",
-       "f:3: 'a' is below 'b' and below 'c'"},
-      {"SwitchName=a Nodes=n\nSwitchName=b Nodes=n\n", "f:2: host n is at 'a' and at 'b'"},
-      {"SwitchName=a Colour=red\n", "f:1: 'colour' is no word of topology.conf"},
+       "f:3: 'a' is below 'b' and below 'c'; expected one parent"},
+      {"SwitchName=a Nodes=n\nSwitchName=b Nodes=n\n",
+       "f:2: host n is at 'a' and at 'b'; expected one switch"},
+      {"SwitchName=a Colour=red\n", "f:1: 'colour': unknown word of topology.conf"},
       {"SwitchName=a Nodes=x Nodes=y\n", "f:1: 'Nodes' is given twice"},
-      {"SwitchName=a nonsense\n", "f:1: 'nonsense' is no KEY=VALUE"},
-      {"Nodes=x\nSwitchName=a\n", "f:1: neither SwitchName= nor BlockName="},
+      {"SwitchName=a nonsense\n", "f:1: 'nonsense': expected KEY=VALUE"},
+      {"Nodes=x\nSwitchName=a\n", "f:1: expected SwitchName= or BlockName="},
   };
   for (const auto& [text, message] : kBad) EXPECT_THAT(message_of(text), HasSubstr(message)) << text;
 }
@@ -112,7 +113,8 @@ TEST(KubernetesFabric, ReadsLabelsOfThreeKinds) {
 TEST(KubernetesFabric, RefusesWhatIsNone) {
   EXPECT_THAT(message_of("{\"items\":[{]}"), HasSubstr("f: is no JSON"));
   EXPECT_THAT(message_of("{\"kind\":\"List\"}"), HasSubstr("f: has no \"items\""));
-  EXPECT_THAT(message_of("{\"items\":[{\"metadata\":{}}]}"), HasSubstr("f: items[0] has no metadata.name"));
+  EXPECT_THAT(message_of("{\"items\":[{\"metadata\":{}}]}"),
+              HasSubstr("f: items[0]: metadata.name is missing"));
   EXPECT_EQ(message_of("{\"items\":[{\"metadata\":{\"name\":\"a\",\"labels\":null}}]}"), "it was read");
 }
 
@@ -130,15 +132,15 @@ TEST(YamlFabric, ReadsSwitchesWithSpeedsRailsAndNvlink) {
 TEST(YamlFabric, SaysFileAndLineOfWhatIsWrong) {
   constexpr std::pair<const char*, const char*> kBad[] = {
       {"switches:\n  - {name: a, gbytes: fast}\n", "f:2: gbytes: 'fast' is no number"},
-      {"switches:\n  - {hosts: n1}\n", "f:2: an entry has no name"},
-      {"switches:\n  - {name: a, parent: b}\n", "f:2: 'b' above 'a' is not described"},
+      {"switches:\n  - {hosts: n1}\n", "f:2: name is missing"},
+      {"switches:\n  - {name: a, parent: b}\n", "f:2: 'b' above 'a' is not defined"},
       {"switches:\n  - {name: a, parent: a}\n", "f:2: 'a' is below itself"},
-      {"switches: 3\n", "f:1: 'switches' is no list"},
-      {"racks: []\n", "f:1: 'racks' is neither switches nor nvlink"},
-      {"switches:\n  - {name: a, hosts: [x]}\n", "f:2: 'hosts' is no single value"},
+      {"switches: 3\n", "f:1: 'switches': expected a list"},
+      {"racks: []\n", "f:1: 'racks': expected switches or nvlink"},
+      {"switches:\n  - {name: a, hosts: [x]}\n", "f:2: 'hosts': expected a single value"},
       {"switches:\n  - {name: a\n", "f:"},
-      {"nvlink:\n  - {name: a, rails: 3}\n", "f:2: 'rails' is no setting here"},
-      {"hello\n", "f:1: neither 'switches:' nor 'nvlink:'"},
+      {"nvlink:\n  - {name: a, rails: 3}\n", "f:2: 'rails': unknown setting"},
+      {"hello\n", "f:1: expected 'switches:' or 'nvlink:'"},
   };
   for (const auto& [text, message] : kBad) EXPECT_THAT(message_of(text), HasSubstr(message)) << text;
 }

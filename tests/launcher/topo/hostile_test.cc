@@ -53,15 +53,15 @@ TEST(Hostile, DeepNestingIsRefused) {
 TEST(Hostile, ABusIdThatIsThereTwiceIsNamedWithItsLine) {
   const std::string twice = replaced(recorded("nccl-mi250x-frontier.xml"), "<pci busid=\"0000:c6:00.0\"",
                                      "<pci busid=\"0000:c1:00.0\"");
-  EXPECT_THAT(refusal_of(twice), HasSubstr("f:14: bus id 0000:c1:00.0 is there twice"));
+  EXPECT_THAT(refusal_of(twice), HasSubstr("f:14: bus ID 0000:c1:00.0 is listed twice"));
   const std::string hwloc =
       replaced(recorded("hwloc-dgx2.xml"), "pci_busid=\"0000:36:00.0\"", "pci_busid=\"0000:34:00.0\"");
-  EXPECT_THAT(refusal_of(hwloc), testing::ContainsRegex("^f:[0-9]+: bus id 0000:34:00.0 is there twice"));
+  EXPECT_THAT(refusal_of(hwloc), testing::ContainsRegex("^f:[0-9]+: bus ID 0000:34:00.0 is listed twice"));
 }
 
 TEST(Hostile, TheSmallLanguageKnowsABusIdOnce) {
   EXPECT_THAT(refusal_of("numa 0\ngpu 0 at=numa:0 bus=1:0\nnic a at=numa:0 bus=0000:01:00.0\n"),
-              HasSubstr("f:3: bus id 0000:01:00.0 is there twice"));
+              HasSubstr("f:3: bus ID 0000:01:00.0 is listed twice"));
   EXPECT_THAT(refusal_of("numa 0\nnic a at=numa:0 bus=1:0 port=1\nnic b at=numa:0 bus=1:0 port=2\n"),
               HasSubstr("f:3: bus id"));
   EXPECT_THAT(refusal_of("numa 0\ncard c at=numa:0\nnic a at=c bus=1:0\nnic b at=c bus=1:0\n"),
@@ -73,21 +73,22 @@ TEST(Hostile, TheSmallLanguageKnowsABusIdOnce) {
 TEST(Hostile, ASwitchInsideItselfIsACycle) {
   EXPECT_THAT(refusal_of("<system>\n<cpu numaid=\"0\">\n<pci busid=\"0:1:0\">\n<pci busid=\"0:1:0\">\n"
                          "<pci busid=\"0:2:0\" class=\"0x030200\"/></pci></pci></cpu></system>"),
-              HasSubstr("f:4: bus id 0000:01:00.0 is there twice"));
+              HasSubstr("f:4: bus ID 0000:01:00.0 is listed twice"));
 }
 
 TEST(Hostile, ALinkOfOneSideIsNamed) {
   const std::string text = replaced(recorded("nccl-mi250x-frontier.xml"),
                                     "<xgmi target=\"0000:c1:00.0\" count=\"4\" tclass=\"0x038000\"/>", "");
   EXPECT_THAT(refusal_of(text),
-              HasSubstr("f:9: 0000:c1:00.0 lists 4 link(s) to 0000:c6:00.0, which lists 0 back"));
+              HasSubstr("f:9: 0000:c1:00.0 lists 4 link(s) to 0000:c6:00.0, which lists 0 in return"));
   const std::string uneven =
       replaced(recorded("nccl-mi250x-frontier.xml"), "<xgmi target=\"0000:c1:00.0\" count=\"4\"",
                "<xgmi target=\"0000:c1:00.0\" count=\"3\"");
   EXPECT_THAT(refusal_of(uneven), HasSubstr("which lists 3 back"));
   const std::string nowhere = replaced(recorded("nccl-mi250x-frontier.xml"), "<xgmi target=\"0000:c9:00.0\"",
                                        "<xgmi target=\"0000:55:00.0\"");
-  EXPECT_THAT(refusal_of(nowhere), HasSubstr("lists a link to 0000:55:00.0, which is no GPU here"));
+  EXPECT_THAT(refusal_of(nowhere),
+              HasSubstr("lists a link to 0000:55:00.0, which is not a GPU of this machine"));
 }
 
 TEST(Hostile, NumbersBeyondBoundsAreNamed) {
@@ -99,7 +100,7 @@ TEST(Hostile, NumbersBeyondBoundsAreNamed) {
   };
   EXPECT_EQ(with("", "1:2:3.0", "", "0"), "it was read");
   EXPECT_THAT(with(" affinity=\"xyz\"", "1:2:3.0", "", "0"), HasSubstr("f:2: affinity is no mask"));
-  EXPECT_THAT(with("", "hello", "", "0"), HasSubstr("f:3: busid=\"hello\" is no PCI address"));
+  EXPECT_THAT(with("", "hello", "", "0"), HasSubstr("f:3: busid=\"hello\": expected a PCI address"));
   EXPECT_THAT(with("", "1:2:3.0", " link_width=\"99999999999\"", "0"), HasSubstr("f:3: link_width"));
   EXPECT_THAT(with("", "1:2:3.0", "", "-5"), HasSubstr("f:3: dev=\"-5\" is no number"));
   EXPECT_THAT(refusal_of(replaced(recorded("hwloc-dgx2.xml"), "type=\"PU\" os_index=\"0\"",
@@ -109,7 +110,7 @@ TEST(Hostile, NumbersBeyondBoundsAreNamed) {
 
 TEST(Hostile, OtherXmlIsNamed) {
   EXPECT_THAT(refusal_of("<html></html>"),
-              HasSubstr("f:1: <html> is neither hwloc's <topology> nor NCCL's <system>"));
+              HasSubstr("f:1: <html>: expected hwloc's <topology> or NCCL's <system>"));
   EXPECT_THAT(refusal_of("<system></system>"), HasSubstr("f:1: no <cpu>"));
   EXPECT_THAT(refusal_of("<topology version=\"2.0\"><object type=\"Nonsense\"/></topology>"),
               HasSubstr("hwloc cannot read f"));
@@ -119,16 +120,15 @@ TEST(Hostile, AMatrixThatIsNotOneNamesItsRow) {
   const std::string impossible =
       "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPXB\tPIX\t0-3\t0\nGPU1\tPXB\t X "
       "\tSYS\t4-7\t1\nNIC0\tPIX\tSYS\t X \t\t\n";
-  EXPECT_THAT(refusal_of(impossible),
-              HasSubstr("f:4: NIC0 to GPU1 cannot be SYS beside the other pairs, which make it PXB"));
+  EXPECT_THAT(refusal_of(impossible), HasSubstr("f:4: NIC0 to GPU1 is SYS, but the other pairs make it PXB"));
   const std::string square = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n";
   EXPECT_EQ(refusal_of(square), "it was read");
   EXPECT_THAT(refusal_of(replaced(square, "GPU1\tPIX", "GPU1\tSYS")),
-              HasSubstr("f:3: GPU1 to GPU0 is not what GPU0 is to GPU1"));
+              HasSubstr("f:3: GPU1 to GPU0 differs from GPU0 to GPU1"));
   EXPECT_THAT(refusal_of(replaced(square, "\tPIX\n", "\tNV99999\n")), HasSubstr("f:2: 'NV99999' is none of"));
-  EXPECT_THAT(refusal_of(replaced(square, "GPU1\tPIX\t X \n", "")), HasSubstr("f: 1 rows for 2 columns"));
+  EXPECT_THAT(refusal_of(replaced(square, "GPU1\tPIX\t X \n", "")), HasSubstr("f: got 1 rows for 2 columns"));
   EXPECT_THAT(refusal_of(replaced(square, "GPU1\tPIX\t X ", "GPU1\tPIX")),
-              HasSubstr("f:3: 1 cells for 2 columns"));
+              HasSubstr("f:3: got 1 cells for 2 columns"));
 }
 
 TEST(Hostile, FilesThatAreNoneOrEndlessAreErrors) {

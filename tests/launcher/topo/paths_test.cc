@@ -82,17 +82,17 @@ TEST(Paths, WhatNothingJoinsIsApart) {
 
 TEST(MachineText, SaysFileAndLineOfWhatIsWrong) {
   constexpr std::pair<const char*, const char*> kBad[] = {
-      {"numa 0\ngpu 0\n", "m:2: 'gpu' lacks at=PLACE"},
-      {"numa 0\ngpu 0 at=s\n", "m:2: 's' does not stand above this line"},
-      {"numa 0\nnuma 0\n", "m:2: there are two of 'numa:0'"},
+      {"numa 0\ngpu 0\n", "m:2: 'gpu': at=PLACE is missing"},
+      {"numa 0\ngpu 0 at=s\n", "m:2: 's' is not defined above this line"},
+      {"numa 0\nnuma 0\n", "m:2: 'numa:0' is defined twice"},
       {"numa 0\ngpu 0 at=numa:0\nnvlink 0 0 gbytes=1\n", "m:3: '0' is linked to itself"},
       {"numa 0\ngpu 0,1 at=numa:0\nnvlink 0 1\n", "m:3: 'nvlink' lacks gbytes="},
       {"numa 0\ngpu 0,1 at=numa:0 arch=sm70\nnvlink 0 1\nnvlink 1 0\n", "m:4: 1 and 0 are linked twice"},
-      {"numa 0\ngpu 0-99999 at=numa:0\n", "m:2: '0-99999' is no list of GPUs"},
-      {"numa 0\ngpu 0 at=numa:0 gen=9\n", "m:2: gen=9 is no number of 1 to 7"},
-      {"numa 0 colour=red\n", "m:1: 'numa' has no setting 'colour'"},
-      {"numa 0\ngpu 0 at=numa:0\ngpu 1 at=gpu:0\n", "m:3: nothing can hang on 'gpu:0'"},
-      {"host 0\n", "m:1: 'host' is no word of this language"},
+      {"numa 0\ngpu 0-99999 at=numa:0\n", "m:2: '0-99999': expected a GPU list"},
+      {"numa 0\ngpu 0 at=numa:0 gen=9\n", "m:2: gen=9: expected a number from 1 to 7"},
+      {"numa 0 colour=red\n", "m:1: 'numa': unknown setting 'colour'"},
+      {"numa 0\ngpu 0 at=numa:0\ngpu 1 at=gpu:0\n", "m:3: 'gpu:0' cannot hold a device or switch"},
+      {"host 0\n", "m:1: 'host': unknown word"},
       {"# nothing\n", "no line 'numa N'"},
       {"numa 0\nnic a at=numa:0 speed=nan\n", "m:2: speed=nan is no number"},
   };

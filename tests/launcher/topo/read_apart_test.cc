@@ -42,7 +42,7 @@ TEST(ReadApart, AReaderThatDiesIsAnErrorOfItsFile) {
   }
   const auto left = read_apart(kFile, "libhwloc", []() -> Answer { ::_exit(3); });
   EXPECT_THAT(left.status().message(),
-              HasSubstr("machine.xml: libhwloc ended with status 3 while it read this"));
+              HasSubstr("machine.xml: libhwloc ended with status 3 while reading it"));
   EXPECT_TRUE(no_child_is_left());
 }
 
@@ -77,7 +77,7 @@ TEST(ReadApart, AReaderThatHangsIsKilled) {
       },
       std::chrono::milliseconds(50));
   EXPECT_EQ(hung.code(), core::Code::kDeadlineExceeded);
-  EXPECT_EQ(hung.status().message(), "machine.xml: libhwloc has not read it within 0.05 s");
+  EXPECT_EQ(hung.status().message(), "machine.xml: libhwloc did not finish within 0.05 s");
   EXPECT_TRUE(no_child_is_left());
 }
 

@@ -211,10 +211,10 @@ TEST(NvidiaSmi, WhatIsNotUnderstoodIsSaid) {
   const auto machine = read(matrix({"0-7,lots\t0\t\tN/A"}));
   ASSERT_TRUE(machine.ok()) << machine.status().message();
   EXPECT_THAT(machine->guesses,
-              testing::Contains("GPU0: '0-7,lots' is no list of processors, and is left out"));
+              testing::Contains("GPU0: '0-7,lots': expected a list of processors; ignored"));
   EXPECT_THAT(numas(std::string(kRecorded) + matrix({"0-7", "0-7", "0-7", "0-7"}, "PIX")),
-              HasSubstr("a second matrix: a file describes one machine"));
-  EXPECT_THAT(numas("\tGPU0\tGPU1\n"), HasSubstr("no row of a GPU"));
+              HasSubstr("a second matrix; expected one machine in a file"));
+  EXPECT_THAT(numas("\tGPU0\tGPU1\n"), HasSubstr("expected a row of a GPU"));
 }
 
 // What only looks a little like it is left to the small language.

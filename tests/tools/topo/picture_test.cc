@@ -84,8 +84,8 @@ TEST(Picture, IsWrittenAsSvgAndPng) {
 }
 
 TEST(TopoOptions, NameTheWordThatIsWrong) {
-  constexpr std::pair<const char*, const char*> kBad[] = {{"--what", "'--what' is no option"},
-                                                          {"--svg", "--svg lacks its value"},
+  constexpr std::pair<const char*, const char*> kBad[] = {{"--what", "unknown option '--what'"},
+                                                          {"--svg", "--svg: a value is missing"},
                                                           {"--ranks=1,x", "'x' is no GPU"},
                                                           {"--colour=red", "auto, always or never"}};
   for (const auto& [word, message] : kBad)
