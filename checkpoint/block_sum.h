@@ -42,7 +42,7 @@ template <class BufferFor>
 // What is wrong with bytes [begin, end) of `path`, whose CRC32C is not the one that was written.
 [[nodiscard]] inline std::string wrong_sum(const std::string& path, std::uint64_t begin, std::uint64_t end,
                                            std::uint32_t crc, std::uint32_t written) {
-  return fmt::format("{}: bytes {} to {} have CRC32C {:08x}, {:08x} was written", path, begin, end, crc,
+  return fmt::format("{}: bytes {} to {} have CRC32C {:08x}, expected {:08x}", path, begin, end, crc,
                      written);
 }
 

@@ -116,7 +116,7 @@ std::optional<std::string> why_no_tiling(const Shape& shape, std::span<const Box
     const std::uint64_t volume = *volume_of(box.count);
     sum += volume;
     if (volume > 0) sorted.push_back(&box);
-    if (sum > *volume_of(shape)) return fmt::format("{} lies in two pieces", to_string(box));
+    if (sum > *volume_of(shape)) return fmt::format("{} is in two pieces", to_string(box));
   }
   if (sum != *volume_of(shape)) return fmt::format("{} of {} elements", sum, *volume_of(shape));
   if (shape.empty()) return std::nullopt;

@@ -133,8 +133,7 @@ core::Result<Checkpoint> Checkpoint::open(const std::string& path) {
     const auto size = size_of(fd->get(), file_path);
     if (!size.ok()) return size.status();
     if (*size != file.bytes) {
-      return Status(Code::kDataLoss,
-                    fmt::format("{}: {} bytes, {} were written", file_path, *size, file.bytes));
+      return Status(Code::kDataLoss, fmt::format("{}: {} bytes, expected {}", file_path, *size, file.bytes));
     }
     out.files_.push_back(std::move(*fd));
   }
@@ -215,7 +214,7 @@ core::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places
     if (status.ok()) return std::optional(Newest{entry.step, entry.path});
     // Of another version, unreadable to this user, out of memory: that does not make it bad.
     if (status.code() != Code::kDataLoss) return status;
-    say(fmt::format("checkpoint {} is damaged, the one before is used: {}", entry.path, status.message()));
+    say(fmt::format("checkpoint {} is damaged; using the one before it: {}", entry.path, status.message()));
     if (!aside) continue;
     if (const Status moved = set_aside(entry, status.message()); !moved.ok()) say(moved.message());
   }

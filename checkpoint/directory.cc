@@ -109,7 +109,7 @@ core::Result<DirectoryLock> DirectoryLock::take(const std::string& directory, co
       return Status(
           Code::kUnavailable,
           lock.status().message() +
-              ", but its launcher is gone: the job ends within seconds (--orphan-timeout), try again");
+              ", whose launcher has ended: the job ends within seconds (--orphan-timeout); try again");
   }
   if (!lock.ok()) return lock.status();
   return DirectoryLock(std::move(*lock));
@@ -120,7 +120,7 @@ Status check_owner(const std::string& directory, const std::string& job) {
   const auto line = read_file(path, kMostLock);
   if (line.status().code() == Code::kNotFound)
     return {Code::kNotFound,
-            fmt::format("{}: it is not the folder that job {} has taken: no LOCK is in it", directory, job)};
+            fmt::format("{}: not the directory that job {} has locked: LOCK is missing", directory, job)};
   if (!line.ok()) return line.status();
   if (line->starts_with(fmt::format("job {} ", job))) return {};
   return {Code::kUnavailable, fmt::format("{}: {:?} has it, not job {}", path, *line, job)};
@@ -133,7 +133,7 @@ std::string stage_path(const std::string& directory, core::Step step, const std:
 Status commit_stage(const std::string& directory, const std::string& stage, const Manifest& manifest) {
   const std::string target = directory + "/" + name_of_step(manifest.step);
   if (is_folder(target))  // rename() would replace an empty folder
-    return core::invalid_argument(fmt::format("{}: there is a checkpoint of that step", target));
+    return core::invalid_argument(fmt::format("{}: a checkpoint of this step exists already", target));
   REGROUP_RETURN_IF_ERROR(write_new_file(fmt::format("{}/{}", stage, kManifestName), encode(manifest)));
   REGROUP_RETURN_IF_ERROR(sync_folder(stage));
   REGROUP_RETURN_IF_ERROR(rename_path(stage, target));
@@ -213,7 +213,8 @@ Status set_aside(const Entry& entry, const std::string& reason, std::string_view
     (void)remove_all(fmt::format("{}/{}", to, kReason));
     return write_new_file(fmt::format("{}/{}", to, kReason), reason + "\n");
   }
-  return core::internal_error(fmt::format("{}: {} are set aside already", entry.path, kMostAside));
+  return core::internal_error(
+      fmt::format("{}: {} damaged checkpoints of this step are set aside already", entry.path, kMostAside));
 }
 
 }  // namespace regroup::checkpoint

@@ -136,7 +136,7 @@ class FieldReader {
   void take_number(const Json& value, const char* key, T* out) {
     const bool fits =
         value.is_number_unsigned() && value.get<std::uint64_t>() <= std::numeric_limits<T>::max();
-    fits ? void(*out = static_cast<T>(value.get<std::uint64_t>())) : fail(key, "a number that fits");
+    fits ? void(*out = static_cast<T>(value.get<std::uint64_t>())) : fail(key, "a number in range");
   }
 
   std::string name_;
@@ -203,14 +203,14 @@ Manifest take_manifest(FieldReader& take, const Json& from) {
 
 // The JSON between the checks that come before anything of it is believed.
 core::Result<Json> read_json(std::string_view text, const std::string& name) {
-  if (text.size() > kLargest) return damaged(fmt::format("{}: {} bytes are too many", name, text.size()));
-  if (text.size() < kTrailerBytes) return damaged(fmt::format("{}: cut off", name));
+  if (text.size() > kLargest) return damaged(fmt::format("{}: too large, {} bytes", name, text.size()));
+  if (text.size() < kTrailerBytes) return damaged(fmt::format("{}: truncated", name));
   const std::string_view body = text.substr(0, text.size() - kTrailerBytes);
   if (text.substr(body.size()) != trailer_of(body))
-    return damaged(fmt::format("{}: its checksum does not fit its content", name));
+    return damaged(fmt::format("{}: the checksum does not match the content", name));
   const bool shallow = outline_of_json(body).depth <= kDeepest;
   Json json = Json::parse(shallow ? body : "", nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return damaged(fmt::format("{}: no JSON object", name));
+  if (!json.is_object()) return damaged(fmt::format("{}: expected a JSON object", name));
   return json;
 }
 
@@ -224,11 +224,11 @@ Status check_version(const Json& json, const std::string& name) {
   if (!take.ok() || format != kFormat)
     return damaged(fmt::format("{}: not a manifest of a checkpoint", name));
   if (version < kOldestVersion || version > kVersion) {
-    return core::invalid_argument(fmt::format("{}: format version {}; this program reads {} to {}", name,
-                                              version, kOldestVersion, kVersion));
+    return core::invalid_argument(
+        fmt::format("{}: format version {}, expected {} to {}", name, version, kOldestVersion, kVersion));
   }
   take.take(json, "block", &block);
-  if (block != kBlock) return damaged(fmt::format("{}: blocks of {} bytes", name, block));
+  if (block != kBlock) return damaged(fmt::format("{}: unsupported block size of {} bytes", name, block));
   return {};
 }
 
@@ -285,7 +285,7 @@ core::Result<Manifest> parse_part(std::span<const std::byte> bytes, const std::s
 }
 
 core::Result<Manifest> merge(std::vector<Manifest> parts) {
-  if (parts.empty()) return core::invalid_argument("a checkpoint of no parts");
+  if (parts.empty()) return core::invalid_argument("expected at least one part of a checkpoint");
   if (parts.size() == 1) {
     REGROUP_RETURN_IF_ERROR(check(parts[0]));
     return std::move(parts[0]);
@@ -307,8 +307,7 @@ core::Result<Manifest> merge(std::vector<Manifest> parts) {
       }
       Tensor& there = out.tensors[at->second];
       if (there.dtype != tensor.dtype || there.shape != tensor.shape)
-        return damaged(
-            fmt::format("tensor {}: parts differ in its type or shape", core::escaped(tensor.name)));
+        return damaged(fmt::format("tensor {}: parts differ in type or shape", core::escaped(tensor.name)));
       std::ranges::move(tensor.pieces, std::back_inserter(there.pieces));
     }
   }

@@ -42,9 +42,9 @@ Status check_range(const Range& range, std::uint64_t file_bytes, const char* kin
 Status check_files(const Manifest& manifest) {
   std::unordered_set<std::string_view> names;
   for (const File& file : manifest.files) {
-    if (!plain_file_name(file.name)) return damaged("file {:?}: no name of a file", file.name);
+    if (!plain_file_name(file.name)) return damaged("file {:?}: not a file name", file.name);
     if (!names.insert(file.name).second) return damaged("file {}: listed twice", file.name);
-    if (file.bytes > kMostBytes) return damaged("file {}: {} bytes cannot be", file.name, file.bytes);
+    if (file.bytes > kMostBytes) return damaged("file {}: impossible size, {} bytes", file.name, file.bytes);
     for (const Range& range : file.rest)
       REGROUP_RETURN_IF_ERROR(check_range(range, file.bytes, "file", file.name));
   }
@@ -53,12 +53,13 @@ Status check_files(const Manifest& manifest) {
 
 Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& piece, std::uint32_t size) {
   if (piece.file >= manifest.files.size())
-    return damaged("tensor {}: of a file not listed", escaped(tensor.name));
+    return damaged("tensor {}: its file is not listed", escaped(tensor.name));
   if (piece.box.start.size() != piece.box.count.size())
-    return damaged("tensor {}: a piece begins in {} dimensions and ends in {}", escaped(tensor.name),
+    return damaged("tensor {}: a piece has a start of {} dimensions and a count of {}", escaped(tensor.name),
                    piece.box.start.size(), piece.box.count.size());
   if (!lies_within(piece.box, tensor.shape))
-    return damaged("tensor {}: piece {} reaches beyond it", escaped(tensor.name), to_string(piece.box));
+    return damaged("tensor {}: piece {} reaches beyond the tensor", escaped(tensor.name),
+                   to_string(piece.box));
   if (piece.range.bytes != *volume_of(piece.box.count) * size)
     return damaged("tensor {}: piece {} has {} bytes", escaped(tensor.name), to_string(piece.box),
                    piece.range.bytes);
@@ -68,7 +69,7 @@ Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& 
 Status check_tensor(const Manifest& manifest, const Tensor& tensor, bool whole_one) {
   if (const auto why = why_no_name(tensor.name)) return damaged("{}", *why);
   const auto size = size_of_dtype(tensor.dtype);
-  if (!size) return damaged("tensor {}: type {:?} is not known", escaped(tensor.name), tensor.dtype);
+  if (!size) return damaged("tensor {}: unknown type {:?}", escaped(tensor.name), tensor.dtype);
   const auto volume = volume_of(tensor.shape);
   if (tensor.shape.size() > kMaxRank || !volume || *volume > kMostBytes / *size)
     return damaged("tensor {}: too large", escaped(tensor.name));
@@ -104,10 +105,10 @@ Status check_coverage(const Manifest& manifest) {
     for (const Extent& extent : covered[i]) {
       if (extent.begin != at)
         return damaged("file {}: byte {} is covered {}", file.name, std::min(at, extent.begin),
-                       extent.begin > at ? "by nothing" : "twice");
+                       extent.begin > at ? "by no tensor" : "twice");
       at = extent.end;
     }
-    if (at != file.bytes) return damaged("file {}: byte {} is covered by nothing", file.name, at);
+    if (at != file.bytes) return damaged("file {}: byte {} is covered by no tensor", file.name, at);
   }
   return {};
 }
@@ -115,16 +116,16 @@ Status check_coverage(const Manifest& manifest) {
 }  // namespace
 
 std::optional<std::string> why_no_name(const std::string& name) {
-  if (name.empty()) return "a tensor has an empty name, which no checkpoint can have";
+  if (name.empty()) return "a tensor has an empty name";
   if (name.size() <= kLongestName) return std::nullopt;
-  return fmt::format("tensor {}...: a name of {} bytes, at most {} are allowed", escaped(name.substr(0, 40)),
+  return fmt::format("tensor {}...: name of {} bytes, expected at most {}", escaped(name.substr(0, 40)),
                      name.size(), kLongestName);
 }
 
 Status check(const Manifest& manifest, bool tensors_whole) {
   REGROUP_RETURN_IF_ERROR(check_files(manifest));
   if (manifest.shards == 0 || manifest.shards > core::kMaxShards)
-    return damaged("{} logical shards cannot be", manifest.shards);
+    return damaged("impossible number of logical shards, {}", manifest.shards);
   std::unordered_set<std::string_view> names;
   for (const Tensor& tensor : manifest.tensors) {
     REGROUP_RETURN_IF_ERROR(check_tensor(manifest, tensor, tensors_whole));

@@ -160,14 +160,14 @@ core::Result<std::optional<Newest>> newest_after(const std::string& local, core:
     const auto opened = Checkpoint::open(entry.path);
     if (opened.ok() && of &&
         (opened->manifest().seed != of->seed || opened->manifest().shards != of->shards)) {
-      say(fmt::format("checkpoint {} is of another training: seed {} and {} shards, not {} and {}",
+      say(fmt::format("checkpoint {} belongs to another training: seed {} and {} shards, expected {} and {}",
                       entry.path, opened->manifest().seed, opened->manifest().shards, of->seed, of->shards));
       continue;
     }
     const Status status = opened.ok() ? verify(entry.path, on_progress) : opened.status();
     if (status.ok()) return std::optional(Newest{entry.step, entry.path});
     if (status.code() != core::Code::kDataLoss) return status;
-    say(fmt::format("checkpoint {} is damaged and passed over: {}", entry.path, status.message()));
+    say(fmt::format("checkpoint {} is damaged and not used: {}", entry.path, status.message()));
   }
   return std::optional<Newest>();
 }
@@ -179,7 +179,7 @@ core::Result<std::vector<core::Step>> prepare_local(const std::string& local, co
   std::vector<core::Step> aside;
   for (const Entry& entry : *entries) {
     if (entry.step <= after) continue;
-    const std::string reason = fmt::format("a job went on after step {}, from the shared directory", after);
+    const std::string reason = fmt::format("a job resumed after step {} from the shared directory", after);
     REGROUP_RETURN_IF_ERROR(set_aside(entry, reason, kNewer));
     aside.push_back(entry.step);
   }

@@ -31,11 +31,11 @@ Status check_pieces(const Snapshot& snapshot) {
       return core::invalid_argument(fmt::format("tensor {}: {}", core::escaped(piece.name), why));
     };
     const auto size = size_of_dtype(piece.dtype);
-    if (!size) return wrong(fmt::format("type {} is not known", core::escaped(piece.dtype)));
+    if (!size) return wrong(fmt::format("unknown type {}", core::escaped(piece.dtype)));
     if (piece.shape.size() > kMaxRank)
-      return wrong(fmt::format("it has {} dimensions, at most {} are allowed", piece.shape.size(), kMaxRank));
+      return wrong(fmt::format("{} dimensions, expected at most {}", piece.shape.size(), kMaxRank));
     if (!lies_within(piece.box, piece.shape))
-      return wrong(fmt::format("piece {} reaches beyond it", to_string(piece.box)));
+      return wrong(fmt::format("piece {} reaches beyond the tensor", to_string(piece.box)));
     const std::uint64_t expected = volume_of(piece.box.count).value_or(0) * *size;
     if (piece.bytes.size() != expected)
       return wrong(fmt::format("piece {} takes {} bytes of {}, got {}", to_string(piece.box), expected,
@@ -100,7 +100,7 @@ class Extents {
   Status add_rest(int fd, const std::string& path, std::uint64_t begin, std::uint64_t end,
                   std::vector<Extent>* out) {
     if (begin > end)
-      return core::internal_error(fmt::format("{}: HDF5 laid two datasets over byte {}", path, end));
+      return core::internal_error(fmt::format("{}: HDF5 placed two datasets at byte {}", path, end));
     if (begin == end) return {};
     auto& bytes = rest_.emplace_back(end - begin);
     REGROUP_RETURN_IF_ERROR(read_at(fd, begin, bytes, path));
@@ -171,7 +171,7 @@ class Store final : public CheckpointStore {
   static core::Result<Manifest> read_part(const std::string& path) {
     auto text = read_file(path, kLargestPart);
     if (text.code() == core::Code::kNotFound)
-      return Status(core::Code::kUnavailable, path + ": this writer has not written its part");
+      return Status(core::Code::kUnavailable, path + ": the part of this writer is missing");
     if (!text.ok()) return text.status();
     return parse_part(std::as_bytes(std::span(*text)), path);
   }

@@ -148,7 +148,7 @@ class View {
     const auto elements = std::span(read_).subspan(range.offset - read_at_, range.bytes);
     if (core::crc32c(elements) != range.crcs[0])
       return {core::Code::kDataLoss,
-              fmt::format("{}: tensor {} is not as it was written", path, core::escaped(tensor.name))};
+              fmt::format("{}: tensor {} differs from what was written", path, core::escaped(tensor.name))};
     if (tensor.pieces.size() == 1) {
       std::ranges::copy(elements, out.begin());
       return {};

@@ -81,7 +81,7 @@ TEST_F(DirectoryTest, CommitsListsAndPrunes) {
   EXPECT_EQ(steps(), (Steps{20, 15, 10}));
   const core::Status again = save(20);
   EXPECT_EQ(again.code(), core::Code::kInvalidArgument);
-  EXPECT_NE(again.message().find("there is a checkpoint of that step"), std::string::npos);
+  EXPECT_NE(again.message().find("a checkpoint of this step exists already"), std::string::npos);
 }
 
 TEST_F(DirectoryTest, CleansWhatCrashesLeave) {
@@ -118,7 +118,7 @@ TEST_F(DirectoryTest, AJobThatIsEndingIsNamedAsSuch) {
     ASSERT_TRUE(first.ok());
     const std::string why = DirectoryLock::take(root_, "job 8").status().message();
     EXPECT_NE(why.find(" has it"), std::string::npos) << why;
-    EXPECT_EQ(why.find("its launcher is gone") != std::string::npos, ended) << why;
+    EXPECT_EQ(why.find("whose launcher has ended") != std::string::npos, ended) << why;
   }
 }
 

@@ -146,12 +146,14 @@ TEST_F(Flips, AFileThatShrinksUnderItsReaderIsDamage) {
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
   const core::Status verified = verify(path_, [this](const Progress&) { fs::resize_file(files_[3], 5); });
   EXPECT_EQ(verified.code(), core::Code::kDataLoss);
-  EXPECT_NE(verified.message().find("cannot be read: " + files_[3] + ": ends at byte 5,"), std::string::npos)
+  EXPECT_NE(verified.message().find("cannot be read: " + files_[3] + ": unexpected end of file at byte 5"),
+            std::string::npos)
       << verified.message();
   loaded_.resize(large_.size());
   const core::Status read = opened->read(*opened->find("w"), loaded_);
   EXPECT_EQ(read.code(), core::Code::kDataLoss);
-  EXPECT_NE(read.message().find(files_[3] + ": ends at byte"), std::string::npos) << read.message();
+  EXPECT_NE(read.message().find(files_[3] + ": unexpected end of file at byte"), std::string::npos)
+      << read.message();
 }
 
 // From 32 MiB of a piece on.

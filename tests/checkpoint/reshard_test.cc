@@ -56,8 +56,8 @@ TEST(Reshard, PiecesOfOtherDimensions) {
 TEST(Reshard, SaysWhatDoesNotFit) {
   const Layout from = rows_over({{4}}, 2);
   const auto refused = [&](const LaidTensor& wanted) { return plan(from, {wanted}).status().message(); };
-  EXPECT_NE(refused({"x", "float32", {4}, {}}).find("tensor x: not there"), std::string::npos);
-  EXPECT_NE(refused({"t0", "float64", {4}, {}}).find("float32 is there, float64 is wanted"),
+  EXPECT_NE(refused({"x", "float32", {4}, {}}).find("tensor x: missing"), std::string::npos);
+  EXPECT_NE(refused({"t0", "float64", {4}, {}}).find("got type float32, expected float64"),
             std::string::npos);
   EXPECT_NE(refused({"t0", "float32", {5}, {}}).find("shape"), std::string::npos);
   EXPECT_NE(refused({"t0", "float32", {4}, {{0, {{3}, {2}}}}}).find("beyond"), std::string::npos);

@@ -79,7 +79,7 @@ def test_a_damaged_one_is_set_aside_and_the_one_before_used(tmp_path):
     os.truncate(tmp_path / "step-00000002" / "model.h5", 10)
     done = newest(tmp_path)
     assert done.returncode == 0 and '"step":1' in done.stdout, done
-    assert "step-00000003 is damaged, the one before is used" in done.stderr
+    assert "step-00000003 is damaged; using the one before it" in done.stderr
     assert (tmp_path / "damaged-step-00000003" / "REASON").read_text().strip()
     assert (tmp_path / "damaged-step-00000002" / "REASON").read_text().strip()
 
@@ -135,7 +135,7 @@ def test_a_description_of_an_unknown_type_names_the_tensor_and_the_types(tmp_pat
 def test_a_part_that_is_missing_makes_no_checkpoint(tmp_path):
     with Save(tmp_path, 1, TINY, writer=1, writers=2) as part:
         done = part.run()
-    assert done.returncode == 1 and b"has not written its part" in done.stderr
+    assert done.returncode == 1 and b"the part of this writer is missing" in done.stderr
     assert not list(tmp_path.glob("step-*"))
 
 

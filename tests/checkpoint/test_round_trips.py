@@ -122,7 +122,7 @@ def test_elements_whose_type_no_file_says_are_refused(tmp_path):
     np.savez(tmp_path / "y.npz", w=np.ones(3, np.uint16).view("V2"))
     for file in ("x.npz", "y.npz"):
         done = tool("import", tmp_path / file, tmp_path / "d")
-        assert done.returncode == 2 and "no type in the file" in done.stderr, done.stderr
+        assert done.returncode == 2 and "without a type in the file" in done.stderr, done.stderr
 
 
 def test_tensors_of_torch_that_lie_strangely_are_imported_as_they_are(tmp_path):

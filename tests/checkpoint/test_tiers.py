@@ -132,7 +132,7 @@ def test_a_damaged_checkpoint_that_is_not_copied_is_told(tmp_path: Path):
     shard = damage(tmp_path / "local", 2)
     done = copy(tmp_path / "local", tmp_path / "shared")
     assert (done.returncode, done.stdout) == (0, "1\n")
-    assert "is damaged, the one before is used" in done.stderr
+    assert "is damaged; using the one before it" in done.stderr
     assert f"{shard}: bytes " in done.stderr
 
 
@@ -164,7 +164,7 @@ def test_the_newest_good_one_after_a_step_is_found_and_nothing_moved(tmp_path: P
     shard = damage(local, 3)
     done = newer(local, 1)
     assert done.stdout == "2\n"
-    assert f"checkpoint {local}/step-00000003 is damaged and passed over: {shard}: bytes " in done.stderr
+    assert f"checkpoint {local}/step-00000003 is damaged and not used: {shard}: bytes " in done.stderr
     (local / "step-00000002/MANIFEST").unlink()
     assert newer(local, 1).stdout == "0\n"
     assert sorted(path.name for path in local.glob("*-*")) == [f"step-0000000{step}" for step in (1, 2, 3)]
@@ -177,7 +177,7 @@ def test_what_is_newer_in_another_training_or_in_use_is_not_gone_on_from(tmp_pat
     for seed, shards in ((8, 4), (7, 5)):
         done = newer(local, 1, seed, shards)
         assert (done.returncode, done.stdout) == (0, "0\n")
-        told = f"is of another training: seed 7 and 4 shards, not {seed} and {shards}"
+        told = f"belongs to another training: seed 7 and 4 shards, expected {seed} and {shards}"
         assert done.stderr == f"checkpoint {local}/step-00000002 {told}\n"
     take(local)
     with open(local / "LOCK", "r+") as lock:

@@ -288,7 +288,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(regroup, memb
     again = start(regroup, member, tmp_path, 2, "--checkpoint-keep", "1000", pause_ms=0)
     assert_goes_on(again, steps[-2])
     assert f"goes on after step {steps[-2]}," in again.err
-    assert "is damaged, the one before is used" in again.err
+    assert "is damaged; using the one before it" in again.err
     assert (tmp_path / f"damaged-step-{steps[-1]:08d}" / "REASON").exists()
 
 

@@ -192,7 +192,7 @@ def test_binding_is_asked_of_the_cores_near_the_gpu(regroup, machine):
         assert len(cpus) == 1 and cpus[0] in nodes[int(environment["CUDA_VISIBLE_DEVICES"][-1])]
     assert all(cpus == CORES for _, cpus in told(regroup, *words, "--bind-to", "none").values())
     job = regroup.start("--oversubscribe", *words, "--map-by", "package", "true")
-    assert job.wait() == 213 and "GPUs decide where members go" in job.err
+    assert job.wait() == 213 and "--map-by of members with GPUs: expected slot" in job.err
 
 
 def test_not_asked_for_nothing_is_set(regroup, machine):

@@ -101,4 +101,4 @@ def test_a_script_that_fails_at_first_ends_the_job(regroup, script, expected):
 def test_other_lists_of_hosts_are_refused_beside_it(regroup):
     job = regroup.run("--host-discovery-script", "echo a", "-H", "b", "-np", "1:2", "true")
     assert job.wait() == 1
-    assert re.search("--host-discovery-script: -H and host files say which hosts there are", job.err), job.err
+    assert re.search("--host-discovery-script: cannot be combined with -H or --hostfile", job.err), job.err

@@ -129,7 +129,7 @@ def test_a_folder_that_is_not_shared_is_told(hosts: Hosts, start: Start, undistu
     job.expect_weights(undisturbed)
     assert re.search(
         r"host node2: no checkpoints are made here, and none is read: /tmp/private: it is not the folder "
-        r"that job \S+ has taken: no LOCK is in it",
+        r"that job \S+ has locked: LOCK is missing",
         job.text(),
     )
     assert {host for _, host in committed(job)} == {"node1"}
@@ -259,7 +259,7 @@ def test_a_job_goes_on_from_the_newest_that_any_host_has_of_its_own(
     assert IS_NEWEST.format(step, own, shared) in again.text()
     assert f"the job goes on after step {step}, from {shared}/step-{step:08d}" in again.text()
     assert step in steps_in(shared)
-    told = f"host node2: checkpoint {own}/step-{mine[-1]:08d} is damaged and passed over"
+    told = f"host node2: checkpoint {own}/step-{mine[-1]:08d} is damaged and not used"
     assert (told in again.text()) == damaged, again.text()
     aside = f"the checkpoint of step {mine[-1]} is newer than that of step {step}"
     assert (aside in again.text()) == damaged, again.text()

@@ -125,7 +125,7 @@ def test_the_command_says_why_it_cannot_import(tmp_path):
     done = import_by_command(tmp_path / "bad.pt", tmp_path / "c", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert done.returncode == 2
     assert "a Python with the packages regroup and torch is wanted (" in done.stderr
-    assert "python3: it has no package torch)" in done.stderr
+    assert "python3: package torch is missing)" in done.stderr
     assert not (tmp_path / "c").exists()
 
 

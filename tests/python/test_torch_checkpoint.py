@@ -409,7 +409,7 @@ def test_a_model_that_is_not_in_the_checkpoint_is_not_exported_in_part(make, why
         "--model-only",
     ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and re.search(f"{why}.*export it without --model-only", done.stderr), done
+    assert done.returncode == 2 and re.search(f"{why}.*export without --model-only", done.stderr), done
     assert not (tmp_path / "no").exists()
 
 
@@ -452,7 +452,7 @@ def test_the_model_of_any_other_checkpoint_is_exported(tmp_path):
         "--model-only",
     ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and "it has no model" in done.stderr
+    assert done.returncode == 2 and "contains no model" in done.stderr
 
 
 def test_load_gives_the_tensors_of_what_was_imported(tmp_path):

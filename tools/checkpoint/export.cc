@@ -97,7 +97,7 @@ Answer export_to(const Arguments& arguments) {
   } kFormats[] = {{"safetensors", to_safetensors}, {"torch", to_torch}, {"npz", to_npz}};
   const auto* format = std::ranges::find(kFormats, arguments.format, [](const auto& f) { return f.name; });
   if (format == std::end(kFormats))
-    return core::invalid_argument("export: --to safetensors, torch or npz is wanted");
+    return core::invalid_argument("export: expected --to safetensors, torch or npz");
   const auto path = checkpoint_at(arguments.words[0], arguments.step);
   if (!path.ok()) return path.status();
   auto from = Checkpoint::open(*path);

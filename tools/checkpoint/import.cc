@@ -67,7 +67,7 @@ Answer import_from(const Arguments& arguments) {
   const std::string format = format_of(arguments);
   if (format == "torch") return import_torch(path, directory, arguments.step.value_or(0));
   if (format != "safetensors" && format != "npz")
-    return invalid_argument("import: --from safetensors, torch or npz is wanted");
+    return invalid_argument("import: expected --from safetensors, torch or npz");
   const auto file = map(path);
   if (!file.ok()) return file.status();
   auto arrays = read_file(format, *file, path);

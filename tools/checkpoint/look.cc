@@ -97,8 +97,9 @@ Result<std::string> checkpoint_at(const std::string& word, const std::optional<c
   if (!entries.ok()) return entries.status();
   const auto found = step ? std::ranges::find(*entries, *step, &Entry::step) : entries->begin();
   if (found != entries->end()) return found->path;
-  return Status(core::Code::kNotFound, step ? fmt::format("{}: no checkpoint of step {}", word, *step)
-                                            : fmt::format("{}: no checkpoints, and none itself", word));
+  return Status(core::Code::kNotFound,
+                step ? fmt::format("{}: no checkpoint of step {}", word, *step)
+                     : fmt::format("{}: neither a checkpoint nor a directory of checkpoints", word));
 }
 
 Answer ls(const Arguments& arguments) {

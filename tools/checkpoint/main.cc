@@ -82,17 +82,17 @@ core::Result<Arguments> parse(const Verb& verb, int argc, char** argv) {
       continue;
     }
     if (fmt::format(" {} ", verb.options).find(fmt::format(" {} ", word)) == std::string::npos)
-      return core::invalid_argument(fmt::format("{}: no option {}", verb.name, word));
+      return core::invalid_argument(fmt::format("{}: unknown option {}", verb.name, word));
     if (word == "--json" || word == "--model-only") {
       (word == "--json" ? out.json : out.model_only) = true;
       continue;
     }
-    if (++i == argc) return core::invalid_argument(fmt::format("option {} wants a value", word));
+    if (++i == argc) return core::invalid_argument(fmt::format("option {}: a value is missing", word));
     REGROUP_RETURN_IF_ERROR(set_option(&out, word, argv[i]));
   }
   if (out.words.size() == verb.count) return out;
   return core::invalid_argument(
-      fmt::format("{}: {} wanted, {} words given", verb.name, verb.words, out.words.size()));
+      fmt::format("{}: expected {}, got {} words", verb.name, verb.words, out.words.size()));
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
   const auto* verb = std::ranges::find(kVerbs, name, &Verb::name);
   if (verb == kVerbs.end()) {
     fmt::print(stderr, "{}", help());
-    return fail(name.empty() ? "a verb is wanted" : fmt::format("no verb {}", name), 2);
+    return fail(name.empty() ? "expected a verb" : fmt::format("unknown verb {}", name), 2);
   }
   const auto arguments = parse(*verb, argc, argv);
   if (!arguments.ok()) return fail(arguments.status().message(), 2);

@@ -53,7 +53,8 @@ class Selector {
   }
   Result<Selection> take(std::string_view why_none) {
     if (!out_.tensors.empty()) return std::move(out_);
-    return core::invalid_argument(fmt::format("checkpoint {}: it has no model: {}", from_.path(), why_none));
+    return core::invalid_argument(
+        fmt::format("checkpoint {}: contains no model: {}", from_.path(), why_none));
   }
 
  private:
@@ -63,7 +64,7 @@ class Selector {
 
 Status not_as_written(const Checkpoint& from) {
   return core::invalid_argument(
-      fmt::format("checkpoint {}: its tensor {} is not what regroup.torch writes", from.path(), kState));
+      fmt::format("checkpoint {}: tensor {} was not written by regroup.torch", from.path(), kState));
 }
 
 // A mapping is ["dict" or the like, [[key, value], ...]], a tensor ["tensor", its number].
@@ -96,8 +97,7 @@ const Json* find_model(const Json& state) {
 Result<Selection> select_saved(const Checkpoint& from, const Json& json) {
   Selector out(from);
   const char* const why =
-      "neither is its state a state_dict(), nor is there one under \"model\", \"state_dict\" or "
-      "\"model_state_dict\"";
+      "the state is not a state_dict(), and has none under \"model\", \"state_dict\" or \"model_state_dict\"";
   const Json* model = find_model(json[0]);
   if (model == nullptr) return out.take(why);
   for (const Json& item : (*model)[1]) {
@@ -105,8 +105,8 @@ Result<Selection> select_saved(const Checkpoint& from, const Json& json) {
     const std::string key = item[0].is_string() ? item[0].get<std::string>() : item[0].dump();
     if (!number || !item[0].is_string())
       return core::invalid_argument(
-          fmt::format("checkpoint {}: {} of its model is no tensor with a text as its key: export it without "
-                      "--model-only",
+          fmt::format("checkpoint {}: {} of the model is not a tensor with a string as its key: export "
+                      "without --model-only",
                       from.path(), escaped(key)));
     const Json& names = json[1];
     if (*number >= names.size() || !names[*number].is_string() ||
@@ -127,10 +127,10 @@ Result<Selection> select_of_job(const Checkpoint& from, const Json& state, const
     if (named && item[1].is_string() && out.add(item[1].get<std::string>(), item[0].get<std::string>()))
       continue;
     if (named && (item[1].is_null() || item[1].is_string()))
-      return core::invalid_argument(fmt::format(
-          "checkpoint {}: {} in the state_dict() of its model is none of its parameters and buffers, "
-          "which a job saves: export it without --model-only",
-          from.path(), escaped(item[0].get<std::string>())));
+      return core::invalid_argument(
+          fmt::format("checkpoint {}: {} in the state_dict() of the model is neither a parameter nor a "
+                      "buffer, which a job saves: export without --model-only",
+                      from.path(), escaped(item[0].get<std::string>())));
     const bool pair =
         item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_number_unsigned();
     const std::size_t number = pair ? item[1].get<std::size_t>() : 0;
@@ -138,7 +138,7 @@ Result<Selection> select_of_job(const Checkpoint& from, const Json& state, const
         !out.add(kModel + (*model)[1][number][0].get<std::string>(), item[0].get<std::string>()))
       return not_as_written(from);
   }
-  return out.take("its state_dict() is empty");
+  return out.take("the state_dict() is empty");
 }
 
 // Python writes NaN, Infinity and -Infinity, which JSON has not: 0 in their places, as no key depends on
@@ -187,7 +187,7 @@ Result<Selection> model_of(const Checkpoint& from) {
       if (!name.starts_with("regroup.") && !name.starts_with("optimizer.") && !name.starts_with("optimizer/"))
         rest.add(i, name);
     }
-    return rest.take("all of its tensors are an optimizer's or ours");
+    return rest.take("all tensors belong to the optimizer or to regroup");
   }
   std::string text(checkpoint::bytes_of(from.manifest().tensors[*state]), '\0');
   REGROUP_RETURN_IF_ERROR(from.read(*state, std::as_writable_bytes(std::span(text))));
@@ -203,11 +203,11 @@ Result<Selection> model_of(const Checkpoint& from) {
   if (!json.is_array() || json.size() < 2 || !json[1].is_array()) return not_as_written(from);
   if (saved) return select_saved(from, json);
   if (json.size() > 2 && json[2].is_string())
-    return core::invalid_argument(fmt::format("checkpoint {}: {}: export it without --model-only",
-                                              from.path(), escaped(json[2].get<std::string>())));
+    return core::invalid_argument(fmt::format("checkpoint {}: {}: export without --model-only", from.path(),
+                                              escaped(json[2].get<std::string>())));
   // Jobs have not always said the keys.
   return json.size() > 2 && json[2].is_array() ? select_of_job(from, json[0], json[2])
-                                               : named.take("no tensor is called model.KEY");
+                                               : named.take("no tensor has a name model.KEY");
 }
 
 }  // namespace regroup::checkpoint_tool

@@ -90,21 +90,20 @@ class Literals {
 };
 
 Status take_value(Literals& from, const std::string& key, Header* out) {
-  if (key == "descr")
-    return from.take(&out->descr) ? Status() : wrong("of a type that is not known: no type of numbers");
+  if (key == "descr") return from.take(&out->descr) ? Status() : wrong("unknown type, not a type of numbers");
   if (key == "fortran_order")
-    return from.take(&out->fortran) ? Status() : wrong("fortran_order is neither True nor False");
-  return from.take(&out->shape)
-             ? Status()
-             : wrong(fmt::format("its shape is no tuple of whole numbers, {} at most", checkpoint::kMaxRank));
+    return from.take(&out->fortran) ? Status() : wrong("fortran_order: expected True or False");
+  return from.take(&out->shape) ? Status()
+                                : wrong(fmt::format("shape: expected a tuple of at most {} whole numbers",
+                                                    checkpoint::kMaxRank));
 }
 
 Result<Header> parse_header(std::string_view text) {
   Header out;
   Literals from(text);
   std::string seen, key;
-  const Status no_dictionary = wrong("its header is no dictionary of descr, fortran_order and shape");
-  if (!text.ends_with('\n')) return wrong("its header does not end with a line feed");
+  const Status no_dictionary = wrong("header: expected a dictionary of descr, fortran_order and shape");
+  if (!text.ends_with('\n')) return wrong("header: expected a line feed at its end");
   if (!from.take('{')) return no_dictionary;
   for (bool comma = true; !from.take('}'); comma = from.take(',')) {
     const bool known = comma && from.take(&key) && from.take(':') &&
@@ -121,16 +120,16 @@ Result<Header> parse_header(std::string_view text) {
 // The header's text, and what is behind it.
 Result<std::pair<std::string_view, Bytes>> split(Bytes file) {
   if (file.size() < 10 || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0)
-    return wrong("no array of NumPy");
+    return wrong("not a NumPy array");
   const auto at = [&](std::size_t i) { return std::to_integer<std::size_t>(file[i]); };
   if (at(6) < 1 || at(6) > 3 || at(7) != 0)
-    return wrong(fmt::format("of format version {}.{}; 1.0, 2.0 and 3.0 are known", at(6), at(7)));
+    return wrong(fmt::format("format version {}.{}, expected 1.0, 2.0 or 3.0", at(6), at(7)));
   const std::size_t begin = at(6) == 1 ? 10 : 12;
-  if (file.size() < begin) return wrong("no array of NumPy: cut off");
+  if (file.size() < begin) return wrong("not a NumPy array: truncated");
   const std::size_t length = at(8) | at(9) << 8 | (at(6) == 1 ? 0 : at(10) << 16 | at(11) << 24);
-  if (length > file.size() - begin) return wrong("no array of NumPy: its header is cut off");
+  if (length > file.size() - begin) return wrong("not a NumPy array: truncated header");
   if (length > kLargestHeader)
-    return wrong(fmt::format("its header takes {} bytes, at most {} are allowed", length, kLargestHeader));
+    return wrong(fmt::format("header of {} bytes, expected at most {}", length, kLargestHeader));
   const auto* text = reinterpret_cast<const char*>(file.data()) + begin;
   return std::pair(std::string_view(text, length), file.subspan(begin + length));
 }
@@ -150,21 +149,21 @@ Result<Type> type_of(const std::string& descr, std::string_view said) {
   if (!said.empty()) {
     const TypeNames* type = by_ours(said);
     if (type != nullptr && is_unnamed(type->numpy) && kind == type->numpy.substr(1)) return Type{type};
-    return wrong(fmt::format("the archive says that it is {}, its header that it is '{}'", escaped(said),
-                             escaped(descr)));
+    return wrong(
+        fmt::format("the archive gives its type as {}, the header as '{}'", escaped(said), escaped(descr)));
   }
   if (descr == "<V2") return Type{by_ours("bfloat16")};
   if (kind == "f1") return Type{by_ours("float8_e5m2")};
   if (kind == "V1" || kind == "V2")
     return wrong(
-        fmt::format("its elements are '{}', {} that have no type in the file: save it as an array of "
-                    "whole numbers, or as a safetensors file",
+        fmt::format("its elements are '{}', {} without a type in the file: save it as an array of whole "
+                    "numbers, or as a safetensors file",
                     escaped(descr), kind == "V1" ? "bytes" : "pairs of bytes"));
   for (const char* order : {"<", "|"}) {
     const TypeNames* type = by_numpy(kind == "?" ? "|b1" : order + kind);
     if (type != nullptr) return Type{type, descr[0] == '>'};
   }
-  return wrong(fmt::format("of a type that is not known, '{}'", escaped(descr)));
+  return wrong(fmt::format("unknown type '{}'", escaped(descr)));
 }
 
 // Elements of `unit` bytes each, the other way round.
@@ -205,7 +204,7 @@ Result<NpyArray> read_npy(const std::string& name, Bytes file, std::string_view 
   const std::size_t size = *checkpoint::size_of_dtype(type->names->ours);
   const auto volume = checkpoint::volume_of(shape);
   if (!volume || checkpoint::is_boundless(shape, size) || *volume * size != bytes.size())
-    return fail(wrong(fmt::format("its shape does not fit its bytes: [{}] of {}, {} bytes",
+    return fail(wrong(fmt::format("the shape does not match the size: [{}] of {}, {} bytes",
                                   fmt::join(shape, ", "), type->names->ours, bytes.size())));
   NpyArray out{{name, std::string(type->names->ours), shape, checkpoint::whole(shape), bytes}, nullptr};
   const std::size_t unit = out.piece.dtype.starts_with("complex") ? size / 2 : size;

@@ -37,10 +37,9 @@ core::Result<Arrays> read_npz(std::span<const std::byte> file, const std::string
     const bool npy = member.name.ends_with(kNpy);
     const std::string array = npy ? member.name.substr(0, member.name.size() - kNpy.size()) : member.name;
     if (!is_utf8(array))
-      return invalid_argument(fmt::format("{}: array {}: its name is not UTF-8", name, core::escaped(array)));
+      return invalid_argument(fmt::format("{}: array {}: the name is not UTF-8", name, core::escaped(array)));
     if (!names.insert(array).second)
-      return invalid_argument(
-          fmt::format("{}: array {}: the file has two of this name", name, core::escaped(array)));
+      return invalid_argument(fmt::format("{}: array {}: listed twice", name, core::escaped(array)));
     auto read = read_npy(array, member.bytes, member.comment);
     if (!read.ok()) return invalid_argument(name + ": " + read.status().message());
     out.pieces.push_back(std::move(read->piece));

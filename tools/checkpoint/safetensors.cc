@@ -77,10 +77,10 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     const bool twice = (text == "dtype" && tensors.back().dtype) ||
                        (text == "shape" && tensors.back().shape) ||
                        (text == "data_offsets" && tensors.back().ends);
-    return !twice || fail(fmt::format("tensor {}: its {} is given twice", escaped(name_), field_));
+    return !twice || fail(fmt::format("tensor {}: {} is given twice", escaped(name_), field_));
   }
   bool start_array(std::size_t) override {
-    if (++depth_ == 1) return fail("its header is no JSON object of tensors");
+    if (++depth_ == 1) return fail("header: expected a JSON object of tensors");
     if (depth_ == 2) return wrong("a list");
     if (depth_ == 3 && name_ != kMetadata && (field_ == "shape" || field_ == "data_offsets")) {
       list_ = field_ == "shape" ? &tensors.back().shape : &tensors.back().ends;
@@ -92,7 +92,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool end_array() override { return list_ = nullptr, --depth_, true; }
   bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception&) override {
     return fail(
-        fmt::format("its header is no JSON object of tensors: unexpected byte at offset {} of it", at - 1));
+        fmt::format("header: expected a JSON object of tensors: unexpected byte at offset {}", at - 1));
   }
 
  private:
@@ -107,12 +107,12 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
   bool value(const char* what) { return (depth_ > 1 && ignored()) || wrong(what); }
   bool wrong(const char* what) {
-    if (depth_ == 0) return fail("its header is no JSON object of tensors");
-    if (name_ == kMetadata) return fail("its __metadata__ is no object of texts");
-    if (field_ == "shape") return fail(of_tensor("its shape is no list of whole numbers"));
-    if (field_ == "data_offsets") return fail(of_tensor("its data_offsets must be two whole numbers"));
-    if (field_ == "dtype") return fail(of_tensor("no type given"));
-    return fail(of_tensor(what + std::string(" is no description of it")));
+    if (depth_ == 0) return fail("header: expected a JSON object of tensors");
+    if (name_ == kMetadata) return fail("__metadata__: expected an object of strings");
+    if (field_ == "shape") return fail(of_tensor("shape: expected a list of whole numbers"));
+    if (field_ == "data_offsets") return fail(of_tensor("data_offsets: expected two whole numbers"));
+    if (field_ == "dtype") return fail(of_tensor("the type is missing"));
+    return fail(of_tensor(what + std::string(" instead of a description")));
   }
   [[nodiscard]] std::string of_tensor(const std::string& what) const {
     return fmt::format("tensor {}: {}", escaped(name_), what);
@@ -128,24 +128,23 @@ core::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> d
   const auto wrong = [&](const std::string& what) {
     return invalid_argument(fmt::format("tensor {}: {}", escaped(listed.name), what));
   };
-  if (!listed.dtype) return wrong("no type given");
+  if (!listed.dtype) return wrong("the type is missing");
   const TypeNames* type = by_safetensors(*listed.dtype);
-  if (type == nullptr) return wrong(fmt::format("of a type that is not known, {}", escaped(*listed.dtype)));
+  if (type == nullptr) return wrong(fmt::format("unknown type {}", escaped(*listed.dtype)));
   const auto &shape = listed.shape, &ends = listed.ends;
-  if (!shape) return wrong("its shape is no list of whole numbers");
+  if (!shape) return wrong("shape: expected a list of whole numbers");
   if (!ends || ends->size() != 2 || (*ends)[0] > (*ends)[1] || (*ends)[1] > data.size())
-    return wrong(fmt::format(
-        "its data_offsets are [{}], expected two whole numbers, the second no less than the first "
-        "and at most {}, the bytes of tensors in the file",
-        fmt::join(ends.value_or(Numbers()), ", "), data.size()));
+    return wrong(
+        fmt::format("data_offsets are [{}], expected two whole numbers, the second no less than the first "
+                    "and at most {}, the bytes of tensors in the file",
+                    fmt::join(ends.value_or(Numbers()), ", "), data.size()));
   const auto bytes = data.subspan((*ends)[0], (*ends)[1] - (*ends)[0]);
   if (shape->size() > checkpoint::kMaxRank)
-    return wrong(
-        fmt::format("it has {} dimensions, at most {} are allowed", shape->size(), checkpoint::kMaxRank));
+    return wrong(fmt::format("{} dimensions, expected at most {}", shape->size(), checkpoint::kMaxRank));
   const auto volume = checkpoint::volume_of(*shape);
   if (!volume || checkpoint::is_boundless(*shape) ||
       *volume * *checkpoint::size_of_dtype(type->ours) != bytes.size())
-    return wrong(fmt::format("its shape does not fit its bytes: [{}] of {}, {} bytes",
+    return wrong(fmt::format("the shape does not match the size: [{}] of {}, {} bytes",
                              fmt::join(*shape, ", "), *listed.dtype, bytes.size()));
   return SnapshotPiece{std::move(listed.name), std::string(type->ours), *shape, checkpoint::whole(*shape),
                        bytes};
@@ -161,26 +160,27 @@ core::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const st
   for (const SnapshotPiece& piece : *pieces) {
     const auto begin = static_cast<std::uint64_t>(piece.bytes.data() - data.data());
     if (begin != at)
-      return invalid_argument(
-          fmt::format("the bytes of tensor {} begin at {}, expected {}: {}", escaped(piece.name), begin, at,
-                      begin < at ? "it overlaps the one before" : "no tensor has those between"));
+      return invalid_argument(fmt::format(
+          "the bytes of tensor {} begin at {}, expected {}: {}", escaped(piece.name), begin, at,
+          begin < at ? "it overlaps the tensor before" : "the bytes between belong to no tensor"));
     at += piece.bytes.size();
   }
   if (at == data.size()) return {};
-  return invalid_argument(fmt::format("{} bytes after the last tensor belong to none", data.size() - at));
+  return invalid_argument(
+      fmt::format("{} bytes after the last tensor belong to no tensor", data.size() - at));
 }
 
 // The tensors that a header lists, in its order.
 core::Result<std::vector<Listed>> parse_tensors(std::string_view text) {
   constexpr std::string_view kBlank = " \t\n\r";
-  const char* const no_object = "its header is no JSON object of tensors";
+  const char* const no_object = "header: expected a JSON object of tensors";
   // The parser takes a byte 0 for the end of the text, and passes over a byte order mark.
-  if (text.find('\0') != text.npos) return invalid_argument("its header holds a byte 0");
+  if (text.find('\0') != text.npos) return invalid_argument("header: contains a byte 0");
   const std::size_t first = text.find_first_not_of(kBlank);
   if (first == text.npos || text[first] != '{') return invalid_argument(no_object);
   if (const std::size_t depth = checkpoint::outline_of_json(text).depth; depth > kDeepestHeader)
     return invalid_argument(
-        fmt::format("its header is nested {} levels deep, at most {} are allowed", depth, kDeepestHeader));
+        fmt::format("header: nested {} levels deep, expected at most {}", depth, kDeepestHeader));
   HeaderReader reader;
   if (!Json::sax_parse(text, &reader))
     return invalid_argument(reader.error.empty() ? no_object : reader.error);
@@ -199,10 +199,10 @@ core::Result<std::string> safetensors_header(const checkpoint::Manifest& manifes
   for (const checkpoint::Tensor& tensor : manifest.tensors) {
     const TypeNames* type = by_ours(tensor.dtype);
     if (type == nullptr || type->safetensors.empty())
-      return invalid_argument(fmt::format("tensor {}: safetensors has no type {}; --to torch and npz have",
+      return invalid_argument(fmt::format("tensor {}: safetensors has no type {}; use --to torch or npz",
                                           escaped(tensor.name), tensor.dtype));
     if (tensor.name == kMetadata)
-      return invalid_argument(fmt::format("tensor {}: safetensors allows no tensor of that name", kMetadata));
+      return invalid_argument(fmt::format("tensor {}: safetensors does not allow this name", kMetadata));
     const std::uint64_t end = at + checkpoint::bytes_of(tensor);
     text += ',';
     put_string(&text, tensor.name);
@@ -213,7 +213,7 @@ core::Result<std::string> safetensors_header(const checkpoint::Manifest& manifes
   text += '}';
   if (text.size() + 8 > kLargestTensorHeader)
     return invalid_argument(
-        fmt::format("names and shapes take {} bytes; readers of safetensors take no header of more than {}",
+        fmt::format("names and shapes take {} bytes; readers of safetensors accept a header of at most {}",
                     text.size(), kLargestTensorHeader));
   text.append((8 - text.size() % 8) % 8, ' ');
   std::string out(8, '\0');
@@ -228,12 +228,12 @@ core::Result<std::vector<SnapshotPiece>> read_safetensors(std::span<const std::b
   if (file.size() >= sizeof length) std::memcpy(&length, file.data(), sizeof length);
   const auto wrong = [&](const std::string& what) { return invalid_argument(name + ": " + what); };
   if (file.size() < sizeof length)
-    return wrong(fmt::format("no safetensors file: {} bytes, its header's length takes 8", file.size()));
-  if (length > kLargestTensorHeader || length > file.size() - sizeof length)
     return wrong(
-        fmt::format("no safetensors file: its header takes {} bytes, the file has {} and at most {} "
-                    "are allowed",
-                    length, file.size() - sizeof length, kLargestTensorHeader));
+        fmt::format("not a safetensors file: {} bytes, but the header's length takes 8", file.size()));
+  if (length > kLargestTensorHeader || length > file.size() - sizeof length)
+    return wrong(fmt::format(
+        "not a safetensors file: the header takes {} bytes, but the file has {}, and at most {} are allowed",
+        length, file.size() - sizeof length, kLargestTensorHeader));
   const auto* text = reinterpret_cast<const char*>(file.data()) + sizeof length;
   auto tensors = parse_tensors({text, length});
   if (!tensors.ok()) return wrong(tensors.status().message());

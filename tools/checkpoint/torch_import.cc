@@ -48,11 +48,11 @@ std::string lacks(const std::string& python, const std::string& packages) {
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!WIFEXITED(status)) return "it was killed";
+  if (!WIFEXITED(status)) return "killed";
   const int code = WEXITSTATUS(status);
   if (code == kFirstMissing || code == kFirstMissing + 1)
-    return fmt::format("it has no package {}", kPackages[code - kFirstMissing]);
-  return code == 0 ? "" : fmt::format("it ended with status {}", code);
+    return fmt::format("package {} is missing", kPackages[code - kFirstMissing]);
+  return code == 0 ? "" : fmt::format("exit status {}", code);
 }
 
 }  // namespace

@@ -268,19 +268,21 @@ std::optional<Record> take_local(Reader& from) {
 
 // What must not be of a file in an archive; empty: nothing.
 std::string why_not(const Record& entry) {
-  if ((entry.flags & kEncrypted) != 0) return "is encrypted, which is not read";
+  if ((entry.flags & kEncrypted) != 0) return "is encrypted, which is not supported";
   if (entry.version > kNewest)
-    return fmt::format("wants version {}.{} of the format, {}.{} is read", entry.version / 10,
+    return fmt::format("requires format version {}.{}, expected at most {}.{}", entry.version / 10,
                        entry.version % 10, kNewest / 10, kNewest % 10);
-  if (entry.method != 0) return fmt::format("is compressed (method {}), which is not read", entry.method);
+  if (entry.method != 0)
+    return fmt::format("is compressed (method {}), which is not supported", entry.method);
   if (entry.packed != entry.bytes)
-    return fmt::format("takes {} bytes in the archive and has {}", entry.packed, entry.bytes);
+    return fmt::format("takes {} bytes in the archive, but has {}", entry.packed, entry.bytes);
   if (entry.name.find('\0') != std::string::npos) return "has a byte 0 in its name";
   return "";
 }
 
 std::string why_not_same(const Record& entry, const Record& local) {
-  if (local.name != entry.name) return fmt::format("is named {} before its bytes", core::escaped(local.name));
+  if (local.name != entry.name)
+    return fmt::format("has another name, {}, before its bytes", core::escaped(local.name));
   if (local.method != entry.method) return "is compressed in one of its two records";
   if (((local.flags ^ entry.flags) & kEncrypted) != 0) return "is encrypted in one of its two records";
   if ((local.flags & kSizesBehind) != 0) return "";
@@ -302,26 +304,26 @@ Result<Members> find_members(std::span<const std::byte> archive, const Directory
   std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;  // from, to
   for (std::uint64_t i = 0; i < directory.count; ++i) {
     auto entry = take_central(at);
-    if (!entry) return core::invalid_argument("its list of files is damaged");
+    if (!entry) return core::invalid_argument("the file list is damaged");
     if (const std::string why = why_not(*entry); !why.empty()) return wrong(*entry, why);
     // Otherwise a few megabytes of names, all of the same data, would be checksummed for hours.
-    if (entry->bytes > archive.size() - total) return core::invalid_argument("its members overlap");
+    if (entry->bytes > archive.size() - total) return core::invalid_argument("files overlap");
     total += entry->bytes;
     Reader local(archive, entry->offset);
     const auto record = take_local(local);
     const auto bytes = local.take(entry->bytes);
-    if (!record || !local.ok()) return wrong(*entry, "is not where the list of files says");
+    if (!record || !local.ok()) return wrong(*entry, "is not at the place in the file list");
     if (const std::string why = why_not_same(*entry, *record); !why.empty()) return wrong(*entry, why);
     taken.emplace_back(entry->offset, local.at());
     out.emplace_back(std::move(*entry), bytes);
   }
   if (at.at() != directory.offset + directory.bytes)
     return core::invalid_argument(
-        fmt::format("its list of files has {} files and then other bytes", directory.count));
+        fmt::format("the file list has {} files and then other bytes", directory.count));
   taken.emplace_back(directory.offset, at.at());
   std::ranges::sort(taken);
   for (std::size_t i = 1; i < taken.size(); ++i) {
-    if (taken[i].first < taken[i - 1].second) return core::invalid_argument("its members overlap");
+    if (taken[i].first < taken[i - 1].second) return core::invalid_argument("files overlap");
   }
   return out;
 }
@@ -330,14 +332,14 @@ Result<Members> find_members(std::span<const std::byte> archive, const Directory
 
 Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive, const std::string& name) {
   const auto directory = find_directory(archive);
-  if (!directory) return core::invalid_argument(name + ": no zip archive, or one that is cut off");
+  if (!directory) return core::invalid_argument(name + ": not a zip archive, or truncated");
   auto members = find_members(archive, *directory);
   if (!members.ok()) return core::invalid_argument(name + ": " + members.status().message());
   std::vector<ZipMember> out;
   std::unordered_set<std::string_view> names;
   for (auto& [entry, bytes] : *members) {
     if (!names.insert(entry.name).second)
-      return core::invalid_argument(fmt::format("{}: {} is in it twice", name, core::escaped(entry.name)));
+      return core::invalid_argument(fmt::format("{}: {} is listed twice", name, core::escaped(entry.name)));
     if (crc_of(0, bytes) != entry.crc)
       return Status(core::Code::kDataLoss, fmt::format("{}: {} is damaged", name, core::escaped(entry.name)));
     out.push_back({entry.name, bytes, entry.comment});

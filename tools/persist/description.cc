@@ -20,9 +20,7 @@ using core::invalid_argument;
 using core::Status;
 using Json = nlohmann::json;
 
-Status wrong(const char* key) {
-  return invalid_argument(fmt::format("description: \"{}\" is not as it must be", key));
-}
+Status wrong(const char* key) { return invalid_argument(fmt::format("description: malformed \"{}\"", key)); }
 
 // A key that is not there leaves `out` as it is.
 template <class T>
@@ -69,7 +67,7 @@ Status take_piece(const Json& from, std::span<const std::byte> memory, SnapshotP
   if (!volume || !checkpoint::lies_within(out->box, out->shape)) return wrong("tensors");
   if (offset > memory.size() || *volume > (memory.size() - offset) / *size)
     return invalid_argument(
-        fmt::format("description: tensor {} reaches beyond the memory", core::escaped(out->name)));
+        fmt::format("description: tensor {} reaches beyond the arena", core::escaped(out->name)));
   out->bytes = memory.subspan(offset, *volume * *size);
   return {};
 }
@@ -97,7 +95,7 @@ Status take_snapshot(const Json& from, std::span<const std::byte> memory, checkp
 
 core::Result<Description> parse(std::string_view text, std::span<const std::byte> memory) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return invalid_argument("description: no JSON object");
+  if (!json.is_object()) return invalid_argument("description: expected a JSON object");
   Description out;
   REGROUP_RETURN_IF_ERROR(take(json, "directory", &out.directory));
   REGROUP_RETURN_IF_ERROR(take(json, "keep_last", &out.retention.last));

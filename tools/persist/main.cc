@@ -159,8 +159,8 @@ Status prepare(const std::string& directory, core::Step after) {
   if (!aside.ok()) return aside.status();
   for (const core::Step step : *aside)
     fmt::print(
-        "{}: the checkpoint of step {} is newer than that of step {}, which the job goes on from, and is "
-        "set aside\n",
+        "{}: the checkpoint of step {} is newer than that of step {}, from which the job resumes, and is set "
+        "aside\n",
         directory, step, after);
   return {};
 }

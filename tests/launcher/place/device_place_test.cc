@@ -160,8 +160,8 @@ TEST(DevicePlace, SaysWhatIsMissingAndWhatFits) {
   request.sets = 3;
   request.set.gpus = 3;
   EXPECT_EQ(place_on_devices(fabric, whole_fabric(fabric), request).status().message(),
-            "3 ranks with 3 GPUs of one host each do not fit into 8 free GPUs (h0 4, h1 4); the nearest that "
-            "fits is "
+            "3 ranks with 3 GPUs of one host each do not fit into 8 free GPUs (h0 4, h1 4); the nearest "
+            "fit is "
             "2");
   request.label = "A100";
   EXPECT_THAT(place_on_devices(fabric, whole_fabric(fabric), request).status().message(),

@@ -171,7 +171,7 @@ TEST(JobPlace, MapByNodeAndPprSpeakOfGpusToo) {
   EXPECT_THAT(placed(of_gpus(2), asked).hosts, ElementsAre(0, 0, 1, 1));
   asked = request({4}, "ppr:1:package");
   asked.gpus = {1};
-  EXPECT_THAT(refusal(of_gpus(2), asked), HasSubstr("GPUs decide where members go"));
+  EXPECT_THAT(refusal(of_gpus(2), asked), HasSubstr("--map-by of members with GPUs: expected slot"));
   asked = request({1}, "slot:PE=2");
   asked.gpus = {1};
   EXPECT_THAT(cpus(placed(of_gpus(1), asked)), Each(SizeIs(4)));

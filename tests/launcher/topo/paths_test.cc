@@ -93,7 +93,7 @@ TEST(MachineText, SaysFileAndLineOfWhatIsWrong) {
       {"numa 0 colour=red\n", "m:1: 'numa': unknown setting 'colour'"},
       {"numa 0\ngpu 0 at=numa:0\ngpu 1 at=gpu:0\n", "m:3: 'gpu:0' cannot hold a device or switch"},
       {"host 0\n", "m:1: 'host': unknown word"},
-      {"# nothing\n", "no line 'numa N'"},
+      {"# nothing\n", "expected a line 'numa N'"},
       {"numa 0\nnic a at=numa:0 speed=nan\n", "m:2: speed=nan is no number"},
   };
   for (const auto& [text, message] : kBad) {

@@ -62,7 +62,7 @@ TEST(Npz, RefusesTwoArraysOfOneName) {
   const std::string array = array_of("|u1", "(1,)", 1);
   const auto pieces = read(archive_of({{"w.npy", array}, {"w", array}}));
   EXPECT_EQ(pieces.code(), core::Code::kInvalidArgument);
-  EXPECT_THAT(pieces.status().message(), HasSubstr("array w: the file has two of this name"));
+  EXPECT_THAT(pieces.status().message(), HasSubstr("array w: listed twice"));
 }
 
 }  // namespace

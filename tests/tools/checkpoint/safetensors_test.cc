@@ -36,12 +36,13 @@ TEST(Safetensors, ReadsTensorsInTheOrderOfTheirBytes) {
 constexpr struct {
   const char *header, *data, *why;
 } kRefused[] = {
-    {R"({"w": {"dtype": "F32", "shape": [4611686018427387904], "data_offsets": [0, 0]}})", "", "its shape"},
-    {R"({"w": {"dtype": "U8", "shape": [-1, 2], "data_offsets": [0, 2]}})", "12", "its shape is no list"},
-    {R"({"w": {"dtype": "U8", "shape": [2.0], "data_offsets": [0, 2]}})", "12", "its shape is no list"},
-    {R"({"w": {"dtype": "U8", "data_offsets": [0, 1]}})", "1", "its shape is no list"},
+    {R"({"w": {"dtype": "F32", "shape": [4611686018427387904], "data_offsets": [0, 0]}})", "",
+     "the shape does not match"},
+    {R"({"w": {"dtype": "U8", "shape": [-1, 2], "data_offsets": [0, 2]}})", "12", "shape: expected a list"},
+    {R"({"w": {"dtype": "U8", "shape": [2.0], "data_offsets": [0, 2]}})", "12", "shape: expected a list"},
+    {R"({"w": {"dtype": "U8", "data_offsets": [0, 1]}})", "1", "shape: expected a list"},
     {R"({"w": {"dtype": "U8", "shape": [2], "data_offsets": [0, "1", 2]}})", "12",
-     "its data_offsets must be two whole"},
+     "data_offsets: expected two whole"},
     {R"({"w": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]}})", "12",
      "at most 2, the bytes of tensors"},
     {R"({"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
@@ -54,12 +55,13 @@ constexpr struct {
     {R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})", "12",
      "1 bytes after the last tensor"},
     {R"({"w": {"dtype": "U8", "shape": [9223372036854775808, 2, 0], "data_offsets": [0, 0]}})", "",
-     "its shape"},
-    {R"({"w": {"dtype": "U8", "shape": [0, 9223372036854775808], "data_offsets": [0, 0]}})", "", "its shape"},
-    {R"({"w": ["U8", [0], [0, 0]]})", "", "tensor w: a list is no description of it"},
-    {R"({"w": []})", "", "tensor w: a list is no description of it"},
-    {"[]", "", "no JSON object"},
-    {R"({"w": [[[[[[[[[[]]]]]]]]]]})", "", "tensor w: a list is no description of it"},
+     "the shape does not match"},
+    {R"({"w": {"dtype": "U8", "shape": [0, 9223372036854775808], "data_offsets": [0, 0]}})", "",
+     "the shape does not match"},
+    {R"({"w": ["U8", [0], [0, 0]]})", "", "tensor w: a list instead of a description"},
+    {R"({"w": []})", "", "tensor w: a list instead of a description"},
+    {"[]", "", "expected a JSON object"},
+    {R"({"w": [[[[[[[[[[]]]]]]]]]]})", "", "tensor w: a list instead of a description"},
     {R"({"w": [1], "x": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})", "",
      "tensor w: a list is no"},
     {R"({"w": [{}], "x": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})", "",
@@ -82,7 +84,7 @@ TEST(Safetensors, IgnoresNestedFieldsThatTheFormatDoesNotName) {
            std::string(deep, '[') + std::string(deep, ']') + "}}";
   };
   for (const std::size_t deep : {3, 10, 125}) EXPECT_TRUE(read(with(deep)).ok()) << deep;
-  EXPECT_THAT(read(with(126)).status().message(), HasSubstr("nested 128 levels deep, at most 127"));
+  EXPECT_THAT(read(with(126)).status().message(), HasSubstr("nested 128 levels deep, expected at most 127"));
 }
 
 // Each name was compared with all before it, and each tensor looked at after each: 5 MB took minutes.
