@@ -31,7 +31,7 @@ core::Result<AgentLink> AgentLink::connect_to_rank(const std::string& name) {
     return core::system_error("getsockopt", name, errno);
   if (peer.uid != ::geteuid())
     return core::invalid_argument(fmt::format(
-        "join: process {} of user {} has taken the socket {} of this World", peer.pid, peer.uid, name));
+        "join: process {} of user {} listens on the socket {} of this World", peer.pid, peer.uid, name));
   link->peer_name_ = fmt::format("the rank that served this World (process {})", peer.pid);
   if (peer.pid > 0) link->peer_.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
   return link;
@@ -48,7 +48,7 @@ core::Result<AgentLink> AgentLink::connect_to(const core::UnixAddress& address, 
 }
 
 core::Status AgentLink::peer_lost() const {
-  return {core::Code::kPeerLost, peer_name_ + " is gone: this World of fixed size is over"};
+  return {core::Code::kPeerLost, peer_name_ + " has ended: this World of fixed size is over"};
 }
 
 core::Status AgentLink::send(const core::Body& body) {

@@ -34,9 +34,9 @@ Status ByteQueue::pop(std::span<std::byte> into, core::Duration limit) {
       std::unique_lock lock(mutex_);
       if (!changed_.wait_for(lock, limit, [this] { return !buffers_.empty() || status_; }))
         return core::deadline_exceeded(
-            fmt::format("nothing came for {:g} s", std::chrono::duration<double>(limit).count()));
+            fmt::format("no data for {:g} s", std::chrono::duration<double>(limit).count()));
       if (buffers_.empty())
-        return status_->ok() ? Status(core::Code::kDataLoss, "it ends before it should") : *status_;
+        return status_->ok() ? Status(core::Code::kDataLoss, "unexpected end of data") : *status_;
       spare_ = std::exchange(front_, std::move(buffers_.front()));
       buffers_.pop_front();
       consumed_ = 0;

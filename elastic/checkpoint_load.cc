@@ -91,7 +91,7 @@ Status check_lengths(const std::string& path, const Contents& contents, std::uin
   }
   if (fit) return {};
   return core::invalid_argument(
-      fmt::format("checkpoint {}: its state does not fit into {} bytes", path, most));
+      fmt::format("checkpoint {}: the state does not fit into {} bytes", path, most));
 }
 
 Status fill_state(const ReadNext& read_next, const std::vector<std::int64_t>& lengths, State& state) {
@@ -134,8 +134,8 @@ bool same_training(std::string_view saved, std::string_view own) {
 
 Status of_another(const std::string& path, const std::string& difference) {
   return core::invalid_argument(
-      fmt::format("checkpoint {} is of another training: {}. Start the program "
-                  "that made it, or name another directory with --checkpoint",
+      fmt::format("checkpoint {} belongs to another training: {}. Start the program that made it, or give "
+                  "another directory with --checkpoint",
                   path, difference));
 }
 
@@ -224,8 +224,7 @@ Status load_with_deadline(const std::string& path, State& state, core::Step step
     return Status();
   });
   const auto silent = [&path] {
-    return core::deadline_exceeded(
-        fmt::format("{}: no data was read from it for {} s", path, kAnswerLimit.count()));
+    return core::deadline_exceeded(fmt::format("{}: no data received for {} s", path, kAnswerLimit.count()));
   };
   if (answer.wait_for(kAnswerLimit) != std::future_status::ready) return pending->bytes.cancel(), silent();
   const auto contents = answer.get();
@@ -249,7 +248,7 @@ Status check_copy(const std::string& path, const std::string& of) {
   if (!other.ok()) return {Code::kNotFound, other.status().message()};
   if (*one == *other) return {};
   REGROUP_RETURN_IF_ERROR(checkpoint::parse_manifest(std::as_bytes(std::span(*one)), name).status());
-  return {Code::kNotFound, name + ": of another checkpoint"};
+  return {Code::kNotFound, name + ": belongs to another checkpoint"};
 }
 
 // check_copy(), and reads the first and last byte of every file, so that a hung file system is noticed.
@@ -274,7 +273,7 @@ Status probe_copy(const std::string& path, const std::string& of) {
 Status answer_of(const std::string& path, const std::function<Status()>& ask) {
   std::future<Status> answer = core::call_detached(ask);
   if (answer.wait_for(kAnswerLimit) == std::future_status::ready) return answer.get();
-  return core::deadline_exceeded(fmt::format("{}: it has not answered for {} s", path, kAnswerLimit.count()));
+  return core::deadline_exceeded(fmt::format("{}: no answer for {} s", path, kAnswerLimit.count()));
 }
 
 // Moves a damaged copy aside, so that it is not used again. Retries while the agent is about to take the
@@ -296,12 +295,12 @@ void quarantine_copy(const Checkpointing& options, core::Step step, const Status
     return move_to_quarantine(local, job, step, text);
   });
   fmt::print(stderr, "checkpoint {} of this host is {}\n", local,
-             done.ok() ? "set aside: it is damaged" : "damaged and stays: " + done.message());
+             done.ok() ? "damaged and set aside" : "damaged, and cannot be set aside: " + done.message());
 }
 
 // Printed on this member's standard error, which the job's user sees.
 void report_skipped_copy(const std::string& local, const Status& why, const std::string& instead) {
-  fmt::print(stderr, "checkpoint {} of this host is passed over, {} is read: {}\n", local, instead,
+  fmt::print(stderr, "checkpoint {} of this host is not used; reading {}: {}\n", local, instead,
              why.message());
 }
 

@@ -43,18 +43,19 @@ std::string text_of(const std::string& path) {
 }
 
 core::Status several_hosts(const Launch& launch) {
-  return core::invalid_argument(fmt::format(
-      "join: this process is rank {} of {} of {} ({}), and not all of them run on this host. A "
-      "World of fixed size on several hosts needs regroup: `regroup -np {} --host ...` instead of "
-      "{}. To train alone in each process, set REGROUP_WORLD=alone",
-      launch.rank, launch.size, launch.by, launch.seen, launch.size, launch.by));
+  return core::invalid_argument(
+      fmt::format("join: this process is rank {} of {} of {} ({}), and not all ranks run on this host. A "
+                  "World of fixed size on several hosts requires regroup: `regroup -np {} --host ...` "
+                  "instead of {}. To train alone in each process, set REGROUP_WORLD=alone",
+                  launch.rank, launch.size, launch.by, launch.seen, launch.size, launch.by));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<SingleWorldGuard>> SingleWorldGuard::take() {
   if (process_in_world.exchange(true))
-    return core::invalid_argument("join: this process is in a World already; finish() its session first");
+    return core::invalid_argument(
+        "join: this process is already in a World; call finish() of its session first");
   return std::unique_ptr<SingleWorldGuard>(new SingleWorldGuard());
 }
 

@@ -237,7 +237,7 @@ Result<Launch> launch_by(const Row& row, const Variable& variable, const std::ve
   const auto rank = number(variable(row.rank)), size = number(variable(row.size));
   if (!rank || !size || *rank >= *size)
     return core::invalid_argument(
-        fmt::format("join: {} contradict each other: a rank is below the number of ranks", out.seen));
+        fmt::format("join: {} contradict each other: expected a rank below the number of ranks", out.seen));
   out.rank = *rank;
   out.size = *size;
   out.one_host = all_here(row, variable, *size);
@@ -284,10 +284,11 @@ Result<std::optional<Launch>> find_launch(const Variable& variable, const std::v
   if (member) return std::optional<Launch>();
   for (const char* name : kRanksAlone) {
     if (number(variable(name)).value_or(0) == 0) continue;
-    return core::invalid_argument(fmt::format(
-        "join: {}={} says that this process is one of several ranks, and no variable says of how many. Start "
-        "them by regroup -np N, mpirun, srun or torchrun; REGROUP_WORLD=alone makes a World of this process",
-        name, variable(name)));
+    return core::invalid_argument(
+        fmt::format("join: {}={} marks this process as one of several ranks, but no variable gives their "
+                    "number. Start them with regroup -np N, mpirun, srun or torchrun; REGROUP_WORLD=alone "
+                    "makes a World of this process alone",
+                    name, variable(name)));
   }
   return std::optional<Launch>();
 }

@@ -21,7 +21,8 @@ std::optional<std::string> RankWatch::check(core::TimePoint now, const RankScan&
   for (const auto& [rank, pid] : seen.left) {
     if (!joined.contains(rank))
       return fmt::format(
-          "rank {} (process {}) ended with status 0 and has not called join(), for which {} of {} ranks wait",
+          "rank {} (process {}) ended with status 0 without calling join(), while {} of {} ranks wait in "
+          "join()",
           rank, pid, joined.size(), size_);
   }
   using Started = RankScan::Started;

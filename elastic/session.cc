@@ -58,7 +58,8 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
 
 Status Session::Impl::check_thread(const char* call) const {
   if (owner_ == std::this_thread::get_id()) return {};
-  return core::invalid_argument(fmt::format("{}: called by another thread than the one that joined", call));
+  return core::invalid_argument(
+      fmt::format("{}: called on a thread other than the one that called join()", call));
 }
 
 Result<Participant::Joined> Session::Impl::regroup() {
@@ -136,7 +137,7 @@ Status Session::Impl::drain() {
 Result<std::optional<StepInfo>> Session::Impl::next_step() {
   REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing)
-    return core::invalid_argument("next_step: the step before is not committed");
+    return core::invalid_argument("next_step() called before the previous step was committed");
   if (left_) resume_loop();
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
@@ -188,7 +189,7 @@ void Session::Impl::seal_filled() {
 
 Result<std::optional<Shard>> Session::Impl::next_shard() {
   REGROUP_RETURN_IF_ERROR(broken_);
-  if (phase_ == Phase::kIdle) return core::invalid_argument("next_shard: no step is open");
+  if (phase_ == Phase::kIdle) return core::invalid_argument("next_shard() called without an open step");
   if (phase_ == Phase::kCommitted) return std::optional<Shard>();
   seal_filled();
   for (;;) {
@@ -227,7 +228,7 @@ Status Session::Impl::reduce_and_commit() {
     return partials.has_value();
   };
   REGROUP_RETURN_IF_ERROR(
-      self_->wait(all_sealed, fmt::format("step {}: the gradients of other members did not come", step)));
+      self_->wait(all_sealed, fmt::format("step {}: the gradients of other members did not arrive", step)));
   observe(StepEvent::kGathered);
   const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
   const core::Arena& arena = self_->arena();

@@ -73,7 +73,7 @@ Result<bool> Session::Impl::catch_up() {
     }
     Status status;
     if (in_world()) {
-      status = self_->wait(something, fmt::format("step {}: its result did not come", applied_ + 1));
+      status = self_->wait(something, fmt::format("step {}: the result did not arrive", applied_ + 1));
       if (status.code() == Code::kRevoked) status = regroup().status();
     } else {
       auto joined = self_->regroup_or(something);
@@ -152,16 +152,18 @@ WorldInfo Session::Impl::describe_world() const {
 namespace {
 
 Status check(const Options& options) {
-  if (options.elements == 0) return core::invalid_argument("join: a gradient of 0 elements");
+  if (options.elements == 0)
+    return core::invalid_argument("join: expected at least 1 gradient element, got 0");
   if (options.state == nullptr) return core::invalid_argument("join: Options::state is null");
   if (options.dtype != collective::Dtype::kFloat32 && options.dtype != collective::Dtype::kFloat64) {
-    return core::invalid_argument("join: gradients are float32 or float64");
+    return core::invalid_argument("join: expected gradients of float32 or float64");
   }
   if (options.deadline < std::chrono::seconds(1) || options.deadline > std::chrono::hours(24 * 365)) {
     return core::invalid_argument(
-        fmt::format("join: the deadline must be from 1 s to a year, got {} s", options.deadline.count()));
+        fmt::format("join: expected a deadline from 1 s to a year, got {} s", options.deadline.count()));
   }
-  if (options.samples > 0 && options.batch == 0) return core::invalid_argument("join: a batch of 0 samples");
+  if (options.samples > 0 && options.batch == 0)
+    return core::invalid_argument("join: expected a batch of at least 1 sample, got 0");
   return {};
 }
 

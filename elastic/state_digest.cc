@@ -22,8 +22,8 @@ using collective::Communicator;
 
 constexpr std::size_t kMostNamed = 8;  // members
 constexpr const char* kCause =
-    "the likely cause is state that join() was not given, such as a scheduler or a random generator "
-    "(PyTorch: extra=[...]), or code that does not do the same on every member (docs/guide/python.md)";
+    "the likely cause is state that was not passed to join(), such as a scheduler or a random generator "
+    "(PyTorch: extra=[...]), or code that differs between members (docs/guide/python.md)";
 
 const std::string kNothing;
 

@@ -146,8 +146,8 @@ std::string difference_of(const Training& there, const Training& here) {
   }
   if (out.empty())
     out.emplace_back(
-        "the same tensors, but other ones are trained (requires_grad), or other buffers are left out of the "
-        "state");
+        "the same tensors, but different ones are trained (requires_grad), or different buffers are excluded "
+        "from the state");
   return fmt::format("{}", fmt::join(out, "; "));
 }
 

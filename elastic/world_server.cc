@@ -194,7 +194,7 @@ void WorldServer::on_message(std::uint64_t id, const core::Message& message) {
     const bool again = join->member >= options_.size || link_of(join->member) != nullptr;
     link.refused = failed_ || again;
     if (failed_) return send(link, core::Refused{*failed_});
-    if (again) return send(link, core::Refused{fmt::format("rank {} has joined already", join->member)});
+    if (again) return send(link, core::Refused{fmt::format("rank {} has already joined", join->member)});
     link.member = join->member;
   }
   if (link.member && !failed_) perform(agent_.handle({link.member}, message));
@@ -229,7 +229,7 @@ void WorldServer::on_gone(std::uint64_t id) {
   const core::MemberId rank = *link.member;
   if (is_done(rank)) return perform(agent_.on_reaped(rank, link.pid, 0, 0));
   fail(fmt::format(
-      "rank {} (process {}) ended, or gave up its session, before finish(): the World of {} is over", rank,
+      "rank {} (process {}) ended, or dropped its session, before finish(): the World of {} is over", rank,
       link.pid, options_.size));
 }
 

@@ -95,7 +95,7 @@ class PythonSession::Entered {
 
 void PythonSession::check_thread() const {
   if (owner_ == std::this_thread::get_id()) return;
-  raise(core::invalid_argument("session: called from another thread than the one that joined"));
+  raise(core::invalid_argument("session: called on a thread other than the one that called join()"));
 }
 
 // The result of `call`, made without the GIL. What Python code raised below comes up as it was.

@@ -38,8 +38,8 @@ std::string why_not_killed(const ProgressWatch::Stall& found, bool others_have_s
   if (!found.minority) return "they are more than half of the members";
   if (!others_have_state) return "no other member has the state";
   return fmt::format(
-      "it has not taken two steps yet, and may load its data or compile; it is killed when nobody "
-      "has got on for {:g} s",
+      "it has not taken two steps yet, and may be loading data or compiling; it is killed after {:g} s "
+      "without progress",
       5 * std::chrono::duration<double>(policy.hung_after).count());
 }
 
@@ -67,7 +67,7 @@ void Coordinator::start_members() {
 
 void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot) {
   const core::MemberId id = members_.next_id();
-  if (members_.find(id) != nullptr) return end(1, "no member id is left");
+  if (members_.find(id) != nullptr) return end(1, "no member ID is left");
   // Reserved on disk: if this coordinator dies together with the member's node, nothing else tells its
   // successor that the id was used.
   if (job_.nodes.empty() && id >= promised_ids_) {
@@ -226,7 +226,7 @@ void Coordinator::watch_progress() {
       r->leave_wanted = true;
     }
     static_cast<void>(kill(id));
-    r->cause = "it stood still";
+    r->cause = "hung";
     r->stood_still = true;
   }
   if (policy_.drop_hung) journal_intent();

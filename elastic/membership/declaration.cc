@@ -19,7 +19,7 @@ constexpr std::size_t kMostTensors = 6;  // in one message
 
 core::Status differs(core::MemberId id, const char* what, const std::string& its, const std::string& ours) {
   return core::invalid_argument(
-      fmt::format("member {} is refused: its {} is {}, that of the job is {}", id, what, its, ours));
+      fmt::format("member {} is refused: its {} is {}, the job's is {}", id, what, its, ours));
 }
 
 // Names the NAME=VALUE words of fingerprint `a` that `b` lacks: ": they differ in build, libc".
@@ -108,7 +108,7 @@ core::Status check_declaration(const core::Join& join, const core::Join& first, 
     const std::string tensors = tensors_that_differ(join, first);
     if (!tensors.empty())
       return core::invalid_argument(
-          fmt::format("member {} is refused: its model is another than that of member {}: {}", join.member,
+          fmt::format("member {} is refused: its model differs from that of member {}: {}", join.member,
                       first.member, tensors));
   }
   if (text_of(join.model) != text_of(first.model)) {
@@ -130,8 +130,8 @@ core::Status check_declaration(const core::Join& join, const core::Join& first, 
               fmt::format("'{}'", first.fingerprint) + difference(join.fingerprint, first.fingerprint));
   if (!any_fingerprint) return status;
   *warning = fmt::format(
-      "member {} is let in under --reproducible=off: results are not reproducible bit by bit: its "
-      "fingerprint is '{}', that of the job is '{}'{}",
+      "member {} is admitted (--reproducible=off): results are not reproducible bit by bit: its fingerprint "
+      "is '{}', the job's is '{}'{}",
       join.member, join.fingerprint, first.fingerprint, difference(join.fingerprint, first.fingerprint));
   return {};
 }
@@ -140,15 +140,15 @@ core::Status check_resumed(const core::Join& join, const std::string& fingerprin
                            std::string* warning) {
   if (fingerprint.empty() || join.fingerprint == fingerprint) return {};
   const std::string both =
-      fmt::format("its numeric fingerprint is '{}', that of the checkpoint to resume from is '{}'{}",
-                  join.fingerprint, fingerprint, difference(join.fingerprint, fingerprint));
+      fmt::format("its numeric fingerprint is '{}', the checkpoint's is '{}'{}", join.fingerprint,
+                  fingerprint, difference(join.fingerprint, fingerprint));
   if (!any_fingerprint)
-    return core::invalid_argument(fmt::format(
-        "member {} is refused: {}; with --reproducible=off the job resumes, with other bits than an "
-        "uninterrupted one",
-        join.member, both));
+    return core::invalid_argument(
+        fmt::format("member {} is refused: {}; --reproducible=off resumes the job with results that differ "
+                    "in the last bits",
+                    join.member, both));
   *warning =
-      fmt::format("member {} is let in under --reproducible=off: results are not reproducible bit by bit: {}",
+      fmt::format("member {} is admitted (--reproducible=off): results are not reproducible bit by bit: {}",
                   join.member, both);
   return {};
 }

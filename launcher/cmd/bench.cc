@@ -45,7 +45,7 @@ int cannot_measure(const std::string& why) {
 int run_bench(const Options& options) {
   const launcher::Environment& around = options.environment;
   const bool fixed = around.contains("REGROUP_JOB") && !around.contains("REGROUP_AGENT");
-  if (around.contains("REGROUP_AGENT")) return cannot_measure("it measures jobs of -np N, not of MIN:MAX");
+  if (around.contains("REGROUP_AGENT")) return cannot_measure("requires a job of -np N, got -np MIN:MAX");
   std::vector<std::string> words = {"-1", "0", "0", "-"};
   if (fixed) {
     words = {value_of(around, "RANK", "-1"), value_of(around, "WORLD_SIZE", "0"),

@@ -50,8 +50,8 @@ void PersistTask::expect_within(core::Duration limit) {
   timer_.async_wait([this, limit, waiting = waiting_](const boost::system::error_code& error) {
     if (error || !*waiting || !launcher::is_due(timer_)) return;
     std::exchange(process_, nullptr)->abandon();
-    end(core::deadline_exceeded(fmt::format("{}: it has not answered for {:g} s", wait_.about,
-                                            std::chrono::duration<double>(limit).count())));
+    end(core::deadline_exceeded(
+        fmt::format("{}: no answer for {:g} s", wait_.about, std::chrono::duration<double>(limit).count())));
   });
 }
 

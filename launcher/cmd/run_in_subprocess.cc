@@ -154,8 +154,7 @@ Result<SubprocessResult> run_child(const std::function<Result<SubprocessResult>(
   theirs.reset();
   if (!readable_within(ours.get(), limit)) {
     kill_and_abandon(pid);
-    return core::deadline_exceeded(
-        fmt::format("{}: it has not answered for {:g} s", about, seconds_of(limit)));
+    return core::deadline_exceeded(fmt::format("{}: no answer for {:g} s", about, seconds_of(limit)));
   }
   auto result = receive_result(ours.get(), about);
   kill_and_abandon(pid);  // it has sent its result, but may hang while it closes a file

@@ -124,7 +124,7 @@ std::string wanted(const Field& field) {
   };
   switch (field.kind) {
     case kText:
-      return "a text";
+      return "a string";
     case kWhole:
       return between("a whole number");
     case kWholeOrNever:
@@ -132,9 +132,9 @@ std::string wanted(const Field& field) {
     case kNumber:
       return between("a number");
     case kCommand:
-      return "a text for sh -c, or a list of a program and its arguments";
+      return "a string for sh -c, or a list of a program and its arguments";
     case kVariables:
-      return "names of variables and their texts";
+      return "a map of variable names to scalar values";
     case kRoles:
       return "a list of one role or more";
     case kPorts:

@@ -102,19 +102,19 @@ class Checker {
   Checker(const Source& place, std::vector<std::string>& notes) : place_(place), notes_(notes) {}
 
   core::Status check(const YAML::Node& map, const std::string& path, std::span<const Field> fields) {
-    if (!map.IsMap()) return place_.wrong(map, path, "a map of fields is wanted, not " + shown(map));
+    if (!map.IsMap()) return place_.wrong(map, path, "expected a map of fields, got " + shown(map));
     std::set<std::string> seen;
     for (const auto& entry : map) {
       if (!entry.first.IsScalar()) {
-        return place_.wrong(entry.first, path, "a field's name is wanted, not " + shown(entry.first));
+        return place_.wrong(entry.first, path, "expected a field name, got " + shown(entry.first));
       }
       const std::string& name = entry.first.Scalar();
-      if (!seen.insert(name).second) return place_.wrong(entry.first, join(path, name), "is there twice");
+      if (!seen.insert(name).second) return place_.wrong(entry.first, join(path, name), "given twice");
       REGROUP_RETURN_IF_ERROR(check_field(entry.first, entry.second, path, fields));
     }
     for (const Field& field : fields) {
       if (field.required && !seen.contains(field.name)) {
-        return place_.wrong(map, join(path, field.name), "is missing: " + wanted(field) + " is wanted");
+        return place_.wrong(map, join(path, field.name), "missing; expected " + wanted(field));
       }
     }
     return {};
@@ -129,7 +129,7 @@ class Checker {
     if (field == fields.end()) return place_.wrong(key, name, unknown(key.Scalar(), fields));
     if (!fits(*field, value)) {
       return place_.wrong(value.IsNull() ? key : value, name,
-                          wanted(*field) + " is wanted, not " + shown(value));
+                          "expected " + wanted(*field) + ", got " + shown(value));
     }
     if (field->kind == FieldKind::kRoles) return check_list(value, name, role_fields());
     if (field->kind == FieldKind::kPorts) return check_list(value, name, port_fields());
@@ -150,7 +150,7 @@ class Checker {
     std::vector<std::string> names;
     for (const Field& field : fields) names.emplace_back(field.name);
     const std::string near = nearest(name, names);
-    return "there is no such field" + (near.empty() ? "" : fmt::format("; did you mean {}?", near));
+    return "unknown field" + (near.empty() ? "" : fmt::format("; did you mean {}?", near));
   }
 
   const Source& place_;
@@ -287,7 +287,7 @@ core::Result<JobFile> parse_job(const std::string& text, const std::string& file
   const Source place{file};
   try {
     if (const char* number = number_of_documents(text); number != nullptr) {
-      return core::invalid_argument(fmt::format("{}: one document is wanted, not {}", file, number));
+      return core::invalid_argument(fmt::format("{}: expected one document, got {}", file, number));
     }
     return parse_document(YAML::Load(text), place, base, gpus);
   } catch (const YAML::Exception& error) {

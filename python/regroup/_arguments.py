@@ -32,24 +32,24 @@ def whole(call: str, name: str, value: Any, least: int = 0) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        refuse(call, f"{name} is {kind(value)}; a whole number from {least} on is wanted")
+        refuse(call, f"{name}: expected a whole number >= {least}, got {kind(value)}")
     if not least <= number <= _LARGEST:
-        refuse(call, f"{name} is {number}; a whole number from {least} on is wanted")
+        refuse(call, f"{name}: expected a whole number >= {least}, got {number}")
     return number
 
 
 def text(call: str, name: str, value: Any) -> None:
     if not isinstance(value, str):
-        refuse(call, f"{name} is {kind(value)}; a text is wanted")
+        refuse(call, f"{name}: expected a string, got {kind(value)}")
 
 
 def callable_or_none(call: str, name: str, value: Any) -> None:
     if value is not None and not callable(value):
-        refuse(call, f"{name} is {kind(value)}; a function is wanted")
+        refuse(call, f"{name}: expected a function, got {kind(value)}")
 
 
 def has(call: str, name: str, value: Any, *methods: str) -> None:
     """Refuses an object that lacks one of `methods`."""
     missing = [f"{method}()" for method in methods if not callable(getattr(value, method, None))]
     if missing or isinstance(value, type):
-        refuse(call, f"{name} is {kind(value)}; it has no {' and no '.join(missing or methods)}")
+        refuse(call, f"{name}: expected {' and '.join(missing or methods)}, got {kind(value)} without")

@@ -67,7 +67,7 @@ def _variables_of(model: Any) -> dict[str, Any]:
     if isinstance(model, type) or not hasattr(model, "weights") or not hasattr(model, "name"):
         _arguments.refuse(
             "keras_checkpoint",
-            f"the model is {_arguments.kind(model)}; a Keras model is wanted",
+            f"model: expected a Keras model, got {_arguments.kind(model)}",
             final=False,
         )
     named = [(v.path.removeprefix(f"{model.name}/"), v) for v in model.weights]

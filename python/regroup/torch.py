@@ -101,52 +101,51 @@ def _check_arguments(model: Any, optimizer: Any, dataset: Any) -> int:
     """The number of samples. Raises for what scripts of other kinds of training have in these places."""
     refuse = partial(_arguments.refuse, "join")
     if not isinstance(model, torch.nn.Module):
-        refuse(f"the model is {_arguments.kind(model)}; a torch.nn.Module is wanted")
+        refuse(f"model: expected a torch.nn.Module, got {_arguments.kind(model)}")
     if isinstance(optimizer, list | tuple | dict):
         refuse(
-            f"a {type(optimizer).__name__} of {len(optimizer)} optimizers was given; one is wanted, with a "
-            "group of parameters for each"
+            "optimizer: expected one optimizer, with a group of parameters for each part of the model, got a "
+            f"{type(optimizer).__name__} of {len(optimizer)} optimizers"
         )
     wanted = ("param_groups", "state", "state_dict", "load_state_dict", "step")
     if isinstance(optimizer, type) or not all(hasattr(optimizer, name) for name in wanted):
-        refuse(f"the optimizer is {_arguments.kind(optimizer)}; a torch.optim.Optimizer is wanted")
+        refuse(f"optimizer: expected a torch.optim.Optimizer, got {_arguments.kind(optimizer)}")
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
-            refuse(f"{name} of the model has no shape yet: call the model once before")
+            refuse(f"{name} of the model has no shape yet: call the model once before join()")
     return _check_dataset(dataset)
 
 
 def _check_dataset(dataset: Any) -> int:
     refuse = partial(_arguments.refuse, "join")
-    what = f"the data set is {_arguments.kind(dataset)}"
+    got = f"got {_arguments.kind(dataset)}"
     if isinstance(dataset, DataLoader):
         refuse(
-            "a DataLoader was given; give its data set (loader.dataset), batch_size and, if it has one of "
-            "its own, collate: the samples of a batch are shared among the members"
+            "data set: expected a data set, got a DataLoader; pass its data set (loader.dataset), batch_size "
+            "and, if it has its own, collate: the members share the samples of a batch"
         )
     if isinstance(dataset, type):
-        refuse(what)
+        refuse(f"data set: expected an instance, {got}")
     indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if isinstance(dataset, IterableDataset) or not indexed:
         refuse(
-            f"{what}; it has no len() and [index]; both are wanted, since any member may have to compute "
-            "any sample"
+            f"data set: expected len() and [index], since any member may compute any sample, {got} without"
         )
     try:
         samples = len(dataset)
     except Exception as error:
-        refuse(f"{what}, whose len() raises {type(error).__name__}: {error}", final=False)
+        refuse(f"data set: {got}, whose len() raises {type(error).__name__}: {error}", final=False)
     if samples == 0:
-        refuse(f"{what} without a sample", final=False)
+        refuse(f"data set: expected at least one sample, {got} without", final=False)
     if isinstance(dataset, dict) and not hasattr(dataset, "__missing__") and 0 not in dataset:
-        refuse(f"{what}; one with the keys 0 to {samples - 1} is wanted, or a list of samples", final=False)
+        refuse(f"data set: expected the keys 0 to {samples - 1}, or a list of samples, {got}", final=False)
     return samples
 
 
 def _check_extra(extra: Any) -> list[Any]:
     if hasattr(extra, "state_dict") or isinstance(extra, Mapping | str) or not isinstance(extra, Iterable):
         _arguments.refuse(
-            "join", f"extra is {_arguments.kind(extra)}; a list is wanted, as extra=[scheduler]"
+            "join", f"extra: expected a list such as extra=[scheduler], got {_arguments.kind(extra)}"
         )
     listed = list(extra)
     for number, one in enumerate(listed):

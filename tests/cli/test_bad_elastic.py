@@ -32,7 +32,7 @@ def assert_one_finished(job, weights):
 def test_member_with_another_model_is_refused(regroup, member):
     options = ["--initial-size", "2", "--replace", "never", "--ready-timeout", "20"]
     job = regroup.run(*QUICK, *options, "sh", "-c", ODD.format("other"), member, STEPS, "1")
-    models = r"is refused: its model is '(sum|other) .*', that of the job is '(sum|other) .*'"
+    models = r"is refused: its model is '(sum|other) .*', the job's is '(sum|other) .*'"
     assert re.search(models, job.err), job.err
     assert_one_finished(job, ["600.0"])
 

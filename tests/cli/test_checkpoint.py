@@ -227,7 +227,7 @@ def test_a_directory_that_hangs_is_told_and_no_job_begins(regroup, member, optio
         server.send_signal(signal.SIGSTOP)
         job = regroup.start(*QUICK, *words, "--initial-size", "1", member, "1", "0", env=TENTH)
         assert job.wait() == 1
-        assert job.err == f"regroup: {option} {own[option]}: it has not answered for 1 s\n"
+        assert job.err == f"regroup: {option} {own[option]}: no answer for 1 s\n"
         job.assert_nothing_left(20)
         server.send_signal(signal.SIGCONT)
         again = regroup.start(*QUICK, *words, "--initial-size", "1", member, "1", "0")
@@ -246,7 +246,7 @@ def test_a_directory_that_hangs_once_its_lock_is_taken_holds_up_no_count_of_atte
         assert regroup.start(*words).wait() == 0
         (tmp_path / "real.hang").write_text("ATTEMPTS 0")
         job = regroup.start(*words, env={"REGROUP_TIME_LIMIT_FACTOR": "0.2"})
-        told = f"regroup: {own}/ATTEMPTS: it has not answered for 2 s\n"
+        told = f"regroup: {own}/ATTEMPTS: no answer for 2 s\n"
         until(lambda: told in job.err or job.process.poll() is not None, "a line of it", 30)
         (tmp_path / "real.hang").unlink()
         server.send_signal(signal.SIGCONT)  # until then the kernel keeps who has files open there
@@ -398,13 +398,13 @@ def test_another_fingerprint_than_the_checkpoints_is_told(regroup, member, tmp_p
     again = regroup.start(*words, member, str(STEPS), "0", "isa=new libc=1")
     assert again.wait() != 0
     assert re.search(
-        r"member \d+ is refused: its numeric fingerprint is 'isa=new libc=1', that of the checkpoint "
-        r"to resume from is 'isa=old libc=1': they differ in isa; with --reproducible=off the job resumes",
+        r"member \d+ is refused: its numeric fingerprint is 'isa=new libc=1', the checkpoint's is "
+        r"'isa=old libc=1': they differ in isa; --reproducible=off resumes the job with results",
         again.err,
     )
     bold = regroup.start(*words, "--reproducible=off", member, str(STEPS), "0", "isa=new libc=1")
     assert_goes_on(bold, named(job))
-    assert "is let in under --reproducible=off: results are not reproducible bit by bit" in bold.err
+    assert "is admitted (--reproducible=off): results are not reproducible bit by bit" in bold.err
 
 
 def test_a_checkpoint_whose_model_says_the_number_of_epochs_is_resumed(regroup, member, tmp_path):

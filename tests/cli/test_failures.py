@@ -62,7 +62,7 @@ def test_an_exception_that_meets_all_members_ends_the_job_with_one_traceback(reg
 
 
 REFUSED = {
-    "batch": r"Session: batch is a str; a whole number from 0 on is wanted",
+    "batch": r"Session: batch: expected a whole number >= 0, got a str",
     "state": r"TrackedState: w must be contiguous and writable",
 }
 
@@ -142,13 +142,13 @@ def test_a_checkpoint_of_another_model_is_refused_once_by_the_names_that_differ(
     job = regroup.run(*words, *script(elements=5, samples=408))
     assert job.wait() == 1
     assert re.search(
-        r"^regroup: the job failed: checkpoint \S*/step-00000\d+ is of another training: "
+        r"^regroup: the job failed: checkpoint \S*/step-00000\d+ belongs to another training: "
         r"tensor w is float32 \[4\] in the checkpoint, float32 \[5\] in this program; "
         r"samples is 400 in the checkpoint, 408 in this program\.",
         job.err,
         re.MULTILINE,
     ), job.err
-    assert job.err.count("of another training") == 1
+    assert job.err.count("belongs to another training") == 1
     assert "Traceback" not in job.err
     assert "generation 2" not in job.err
 
@@ -195,9 +195,7 @@ def test_a_model_that_depends_on_the_member_is_refused_by_name_and_ends_the_job(
     path.write_text(HIDDEN)
     job = regroup.run("--oversubscribe", "-np", members, sys.executable, str(path))
     assert job.wait() == 1
-    refused = re.findall(
-        r"member (\d) is refused: its model is another than that of member (\d): (.*)", job.err
-    )
+    refused = re.findall(r"member (\d) is refused: its model differs from that of member (\d): (.*)", job.err)
     assert refused, job.err
     its, ours, what = refused[0]
     assert {its, ours} == {"0", "1"}

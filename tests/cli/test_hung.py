@@ -49,7 +49,7 @@ def test_is_named_and_goes_on_when_it_is_let_go(hanging):
 def test_is_replaced(hanging):
     _, job, gate = hanging["replace"]
     job.wait_err(KEEPS + r"; killed \(--on-hang\)")
-    job.wait_err(r"member 1 was lost \(it stood still\)")
+    job.wait_err(r"member 1 was lost \(hung\)")
     job.wait_err("2 -> 3 members")
     gate.unlink()
     assert_finished(job, 3)
@@ -57,7 +57,7 @@ def test_is_replaced(hanging):
 
 def test_is_dropped(hanging):
     _, job, _ = hanging["drop"]
-    job.wait_err(r"member 1 was lost \(it stood still\): 3 -> 2 members")
+    job.wait_err(r"member 1 was lost \(hung\): 3 -> 2 members")
     assert_finished(job, 2)
     assert "-> 3 members" not in job.err
 

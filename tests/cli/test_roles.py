@@ -151,6 +151,4 @@ def test_a_wrong_job_file_is_named_with_line_and_field(regroup, tmp_path):
     file.write_text("jobName: j\ntaskRoles:\n- name: worker\n  command: a\n  taskNumber: two\n")
     job = regroup.run("--job", str(file))
     assert job.wait() == 1
-    assert (
-        f'{file}:5: taskRoles[0].taskNumber: a whole number from 1 to 65536 is wanted, not "two"' in job.err
-    )
+    assert f'{file}:5: taskRoles[0].taskNumber: expected a whole number from 1 to 65536, got "two"' in job.err

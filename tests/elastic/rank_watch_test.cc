@@ -70,8 +70,9 @@ TEST(RankWatchTest, NamesARankThatItsLauncherSaysHasEnded) {
   const RankScan told = parse_exits("0 10\n2 12\n");
   EXPECT_FALSE(watch.check(kStart, parse_exits(""), {0, 1}));
   EXPECT_FALSE(watch.check(kStart, told, {0, 2}));  // they wait: what has ended is what started them
-  EXPECT_EQ(watch.check(kStart, told, {0, 1}),
-            "rank 2 (process 12) ended with status 0 and has not called join(), for which 2 of 3 ranks wait");
+  EXPECT_EQ(
+      watch.check(kStart, told, {0, 1}),
+      "rank 2 (process 12) ended with status 0 without calling join(), while 2 of 3 ranks wait in join()");
 }
 
 using Variables = std::map<std::string, std::string>;

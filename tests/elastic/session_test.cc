@@ -86,9 +86,10 @@ TEST_F(SessionTest, RefusesARegionWithinAStep) {
 TEST_F(SessionTest, CallsOutOfOrderAreErrorsThatSaySo) {
   auto session = Session::join(options_);
   ASSERT_TRUE(session.ok());
-  EXPECT_EQ((*session)->next_shard().status().message(), "next_shard: no step is open");
+  EXPECT_EQ((*session)->next_shard().status().message(), "next_shard() called without an open step");
   ASSERT_TRUE((*session)->next_step().ok());
-  EXPECT_EQ((*session)->next_step().status().message(), "next_step: the step before is not committed");
+  EXPECT_EQ((*session)->next_step().status().message(),
+            "next_step() called before the previous step was committed");
   EXPECT_EQ((*session)->commit().code(), core::Code::kInvalidArgument);
 }
 
@@ -112,7 +113,7 @@ TEST_F(SessionTest, OnlyTheThreadThatJoinedTrains) {
   }).join();
   for (const core::Status& answer : answers) {
     EXPECT_EQ(answer.code(), core::Code::kInvalidArgument);
-    EXPECT_NE(answer.message().find(": called by another thread than the one that joined"),
+    EXPECT_NE(answer.message().find(": called on a thread other than the one that called join()"),
               std::string::npos);
   }
   EXPECT_EQ(ran, 0);
@@ -125,14 +126,14 @@ TEST_F(SessionTest, OnlyTheThreadThatJoinedTrains) {
 
 TEST_F(SessionTest, RefusesOptionsThatCannotWork) {
   options_.elements = 0;
-  EXPECT_EQ(Session::join(options_).status().message(), "join: a gradient of 0 elements");
+  EXPECT_EQ(Session::join(options_).status().message(), "join: expected at least 1 gradient element, got 0");
   options_.elements = 8;
   options_.state = nullptr;
   EXPECT_EQ(Session::join(options_).status().message(), "join: Options::state is null");
   options_.state = &state_;
   options_.deadline = std::chrono::seconds(0);
   EXPECT_EQ(Session::join(options_).status().message(),
-            "join: the deadline must be from 1 s to a year, got 0 s");
+            "join: expected a deadline from 1 s to a year, got 0 s");
 }
 
 TEST_F(SessionTest, RefusesAnEnvironmentThatIsNoNumber) {

@@ -83,8 +83,8 @@ TEST(TrainingDifference, TensorsThatTheOptimizerMakesLaterAreNone) {
 TEST(TrainingDifference, SaysWhatCannotBeSeenInTensors) {
   EXPECT_EQ(difference("MLP 0123456789abcdef, SGD samples=9 batch=3", kMlp,
                        "MLP fedcba9876543210, SGD samples=9 batch=3", kMlp),
-            "the same tensors, but other ones are trained (requires_grad), or other buffers are left out of "
-            "the state");
+            "the same tensors, but different ones are trained (requires_grad), or different buffers are "
+            "excluded from the state");
 }
 
 TEST(TrainingDifference, OfManyTensorsTheFirstAreNamed) {

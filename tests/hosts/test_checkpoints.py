@@ -282,7 +282,7 @@ def test_a_host_that_does_not_answer_for_its_own_directory_is_passed_over(
     before = steps_in(shared)[-1]
     expect_resumed(again, before, undisturbed)
     assert resumed_after(again) == before < mine[-2]
-    told = f"host node2: what it has in {own} is not looked at: {own}: it has not answered for 10 s"
+    told = f"host node2: what it has in {own} is not looked at: {own}: no answer for 10 s"
     assert told in again.text()
     assert not re.search(r"host node3: what it has", again.text())
     assert f"{own}: the checkpoint of step {mine[-1]} is newer than" in again.text()  # and set aside
@@ -330,7 +330,7 @@ def test_a_host_reads_its_own_copy_where_it_is_whole(hosts: Hosts, start: Start,
     there = aside / shard.name if damaged else shard
     assert int(python_on(node2, "print(os.stat(sys.argv[1]).st_atime_ns)", there)) > 0  # it was read
     passed_over = re.search(
-        rf"checkpoint {own}/step-{both[-1]:08d} of this host is passed over, {shared}/\S+ is read: (.*)",
+        rf"checkpoint {own}/step-{both[-1]:08d} of this host is not used; reading {shared}/\S+: (.*)",
         again.text(),
     )
     assert (passed_over is not None) == damaged, again.text()
@@ -458,11 +458,11 @@ def test_a_hosts_own_directory_that_hangs_does_not_hold_up_who_resumes(
         again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0)
         expect_resumed(again, copied(job), undisturbed, status=1)  # nothing could be written
         assert re.search(
-            rf"checkpoint {own}/step-\d+ of this host is passed over, {shared}/\S+ is read: "
-            rf"{own}/\S+: it has not answered for 10 s",
+            rf"checkpoint {own}/step-\d+ of this host is not used; reading {shared}/\S+: "
+            rf"{own}/\S+: no answer for 10 s",
             again.text(),
         )
-        told = f"host node2: what it has in {own} is not looked at: {own}: it has not answered for 10 s"
+        told = f"host node2: what it has in {own} is not looked at: {own}: no answer for 10 s"
         assert told in again.text()
 
 
@@ -482,8 +482,8 @@ def test_a_copy_that_begins_to_hang_while_it_is_read_is_left_and_the_shared_one_
         python_on(hosts[1], "print(sys.argv[2], file=open(sys.argv[1], 'w'))", f"{real}.hang", words)
         again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0, ballast=BALLAST)
         passed_over = (
-            rf"checkpoint {own}/step-\d+ of this host is passed over, {shared}/\S+ is read: "
-            rf"{own}/\S+: no data was read from it for 10 s"
+            rf"checkpoint {own}/step-\d+ of this host is not used; reading {shared}/\S+: "
+            rf"{own}/\S+: no data received for 10 s"
         )
         until(lambda: re.search(passed_over, again.text()) or again.process.poll() is not None, "a line", 90)
         assert Path(f"/proc/{server}/stat").read_text().split()[2] == "T"  # it was in the middle of a read

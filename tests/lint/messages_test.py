@@ -27,6 +27,7 @@ LEFT_OUT = (
     "launcher/options/man.cc",
     "launcher/options/completion.cc",
     "tools/dev/",
+    "tools/docs/",
 )
 TOKEN = re.compile(
     r"""//[^\n]* | /\*.*?\*/

@@ -151,7 +151,7 @@ TEST_F(AgentFactsTest, ANumberIsNeverGivenTwice) {
   EXPECT_EQ(started[0].second.member, kLastId);
   const auto done = told<core::JobDone>(from(started[0].first, lost(kLastId)));
   ASSERT_EQ(done.size(), 1U);
-  EXPECT_EQ(done[0].second.reason, "no member id is left");
+  EXPECT_EQ(done[0].second.reason, "no member ID is left");
   EXPECT_TRUE(done[0].second.save_state);  // member 5 has it
 }
 

@@ -87,15 +87,15 @@ TEST_F(AgentTest, WhatDiffersIsRefusedInASentenceThatNamesBothValues) {
     const char* words;
   } const rows[] = {
       {{.elements = 4, .state_bytes = 64, .model = "x", .fingerprint = "f"},
-       "its model is 'x', that of the job is 'm'"},
+       "its model is 'x', the job's is 'm'"},
       {{.elements = 5, .state_bytes = 64, .model = "m", .fingerprint = "f"},
-       "gradient elements is 5, that of the job is 4"},
+       "gradient elements is 5, the job's is 4"},
       {{.elements = 4, .element_bytes = 8, .state_bytes = 64, .model = "m", .fingerprint = "f"},
-       "element size is 8, that of the job is 4"},
+       "element size is 8, the job's is 4"},
       {{.elements = 4, .state_bytes = 65, .model = "m", .fingerprint = "f"},
-       "state size is 65, that of the job is 64"},
+       "state size is 65, the job's is 64"},
       {{.elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "g"},
-       "fingerprint is 'g', that of the job is 'f'"},
+       "fingerprint is 'g', the job's is 'f'"},
   };
   core::MemberId id = 1;
   for (const auto& row : rows) {

@@ -306,7 +306,7 @@ TEST_F(HostsTest, WhoDeclaresAnotherModelOnAnotherHostIsRefused) {
   o.policy.target = 3;
   o.policy.replace = false;
   SimJob& job = start_on(o, 2);
-  EXPECT_TRUE(job.heard("member 2 is refused: its model is 'another', that of the job is 'm'"));
+  EXPECT_TRUE(job.heard("member 2 is refused: its model is 'another', the job's is 'm'"));
 }
 
 // Who has the state ends its step and leaves, so that the state can be saved: no other member can come.

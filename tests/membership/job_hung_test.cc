@@ -50,7 +50,7 @@ TEST_F(HungTest, IsReplacedWhereTheUserWantsThat) {
   expect_success(job);
   EXPECT_TRUE(job.heard(kKeeps));
   EXPECT_TRUE(job.heard("; killed (--on-hang)"));
-  EXPECT_TRUE(job.heard("member 1 was lost (it stood still)"));
+  EXPECT_TRUE(job.heard("member 1 was lost (hung)"));
   EXPECT_FALSE(job.member(1).alive);
   EXPECT_EQ(job.journal->size(), 3U);
 }
@@ -80,7 +80,7 @@ TEST_F(HungTest, IsDroppedWhereTheUserWantsThat) {
   o.policy.kill_hung = o.policy.drop_hung = true;
   SimJob& job = start_and_hang(o);
   expect_success(job);
-  EXPECT_TRUE(job.heard("member 1 was lost (it stood still)"));
+  EXPECT_TRUE(job.heard("member 1 was lost (hung)"));
   EXPECT_EQ(job.journal->size(), 2U);
   EXPECT_FALSE(job.members.contains(3));
 }

@@ -95,7 +95,7 @@ TEST_F(StartTest, AnotherModelIsRefusedAndTheOthersGoOn) {
   SimJob& job = make(o);
   ASSERT_TRUE(job.run_until([&] { return job.generation() == 1; }));
   EXPECT_EQ(job.journal->size(), 2U);
-  EXPECT_NE(job.member(2).refused.find("its model is 'other', that of the job is 'm'"), std::string::npos);
+  EXPECT_NE(job.member(2).refused.find("its model is 'other', the job's is 'm'"), std::string::npos);
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 0);
 }

@@ -124,7 +124,7 @@ def test_the_command_says_why_it_cannot_import(tmp_path):
     python.chmod(0o755)
     done = import_by_command(tmp_path / "bad.pt", tmp_path / "c", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert done.returncode == 2
-    assert "a Python with the packages regroup and torch is wanted (" in done.stderr
+    assert "requires a Python with the packages regroup and torch (" in done.stderr
     assert "python3: package torch is missing)" in done.stderr
     assert not (tmp_path / "c").exists()
 
@@ -408,7 +408,7 @@ for wrong in (None, {"a": made}, [made], keras.Sequential):
         try:
             call(*first, wrong)
         except ValueError as error:
-            assert str(error).startswith("keras_checkpoint: the model is"), error
+            assert str(error).startswith("keras_checkpoint: model: expected"), error
         else:
             raise AssertionError(f"{wrong} was taken for a model")
 """

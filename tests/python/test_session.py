@@ -32,16 +32,16 @@ def test_the_module_exports_nothing_but_its_initialisation():
 @pytest.mark.parametrize(
     ("argument", "value", "why"),
     [
-        ("state", None, r"state is None; it has no capacity\(\)"),
-        ("state", {"w": np.zeros(3)}, "state is a dict; it has no capacity"),
-        ("elements", -1, "elements is -1; a whole number from 0 on is wanted"),
-        ("dtype", np.float32, "dtype is the class float32, not an instance of it; a text is wanted"),
-        ("samples", 1.5, "samples is a float; a whole number"),
-        ("batch", "8", "batch is a str; a whole number"),
-        ("epochs", None, "epochs is None; a whole number"),
-        ("deadline", 2**70, "deadline is 1180591620717411303424; a whole number"),
-        ("model", 5, "model is an int; a text is wanted"),
-        ("observer", 5, "observer is an int; a function is wanted"),
+        ("state", None, r"state: expected capacity\(\).*, got None without"),
+        ("state", {"w": np.zeros(3)}, "state: expected capacity.*, got a dict without"),
+        ("elements", -1, "elements: expected a whole number >= 0, got -1"),
+        ("dtype", np.float32, "dtype: expected a string, got the class float32, not an instance of it"),
+        ("samples", 1.5, "samples: expected a whole number >= 0, got a float"),
+        ("batch", "8", "batch: expected a whole number >= 0, got a str"),
+        ("epochs", None, "epochs: expected a whole number >= 0, got None"),
+        ("deadline", 2**70, "deadline: expected a whole number >= 0, got 1180591620717411303424"),
+        ("model", 5, "model: expected a string, got an int"),
+        ("observer", 5, "observer: expected a function, got an int"),
     ],
 )
 def test_a_session_names_the_argument_that_cannot_be(argument, value, why):
@@ -223,7 +223,7 @@ def test_calls_in_the_wrong_order_from_inside_and_from_another_thread_are_refuse
         session.collective(lambda communicator: session.finish())
     session = join(np.zeros(1, np.float32))
     next(iter(session))
-    with pytest.raises(regroup.Refused, match="the step before is not committed"):
+    with pytest.raises(regroup.Refused, match="the previous step was committed"):
         next(iter(session))
     refused = []
 
@@ -236,7 +236,7 @@ def test_calls_in_the_wrong_order_from_inside_and_from_another_thread_are_refuse
     thread = threading.Thread(target=other)
     thread.start()
     thread.join(timeout=30)
-    assert refused == ["session: called from another thread than the one that joined"]
+    assert refused == ["session: called on a thread other than the one that called join()"]
 
 
 def test_tracked_state_is_saved_and_loaded_byte_for_byte():
@@ -259,9 +259,9 @@ def test_tracked_state_is_saved_and_loaded_byte_for_byte():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"elements": 0}, "0 elements"),
+        ({"elements": 0}, "at least 1 gradient element"),
         ({"elements": 1, "dtype": "int8"}, "float32 or float64, not int8"),
-        ({"elements": 1, "samples": 5}, "batch of 0"),
+        ({"elements": 1, "samples": 5}, "batch of at least 1 sample"),
     ],
 )
 def test_join_refuses_bad_options(options, message):

@@ -276,7 +276,7 @@ def test_progress_is_a_line_per_epoch(capsys):
 
 
 def test_a_loop_that_is_left_early_is_told():
-    with pytest.raises(regroup.Refused, match="the step before is not committed"):
+    with pytest.raises(regroup.Refused, match="the previous step was committed"):
         for step in join(linear()):
             for _ in step:
                 break

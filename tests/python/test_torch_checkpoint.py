@@ -294,7 +294,7 @@ def test_a_job_goes_on_for_more_epochs_and_refuses_another_scheduler_once(job, t
     other = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert other.returncode == 1
     why = "extra[0] is StepLR in the saved state, ExponentialLR in this program"
-    assert f"step-00000010 is of another training: {why}. Start the program" in other.stderr
+    assert f"step-00000010 belongs to another training: {why}. Start the program" in other.stderr
     assert other.stderr.count("generation 1") == 1 and other.stderr.count(why) == 1, other.stderr
     (tmp_path / "train.py").write_text(longer)
     same = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
@@ -390,8 +390,8 @@ def test_keys_of_a_state_dict_that_hooks_and_models_make(tmp_path):
     ("make", "why"),
     [
         (lambda: NoStateDict(2, 3), r"the state_dict\(\) of its model raised KeyError"),
-        (lambda: hooked(doubling), r"bias in the state_dict\(\) of its model is none of its parameters"),
-        (lambda: no_longer_alike(), r"bias in the state_dict\(\) of its model is none of its parameters"),
+        (lambda: hooked(doubling), r"bias in the state_dict\(\) of the model is neither a parameter"),
+        (lambda: no_longer_alike(), r"bias in the state_dict\(\) of the model is neither a parameter"),
     ],
     ids=["raises", "another value", "another value later"],
 )
@@ -555,20 +555,40 @@ DATA = TensorDataset(torch.ones(4, 1))
 @pytest.mark.parametrize(
     ("model", "optimizer", "dataset", "why"),
     [
-        (MODEL, SGD, DataLoader(DATA, batch_size=2), r"a DataLoader was given; give its data set"),
-        (MODEL, SGD, Endless(), r"the data set is an Endless; it has no len\(\) and \[index\]"),
-        (MODEL, SGD, iter([1]), r"the data set is a list_iterator; it has no len\(\) and \[index\]"),
-        (MODEL, SGD, Uncounted(), r"the data set is an Uncounted, whose len\(\) raises TypeError: never"),
-        (MODEL, SGD, TensorDataset, r"the data set is the class TensorDataset, not an instance of it"),
-        (MODEL, SGD, {"x": 1, "y": 2}, r"the data set is a dict; one with the keys 0 to 1 is wanted"),
-        (MODEL, SGD, [], r"the data set is a list without a sample"),
-        (MODEL, [SGD, SGD], DATA, r"a list of 2 optimizers was given; one is wanted"),
-        (MODEL, {"a": SGD}, DATA, r"a dict of 1 optimizers was given; one is wanted"),
-        (MODEL, None, DATA, r"the optimizer is None; a torch.optim.Optimizer is wanted"),
-        (MODEL, torch.optim.SGD, DATA, r"the optimizer is the class SGD, not an instance of it"),
-        (MODEL, MODEL.parameters(), DATA, r"the optimizer is a generator; a torch.optim.Optimizer is wanted"),
-        (MODEL.parameters(), SGD, DATA, r"the model is a generator; a torch.nn.Module is wanted"),
-        ({"a": MODEL}, SGD, DATA, r"the model is a dict; a torch.nn.Module is wanted"),
+        (
+            MODEL,
+            SGD,
+            DataLoader(DATA, batch_size=2),
+            r"data set: expected a data set, got a DataLoader; pass its data set",
+        ),
+        (MODEL, SGD, Endless(), r"data set: expected len\(\) and \[index\], .*, got an Endless without"),
+        (MODEL, SGD, iter([1]), r"data set: expected len\(\) and \[index\], .*, got a list_iterator without"),
+        (MODEL, SGD, Uncounted(), r"data set: got an Uncounted, whose len\(\) raises TypeError: never"),
+        (
+            MODEL,
+            SGD,
+            TensorDataset,
+            r"data set: expected an instance, got the class TensorDataset, not an instance of it",
+        ),
+        (
+            MODEL,
+            SGD,
+            {"x": 1, "y": 2},
+            r"data set: expected the keys 0 to 1, or a list of samples, got a dict",
+        ),
+        (MODEL, SGD, [], r"data set: expected at least one sample, got a list without"),
+        (MODEL, [SGD, SGD], DATA, r"optimizer: expected one optimizer, .*, got a list of 2 optimizers"),
+        (MODEL, {"a": SGD}, DATA, r"optimizer: expected one optimizer, .*, got a dict of 1 optimizers"),
+        (MODEL, None, DATA, r"optimizer: expected a torch.optim.Optimizer, got None"),
+        (
+            MODEL,
+            torch.optim.SGD,
+            DATA,
+            r"optimizer: expected a torch.optim.Optimizer, got the class SGD, not an instance",
+        ),
+        (MODEL, MODEL.parameters(), DATA, r"optimizer: expected a torch.optim.Optimizer, got a generator"),
+        (MODEL.parameters(), SGD, DATA, r"model: expected a torch.nn.Module, got a generator"),
+        ({"a": MODEL}, SGD, DATA, r"model: expected a torch.nn.Module, got a dict"),
         (nn.LazyLinear(2), SGD, DATA, r"weight of the model has no shape yet"),
     ],
 )
@@ -580,16 +600,24 @@ def test_join_says_what_it_cannot_take(model, optimizer, dataset, why):
 @pytest.mark.parametrize(
     ("argument", "value", "why"),
     [
-        ("batch_size", 0, "batch_size is 0; a whole number from 1 on is wanted"),
-        ("batch_size", 2.0, "batch_size is a float; a whole number"),
-        ("epochs", -1, "epochs is -1; a whole number from 0 on is wanted"),
-        ("epochs", None, "epochs is None; a whole number"),
-        ("extra", torch.optim.lr_scheduler.StepLR(SGD, 1), "extra is a StepLR; a list is wanted"),
-        ("extra", [SGD, 1], r"extra\[1\] is an int; it has no state_dict\(\) and no load_state_dict\(\)"),
-        ("collate", "stack", "collate is a str; a function is wanted"),
-        ("state_bytes", "1G", "state_bytes is a str"),
-        ("deadline", 0.5, "deadline is a float"),
-        ("observer", 5, "observer is an int"),
+        ("batch_size", 0, "batch_size: expected a whole number >= 1, got 0"),
+        ("batch_size", 2.0, "batch_size: expected a whole number >= 1, got a float"),
+        ("epochs", -1, "epochs: expected a whole number >= 0, got -1"),
+        ("epochs", None, "epochs: expected a whole number >= 0, got None"),
+        (
+            "extra",
+            torch.optim.lr_scheduler.StepLR(SGD, 1),
+            r"extra: expected a list such as extra=\[scheduler\], got a StepLR",
+        ),
+        (
+            "extra",
+            [SGD, 1],
+            r"extra\[1\]: expected state_dict\(\) and load_state_dict\(\), got an int without",
+        ),
+        ("collate", "stack", "collate: expected a function, got a str"),
+        ("state_bytes", "1G", "state_bytes: expected .*, got a str"),
+        ("deadline", 0.5, "deadline: expected .*, got a float"),
+        ("observer", 5, "observer: expected a function, got an int"),
     ],
 )
 def test_join_names_the_argument_that_cannot_be(argument, value, why):

@@ -38,20 +38,20 @@ int refuse(const bench::Place& place, const std::string& why) {
 core::Status check(const bench::Place& place, int local_size, const bench::Options& options) {
   if (place.size < 1 || place.rank < 0 || place.rank >= place.size) {
     return core::invalid_argument(
-        "it measures between the ranks of a job; type for example: regroup -np 2 regroup bench allreduce");
+        "requires the ranks of a job, for example: regroup -np 2 regroup bench allreduce");
   }
   if (local_size != place.size) {
-    return core::invalid_argument(fmt::format(
-        "{} of {} ranks are on this host; it measures ranks of one host", local_size, place.size));
+    return core::invalid_argument(
+        fmt::format("{} of {} ranks are on this host; expected all", local_size, place.size));
   }
   if (place.size > kMostRanks)
-    return core::invalid_argument(fmt::format("{} ranks, at most {} are possible", place.size, kMostRanks));
+    return core::invalid_argument(fmt::format("{} ranks, expected at most {}", place.size, kMostRanks));
   if (options.root >= static_cast<std::uint32_t>(place.size)) {
     return core::invalid_argument(
-        fmt::format("option --root {}: there are {} ranks", options.root, place.size));
+        fmt::format("option --root {}: expected a rank below {}", options.root, place.size));
   }
   if (place.size == 1 && options.operation->kind == collective::Kind::kSend)
-    return core::invalid_argument("sendrecv: at least two ranks are wanted");
+    return core::invalid_argument("sendrecv: expected at least 2 ranks");
   return bench::check_memory(options, place.size);
 }
 
@@ -69,14 +69,14 @@ core::Status run(const bench::Place& place, const bench::Options& options, const
   if (place.rank == 0) REGROUP_RETURN_IF_ERROR(reporter.close());
   REGROUP_RETURN_IF_ERROR((*job)->barrier());  // nobody ends, and with it all, before rank 0 has told all
   if (reporter.wrong() > 0)
-    return core::internal_error(fmt::format("{} elements of results are wrong", reporter.wrong()));
+    return core::internal_error(fmt::format("{} elements of the results are wrong", reporter.wrong()));
   return {};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < kPlaceWords) return fail("it is started by regroup bench");
+  if (argc < kPlaceWords) return fail("started by regroup bench only");
   const bench::Place place{std::atoi(argv[1]), std::atoi(argv[2]), argv[4]};
   const std::vector<std::string> words(argv + kPlaceWords, argv + argc);
   const auto options = bench::parse_options(words);

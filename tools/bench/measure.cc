@@ -187,12 +187,11 @@ Status check_memory(const Options& options, int ranks) {
   const std::uint64_t wanted = 2 * largest(options, ranks) * static_cast<std::uint64_t>(ranks);
   const auto limit = core::memory_limit();
   if (!limit.ok() || wanted <= limit->available) return {};
-  return {
-      core::Code::kResourceExhausted,
-      fmt::format("{} ranks with buffers of {} bytes want {} bytes of ordinary memory, {} are there ({}); "
-                  "a smaller -e takes less",
-                  ranks, wanted / 2 / static_cast<std::uint64_t>(ranks), wanted, limit->available,
-                  limit->source)};
+  return {core::Code::kResourceExhausted,
+          fmt::format("{} ranks with buffers of {} bytes need {} bytes of ordinary memory, {} are available "
+                      "({}); use a smaller -e",
+                      ranks, wanted / 2 / static_cast<std::uint64_t>(ranks), wanted, limit->available,
+                      limit->source)};
 }
 
 Status measure(Job& job, const Options& options, const std::vector<std::unique_ptr<Rival>>& rivals,

@@ -69,7 +69,7 @@ Status set_dtypes(Options& out, const std::string& name, const std::string& valu
     if (found == kDtypes.end()) {
       return bad_value(
           name, word,
-          "float32, float64, float16, bfloat16, int8, int16, int32, int64, uint8 or all is wanted");
+          "expected float32, float64, float16, bfloat16, int8, int16, int32, int64, uint8 or all");
     }
     out.dtypes.push_back(found->dtype);
   }
@@ -85,7 +85,7 @@ Status set_ops(Options& out, const std::string& name, const std::string& value) 
     }
     const auto found = std::ranges::find_if(kOps, [&](Op op) { return word == collective::name_of(op); });
     if (found == kOps.end())
-      return bad_value(name, word, "sum, prod, min, max, avg, band, bor or all is wanted");
+      return bad_value(name, word, "expected sum, prod, min, max, avg, band, bor or all");
     out.ops.push_back(*found);
   }
   return {};
@@ -99,7 +99,7 @@ Status set_memory(Options& out, const std::string& name, const std::string& valu
   } else if (value == "both") {
     out.memories = {Memory::kArena, Memory::kOrdinary};
   } else {
-    return bad_value(name, value, "arena, ordinary or both is wanted");
+    return bad_value(name, value, "expected arena, ordinary or both");
   }
   return {};
 }
@@ -109,7 +109,7 @@ Status set_compare(Options& out, const std::string& name, const std::string& val
     const std::size_t equals = std::min(word.find('='), word.size());
     Baseline baseline{word.substr(0, equals), word.substr(std::min(equals + 1, word.size()))};
     if (std::ranges::find(kRivals, baseline.name) == kRivals.end())
-      return bad_value(name, word, "openmpi, mpich or gloo is wanted, with =FOLDER where its programs are");
+      return bad_value(name, word, "expected openmpi, mpich or gloo, with =FOLDER of its programs");
     out.compare.push_back(std::move(baseline));
   }
   return {};
@@ -212,7 +212,7 @@ Status parse_option(Options& out, const Words& args, std::size_t& i) {
   auto spec = find_spec(name);
   if (!spec.ok()) return spec.status();
   if ((*spec)->value.empty()) {
-    if (equals < args[i].size()) return bad_value(args[i], "", "it takes no value");
+    if (equals < args[i].size()) return bad_value(args[i], "", "takes no value");
     return (*spec)->apply(out, name, "");
   }
   if (equals < args[i].size()) return (*spec)->apply(out, name, args[i].substr(equals + 1));
@@ -221,21 +221,20 @@ Status parse_option(Options& out, const Words& args, std::size_t& i) {
 }
 
 Status parse_operation(Options& out, const std::string& word) {
-  if (out.operation != nullptr) return core::invalid_argument(fmt::format("what is {}?", word));
+  if (out.operation != nullptr) return core::invalid_argument(fmt::format("unexpected argument {}", word));
   out.operation = find_operation(plain(word));
   std::string underlined = word;
   std::ranges::replace(underlined, '-', '_');
   if (out.operation == nullptr) out.operation = find_operation(underlined);
   if (out.operation != nullptr) return {};
-  return core::invalid_argument(fmt::format("operation {}: one of {} is wanted", word, operation_names()));
+  return core::invalid_argument(fmt::format("operation {}: expected one of {}", word, operation_names()));
 }
 
 Status check(const Options& o) {
   if (o.operation == nullptr)
-    return core::invalid_argument(fmt::format("an operation is missing: {}", operation_names()));
+    return core::invalid_argument(fmt::format("expected an operation: {}", operation_names()));
   if (o.min_bytes > o.max_bytes) {
-    return core::invalid_argument(
-        fmt::format("-b {}, -e {}: the smallest size is above the largest", o.min_bytes, o.max_bytes));
+    return core::invalid_argument(fmt::format("-b {}, -e {}: expected -b <= -e", o.min_bytes, o.max_bytes));
   }
   if (o.sizes().size() > kMostSizes)
     return bad_value("--stepbytes", std::to_string(o.step_bytes),
@@ -246,10 +245,10 @@ Status check(const Options& o) {
   if (!any) {
     return bad_value(
         "--op", collective::name_of(o.ops.front()),
-        fmt::format("not of {}: bit operations are for integers", collective::name_of(o.dtypes.front())));
+        fmt::format("not for {}: bit operations require integers", collective::name_of(o.dtypes.front())));
   }
   if (!o.plot.empty() && !o.plot.ends_with(".png"))
-    return bad_value("--plot", o.plot, "a file that ends in .png is wanted");
+    return bad_value("--plot", o.plot, "expected a file name that ends in .png");
   return {};
 }
 

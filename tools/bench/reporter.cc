@@ -36,7 +36,7 @@ Status Reporter::open() {
     REGROUP_RETURN_IF_ERROR(folder_.make());
     auto found = output_of({"python3", "-c", "import matplotlib"}, folder_.path("said"), in(kDrawing));
     if (!found.ok()) {
-      return core::invalid_argument(fmt::format("option --plot {}: it wants python3 with matplotlib: {}",
+      return core::invalid_argument(fmt::format("option --plot {}: requires python3 with matplotlib: {}",
                                                 options_.plot, found.status().message()));
     }
   }

@@ -64,9 +64,9 @@ class Planner {
       }
       tried += (tried.empty() ? "" : " and no ") + in(folder, name);
     }
-    return Status(
-        core::Code::kNotFound,
-        fmt::format("--compare: there is no {} of {}; name its folder: openmpi=FOLDER", tried, words[0]));
+    return Status(core::Code::kNotFound,
+                  fmt::format("--compare: no {} of {} found; give its folder, for example openmpi=FOLDER",
+                              tried, words[0]));
   }
 
   Result<std::string> compile(const std::string& mpicc) {

@@ -73,7 +73,7 @@ core::Status import_torch(const std::string& file, const std::string& directory,
     return core::system_error("execve", python, errno);
   }
   return core::invalid_argument(
-      fmt::format("import --from torch: a Python with the packages regroup and torch is wanted ({})", why));
+      fmt::format("import --from torch: requires a Python with the packages regroup and torch ({})", why));
 }
 
 }  // namespace regroup::checkpoint_tool
