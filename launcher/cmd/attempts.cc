@@ -156,8 +156,8 @@ void AttemptLog::failed() {
 
 void AttemptLog::await() {
   if (written_.valid() && written_.wait_for(kAttemptAnswerLimit) != std::future_status::ready)
-    fail(fmt::format("{}: it has not answered for {} s, and may not say how the job ended",
-                     path_in(directory_), kAttemptAnswerLimit.count()),
+    fail(fmt::format("{}: no answer for {} s; it may lack how the job ended", path_in(directory_),
+                     kAttemptAnswerLimit.count()),
          0);
 }
 

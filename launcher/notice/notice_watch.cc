@@ -126,7 +126,7 @@ void NoticeWatch::ask_address(Source& source, const std::string& token) {
     if (answer->status == 404 || answer->status == 204) return on_text(source, "");
     if (answer->status == 401 && source.token.empty()) return ask_token(source);
     source.token.clear();  // it may have expired
-    failed(source, fmt::format("status {}", answer->status));
+    failed(source, fmt::format("HTTP status {}", answer->status));
   });
 }
 

@@ -103,7 +103,7 @@ def test_root_and_memory(regroup):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["allredcue"], "operation allredcue: one of allreduce"),
+        (["allredcue"], "operation allredcue: expected one of allreduce"),
         (["allreduce", "--minbyts", "8"], "unknown option --minbyts; did you mean --minbytes?"),
         (["allreduce", "-b", "8", "-e", "4"], "expected -b <= -e"),
         (["broadcast", "-r", "2"], "option --root 2: expected a rank below 2"),

@@ -85,7 +85,7 @@ def test_two_jobs_do_not_take_the_same_gpu(regroup, machine):
     assert refused.wait() == 213
     name = json.loads(regroup.control("status", "--json").stdout)["job"]
     assert f"; not free: GPU {taken[-1]} of " in refused.err
-    assert f", which job {name} (process {first.agent}) has (--oversubscribe shares them," in refused.err
+    assert f", used by job {name} (process {first.agent}) (--oversubscribe shares them," in refused.err
     shared = regroup.start("--oversubscribe", *both, *show)
     assert (shared.wait(), set(shared.out.strip().split(","))) == (0, {taken, other}), shared.err
     assert f"is shared with job {name}" in shared.err

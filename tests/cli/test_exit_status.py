@@ -49,12 +49,16 @@ REFUSED = {  # what is asked for; what regroup and mpirun 5 make of it; what reg
     "beyond-map": (["--map-by", "core", "--bind-to", "package", "true"], 77, "a core lies within a package"),
     "too-many-cores": (["--map-by", "package:PE=1000", "true"], 213, "no package has 1000 cores"),
     "no-rank-file": (["--rankfile", "/no/such", "true"], 68, "open(/no/such): No such file or directory"),
-    "rank-file": (["--rankfile", "/etc/passwd", "true"], 68, "/etc/passwd, line 1: rank N=HOST slot=CPUS"),
+    "rank-file": (
+        ["--rankfile", "/etc/passwd", "true"],
+        68,
+        "/etc/passwd, line 1: expected rank N=HOST slot=CPUS",
+    ),
     "no-host-file": (["--hostfile", "/no/such", "true"], 250, "open(/no/such): No such file or directory"),
     "two-host-files": (["--hostfile", "/no", "--hostfile", "/such", "true"], 250, "/no"),
     "two-values": (["--mca", "btl", "self", "--mca", "btl", "tcp", "true"], 251, "as self and as tcp"),
     "dist": (["--map-by", "dist", "true"], 213, "--map-by dist: "),
-    "seq-of-none": (["--map-by", "seq", "true"], 213, "1 members, but 0 hosts"),
+    "seq-of-none": (["--map-by", "seq", "true"], 213, "got 1 members and 0 hosts"),
 }
 
 
@@ -117,7 +121,7 @@ HYDRA_REFUSES = {
     "not-executable": (["-n", "1", "/etc/passwd"], "Permission denied"),
     "folder": (["-n", "1", "-wdir", "/no/such", "pwd"], "/no/such: No such file or directory"),
     "option": (["-n", "1", "-bogus", "pwd"], "unknown option -bogus"),
-    "value": (["-n", "1", "-bind-to", "bogus", "pwd"], "'bogus' is no binding"),
+    "value": (["-n", "1", "-bind-to", "bogus", "pwd"], "'bogus' is not a valid binding"),
     "host-file": (["-f", "/no/such", "-n", "1", "pwd"], "/no/such"),
     "no-program": ([], "no program was given"),
 }
@@ -171,7 +175,7 @@ def test_names_the_command_that_failed(regroup):
     ("args", "message"),
     [
         (["-np", "0:1", "true"], "option -np '0:1': expected MIN:MAX, two whole numbers >= 1"),
-        (["-np", "0", "true", ":", "-np", "1", "true"], "program true: -np is missing, or 0"),
+        (["-np", "0", "true", ":", "-np", "1", "true"], "program true: -np is missing or 0"),
         (["-np", "-1", "true"], "option -np -1: expected a whole number >= 1"),
         (["-np", "3:2", "true"], "expected MIN <= MAX"),
         (

@@ -75,7 +75,7 @@ def test_predicts_a_step():
         (["--free", "0,7-9"], "dgx-1v.topo has no GPU 8-9; it has 0-7"),
         (["--keep", "12"], "--keep: "),
         (["--step", "nan"], "expected a positive number"),
-        (["--map-by", "device=mlx5_9"], "it has mlx5_0, mlx5_1"),
+        (["--map-by", "device=mlx5_9"], "which has mlx5_0, mlx5_1"),
     ],
 )  # fmt: skip
 def test_refusals(words, says):

@@ -50,7 +50,7 @@ def test_spares_that_have_no_slot_are_said(regroup, member):
 def test_spares_are_refused_where_nobody_is_replaced(regroup, member):
     job = regroup.run(*ELASTIC, "--replace", "never", "--spares", "1", member, "5", "0")
     assert job.wait() != 0
-    assert "--spares 1: with --replace never" in job.err
+    assert "--spares 1: cannot be combined with --replace never" in job.err
 
 
 def test_a_learner_runs_regions_alone_and_comes_in(regroup, member):

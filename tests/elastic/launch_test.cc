@@ -214,7 +214,9 @@ TEST(LaunchTest, AProcessThatARankStartedAfterItHadJoinedIsNotTheRank) {
 
 TEST(LaunchTest, ARankOfAnUnknownNumberIsRefused) {
   for (const char* name : {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "PMI_FORK_RANK"}) {
-    EXPECT_THAT(find({{name, "1"}}).status().message(), HasSubstr(std::string(name) + "=1 says")) << name;
+    EXPECT_THAT(find({{name, "1"}}).status().message(),
+                HasSubstr(std::string(name) + "=1 marks this process"))
+        << name;
     EXPECT_TRUE(find({{name, "0"}}).ok()) << name;  // may be the only one
     EXPECT_TRUE(find({{name, "1"}, {"REGROUP_AGENT", "/run/agent"}}).ok()) << name;
     const Variables role{{"REGROUP_JOB", "ab"},

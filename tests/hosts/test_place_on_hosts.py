@@ -134,7 +134,7 @@ def test_gpus_of_another_job_are_not_taken(hosts: Hosts, machines: str):
     assert len(seen) == 3 and taken not in seen
     refused = run(hosts, "-H", "node1:2,node2:2", "-np", "4", *words, "true")
     assert refused.status == 213
-    assert f"not free: GPU {taken[-1]} of node2, which job " in refused.err
+    assert f"not free: GPU {taken[-1]} of node2, used by job " in refused.err
     os.kill(hosts[0].inner(first), signal.SIGTERM)
     assert Done(first).status != 0
     until(lambda: not claimed(), "the GPU given back", 60)

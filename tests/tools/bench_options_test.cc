@@ -47,16 +47,16 @@ TEST(BenchOptions, MemoryAndRivals) {
 
 TEST(BenchOptions, WhatIsWrongIsNamed) {
   EXPECT_THAT(refusal({}), HasSubstr("expected an operation: allreduce, reduce_scatter"));
-  EXPECT_THAT(refusal({"allredcue"}), HasSubstr("operation allredcue: one of allreduce"));
-  EXPECT_EQ(refusal({"allreduce", "gather"}), "what is gather?");
+  EXPECT_THAT(refusal({"allredcue"}), HasSubstr("operation allredcue: expected one of allreduce"));
+  EXPECT_EQ(refusal({"allreduce", "gather"}), "unexpected argument gather");
   EXPECT_EQ(refusal({"allreduce", "--minbyts", "8"}), "unknown option --minbyts; did you mean --minbytes?");
   EXPECT_EQ(refusal({"allreduce", "-b"}), "option -b: SIZE is missing");
   EXPECT_THAT(refusal({"allreduce", "-b", "x"}), HasSubstr("option -b x"));
   EXPECT_THAT(refusal({"allreduce", "-b", "16", "-e", "8"}), HasSubstr("expected -b <= -e"));
   EXPECT_THAT(refusal({"allreduce", "-b", "0"}), HasSubstr("option -b 0"));
-  EXPECT_THAT(refusal({"allreduce", "-f", "1"}), HasSubstr("option -f 1: at least 2 is wanted"));
-  EXPECT_THAT(refusal({"allreduce", "-n", "0"}), HasSubstr("option -n 0: it must be positive"));
-  EXPECT_THAT(refusal({"allreduce", "-d", "float8"}), HasSubstr("option -d float8: float32"));
+  EXPECT_THAT(refusal({"allreduce", "-f", "1"}), HasSubstr("option -f 1: expected a whole number >= 2"));
+  EXPECT_THAT(refusal({"allreduce", "-n", "0"}), HasSubstr("option -n 0: expected a whole number >= 1"));
+  EXPECT_THAT(refusal({"allreduce", "-d", "float8"}), HasSubstr("option -d float8: expected float32"));
   EXPECT_THAT(refusal({"allreduce", "-o", "band"}), HasSubstr("bit operations require integers"));
   EXPECT_THAT(refusal({"allreduce", "--memory", "gpu"}), HasSubstr("arena, ordinary or both"));
   EXPECT_THAT(refusal({"allreduce", "--compare", "nccl"}), HasSubstr("openmpi, mpich or gloo"));

@@ -183,7 +183,8 @@ TEST(Flux, IsRead) {
       {R"({"version": 2, "execution": {}})", "unknown version of R; expected version 1"},
       {R"({"version": 1, "execution": {"R_lite": [{"rank": "0-1"}], "nodelist": ["a"]}})",
        "R_lite has 2 ranks, but nodelist 1 names"},
-      {R"({"version": 1, "execution": {"R_lite": [{"rank": 3}], "nodelist": ["a"]}})", "rank is no text"},
+      {R"({"version": 1, "execution": {"R_lite": [{"rank": 3}], "nodelist": ["a"]}})",
+       "rank: expected a string"},
       {R"({"version": 1, "execution": {"R_lite": {}, "nodelist": []}})", "R_lite: expected a list"},
   };
   for (const auto& [text, why] : refused) {

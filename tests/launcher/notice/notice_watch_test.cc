@@ -150,7 +150,7 @@ TEST_F(WatchTest, RubbishIsSaidOnceAndTheFileIsLookedAtAgain) {
   loop_.run_for(milliseconds(100));
   ASSERT_EQ(said_.size(), 1U);
   EXPECT_THAT(said_[0], HasSubstr("malformed notice 'rubbish'"));
-  EXPECT_THAT(said_[0], HasSubstr("asked again every 0.01 s"));
+  EXPECT_THAT(said_[0], HasSubstr("polled again every 0.01 s"));
   write("kill");
   EXPECT_TRUE(until([&] { return !heard_.empty(); }));
 }

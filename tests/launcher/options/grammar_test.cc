@@ -138,7 +138,7 @@ TEST(Mapping, RankBy) {
       {"span", " span"},          {"core", " core"}, {"socket:span", " package:span"},
       {"numa:fill", " numa:fill"}};
   for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_rank_by, text), wanted) << text;
-  EXPECT_THAT(read_as(parse_rank_by, "age"), HasSubstr("'age' is no ranking"));
+  EXPECT_THAT(read_as(parse_rank_by, "age"), HasSubstr("'age' is not a valid ranking"));
   EXPECT_THAT(read_as(parse_rank_by, "slot:fast"), HasSubstr("'fast' is not a valid ranking qualifier"));
 }
 

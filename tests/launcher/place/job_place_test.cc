@@ -200,7 +200,7 @@ TEST(JobPlace, GpusAreTakenWhereThereAreCoresEnough) {
   asked.ranks.counts = {3};
   EXPECT_THAT(gpus(placed(cluster, asked)), ElementsAre(0, 2, 3));
   asked.ranks.counts = {4};
-  EXPECT_THAT(refusal(cluster, asked), HasSubstr("ask for 2 cores, it has 1; fewer than one for each"));
+  EXPECT_THAT(refusal(cluster, asked), HasSubstr("need 2 cores, it has 1; fewer than one for each"));
   asked = request({1}, "slot:PE=3");
   asked.gpus = {1};
   EXPECT_THAT(refusal(cluster, asked), HasSubstr("GPUs not used: 4, with fewer than 3 cores near them"));

@@ -129,9 +129,9 @@ TEST(VisibleGpus, FollowsTheEnvironment) {
   EXPECT_EQ(*visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "3,GPU-5a"}}), set_of({3, 5}));
   EXPECT_EQ(*visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", ""}}), 0U);
   EXPECT_THAT(visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "9"}}).status().message(),
-              HasSubstr("CUDA_VISIBLE_DEVICES=9: 9 is no GPU"));
+              HasSubstr("CUDA_VISIBLE_DEVICES=9: 9 is not a GPU"));
   EXPECT_THAT(visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "GPU-"}}).status().message(),
-              HasSubstr("GPU- is the beginning of several"));
+              HasSubstr("GPU- is a prefix of several"));
   EXPECT_EQ(*visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "2,-1,3"}}), set_of({2}));
   EXPECT_EQ(*visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "NoDevFiles"}}), 0U);
   EXPECT_EQ(*visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "1"}}), 0xffU);  // none of AMD here

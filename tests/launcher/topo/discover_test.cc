@@ -97,8 +97,7 @@ TEST_F(Discover, SysfsTellsCardsWithKindSpeedAndPlace) {
       nics, testing::UnorderedElementsAre("mlx5_0:1 ib 200 ib0 numa 0", "mlx5_1:1 roce 100 ens1f0 numa 1",
                                           "mlx5_1:2 roce 25 ens1f1 numa 1", "efa_0:1 efa 100  numa 0",
                                           "eth0:1 ethernet 10 eth0 numa 0", "eth1:1 ethernet 0 eth1 numa 0"));
-  EXPECT_THAT(machine.guesses,
-              testing::Contains(HasSubstr("0000:00:06.0: near which NUMA node is not known")));
+  EXPECT_THAT(machine.guesses, testing::Contains(HasSubstr("0000:00:06.0: nearest NUMA node unknown")));
 }
 
 TEST_F(Discover, ARecordedVirtualMachineHasItsCardAndNoGhosts) {
@@ -195,7 +194,7 @@ TEST_F(Discover, NvmlTellsGpusAndLinksAndSysfsWhereTheySit) {
   }
   EXPECT_EQ(brief(machine.path(3, 4)), "PIX 12") << "of one GPU: over its PCIe link, not over NVLink";
   EXPECT_THAT(machine.guesses,
-              testing::Contains(HasSubstr("GPU 4 (0000:3f:00.0) is in MIG mode and has no")));
+              testing::Contains(HasSubstr("GPU 4 (0000:3f:00.0) is in MIG mode without MIG")));
   EXPECT_EQ(machine.numas[machine.gpus[3].numa].number, 1);
   EXPECT_EQ(machine.numas[1].package, 1U);
   EXPECT_EQ(brief(machine.path(0, 1)), "NVL 40");

@@ -74,7 +74,7 @@ TEST(SlurmFabric, SaysFileAndLineOfWhatIsWrong) {
   constexpr std::pair<const char*, const char*> kBad[] = {
       {"SwitchName=a Nodes=n[0-99999999]\n",
        "f:1: nodes=n[0-99999999]: expected a host list: 'n[0-99999999]': more than"},
-      {"SwitchName=a Nodes=n[2-1]\n", "f:1: nodes=n[2-1] is no list"},
+      {"SwitchName=a Nodes=n[2-1]\n", "f:1: nodes=n[2-1]: expected a host list"},
       {"SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", "f:2: 'a' is defined twice"},
       {"\nSwitchName=a Switches=b\n", "f:2: switch 'b' below 'a' is not defined"},
       {"SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "is below itself"},
@@ -111,8 +111,8 @@ TEST(KubernetesFabric, ReadsLabelsOfThreeKinds) {
 }
 
 TEST(KubernetesFabric, RefusesWhatIsNone) {
-  EXPECT_THAT(message_of("{\"items\":[{]}"), HasSubstr("f: is no JSON"));
-  EXPECT_THAT(message_of("{\"kind\":\"List\"}"), HasSubstr("f: has no \"items\""));
+  EXPECT_THAT(message_of("{\"items\":[{]}"), HasSubstr("f: expected JSON"));
+  EXPECT_THAT(message_of("{\"kind\":\"List\"}"), HasSubstr("f: expected \"items\""));
   EXPECT_THAT(message_of("{\"items\":[{\"metadata\":{}}]}"),
               HasSubstr("f: items[0]: metadata.name is missing"));
   EXPECT_EQ(message_of("{\"items\":[{\"metadata\":{\"name\":\"a\",\"labels\":null}}]}"), "it was read");
@@ -131,7 +131,7 @@ TEST(YamlFabric, ReadsSwitchesWithSpeedsRailsAndNvlink) {
 
 TEST(YamlFabric, SaysFileAndLineOfWhatIsWrong) {
   constexpr std::pair<const char*, const char*> kBad[] = {
-      {"switches:\n  - {name: a, gbytes: fast}\n", "f:2: gbytes: 'fast' is no number"},
+      {"switches:\n  - {name: a, gbytes: fast}\n", "f:2: gbytes: 'fast': expected a number"},
       {"switches:\n  - {hosts: n1}\n", "f:2: name is missing"},
       {"switches:\n  - {name: a, parent: b}\n", "f:2: 'b' above 'a' is not defined"},
       {"switches:\n  - {name: a, parent: a}\n", "f:2: 'a' is below itself"},
@@ -152,7 +152,7 @@ TEST(YamlFabric, DeepNestingAndAliasesAreNoHarm) {
     bomb += fmt::format("{}: &{} [*{},*{},*{},*{},*{},*{},*{},*{},*{}]\n", c, c, char(c - 1), char(c - 1),
                         char(c - 1), char(c - 1), char(c - 1), char(c - 1), char(c - 1), char(c - 1),
                         char(c - 1));
-  EXPECT_THAT(message_of(bomb), HasSubstr("f:1: 'a' is neither"));
+  EXPECT_THAT(message_of(bomb), HasSubstr("f:1: 'a': expected switches or nvlink"));
 }
 
 }  // namespace

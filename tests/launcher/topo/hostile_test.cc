@@ -63,9 +63,9 @@ TEST(Hostile, TheSmallLanguageKnowsABusIdOnce) {
   EXPECT_THAT(refusal_of("numa 0\ngpu 0 at=numa:0 bus=1:0\nnic a at=numa:0 bus=0000:01:00.0\n"),
               HasSubstr("f:3: bus ID 0000:01:00.0 is listed twice"));
   EXPECT_THAT(refusal_of("numa 0\nnic a at=numa:0 bus=1:0 port=1\nnic b at=numa:0 bus=1:0 port=2\n"),
-              HasSubstr("f:3: bus id"));
+              HasSubstr("f:3: bus ID"));
   EXPECT_THAT(refusal_of("numa 0\ncard c at=numa:0\nnic a at=c bus=1:0\nnic b at=c bus=1:0\n"),
-              HasSubstr("f:4: bus id"));
+              HasSubstr("f:4: bus ID"));
   EXPECT_TRUE(
       parse_machine("numa 0\ncard c at=numa:0\nnic a at=c bus=1:0\nnic b at=c bus=1:0 port=2\n", "f").ok());
 }
@@ -84,7 +84,7 @@ TEST(Hostile, ALinkOfOneSideIsNamed) {
   const std::string uneven =
       replaced(recorded("nccl-mi250x-frontier.xml"), "<xgmi target=\"0000:c1:00.0\" count=\"4\"",
                "<xgmi target=\"0000:c1:00.0\" count=\"3\"");
-  EXPECT_THAT(refusal_of(uneven), HasSubstr("which lists 3 back"));
+  EXPECT_THAT(refusal_of(uneven), HasSubstr("which lists 3 in return"));
   const std::string nowhere = replaced(recorded("nccl-mi250x-frontier.xml"), "<xgmi target=\"0000:c9:00.0\"",
                                        "<xgmi target=\"0000:55:00.0\"");
   EXPECT_THAT(refusal_of(nowhere),
@@ -99,10 +99,11 @@ TEST(Hostile, NumbersBeyondBoundsAreNamed) {
     return refusal_of(fmt::format(fmt::runtime(nccl), cpu, id, pci, dev));
   };
   EXPECT_EQ(with("", "1:2:3.0", "", "0"), "it was read");
-  EXPECT_THAT(with(" affinity=\"xyz\"", "1:2:3.0", "", "0"), HasSubstr("f:2: affinity is no mask"));
+  EXPECT_THAT(with(" affinity=\"xyz\"", "1:2:3.0", "", "0"),
+              HasSubstr("f:2: affinity: expected a processor mask"));
   EXPECT_THAT(with("", "hello", "", "0"), HasSubstr("f:3: busid=\"hello\": expected a PCI address"));
   EXPECT_THAT(with("", "1:2:3.0", " link_width=\"99999999999\"", "0"), HasSubstr("f:3: link_width"));
-  EXPECT_THAT(with("", "1:2:3.0", "", "-5"), HasSubstr("f:3: dev=\"-5\" is no number"));
+  EXPECT_THAT(with("", "1:2:3.0", "", "-5"), HasSubstr("f:3: dev=\"-5\": expected a number"));
   EXPECT_THAT(refusal_of(replaced(recorded("hwloc-dgx2.xml"), "type=\"PU\" os_index=\"0\"",
                                   "type=\"PU\" os_index=\"4294967295\"")),
               testing::ContainsRegex("^f:[0-9]+: os_index"));
@@ -111,7 +112,7 @@ TEST(Hostile, NumbersBeyondBoundsAreNamed) {
 TEST(Hostile, OtherXmlIsNamed) {
   EXPECT_THAT(refusal_of("<html></html>"),
               HasSubstr("f:1: <html>: expected hwloc's <topology> or NCCL's <system>"));
-  EXPECT_THAT(refusal_of("<system></system>"), HasSubstr("f:1: no <cpu>"));
+  EXPECT_THAT(refusal_of("<system></system>"), HasSubstr("f:1: expected a <cpu>"));
   EXPECT_THAT(refusal_of("<topology version=\"2.0\"><object type=\"Nonsense\"/></topology>"),
               HasSubstr("hwloc cannot read f"));
 }
@@ -125,7 +126,8 @@ TEST(Hostile, AMatrixThatIsNotOneNamesItsRow) {
   EXPECT_EQ(refusal_of(square), "it was read");
   EXPECT_THAT(refusal_of(replaced(square, "GPU1\tPIX", "GPU1\tSYS")),
               HasSubstr("f:3: GPU1 to GPU0 differs from GPU0 to GPU1"));
-  EXPECT_THAT(refusal_of(replaced(square, "\tPIX\n", "\tNV99999\n")), HasSubstr("f:2: 'NV99999' is none of"));
+  EXPECT_THAT(refusal_of(replaced(square, "\tPIX\n", "\tNV99999\n")),
+              HasSubstr("f:2: 'NV99999': expected X"));
   EXPECT_THAT(refusal_of(replaced(square, "GPU1\tPIX\t X \n", "")), HasSubstr("f: got 1 rows for 2 columns"));
   EXPECT_THAT(refusal_of(replaced(square, "GPU1\tPIX\t X ", "GPU1\tPIX")),
               HasSubstr("f:3: got 1 cells for 2 columns"));

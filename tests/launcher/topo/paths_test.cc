@@ -86,7 +86,7 @@ TEST(MachineText, SaysFileAndLineOfWhatIsWrong) {
       {"numa 0\ngpu 0 at=s\n", "m:2: 's' is not defined above this line"},
       {"numa 0\nnuma 0\n", "m:2: 'numa:0' is defined twice"},
       {"numa 0\ngpu 0 at=numa:0\nnvlink 0 0 gbytes=1\n", "m:3: '0' is linked to itself"},
-      {"numa 0\ngpu 0,1 at=numa:0\nnvlink 0 1\n", "m:3: 'nvlink' lacks gbytes="},
+      {"numa 0\ngpu 0,1 at=numa:0\nnvlink 0 1\n", "m:3: 'nvlink': gbytes= is missing"},
       {"numa 0\ngpu 0,1 at=numa:0 arch=sm70\nnvlink 0 1\nnvlink 1 0\n", "m:4: 1 and 0 are linked twice"},
       {"numa 0\ngpu 0-99999 at=numa:0\n", "m:2: '0-99999': expected a GPU list"},
       {"numa 0\ngpu 0 at=numa:0 gen=9\n", "m:2: gen=9: expected a number from 1 to 7"},
@@ -94,7 +94,7 @@ TEST(MachineText, SaysFileAndLineOfWhatIsWrong) {
       {"numa 0\ngpu 0 at=numa:0\ngpu 1 at=gpu:0\n", "m:3: 'gpu:0' cannot hold a device or switch"},
       {"host 0\n", "m:1: 'host': unknown word"},
       {"# nothing\n", "expected a line 'numa N'"},
-      {"numa 0\nnic a at=numa:0 speed=nan\n", "m:2: speed=nan is no number"},
+      {"numa 0\nnic a at=numa:0 speed=nan\n", "m:2: speed=nan: expected a number"},
   };
   for (const auto& [text, message] : kBad) {
     const auto read = parse_machine_text(text, "m");

@@ -109,7 +109,7 @@ TEST(NvidiaSmi, PhbBetweenNodesIsTakenForSys) {
     EXPECT_EQ(machine->numas.size(), 2);
     EXPECT_EQ(machine->path(0, 1).cls, PathClass::kSys);
     EXPECT_THAT(machine->guesses,
-                testing::Contains(HasSubstr("they are at NUMA nodes 1 and 0: SYS is taken")));
+                testing::Contains(HasSubstr("they are at NUMA nodes 1 and 0: assuming SYS")));
   }
 }
 

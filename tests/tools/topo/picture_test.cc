@@ -84,10 +84,11 @@ TEST(Picture, IsWrittenAsSvgAndPng) {
 }
 
 TEST(TopoOptions, NameTheWordThatIsWrong) {
-  constexpr std::pair<const char*, const char*> kBad[] = {{"--what", "unknown option '--what'"},
-                                                          {"--svg", "--svg: a value is missing"},
-                                                          {"--ranks=1,x", "'x' is no GPU"},
-                                                          {"--colour=red", "auto, always or never"}};
+  constexpr std::pair<const char*, const char*> kBad[] = {
+      {"--what", "unknown option '--what'"},
+      {"--svg", "--svg: a value is missing"},
+      {"--ranks=1,x", "'x': expected the number of a GPU"},
+      {"--colour=red", "auto, always or never"}};
   for (const auto& [word, message] : kBad)
     EXPECT_THAT(parse_options({word}).status().message(), testing::HasSubstr(message));
   const auto good = parse_options({"--machine", "m.xml", "--ranks", "2,0"});
