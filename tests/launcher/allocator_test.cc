@@ -83,7 +83,8 @@ TEST_F(Quota, OfVersion2IsTheLeastOfAllGroupsAbove) {
   EXPECT_EQ(little.slots, 1U);
   EXPECT_EQ(little.quota, 1U);
   EXPECT_EQ(little.cores, free.cores);
-  EXPECT_NE(this_machine_text(little).find("grants the time of 1 processor)"), std::string::npos);
+  EXPECT_NE(this_machine_text(little).find("(CPU quota of its control group: 1 processor)"),
+            std::string::npos);
   write("sys/fs/cgroup/jobs/one/cpu.max", "99900000 100000");
   write("sys/fs/cgroup/jobs/cpu.max", "max 100000");
   EXPECT_EQ(host().slots, free.slots) << "more than there are cores";

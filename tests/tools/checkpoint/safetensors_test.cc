@@ -63,9 +63,9 @@ constexpr struct {
     {"[]", "", "expected a JSON object"},
     {R"({"w": [[[[[[[[[[]]]]]]]]]]})", "", "tensor w: a list instead of a description"},
     {R"({"w": [1], "x": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})", "",
-     "tensor w: a list is no"},
+     "tensor w: a list instead of a description"},
     {R"({"w": [{}], "x": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})", "",
-     "tensor w: a list is no"},
+     "tensor w: a list instead of a description"},
     {R"({"w" 5})", "", "unexpected byte at offset 5"},
 };
 
