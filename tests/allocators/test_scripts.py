@@ -1,5 +1,6 @@
-"""The scripts of docs/guide/allocators.md, as they stand there: on the real Slurm, by stand-ins elsewhere;
-that of Grid Engine is in test_grid_engine.py, where one runs. `python train.py` says which rank it is."""
+"""The scripts of docs/guide/allocators.md and slurm.md, as they stand there: on the real Slurm, by stand-ins
+elsewhere; that of Grid Engine is in test_grid_engine.py, where one runs.
+`python train.py` says which rank it is."""
 
 import re
 import subprocess
@@ -53,23 +54,19 @@ def submit(slurm: Slurm, folder: Path, script: str, *options: str) -> int:
     return slurm.submit(*options, script="\n".join([*directives, f". {own}", *commands]))
 
 
-def test_slurms_first_script_runs_on_all_that_was_asked_for(slurm: Slurm, tmp_path: Path):
-    tmp_path.chmod(0o700)
-    python(tmp_path)
-    job = submit(slurm, tmp_path, scripts("Slurm")[0])
-    assert slurm.wait(job, 120) == "COMPLETED", slurm.out(job)
-    assert ranks(slurm.out(job), 32), slurm.out(job)
-
-
 def test_slurms_elastic_job_takes_the_nodes_of_the_job_that_joins(slurm: Slurm, tmp_path: Path):
     """As they stand there but for sizes: this machine has two cores."""
     tmp_path.chmod(0o700)
     python(tmp_path, f"#!/bin/sh\nexec {ROOT}/build/tests/bin/elastic_member 1000000 5 > {tmp_path}/steps\n")
-    _, elastic, lends = scripts("Slurm")
-    first = submit(slurm, tmp_path, elastic, "--ntasks-per-node=4")
-    slurm.until_said(first, "generation 1: 8 members")
+    page = (ROOT / "docs/guide/slurm.md").read_text()
+    elastic, lends = (
+        re.search(rf'^```bash title="{name}.sbatch"\n(.*?)^```$', page, re.M | re.S)[1]
+        for name in ("elastic", "lend")
+    )
+    first = submit(slurm, tmp_path, elastic, f"--chdir={tmp_path}")
+    slurm.until_said(first, "generation 1: 4 members")
     second = submit(slurm, tmp_path, lends, "--nodes=1", "--ntasks-per-node=1", "--partition=low", "-w", "n3")
-    slurm.until_said(first, ": 9 members")
+    slurm.until_said(first, ": 5 members")
     slurm.command("scancel", str(first))
     assert slurm.wait(second) == "COMPLETED", slurm.out(second)
     assert "the job is over" in slurm.out(second)

@@ -55,7 +55,7 @@ def test_unequal_slots_are_filled_as_granted(slurm: Slurm):
 def test_hosts_are_chosen_among_those_granted(slurm: Slurm):
     text = said(slurm, "-N2", "-n2", script=f"regroup -H n2 {SAY}\nregroup -H n4 true || echo refused $?")
     assert "rank 0 of 1 on n2" in text
-    assert re.search(r"host n4: Slurm job \d+ does not grant it", text), text
+    assert re.search(r"host n4: not granted by Slurm job \d+", text), text
     assert "refused 1" in text
 
 

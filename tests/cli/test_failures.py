@@ -91,7 +91,10 @@ def test_an_argument_that_only_a_later_member_has_ends_no_job(regroup, script):
     job = regroup.start("--oversubscribe", "-np", "1:2", "--initial-size", "1", *words)
     until(lambda: regroup.control("status").stdout.count("generation 1"), "the first World")
     assert regroup.control("resize", "2").returncode == 0
-    job.wait_err(r"^regroup: slot 1: 3 members in a row ended .*, the last: Session: batch is a str")
+    job.wait_err(
+        r"^regroup: slot 1: 3 members in a row ended .*, the last: "
+        r"Session: batch: expected a whole number >= 0, got a str"
+    )
     job.hurry()
     assert job.wait() == 0, job.err
     assert job.err.count("Traceback") == 1

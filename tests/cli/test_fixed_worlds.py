@@ -79,7 +79,7 @@ def test_ranks_whose_number_nobody_says_are_refused(regroup, member):
         env=regroup.env, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode != 0
-    assert "PMIX_RANK=1 says that this process is one of several ranks" in done.stderr, done.stderr
+    assert "PMIX_RANK=1 marks this process as one of several ranks" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("launcher", ["regroup", "openmpi-5"])
@@ -311,7 +311,7 @@ def test_a_rank_is_in_one_world_at_a_time(regroup):
     """After finish() it may join again, and meets the others' second join()."""
     done = run("openmpi-4", regroup, 2, sys.executable, "-c", AGAIN)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("refused: join: this process is in a World already") == 2
+    assert done.stdout.count("refused: join: this process is already in a World") == 2
     assert done.stdout.count("second of 2") == 2
 
 

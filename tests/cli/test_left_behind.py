@@ -15,7 +15,7 @@ import pytest
 from conftest import BIN, until
 
 ORPHAN_TIMEOUT_S = 1
-BOUND_S = {"rigid": 2, "elastic": ORPHAN_TIMEOUT_S + 2}
+BOUND_S = {"rigid": 20, "elastic": ORPHAN_TIMEOUT_S + 20}  # a second or less, but for a busy machine
 HELPERS = {"guardian", "agent", "reaper"}
 SUBSETS = [
     set(subset)

@@ -128,7 +128,7 @@ def test_a_folder_that_is_not_shared_is_told(hosts: Hosts, start: Start, undistu
     job = start("node1:1,node2:1", "2:2", *keep(Path("/tmp/private")), pace_us=4000)
     job.expect_weights(undisturbed)
     assert re.search(
-        r"host node2: no checkpoints are made here, and none is read: /tmp/private: it is not the folder "
+        r"host node2: no checkpoints are made here, and none is read: /tmp/private: not the directory "
         r"that job \S+ has locked: LOCK is missing",
         job.text(),
     )
