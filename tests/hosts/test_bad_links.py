@@ -8,7 +8,9 @@ from hosts import Hosts
 from training import EPOCHS, Start, Training, kill, processes, weights_alone
 
 # Whichever is noticed first.
-WHY = "neither its agent nor its members are|its agent has not been|the connection to its agent is lost"
+WHY = (
+    "neither its agent nor its members are|no message from its agent for|the connection to its agent is lost"
+)
 
 
 def lost_hosts(job: Training) -> set[str]:
