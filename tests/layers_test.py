@@ -7,8 +7,9 @@ that a new folder first says what it may include.
 
 import pathlib
 import re
-import sys
 import tempfile
+
+from lint.command import main
 
 TRAINING = ["core", "collective", "checkpoint", "elastic/membership", "elastic"]
 LAUNCHER = ["launcher", "launcher/scheduler", "launcher/cmd"]
@@ -147,9 +148,4 @@ def self_test() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    if sys.argv[1] == "--self-test":
-        self_test()
-    elif refused := violations(pathlib.Path(sys.argv[1])):
-        sys.exit("\n".join(refused))
+    main(__doc__, violations, self_test)

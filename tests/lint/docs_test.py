@@ -10,8 +10,9 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
+
+from command import main
 
 SHELVES = ("design", "dev", "guide", "reference", "results")
 EXPLAINING = ("docs/design/architecture.md", "docs/design/step.md", "docs/design/threads.md")  # no decisions
@@ -235,9 +236,4 @@ def self_test() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    if sys.argv[1] == "--self-test":
-        self_test()
-    elif refused := violations(pathlib.Path(sys.argv[1])):
-        sys.exit("\n".join(refused))
+    main(__doc__, violations, self_test)

@@ -4,8 +4,9 @@ usage: files_test.py ROOT | --self-test
 """
 
 import pathlib
-import sys
 import tempfile
+
+from command import main
 
 LIMITS = {".h": 150, ".cc": 400}
 SKIPPED = ("_generated.h",)  # made by flatc
@@ -49,9 +50,4 @@ def self_test() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    if sys.argv[1] == "--self-test":
-        self_test()
-    elif refused := violations(pathlib.Path(sys.argv[1])):
-        sys.exit("\n".join(refused))
+    main(__doc__, violations, self_test)
