@@ -20,8 +20,6 @@
 
 namespace regroup::core {
 
-inline constexpr std::uint32_t kMaxSlots = 128;      // futex_waitv takes as many
-inline constexpr std::uint32_t kMaxMembers = 16384;  // of a World
 inline constexpr std::size_t kSnapshotChunk = 256 << 10;
 inline constexpr std::uint32_t kMaxKeptResults = 64;
 inline constexpr std::uint32_t kResultBlocks = 1023;

@@ -8,28 +8,11 @@
 #include <cstdint>
 
 #include "core/doorbell.h"
+#include "core/member_state.h"
 #include "core/state_word.h"
 #include "core/world.h"
 
 namespace regroup::core {
-
-inline constexpr std::uint32_t kMaxBuffers = 32;  // >= canonical_buffers(kMaxShards)
-
-// "This canonical partial sum of this step is complete in buffer k": step 32 bits | begin 16 | end 16; 0 is
-// "no seal".
-struct Seal {
-  Step step = 0;
-  Interval leaves;
-
-  [[nodiscard]] constexpr std::uint64_t pack() const {
-    return step << 32 | static_cast<std::uint64_t>(leaves.begin) << 16 | leaves.end;
-  }
-  [[nodiscard]] static constexpr Seal unpack(std::uint64_t bits) {
-    return {bits >> 32,
-            {static_cast<std::uint32_t>(bits >> 16 & 0xffff), static_cast<std::uint32_t>(bits & 0xffff)}};
-  }
-  bool operator==(const Seal&) const = default;
-};
 
 // A member's arrivals at the synchronisation points of one chain of collective operations. A peer in a
 // later instance has passed all points of this one. Point n uses the entries n % 2: a member that still

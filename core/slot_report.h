@@ -3,8 +3,7 @@
 
 #include <vector>
 
-#include "core/arena.h"
-#include "core/state_word.h"
+#include "core/member_state.h"
 #include "core/world.h"
 
 namespace regroup::core {

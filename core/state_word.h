@@ -1,5 +1,5 @@
-// The state word of a member: {phase, revoked, generation, position} in 64 bits, changed by compare-and-swap
-// only, by the member's own thread and by the agent that revokes. Serves sections 3 and 4 of
+// The transitions of a member's state word (core/member_state.h), which is changed by compare-and-swap only,
+// by the member's own thread and by the agent that revokes. Serves sections 3 and 4 of
 // docs/design/architecture.md.
 //
 // The functions are templates over an atomics policy so that the model test enumerates the interleavings of
@@ -9,39 +9,10 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/member_state.h"
 #include "core/world.h"
 
 namespace regroup::core {
-
-enum class Phase : std::uint8_t { kNone = 0, kOpen = 1, kCommitted = 2, kClosed = 3 };
-
-struct StateWord {
-  Phase phase = Phase::kNone;
-  bool revoked = false;  // committed, but its generation is over: the next transaction needs a new World
-  Generation generation = 0;
-  Position position;
-
-  // Layout: phase 2 bits | revoked 1 | generation 21 | position 40.
-  [[nodiscard]] constexpr std::uint64_t pack() const {
-    return static_cast<std::uint64_t>(phase) << 62 | static_cast<std::uint64_t>(revoked) << 61 |
-           static_cast<std::uint64_t>(generation) << 40 | position.value;
-  }
-  [[nodiscard]] static constexpr StateWord unpack(std::uint64_t bits) {
-    return {static_cast<Phase>(bits >> 62), (bits >> 61 & 1) != 0,
-            static_cast<Generation>(bits >> 40 & kMaxGeneration), Position{bits & ((1ULL << 40) - 1)}};
-  }
-  bool operator==(const StateWord&) const = default;
-};
-
-// The last position that a member with this word proves to be committed. An open or closed word at p proves
-// everything before p, except that a newcomer (from_step == p.step()) opens its first step without having
-// seen the regions before.
-[[nodiscard]] constexpr Position committed_up_to(StateWord word, Step from_step) {
-  if (word.phase == Phase::kNone) return {};
-  if (word.phase == Phase::kCommitted) return word.position;
-  if (word.position.region() == 0 && word.position.step() == from_step) return {};
-  return word.position.value == 0 ? Position{} : word.position.before();
-}
 
 template <class P>
 using AtomicWord = typename P::template Atomic<std::uint64_t>;
