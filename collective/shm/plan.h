@@ -13,8 +13,6 @@
 
 namespace regroup::collective {
 
-inline constexpr std::size_t kCacheLine = 64;
-
 [[nodiscard]] constexpr bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather; }
 // The output contains a block of each rank.
 [[nodiscard]] constexpr bool gathers(Kind kind) {

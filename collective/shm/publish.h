@@ -15,6 +15,8 @@
 
 namespace regroup::collective {
 
+inline constexpr std::size_t kCacheLine = 64;
+
 enum class Stores {
   kPlain,   // through the cache: data that is read again soon
   kStream,  // past the cache, if `to` is 16-byte aligned: for results larger than the cache
@@ -43,7 +45,6 @@ inline constexpr std::memory_order kPublishOrder = std::memory_order_seq_cst;
 inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes, Stores how) {
   std::size_t done = 0;
 #ifndef REGROUP_PLAIN_STORES
-  constexpr std::size_t kCacheLine = 64;
   if (how == Stores::kStream && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
     for (; done + kCacheLine <= bytes; done += kCacheLine) core::stream_line(to + done, from + done);
   }

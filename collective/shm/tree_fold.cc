@@ -7,7 +7,6 @@
 #include <array>
 #include <bit>
 
-#include "collective/shm/plan.h"
 #include "collective/shm/standard_arithmetic.h"
 #include "core/canonical.h"
 
