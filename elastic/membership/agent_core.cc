@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "elastic/membership/coordinator_effects.h"
+#include "elastic/membership/membership.h"
 
 namespace regroup::membership {
 namespace {

@@ -54,9 +54,6 @@ struct Say {  // a line for the user's terminal
 // What a failed job leaves to be saved: the members' state, states that differ, or nothing.
 enum class StateLeft : std::uint8_t { kWithMembers, kDiverged, kNone };
 
-// JobDone::exit_code of a job whose members have all left on notice: the launcher decides the exit status.
-inline constexpr std::int32_t kEndedOnNotice = -1;
-
 struct Done {  // the last effect: the driver kills what still runs
   std::int32_t exit_code = 0;
   std::string reason;

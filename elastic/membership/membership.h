@@ -15,6 +15,9 @@
 
 namespace regroup::membership {
 
+// JobDone::exit_code of a job whose members have all left on notice: the launcher decides the exit status.
+inline constexpr std::int32_t kEndedOnNotice = -1;
+
 struct Policy {
   std::uint32_t min = 1;
   std::uint32_t max = 1;

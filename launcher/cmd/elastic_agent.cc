@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "elastic/membership/coordinator_effects.h"
+#include "elastic/membership/membership.h"
 #include "launcher/supervise/due.h"
 #include "launcher/supervise/stuck_process.h"
 

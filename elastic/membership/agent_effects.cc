@@ -1,6 +1,5 @@
-// The effects of agent and coordinator: how they are copied, moved and destroyed.
+// The effects of an agent: how they are copied, moved and destroyed.
 #include "elastic/membership/agent_effects.h"
-#include "elastic/membership/coordinator_effects.h"
 
 #include "core/variant_definitions.h"
 
@@ -10,7 +9,5 @@ template class core::Variant<membership::ToCoordinator, membership::ToMember, me
                              membership::KillMember, membership::CloseMember, membership::WatchLine,
                              membership::ReleaseMember, membership::Ring, membership::Fetch,
                              membership::StopFetch, membership::Warn>;
-template class core::Variant<membership::ToAgent, membership::ToClient, membership::Journal, membership::Say,
-                             membership::Done>;
 
 }  // namespace regroup
