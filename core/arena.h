@@ -21,7 +21,6 @@
 namespace regroup::core {
 
 inline constexpr std::size_t kSnapshotChunk = 256 << 10;
-inline constexpr std::uint32_t kMaxKeptResults = 64;
 inline constexpr std::uint32_t kResultBlocks = 1023;
 
 // Bytes of a member's bounce buffer (collective/shm/bounce_buffer.h): more than the cache of one core,

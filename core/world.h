@@ -19,8 +19,9 @@ using Step = std::uint64_t;
 inline constexpr std::uint32_t kMaxGeneration = (1U << 21) - 1;
 inline constexpr Step kMaxStep = (1ULL << 32) - 1;
 inline constexpr std::uint32_t kMaxShards = 16384;
-inline constexpr std::uint32_t kMaxMembers = 16384;  // of a World
-inline constexpr std::uint32_t kMaxSlots = 128;      // of an arena: futex_waitv takes as many
+inline constexpr std::uint32_t kMaxMembers = 16384;   // of a World
+inline constexpr std::uint32_t kMaxSlots = 128;       // of an arena: futex_waitv takes as many
+inline constexpr std::uint32_t kMaxKeptResults = 64;  // of past steps, in an arena
 
 // A point in the program that all members share: transaction 0 of step s is the training step itself,
 // transactions 1..255 are the collective regions (and finish()) that follow it. Ordered; 40 bits.

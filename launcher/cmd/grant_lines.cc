@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "core/arena.h"
 #include "core/node_message.h"
+#include "core/world.h"
 #include "launcher/options/json_input.h"
 #include "launcher/spawn/remote_script.h"
 

@@ -14,7 +14,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/arena.h"
+#include "core/world.h"
 #include "launcher/cmd/allocation.h"
 #include "launcher/cmd/discovery.h"
 #include "launcher/cmd/time_limit.h"

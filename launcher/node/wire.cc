@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include "core/arena.h"
 #include "core/wire.h"
+#include "core/world.h"
 #include "launcher/node/checkpoint_wire.h"
 #include "launcher/node/notice_wire.h"
 #include "launcher/node/tree_wire.h"

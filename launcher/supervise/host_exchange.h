@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "core/arena.h"
+#include "core/world.h"
 #include "launcher/pmi/exchange.h"
 #include "launcher/pmi/messages.h"
 #include "launcher/supervise/node.h"
