@@ -1,25 +1,10 @@
-// The allocators that the environment of this process names, and `regroup allocation`.
+// `regroup allocation`.
 #pragma once
 
-#include "core/status.h"
-#include "launcher/alloc/reading.h"
 #include "launcher/cmd/options.h"
 
 namespace regroup::cmd {
 
-// Where allocators are looked for: the environment and the files of this machine. `environment` outlives it.
-[[nodiscard]] launcher::AllocInput allocation_input(const launcher::Environment& environment);
-// What the allocator of that name ("": any) has granted; nothing, and no error, if there is none.
-[[nodiscard]] core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
-                                                     const std::string& allocator);
-// What a command prints; blocks. Errors are Hook's.
-[[nodiscard]] core::Result<std::string> command_output(const std::vector<std::string>& words,
-                                                       const launcher::Environment& environment,
-                                                       core::Duration limit);
-// How long from the allocator's word to the end; may run a command. An error says why that is not known, or
-// that there is no allocator.
-[[nodiscard]] core::Result<launcher::Grace> grace_of(const launcher::Environment& environment,
-                                                     const std::string& allocator);
 // regroup allocation [--json] [--allocator NAME]: the exit status.
 [[nodiscard]] int run_allocation(const Options& options);
 

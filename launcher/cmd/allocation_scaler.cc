@@ -17,7 +17,7 @@
 
 #include "core/fd.h"
 #include "launcher/alloc/allocators.h"
-#include "launcher/cmd/allocation.h"
+#include "launcher/cmd/grant.h"
 #include "launcher/spawn/remote_script.h"
 
 namespace regroup::cmd {

@@ -14,7 +14,7 @@
 
 #include "core/status.h"
 #include "launcher/cmd/job_files.h"
-#include "launcher/cmd/options.h"
+#include "launcher/cmd/option_rules.h"
 #include "launcher/cmd/requests.h"
 #include "launcher/spawn/hook.h"
 

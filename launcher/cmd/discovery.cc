@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "launcher/alloc/reading.h"
-#include "launcher/cmd/allocation.h"
+#include "launcher/cmd/grant.h"
+#include "launcher/cmd/this_host.h"
 #include "launcher/cmd/time_limit.h"
 
 namespace regroup::cmd {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/status.h"
-#include "launcher/cmd/options.h"
+#include "launcher/cmd/option_rules.h"
 #include "launcher/spawn/hook.h"
 
 namespace regroup::cmd {

@@ -12,7 +12,7 @@
 #include "core/fd.h"
 #include "core/status.h"
 #include "launcher/cmd/job_plan.h"
-#include "launcher/cmd/options.h"
+#include "launcher/cmd/option_rules.h"
 #include "launcher/node/hosts.h"
 
 namespace regroup::cmd {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/alloc/allocator.h"
-#include "launcher/cmd/options.h"
+#include "launcher/cmd/option_rules.h"
 #include "launcher/place/members.h"
 #include "launcher/roles/role_job.h"
 #include "launcher/supervise/app.h"

@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "launcher/alloc/resize.h"
-#include "launcher/cmd/allocation.h"
+#include "launcher/cmd/grant.h"
 #include "launcher/cmd/grant_lines.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/join_relay.h"

@@ -11,7 +11,7 @@
 #include "elastic/membership/restart_budget.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/journal.h"
-#include "launcher/cmd/options.h"
+#include "launcher/cmd/option_rules.h"
 #include "launcher/node/checkpoint_plan.h"
 #include "launcher/supervise/guardian.h"
 

@@ -1,7 +1,7 @@
 // Runs a job: from options to exit status.
 #pragma once
 
-#include "launcher/cmd/options.h"
+#include "launcher/cmd/option_rules.h"
 
 namespace regroup::cmd {
 

@@ -1,7 +1,7 @@
 // A job of -np MIN:MAX on several hosts.
 #pragma once
 
-#include "launcher/cmd/options.h"
+#include "launcher/cmd/option_rules.h"
 #include "launcher/cmd/restarts.h"
 
 namespace regroup::cmd {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "launcher/alloc/allocator.h"
-#include "launcher/cmd/options.h"
+#include "launcher/cmd/option_rules.h"
 
 namespace regroup::cmd {
 

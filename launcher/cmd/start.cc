@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "core/printable.h"
-#include "launcher/cmd/allocation.h"
+#include "launcher/cmd/grant.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/time_limit.h"
 #include "launcher/supervise/open_files.h"

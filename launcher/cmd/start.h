@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cmd/options.h"
+#include "launcher/cmd/option_rules.h"
 #include "launcher/containment/job_record.h"
 #include "launcher/notice/notice_watch.h"
 #include "launcher/pmi/helper.h"

@@ -1,0 +1,17 @@
+// What parsing reads of this machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+
+namespace regroup::cmd {
+
+// Of this machine: that by which jobs call it first.
+[[nodiscard]] std::vector<std::string> host_names();
+
+// All of a file, or of a pipe; at most 16 MiB.
+[[nodiscard]] core::Result<std::string> read_file(const std::string& path);
+
+}  // namespace regroup::cmd
