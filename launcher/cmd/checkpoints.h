@@ -15,9 +15,9 @@
 #include "core/arena.h"
 #include "core/save_mark.h"
 #include "core/status.h"
+#include "launcher/cmd/checkpoint_texts.h"
 #include "launcher/cmd/checkpoint_watcher.h"
 #include "launcher/cmd/last_snapshot.h"
-#include "launcher/cmd/options.h"
 #include "launcher/cmd/run_in_subprocess.h"
 #include "launcher/node/checkpoint_plan.h"
 #include "launcher/spawn/piped_process.h"
@@ -25,32 +25,6 @@
 namespace regroup::cmd {
 
 inline constexpr std::chrono::seconds kDiskLimit{600};  // when the job ends, of one on which nothing moves
-
-using node::CheckpointPlan;
-using node::Resume;
-
-// Locks the directories of `options` for the job and finds their newest intact checkpoint, whose seed and
-// number of shards become those of the job. `locks`, here or in a child process, hold the locks. Blocks while
-// that checkpoint is verified. With `hosts` (a job on several) the first of two directories is local to each
-// host: a newer checkpoint in this host's local directory, if it can be locked, is copied to the second one,
-// from which the job resumes and which alone stays locked.
-[[nodiscard]] core::Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job,
-                                                               bool hosts, HeldLocks* locks);
-// Parses regroup-persist's description of a checkpoint in `about`; none: there is no checkpoint.
-[[nodiscard]] core::Result<std::optional<Resume>> resume_of(const std::string& text,
-                                                            const std::string& about);
-// The local directory that may hold the checkpoint to resume from, too; "": none.
-[[nodiscard]] std::string local_copy(const CheckpointPlan& plan);
-
-// Adds the variables that describe the plan to a member.
-void add_checkpoint_variables(const CheckpointPlan& plan, launcher::Environment& environment);
-
-// A sentence about the newest checkpoint; `committed`: that this host has written, `writing`: that it is
-// writing; 0: none.
-[[nodiscard]] std::string newest_of(const CheckpointPlan& plan, core::Step committed, core::Step writing,
-                                    bool several_hosts);
-// The sentence for the user about plan.resume, which must be set.
-[[nodiscard]] std::string resumes(const CheckpointPlan& plan);
 
 // In the agent: waits for snapshots in the arena and has them written. Used by the loop's thread.
 class Checkpoints {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/cmd/checkpoints.h"
+#include "launcher/cmd/checkpoint_texts.h"
 #include "launcher/cmd/persist_task.h"
 #include "launcher/spawn/remote_script.h"
 

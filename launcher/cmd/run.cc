@@ -15,6 +15,7 @@
 #include "core/printable.h"
 #include "launcher/alloc/allocator.h"
 #include "launcher/cmd/attempts.h"
+#include "launcher/cmd/checkpoint_start.h"
 #include "launcher/cmd/elastic_agent.h"
 #include "launcher/cmd/elastic_coordinator.h"
 #include "launcher/cmd/fixed_job.h"

@@ -12,6 +12,7 @@
 #include <utility>
 #include <variant>
 
+#include "launcher/cmd/checkpoint_start.h"
 #include "launcher/cmd/fixed_job.h"
 #include "launcher/cmd/host_setup.h"
 #include "launcher/cmd/job_files.h"
