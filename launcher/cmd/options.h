@@ -7,7 +7,7 @@
 
 #include "core/status.h"
 #include "launcher/cmd/option_rules.h"
-#include "launcher/options/options.h"
+#include "launcher/options/parse.h"
 
 namespace regroup::cmd {
 

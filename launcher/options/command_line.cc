@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "launcher/options/finish.h"
-#include "launcher/options/options.h"
+#include "launcher/options/parse.h"
 #include "launcher/options/values.h"
 
 namespace regroup::launcher {

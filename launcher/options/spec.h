@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/options/options.h"
+#include "launcher/options/parse.h"
 
 namespace regroup::launcher {
 

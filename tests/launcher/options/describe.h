@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/options/options.h"
+#include "launcher/options/parse.h"
 
 namespace regroup::launcher {
 

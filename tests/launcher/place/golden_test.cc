@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-#include "launcher/options/options.h"
+#include "launcher/options/parse.h"
 #include "launcher/place/job_place.h"
 #include "launcher/topo/read_topology.h"
 
