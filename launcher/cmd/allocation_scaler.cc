@@ -23,7 +23,7 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr std::chrono::seconds kLimit{30};
+constexpr std::chrono::seconds kScalerLimit{30};
 
 // The one variable of Slurm's that its commands need.
 constexpr const char* kSlurmConf = "SLURM_CONF";
@@ -224,8 +224,8 @@ void AllocationScaler::run(const launcher::AllocatorRequest& request) {
   const core::Status written =
       request.script.empty() ? core::Status() : write_script(script(), request.script);
   if (!written.ok()) return boost::asio::post(loop_, [end, written] { end(written); });
-  hook_ =
-      launcher::Hook::start(loop_, request.words, without(input_->environment, request.without), kLimit, end);
+  hook_ = launcher::Hook::start(loop_, request.words, without(input_->environment, request.without),
+                                kScalerLimit, end);
 }
 
 void AllocationScaler::finish(const core::Result<std::string>& printed) {

@@ -14,7 +14,7 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr std::chrono::seconds kLimit{10};  // as a rule: time_limit()
+constexpr std::chrono::seconds kScriptLimit{10};  // as a rule: time_limit()
 constexpr std::chrono::seconds kEvery{1};
 
 std::string name_of(const launcher::DiscoveryRequest& request) {
@@ -46,8 +46,8 @@ core::Result<launcher::Grant> discover_hosts(const launcher::Environment& enviro
                                              const std::string& allocator) {
   auto grant = grant_of(environment, allocator);
   if (!grant.ok()) return grant.status();
-  auto hosts =
-      hosts_in(command_output(words_of(request), environment, time_limit(environment, kLimit)), request);
+  auto hosts = hosts_in(command_output(words_of(request), environment, time_limit(environment, kScriptLimit)),
+                        request);
   if (!hosts.ok()) return hosts.status();
   if (hosts->empty())
     return core::Status(core::Code::kUnavailable, name_of(request) + ": contains no host to begin with");
@@ -78,8 +78,9 @@ void Discovery::ask_later() {
 }
 
 void Discovery::ask() {
-  hook_ = launcher::Hook::start(loop_, words_of(request_), environment_, time_limit(environment_, kLimit),
-                                [this](const core::Result<std::string>& text) { on_text(text); });
+  hook_ =
+      launcher::Hook::start(loop_, words_of(request_), environment_, time_limit(environment_, kScriptLimit),
+                            [this](const core::Result<std::string>& text) { on_text(text); });
 }
 
 void Discovery::on_text(const core::Result<std::string>& text) {

@@ -13,7 +13,7 @@ namespace regroup::launcher {
 namespace {
 
 // No signal tells a background process group that it came to the foreground, so this is polled.
-constexpr std::chrono::milliseconds kLookAgain{250};
+constexpr std::chrono::milliseconds kForegroundPoll{250};
 
 }  // namespace
 
@@ -45,7 +45,7 @@ void StdinFeed::wait_input() {
 }
 
 void StdinFeed::wait_foreground() {
-  look_again_.expires_after(kLookAgain);
+  look_again_.expires_after(kForegroundPoll);
   look_again_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
     if (!error) self->wait_input();
   });
