@@ -12,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/arena.h"
+#include "core/world.h"
 #include "launcher/cmd/start.h"
 #include "launcher/roles/job_file.h"
 #include "launcher/supervise/agent.h"

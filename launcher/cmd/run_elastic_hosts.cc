@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/arena.h"
+#include "core/world.h"
 #include "launcher/cmd/allocation_scaler.h"
 #include "launcher/cmd/attempts.h"
 #include "launcher/cmd/checkpoint_start.h"

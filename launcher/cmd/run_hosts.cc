@@ -1,7 +1,6 @@
 // The agents start first and send the inventories of their hosts, which decide how many members there are,
 // where they run and to what they are bound.
 #include "launcher/cmd/run_hosts.h"
-#include "core/arena.h"
 
 #include <fmt/format.h>
 
@@ -12,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "core/world.h"
 #include "launcher/cmd/checkpoint_start.h"
 #include "launcher/cmd/fixed_job.h"
 #include "launcher/cmd/host_setup.h"

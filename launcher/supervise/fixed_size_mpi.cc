@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include "core/arena.h"
+#include "core/world.h"
 #include "launcher/options/outer_place.h"
 #include "launcher/pmi/mpi.h"
 #include "launcher/supervise/fixed_size_job.h"
