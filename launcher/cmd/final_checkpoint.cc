@@ -8,7 +8,7 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr double kMiB = 1 << 20;
+constexpr double kBytesPerMiB = 1 << 20;
 constexpr double kMargin = 1.2;  // the bandwidth of a disk varies
 
 double seconds(core::Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -39,7 +39,7 @@ FinalCheckpointDecision decide_final_checkpoint(const Remaining& r) {
   const std::string what = r.writing
                                ? fmt::format("the checkpoint of step {} that is being written", *r.writing)
                                : "a last snapshot";
-  const std::string mib = fmt::format("{:.0f} MiB", static_cast<double>(r.bytes) / kMiB);
+  const std::string mib = fmt::format("{:.0f} MiB", static_cast<double>(r.bytes) / kBytesPerMiB);
   if (left <= 0) return {What::kKeep, fmt::format("no time is left for {}", what)};
   if (r.bandwidth <= 0)
     return {wanted, fmt::format("{} ({}) is tried within {:.1f} s: how fast the disk is was not measured yet",
@@ -51,11 +51,11 @@ FinalCheckpointDecision decide_final_checkpoint(const Remaining& r) {
   const double needs =
       copying + std::max(writing, r.copying ? std::max(0.0, copying - seconds(*r.copying)) : 0);
   const std::string with = copying > 0 ? fmt::format(", {:.1f} s of them to be copied at {:.0f} MiB/s",
-                                                     copying, r.copy_bandwidth / kMiB)
+                                                     copying, r.copy_bandwidth / kBytesPerMiB)
                                        : "";
   return {needs <= left ? wanted : What::kKeep,
           fmt::format("{} ({} at {:.0f} MiB/s) needs {:.1f} s more{}, {:.1f} s are left", what, mib,
-                      r.bandwidth / kMiB, needs, with, left)};
+                      r.bandwidth / kBytesPerMiB, needs, with, left)};
 }
 
 core::TimePoint copied_by(core::TimePoint now, core::TimePoint deadline, std::uint64_t bytes,

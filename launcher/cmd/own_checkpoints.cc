@@ -25,8 +25,9 @@ using node::LocalCheckpointReply;
 using node::QueryLocalCheckpoint;
 
 constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory
-constexpr std::chrono::seconds kQuietLimit(30);  // between two progress reports of a process that reads there
-constexpr std::chrono::seconds kCopyLimit(60);   // for fsync of a file of the copy
+constexpr std::chrono::seconds kReaderLimit(
+    30);                                        // between two progress reports of a process that reads there
+constexpr std::chrono::seconds kCopyLimit(60);  // for fsync of a file of the copy
 constexpr std::chrono::seconds kVisibleLimit(90);  // until the copy is visible on this host
 constexpr std::chrono::seconds kAgentMargin(10);   // for an agent to report a silent process itself
 constexpr std::chrono::minutes kLongest(30);       // in all; agents wait ten minutes longer (node_agent.cc)
@@ -99,7 +100,7 @@ class Search {
       if (hosts_.is_up(index)) up.push_back(index);
     }
     std::vector<std::pair<Step, std::size_t>> out;
-    for (const auto& [index, found] : ask(up, 0, kQuietLimit + kAgentMargin)) {
+    for (const auto& [index, found] : ask(up, 0, kReaderLimit + kAgentMargin)) {
       const std::string& name = hosts_.name(index);
       if (!found.said.empty()) say_(fmt::format("host {}: {}", name, launcher::printable(found.said)));
       if (!found.status.ok())
@@ -149,7 +150,7 @@ class Search {
   Result<Resume> read(Step step) {
     std::optional<Result<std::string>> text;
     PersistTask task(loop_, {"await", plan_.shared, std::to_string(step)},
-                     {plan_.shared, kVisibleLimit, kQuietLimit},
+                     {plan_.shared, kVisibleLimit, kReaderLimit},
                      {{}, [&text](const Result<std::string>& out, const std::string&) { text = out; }});
     while (!text && !over_() && core::SystemClock().now() < end_) loop_.run_one_for(kAskAgain);
     if (!text && !over_()) return core::deadline_exceeded("reading it took too long");
@@ -176,7 +177,7 @@ node::LocalCheckpointQuery local_checkpoint_query() {
   return [](boost::asio::io_context& loop, const QueryLocalCheckpoint& order,
             const std::function<void(const LocalCheckpointReply&)>& answer) -> std::function<void()> {
     const bool copies = order.copy > 0;
-    PersistTask::Wait wait{order.plan.directory, kAnswerLimit, kQuietLimit};
+    PersistTask::Wait wait{order.plan.directory, kAnswerLimit, kReaderLimit};
     if (copies) wait = {order.plan.directory + " and " + order.plan.shared, kCopyLimit, kCopyLimit};
     auto task = std::make_shared<std::unique_ptr<PersistTask>>(std::make_unique<PersistTask>(
         loop, words_of(order), wait,
