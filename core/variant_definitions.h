@@ -29,7 +29,12 @@ Variant<A...>::Variant(std::size_t index, void* value) {
 
 template <class... A>
 bool Variant<A...>::operator==(const Variant& other) const requires(std::equality_comparable<A>&&...) {
-  return static_cast<const Base&>(*this) == static_cast<const Base&>(other);
+  // clang 14 instantiates this for alternatives that cannot be compared, too, in spite of the requirement.
+  if constexpr ((std::equality_comparable<A> && ...)) {
+    return static_cast<const Base&>(*this) == static_cast<const Base&>(other);
+  } else {
+    return false;
+  }
 }
 
 }  // namespace regroup::core
