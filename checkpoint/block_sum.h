@@ -9,9 +9,9 @@
 #include <span>
 #include <string>
 
+#include "base/crc32c.h"
+#include "base/status.h"
 #include "checkpoint/file_io.h"
-#include "core/crc32c.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint {
 
@@ -27,14 +27,14 @@ inline constexpr ReadSizes kVerifySizes = {1 << 20, 64 << 20};
 // CRC32C of bytes [begin, end) of an open file. `buffer_for(offset, bytes)` returns the memory for `bytes`
 // from `offset` of the file on.
 template <class BufferFor>
-[[nodiscard]] core::Result<std::uint32_t> sum_block(int fd, const std::string& path, std::uint64_t begin,
+[[nodiscard]] base::Result<std::uint32_t> sum_block(int fd, const std::string& path, std::uint64_t begin,
                                                     std::uint64_t end, std::size_t stride,
                                                     const BufferFor& buffer_for) {
   std::uint32_t crc = 0;
   for (std::uint64_t at = begin; at < end; at += stride) {
     const std::span<std::byte> part = buffer_for(at, std::min<std::uint64_t>(stride, end - at));
     REGROUP_RETURN_IF_ERROR(read_at(fd, at, part, path));
-    crc = core::crc32c(part, crc);
+    crc = base::crc32c(part, crc);
   }
   return crc;
 }

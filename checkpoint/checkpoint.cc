@@ -11,17 +11,17 @@
 #include <memory>
 #include <mutex>
 
+#include "base/printable.h"
 #include "checkpoint/block_sum.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/side_by_side.h"
-#include "core/printable.h"
 
 namespace regroup::checkpoint {
 namespace {
 
-using core::Code;
-using core::Status;
+using base::Code;
+using base::Status;
 
 constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMostThreads = 4;  // so many take what memory gives, or nearly so
@@ -115,7 +115,7 @@ class BlockReader {
 
 }  // namespace
 
-core::Result<Checkpoint> Checkpoint::open(const std::string& path) {
+base::Result<Checkpoint> Checkpoint::open(const std::string& path) {
   const std::string name = fmt::format("{}/{}", path, kManifestName);
   auto text = read_file(name, kLargestManifest);
   if (!text.ok()) {
@@ -155,7 +155,7 @@ Status Checkpoint::read(std::size_t tensor, const Box& box, std::span<std::byte>
   const Tensor& of = manifest_.tensors[tensor];
   const std::uint64_t size = *size_of_dtype(of.dtype);
   if (!lies_within(box, of.shape) || out.size() != *volume_of(box.count) * size) {
-    return core::invalid_argument(fmt::format("tensor {}: {} of {} into {} bytes", core::escaped(of.name),
+    return base::invalid_argument(fmt::format("tensor {}: {} of {} into {} bytes", base::escaped(of.name),
                                               to_string(box), to_string(whole(of.shape)), out.size()));
   }
   if (out.empty()) return {};
@@ -195,7 +195,7 @@ Status Checkpoint::read_parts(std::size_t tensor, const TakePart& take) const {
   return {};
 }
 
-core::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places, const Say& say,
+base::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places, const Say& say,
                                                 const OnProgress& on_progress) {
   struct Candidate {
     Entry entry;
@@ -221,7 +221,7 @@ core::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places
   return std::optional<Newest>();
 }
 
-core::Result<std::optional<Newest>> newest_good(const std::string& directory, bool aside, const Say& say,
+base::Result<std::optional<Newest>> newest_good(const std::string& directory, bool aside, const Say& say,
                                                 const OnProgress& on_progress) {
   return newest_good({{directory, aside}}, say, on_progress);
 }

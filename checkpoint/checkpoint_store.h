@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/box.h"
 #include "checkpoint/manifest.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint {
 
@@ -39,10 +39,10 @@ class CheckpointStore {
   // reaches them, but not yet a checkpoint; a writer alone has that promise from commit() only. `snapshot` is
   // read, by this call only. Blocks on the device. An error (nothing is tried again) leaves all checkpoints
   // as they were.
-  [[nodiscard]] virtual core::Status write(const Snapshot& snapshot) = 0;
+  [[nodiscard]] virtual base::Status write(const Snapshot& snapshot) = 0;
   // One of the writers, after all have written: makes the parts of `about.step` and `uuid` a checkpoint,
   // whole or not at all. kUnavailable: a part is missing.
-  [[nodiscard]] virtual core::Status commit(const Snapshot& snapshot) = 0;
+  [[nodiscard]] virtual base::Status commit(const Snapshot& snapshot) = 0;
 };
 
 }  // namespace regroup::checkpoint

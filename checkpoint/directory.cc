@@ -10,15 +10,15 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/lock_owner.h"
 #include "checkpoint/file_io.h"
-#include "core/lock_owner.h"
 
 namespace regroup::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using core::Code;
-using core::Status;
+using base::Code;
+using base::Status;
 
 constexpr std::string_view kStep = "step-", kStage = ".stage-", kTrash = ".trash-";
 constexpr std::string_view kLock = "LOCK", kHint = "LATEST", kReason = "REASON";
@@ -27,12 +27,12 @@ constexpr int kMostAside = 1000;
 constexpr std::uint32_t kLeastKept = 2;
 
 // Names in `directory`, in no order.
-core::Result<std::vector<std::string>> names_in(const std::string& directory) {
+base::Result<std::vector<std::string>> names_in(const std::string& directory) {
   std::error_code error;
   std::vector<std::string> out;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
     out.push_back(entry->path().filename().string());
-  if (error) return core::system_error("readdir", directory, error.value());
+  if (error) return base::system_error("readdir", directory, error.value());
   return out;
 }
 
@@ -62,7 +62,7 @@ Status remove_checkpoint(const std::string& directory, const Entry& entry) {
 }
 
 // Of a checkpoint that was set aside, perhaps beside others of that step: its step and its number among them.
-std::optional<std::pair<core::Step, int>> aside_of_name(std::string_view name, std::string_view prefix) {
+std::optional<std::pair<proto::Step, int>> aside_of_name(std::string_view name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return std::nullopt;
   name.remove_prefix(prefix.size());
   const std::string_view of = name.substr(0, name.find('.'));
@@ -77,17 +77,17 @@ std::optional<std::pair<core::Step, int>> aside_of_name(std::string_view name, s
 
 }  // namespace
 
-std::string name_of_step(core::Step step) { return fmt::format("{}{:08}", kStep, step); }
+std::string name_of_step(proto::Step step) { return fmt::format("{}{:08}", kStep, step); }
 
-std::optional<core::Step> step_of_name(const std::string& name) {
-  core::Step step = 0;
+std::optional<proto::Step> step_of_name(const std::string& name) {
+  proto::Step step = 0;
   if (!name.starts_with(kStep)) return std::nullopt;
   const auto [end, error] = std::from_chars(name.data() + kStep.size(), name.data() + name.size(), step);
   if (error != std::errc() || name != name_of_step(step)) return std::nullopt;
   return step;
 }
 
-core::Result<std::vector<Entry>> list(const std::string& directory) {
+base::Result<std::vector<Entry>> list(const std::string& directory) {
   auto names = names_in(directory);
   if (!names.ok()) return names.status();
   std::vector<Entry> out;
@@ -100,12 +100,12 @@ core::Result<std::vector<Entry>> list(const std::string& directory) {
   return out;
 }
 
-core::Result<DirectoryLock> DirectoryLock::take(const std::string& directory, const std::string& owner) {
+base::Result<DirectoryLock> DirectoryLock::take(const std::string& directory, const std::string& owner) {
   REGROUP_RETURN_IF_ERROR(make_folder(directory));
-  auto lock = core::FileLock::take(fmt::format("{}/{}", directory, kLock), owner);
+  auto lock = base::FileLock::take(fmt::format("{}/{}", directory, kLock), owner);
   if (lock.code() == Code::kUnavailable) {
     const auto holder = read_file(fmt::format("{}/{}", directory, kLock), kMostLock);
-    if (holder.ok() && core::owner_has_ended(*holder))
+    if (holder.ok() && base::owner_has_ended(*holder))
       return Status(
           Code::kUnavailable,
           lock.status().message() +
@@ -126,14 +126,14 @@ Status check_owner(const std::string& directory, const std::string& job) {
   return {Code::kUnavailable, fmt::format("{}: {:?} has it, not job {}", path, *line, job)};
 }
 
-std::string stage_path(const std::string& directory, core::Step step, const std::string& uuid) {
+std::string stage_path(const std::string& directory, proto::Step step, const std::string& uuid) {
   return fmt::format("{}/{}{}-{}", directory, kStage, step, uuid);
 }
 
 Status commit_stage(const std::string& directory, const std::string& stage, const Manifest& manifest) {
   const std::string target = directory + "/" + name_of_step(manifest.step);
   if (is_folder(target))  // rename() would replace an empty folder
-    return core::invalid_argument(fmt::format("{}: a checkpoint of this step exists already", target));
+    return base::invalid_argument(fmt::format("{}: a checkpoint of this step exists already", target));
   REGROUP_RETURN_IF_ERROR(write_new_file(fmt::format("{}/{}", stage, kManifestName), encode(manifest)));
   REGROUP_RETURN_IF_ERROR(sync_folder(stage));
   REGROUP_RETURN_IF_ERROR(rename_path(stage, target));
@@ -152,11 +152,11 @@ Status clean(const std::string& directory) {
   return {};
 }
 
-std::vector<core::Step> superfluous(std::vector<core::Step> steps, const Retention& retention,
-                                    std::optional<core::Step> made) {
+std::vector<proto::Step> superfluous(std::vector<proto::Step> steps, const Retention& retention,
+                                     std::optional<proto::Step> made) {
   std::ranges::sort(steps, std::greater());
   const std::size_t kept = std::max(retention.last, kLeastKept);
-  std::vector<core::Step> out;
+  std::vector<proto::Step> out;
   for (std::size_t i = kept; i < steps.size(); ++i) {
     const bool kept_for_good = retention.every != 0 && steps[i] % retention.every == 0;
     if (!kept_for_good && steps[i] != made) out.push_back(steps[i]);
@@ -164,19 +164,19 @@ std::vector<core::Step> superfluous(std::vector<core::Step> steps, const Retenti
   return out;
 }
 
-core::Result<std::vector<core::Step>> prune(const std::string& directory, const Retention& retention,
-                                            std::optional<core::Step> made) {
+base::Result<std::vector<proto::Step>> prune(const std::string& directory, const Retention& retention,
+                                             std::optional<proto::Step> made) {
   auto entries = list(directory);
   if (!entries.ok()) return entries.status();
-  std::vector<core::Step> steps;
+  std::vector<proto::Step> steps;
   for (const Entry& entry : *entries) steps.push_back(entry.step);
-  const std::vector<core::Step> out = superfluous(steps, retention, made);
-  for (const core::Step step : out)
+  const std::vector<proto::Step> out = superfluous(steps, retention, made);
+  for (const proto::Step step : out)
     REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, directory + "/" + name_of_step(step)}));
   return out;
 }
 
-core::Result<std::vector<std::string>> prune_aside(const std::string& directory, const Retention& retention) {
+base::Result<std::vector<std::string>> prune_aside(const std::string& directory, const Retention& retention) {
   const auto committed = list(directory);
   if (!committed.ok()) return committed.status();
   const auto names = names_in(directory);
@@ -184,13 +184,13 @@ core::Result<std::vector<std::string>> prune_aside(const std::string& directory,
   const std::size_t kept = std::max(retention.last, kLeastKept);
   std::vector<std::string> out;
   for (const std::string_view prefix : {kNewer, kDamaged}) {
-    std::vector<std::pair<std::pair<core::Step, int>, std::string>> aside;
+    std::vector<std::pair<std::pair<proto::Step, int>, std::string>> aside;
     for (const std::string& name : *names) {
       if (const auto of = aside_of_name(name, prefix)) aside.emplace_back(*of, name);
     }
     std::ranges::sort(aside, std::greater());
     for (std::size_t i = 0; i < aside.size(); ++i) {
-      const core::Step step = aside[i].first.first;
+      const proto::Step step = aside[i].first.first;
       const auto since = std::ranges::count_if(*committed, [&](const Entry& e) { return e.step >= step; });
       if (i < kept && static_cast<std::size_t>(since) < kept) continue;
       const std::string path = fmt::format("{}/{}", directory, aside[i].second);
@@ -213,7 +213,7 @@ Status set_aside(const Entry& entry, const std::string& reason, std::string_view
     (void)remove_all(fmt::format("{}/{}", to, kReason));
     return write_new_file(fmt::format("{}/{}", to, kReason), reason + "\n");
   }
-  return core::internal_error(
+  return base::internal_error(
       fmt::format("{}: {} damaged checkpoints of this step are set aside already", entry.path, kMostAside));
 }
 

@@ -10,15 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_lock.h"
+#include "base/status.h"
 #include "checkpoint/manifest.h"
-#include "core/file_lock.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint {
 
 // A committed checkpoint, whether its bytes are good or not.
 struct Entry {
-  core::Step step = 0;
+  proto::Step step = 0;
   std::string path;
 };
 inline constexpr std::string_view kNewer = "newer-";      // prefix of one that was set aside for an older one
@@ -26,58 +26,58 @@ inline constexpr std::string_view kDamaged = "damaged-";  // and of one that is 
 inline constexpr const char* kImportJob = "import";       // Manifest::job of what `checkpoint import` makes
 using Say = std::function<void(const std::string&)>;
 
-[[nodiscard]] std::string name_of_step(core::Step step);  // "step-00001234"
-[[nodiscard]] std::optional<core::Step> step_of_name(const std::string& name);
+[[nodiscard]] std::string name_of_step(proto::Step step);  // "step-00001234"
+[[nodiscard]] std::optional<proto::Step> step_of_name(const std::string& name);
 
 // Newest first. kNotFound: there is no such directory.
-[[nodiscard]] core::Result<std::vector<Entry>> list(const std::string& directory);
+[[nodiscard]] base::Result<std::vector<Entry>> list(const std::string& directory);
 
 // Writers of a directory hold its lock; it ends with the process that took it, at the latest.
 class DirectoryLock {
  public:
   // Makes the directory if need be. kUnavailable: another job has it; the message names that job. `owner`
   // is a line for that message.
-  [[nodiscard]] static core::Result<DirectoryLock> take(const std::string& directory,
+  [[nodiscard]] static base::Result<DirectoryLock> take(const std::string& directory,
                                                         const std::string& owner);
 
  private:
-  explicit DirectoryLock(core::FileLock lock) : lock_(std::move(lock)) {}
-  core::FileLock lock_;
+  explicit DirectoryLock(base::FileLock lock) : lock_(std::move(lock)) {}
+  base::FileLock lock_;
 };
 
 // For processes of a job that do not have its lock themselves, on other hosts above all. kUnavailable: the
 // directory is another job's by now; kNotFound: it has no LOCK, so it is not the one that the job has taken.
-[[nodiscard]] core::Status check_owner(const std::string& directory, const std::string& job);
+[[nodiscard]] base::Status check_owner(const std::string& directory, const std::string& job);
 
 // Where the writers of one checkpoint put their files: all of them name it the same.
-[[nodiscard]] std::string stage_path(const std::string& directory, core::Step step, const std::string& uuid);
+[[nodiscard]] std::string stage_path(const std::string& directory, proto::Step step, const std::string& uuid);
 // Writes the manifest into the stage, all of whose files are on the disk, and makes it the checkpoint of its
 // step: when this returns ok no crash takes it away any more. An error leaves the checkpoints as they were.
-[[nodiscard]] core::Status commit_stage(const std::string& directory, const std::string& stage,
+[[nodiscard]] base::Status commit_stage(const std::string& directory, const std::string& stage,
                                         const Manifest& manifest);
 // The holder of the lock: removes what crashes left, stages and half-removed checkpoints.
-[[nodiscard]] core::Status clean(const std::string& directory);
+[[nodiscard]] base::Status clean(const std::string& directory);
 
 struct Retention {
   std::uint32_t last = 3;   // the newest so many are kept, never fewer than two
   std::uint64_t every = 0;  // and those whose step is a multiple of it; 0: no others
 };
 // Of `steps`, those to be removed; never `made`, which the caller has just made: there may be later steps.
-[[nodiscard]] std::vector<core::Step> superfluous(std::vector<core::Step> steps, const Retention& retention,
-                                                  std::optional<core::Step> made = {});
+[[nodiscard]] std::vector<proto::Step> superfluous(std::vector<proto::Step> steps, const Retention& retention,
+                                                   std::optional<proto::Step> made = {});
 // The holder of the lock: removes them. What was removed.
-[[nodiscard]] core::Result<std::vector<core::Step>> prune(const std::string& directory,
-                                                          const Retention& retention,
-                                                          std::optional<core::Step> made = {});
+[[nodiscard]] base::Result<std::vector<proto::Step>> prune(const std::string& directory,
+                                                           const Retention& retention,
+                                                           std::optional<proto::Step> made = {});
 
 // Those that were set aside: one goes once so many of its step or a later one are committed as are kept, and
 // never more of a prefix stay than that. The holder of the lock. Paths of what was removed.
-[[nodiscard]] core::Result<std::vector<std::string>> prune_aside(const std::string& directory,
+[[nodiscard]] base::Result<std::vector<std::string>> prune_aside(const std::string& directory,
                                                                  const Retention& retention);
 
 // The holder of the lock: takes a checkpoint, a damaged one as a rule, out of the list by putting `prefix`
 // before its name, and writes `reason` into it.
-[[nodiscard]] core::Status set_aside(const Entry& entry, const std::string& reason,
+[[nodiscard]] base::Status set_aside(const Entry& entry, const std::string& reason,
                                      std::string_view prefix = kDamaged);
 
 }  // namespace regroup::checkpoint

@@ -15,10 +15,10 @@
 namespace regroup::checkpoint {
 namespace {
 
-using core::Fd;
-using core::Result;
-using core::Status;
-using core::system_error;
+using base::Fd;
+using base::Result;
+using base::Status;
+using base::system_error;
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux moves at most 2 GiB in one call
 
@@ -48,7 +48,7 @@ Status read_at(int fd, std::uint64_t offset, std::span<std::byte> out, const std
     });
     if (count < 0) return system_error("pread", path, errno);
     if (count == 0)
-      return {core::Code::kDataLoss, fmt::format("{}: unexpected end of file at byte {}", path, offset)};
+      return {base::Code::kDataLoss, fmt::format("{}: unexpected end of file at byte {}", path, offset)};
     offset += static_cast<std::uint64_t>(count);
     out = out.subspan(static_cast<std::size_t>(count));
   }
@@ -100,7 +100,7 @@ Status write_at(int fd, std::uint64_t offset, std::span<const std::byte> bytes, 
 Result<std::uint64_t> size_of(int fd, const std::string& path) {
   struct stat of {};
   if (::fstat(fd, &of) != 0) return system_error("fstat", path, errno);
-  if (!S_ISREG(of.st_mode)) return Status(core::Code::kDataLoss, path + ": not a regular file");
+  if (!S_ISREG(of.st_mode)) return Status(base::Code::kDataLoss, path + ": not a regular file");
   return static_cast<std::uint64_t>(of.st_size);
 }
 
@@ -110,7 +110,7 @@ Result<std::string> read_file(const std::string& path, std::uint64_t at_most) {
   const auto size = size_of(file->get(), path);
   if (!size.ok()) return size.status();
   if (*size > at_most)
-    return Status(core::Code::kDataLoss, fmt::format("{}: too large, {} bytes", path, *size));
+    return Status(base::Code::kDataLoss, fmt::format("{}: too large, {} bytes", path, *size));
   std::string text(*size, '\0');
   REGROUP_RETURN_IF_ERROR(read_at(file->get(), 0, std::as_writable_bytes(std::span(text)), path));
   return text;

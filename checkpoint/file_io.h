@@ -8,19 +8,19 @@
 #include <string>
 #include <string_view>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 
 namespace regroup::checkpoint {
 
-[[nodiscard]] core::Result<core::Fd> open_file(const std::string& path, int flags, unsigned mode = 0644);
+[[nodiscard]] base::Result<base::Fd> open_file(const std::string& path, int flags, unsigned mode = 0644);
 // All of `out` from `offset`. kDataLoss: the file ends before.
-[[nodiscard]] core::Status read_at(int fd, std::uint64_t offset, std::span<std::byte> out,
+[[nodiscard]] base::Status read_at(int fd, std::uint64_t offset, std::span<std::byte> out,
                                    const std::string& path);
-[[nodiscard]] core::Status write_at(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
+[[nodiscard]] base::Status write_at(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
                                     const std::string& path);
-[[nodiscard]] core::Result<std::uint64_t> size_of(int fd, const std::string& path);
-[[nodiscard]] core::Result<std::string> read_file(const std::string& path, std::uint64_t at_most);
+[[nodiscard]] base::Result<std::uint64_t> size_of(int fd, const std::string& path);
+[[nodiscard]] base::Result<std::string> read_file(const std::string& path, std::uint64_t at_most);
 
 // Whether all of these bytes are in the page cache. False also where nobody can say: a kernel before 6.5,
 // another user's file.
@@ -43,14 +43,14 @@ class ReadAhead {
 
 // The file's bytes, or a folder's entries, are on the disk when this returns ok. An error means that they may
 // never be: what was written is to be written again, to another file.
-[[nodiscard]] core::Status sync(int fd, const std::string& path);
-[[nodiscard]] core::Status sync_folder(const std::string& path);
+[[nodiscard]] base::Status sync(int fd, const std::string& path);
+[[nodiscard]] base::Status sync_folder(const std::string& path);
 // A file that was not there, with these bytes; with `durable` they are on the disk.
-[[nodiscard]] core::Status write_new_file(const std::string& path, std::string_view bytes,
+[[nodiscard]] base::Status write_new_file(const std::string& path, std::string_view bytes,
                                           bool durable = true);
-[[nodiscard]] core::Status rename_path(const std::string& from, const std::string& to);
-[[nodiscard]] core::Status make_folder(const std::string& path);  // with those above it; ok if it is there
+[[nodiscard]] base::Status rename_path(const std::string& from, const std::string& to);
+[[nodiscard]] base::Status make_folder(const std::string& path);  // with those above it; ok if it is there
 // A file, or a folder with all in it; ok if it is not there.
-[[nodiscard]] core::Status remove_all(const std::string& path);
+[[nodiscard]] base::Status remove_all(const std::string& path);
 
 }  // namespace regroup::checkpoint

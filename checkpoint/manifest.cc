@@ -10,15 +10,15 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/crc32c.h"
+#include "base/printable.h"
 #include "checkpoint/json_outline.h"
-#include "core/crc32c.h"
-#include "core/printable.h"
 
 namespace regroup::checkpoint {
 namespace {
 
-using core::Code;
-using core::Status;
+using base::Code;
+using base::Status;
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "regroup-checkpoint";
@@ -31,7 +31,7 @@ Status damaged(const std::string& what) { return {Code::kDataLoss, what}; }
 
 // The line that ends a manifest whose bytes before it are `body`.
 std::string trailer_of(std::string_view body) {
-  return fmt::format("{}{:08x}\n", kTrailer, core::crc32c(std::as_bytes(std::span(body))));
+  return fmt::format("{}{:08x}\n", kTrailer, base::crc32c(std::as_bytes(std::span(body))));
 }
 
 // Writes JSON as nlohmann::json does, without making a tree of it first: there may be 100,000 tensors.
@@ -202,7 +202,7 @@ Manifest take_manifest(FieldReader& take, const Json& from) {
 }
 
 // The JSON between the checks that come before anything of it is believed.
-core::Result<Json> read_json(std::string_view text, const std::string& name) {
+base::Result<Json> read_json(std::string_view text, const std::string& name) {
   if (text.size() > kLargest) return damaged(fmt::format("{}: too large, {} bytes", name, text.size()));
   if (text.size() < kTrailerBytes) return damaged(fmt::format("{}: truncated", name));
   const std::string_view body = text.substr(0, text.size() - kTrailerBytes);
@@ -224,7 +224,7 @@ Status check_version(const Json& json, const std::string& name) {
   if (!take.ok() || format != kFormat)
     return damaged(fmt::format("{}: not a manifest of a checkpoint", name));
   if (version < kOldestVersion || version > kVersion) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("{}: format version {}, expected {} to {}", name, version, kOldestVersion, kVersion));
   }
   take.take(json, "block", &block);
@@ -232,7 +232,7 @@ Status check_version(const Json& json, const std::string& name) {
   return {};
 }
 
-core::Result<Manifest> parse(std::span<const std::byte> bytes, const std::string& name, bool tensors_whole) {
+base::Result<Manifest> parse(std::span<const std::byte> bytes, const std::string& name, bool tensors_whole) {
   auto json = read_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name);
   if (!json.ok()) return json.status();
   REGROUP_RETURN_IF_ERROR(check_version(*json, name));
@@ -250,7 +250,7 @@ Status same_job(const Manifest& a, const Manifest& b) {
   };
   if (head(a) == head(b)) return {};
   return damaged(fmt::format("parts of step {} of job {} and of step {} of job {} do not belong together",
-                             a.step, core::escaped(a.job), b.step, core::escaped(b.job)));
+                             a.step, base::escaped(a.job), b.step, base::escaped(b.job)));
 }
 
 }  // namespace
@@ -276,16 +276,16 @@ std::string encode(const Manifest& manifest) {
   return body;
 }
 
-core::Result<Manifest> parse_manifest(std::span<const std::byte> bytes, const std::string& name) {
+base::Result<Manifest> parse_manifest(std::span<const std::byte> bytes, const std::string& name) {
   return parse(bytes, name, /*tensors_whole=*/true);
 }
 
-core::Result<Manifest> parse_part(std::span<const std::byte> bytes, const std::string& name) {
+base::Result<Manifest> parse_part(std::span<const std::byte> bytes, const std::string& name) {
   return parse(bytes, name, /*tensors_whole=*/false);
 }
 
-core::Result<Manifest> merge(std::vector<Manifest> parts) {
-  if (parts.empty()) return core::invalid_argument("expected at least one part of a checkpoint");
+base::Result<Manifest> merge(std::vector<Manifest> parts) {
+  if (parts.empty()) return base::invalid_argument("expected at least one part of a checkpoint");
   if (parts.size() == 1) {
     REGROUP_RETURN_IF_ERROR(check(parts[0]));
     return std::move(parts[0]);
@@ -307,7 +307,7 @@ core::Result<Manifest> merge(std::vector<Manifest> parts) {
       }
       Tensor& there = out.tensors[at->second];
       if (there.dtype != tensor.dtype || there.shape != tensor.shape)
-        return damaged(fmt::format("tensor {}: parts differ in type or shape", core::escaped(tensor.name)));
+        return damaged(fmt::format("tensor {}: parts differ in type or shape", base::escaped(tensor.name)));
       std::ranges::move(tensor.pieces, std::back_inserter(there.pieces));
     }
   }

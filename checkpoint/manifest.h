@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/box.h"
-#include "core/status.h"
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::checkpoint {
 
@@ -52,7 +52,7 @@ struct File {
 };
 
 struct Manifest {
-  core::Step step = 0;  // the last one applied; the data cursor, too
+  proto::Step step = 0;  // the last one applied; the data cursor, too
   std::string job;
   std::uint64_t seed = 0;    // of the job: every random number follows from it
   std::uint32_t shards = 1;  // V
@@ -67,17 +67,17 @@ struct Manifest {
 [[nodiscard]] std::string encode(const Manifest& manifest);
 // The manifest, which holds what the comments above say. kDataLoss: cut, changed, or of a content that cannot
 // be; kInvalidArgument: of a version that this program does not read. `name` is for messages.
-[[nodiscard]] core::Result<Manifest> parse_manifest(std::span<const std::byte> bytes,
+[[nodiscard]] base::Result<Manifest> parse_manifest(std::span<const std::byte> bytes,
                                                     const std::string& name);
 // The same without demanding that pieces fill their tensors: of one writer of several.
-[[nodiscard]] core::Result<Manifest> parse_part(std::span<const std::byte> bytes, const std::string& name);
+[[nodiscard]] base::Result<Manifest> parse_part(std::span<const std::byte> bytes, const std::string& name);
 
 // One manifest of those of all writers, which agree on everything but files and pieces. kDataLoss if they do
 // not, or if a tensor is not whole.
-[[nodiscard]] core::Result<Manifest> merge(std::vector<Manifest> parts);
+[[nodiscard]] base::Result<Manifest> merge(std::vector<Manifest> parts);
 
 // What is wrong with the content of `manifest`: sizes, names, boxes, bytes covered twice or not at all.
-[[nodiscard]] core::Status check(const Manifest& manifest, bool tensors_whole = true);
+[[nodiscard]] base::Status check(const Manifest& manifest, bool tensors_whole = true);
 
 // Why no tensor can have that name; nothing: one can.
 [[nodiscard]] std::optional<std::string> why_no_name(const std::string& name);

@@ -4,21 +4,21 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/printable.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/manifest.h"
-#include "core/printable.h"
 
 namespace regroup::checkpoint {
 namespace {
 
-using core::escaped;
-using core::Status;
+using base::escaped;
+using base::Status;
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;
 
 template <class... Args>
 Status damaged(fmt::format_string<Args...> format, Args&&... args) {
-  return {core::Code::kDataLoss, fmt::format(format, std::forward<Args>(args)...)};
+  return {base::Code::kDataLoss, fmt::format(format, std::forward<Args>(args)...)};
 }
 
 bool plain_file_name(const std::string& name) {
@@ -124,7 +124,7 @@ std::optional<std::string> why_no_name(const std::string& name) {
 
 Status check(const Manifest& manifest, bool tensors_whole) {
   REGROUP_RETURN_IF_ERROR(check_files(manifest));
-  if (manifest.shards == 0 || manifest.shards > core::kMaxShards)
+  if (manifest.shards == 0 || manifest.shards > proto::kMaxShards)
     return damaged("impossible number of logical shards, {}", manifest.shards);
   std::unordered_set<std::string_view> names;
   for (const Tensor& tensor : manifest.tensors) {

@@ -10,8 +10,8 @@
 #include <cassert>
 #include <cerrno>
 
+#include "base/crc32c.h"
 #include "checkpoint/file_io.h"
-#include "core/crc32c.h"
 
 namespace regroup::checkpoint {
 namespace {
@@ -97,7 +97,7 @@ std::optional<std::uint32_t> sum_mapped(const BusGuard& guard, int fd, std::uint
   if (::madvise(at, size, MADV_POPULATE_READ) == 0 || errno == EINVAL) {
     const std::span<const std::byte> mapping(static_cast<const std::byte*>(at), size);
     std::uint32_t crc = 0;
-    if (guard.sees(mapping, [&] { crc = core::crc32c(mapping.subspan(offset - begin)); })) sum = crc;
+    if (guard.sees(mapping, [&] { crc = base::crc32c(mapping.subspan(offset - begin)); })) sum = crc;
   }
   (void)::munmap(at, size);
   return sum;

@@ -16,7 +16,7 @@ class MemoryStore final : public CheckpointStore {
   // Bytes of each piece, in the order of the writers; of committed steps.
   using Parts = std::map<std::uint32_t, std::vector<std::pair<SnapshotPiece, std::vector<std::byte>>>>;
 
-  [[nodiscard]] core::Status write(const Snapshot& snapshot) override {
+  [[nodiscard]] base::Status write(const Snapshot& snapshot) override {
     if (!next_error.ok()) return std::exchange(next_error, {});
     auto& part = staged_[{snapshot.about.step, snapshot.uuid}][snapshot.writer];
     for (const SnapshotPiece& piece : snapshot.pieces) {
@@ -25,20 +25,20 @@ class MemoryStore final : public CheckpointStore {
     }
     return {};
   }
-  [[nodiscard]] core::Status commit(const Snapshot& snapshot) override {
+  [[nodiscard]] base::Status commit(const Snapshot& snapshot) override {
     const auto staged = staged_.find({snapshot.about.step, snapshot.uuid});
     if (staged == staged_.end() || staged->second.size() != snapshot.writers)
-      return {core::Code::kUnavailable, "commit: a part is missing"};
+      return {base::Code::kUnavailable, "commit: a part is missing"};
     committed[snapshot.about.step] = std::move(staged->second);
     staged_.erase(staged);
     return {};
   }
 
-  std::map<core::Step, Parts> committed;
-  core::Status next_error;  // of the next write()
+  std::map<proto::Step, Parts> committed;
+  base::Status next_error;  // of the next write()
 
  private:
-  std::map<std::pair<core::Step, std::string>, Parts> staged_;
+  std::map<std::pair<proto::Step, std::string>, Parts> staged_;
 };
 
 }  // namespace regroup::checkpoint

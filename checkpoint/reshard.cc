@@ -6,21 +6,21 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "core/printable.h"
+#include "base/printable.h"
 
 namespace regroup::checkpoint {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 Status same_tensor(const LaidTensor& old, const LaidTensor& wanted) {
   if (old.dtype != wanted.dtype) {
-    return invalid_argument(fmt::format("tensor {}: got type {}, expected {}", core::escaped(old.name),
-                                        core::escaped(old.dtype), core::escaped(wanted.dtype)));
+    return invalid_argument(fmt::format("tensor {}: got type {}, expected {}", base::escaped(old.name),
+                                        base::escaped(old.dtype), base::escaped(wanted.dtype)));
   }
   if (old.shape == wanted.shape) return {};
-  return invalid_argument(fmt::format("tensor {}: got shape {}, expected {}", core::escaped(old.name),
+  return invalid_argument(fmt::format("tensor {}: got shape {}, expected {}", base::escaped(old.name),
                                       to_string(whole(old.shape)), to_string(whole(wanted.shape))));
 }
 
@@ -28,7 +28,7 @@ Status plan_piece(const LaidTensor& old, const LaidTensor& wanted, Copy copy, st
   const Box& box = wanted.pieces[copy.to].box;
   if (!lies_within(box, wanted.shape))
     return invalid_argument(
-        fmt::format("tensor {}: {} reaches beyond the tensor", core::escaped(old.name), to_string(box)));
+        fmt::format("tensor {}: {} reaches beyond the tensor", base::escaped(old.name), to_string(box)));
   std::uint64_t missing = *volume_of(box.count);
   for (copy.from = 0; copy.from < old.pieces.size() && missing > 0; ++copy.from) {
     const auto part = intersection(old.pieces[copy.from].box, box);
@@ -38,20 +38,20 @@ Status plan_piece(const LaidTensor& old, const LaidTensor& wanted, Copy copy, st
     out->push_back(copy);
   }
   if (missing == 0) return {};
-  return invalid_argument(fmt::format("tensor {}: {} elements of {} are in no piece", core::escaped(old.name),
+  return invalid_argument(fmt::format("tensor {}: {} elements of {} are in no piece", base::escaped(old.name),
                                       missing, to_string(box)));
 }
 
 }  // namespace
 
-core::Result<std::vector<Copy>> plan(const Layout& from, const Layout& to) {
+base::Result<std::vector<Copy>> plan(const Layout& from, const Layout& to) {
   std::unordered_map<std::string_view, const LaidTensor*> by_name;
   for (const LaidTensor& tensor : from) by_name.emplace(tensor.name, &tensor);
   std::vector<Copy> out;
   for (std::size_t i = 0; i < to.size(); ++i) {
     const auto old = by_name.find(to[i].name);
     if (old == by_name.end())
-      return invalid_argument(fmt::format("tensor {}: missing", core::escaped(to[i].name)));
+      return invalid_argument(fmt::format("tensor {}: missing", base::escaped(to[i].name)));
     REGROUP_RETURN_IF_ERROR(same_tensor(*old->second, to[i]));
     for (std::size_t piece = 0; piece < to[i].pieces.size(); ++piece)
       REGROUP_RETURN_IF_ERROR(plan_piece(*old->second, to[i], {.tensor = i, .to = piece}, &out));

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/box.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint {
 
@@ -34,7 +34,7 @@ struct Copy {
 // Every element of every piece of `to`, once. Pieces of `from` do not overlap; those of `to` may, and need
 // not hold the whole tensor. kInvalidArgument: a tensor that is not in `from`, or is of another type or shape
 // there, or whose elements are not all there.
-[[nodiscard]] core::Result<std::vector<Copy>> plan(const Layout& from, const Layout& to);
+[[nodiscard]] base::Result<std::vector<Copy>> plan(const Layout& from, const Layout& to);
 
 // How `parts` owners share the `rows` of a first dimension: the first owners have one more.
 [[nodiscard]] Box share_of_rows(const Shape& shape, std::uint32_t part, std::uint32_t parts);

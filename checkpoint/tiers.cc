@@ -12,15 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_lock.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_io.h"
-#include "core/file_lock.h"
 
 namespace regroup::checkpoint {
 namespace {
 
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 
 constexpr std::uint64_t kMostManifest = 1ULL << 30;
 constexpr std::chrono::milliseconds kLookAgain{50};
@@ -33,7 +33,7 @@ bool has_manifest(const std::string& path) { return ::access(manifest_of(path).c
 
 Status remove_copy(const std::string& path) {
   if (::unlink(manifest_of(path).c_str()) != 0 && errno != ENOENT)
-    return core::system_error("unlink", manifest_of(path), errno);
+    return base::system_error("unlink", manifest_of(path), errno);
   REGROUP_RETURN_IF_ERROR(sync_folder(path));
   return remove_all(path);
 }
@@ -70,7 +70,7 @@ Status copy_checkpoint(const Newest& newest, const std::string& target, const Co
   const auto manifest = read_file(manifest_of(newest.path), kMostManifest);
   if (!manifest.ok()) return manifest.status();
   const std::vector<File>& files = source->manifest().files;
-  std::vector<core::Fd> open;  // at once: the checkpoint may be removed while it is copied slowly
+  std::vector<base::Fd> open;  // at once: the checkpoint may be removed while it is copied slowly
   for (const File& file : files) {
     auto fd = open_file(fmt::format("{}/{}", newest.path, file.name), O_RDONLY);
     if (!fd.ok()) return fd.status();
@@ -88,48 +88,48 @@ Status copy_checkpoint(const Newest& newest, const std::string& target, const Co
 }
 
 // The job before may be about to end there.
-Result<core::FileLock> borrow_lock(const std::string& directory, const OnProgress& on_progress) {
+Result<base::FileLock> borrow_lock(const std::string& directory, const OnProgress& on_progress) {
   const auto deadline = std::chrono::steady_clock::now() + kReleaseLimit;
   for (;;) {
-    auto lock = core::FileLock::borrow(directory + "/LOCK");
-    if (lock.code() != core::Code::kUnavailable || std::chrono::steady_clock::now() >= deadline) return lock;
+    auto lock = base::FileLock::borrow(directory + "/LOCK");
+    if (lock.code() != base::Code::kUnavailable || std::chrono::steady_clock::now() >= deadline) return lock;
     if (on_progress) on_progress({});
     std::this_thread::sleep_for(kLookAgain);
   }
 }
 
-Newest entry_of(const std::string& directory, core::Step step) {
+Newest entry_of(const std::string& directory, proto::Step step) {
   return {step, fmt::format("{}/{}", directory, name_of_step(step))};
 }
 
 // `copied` stays whatever is newer: that may be damaged.
-Status prune_copies(const std::string& directory, const Retention& retention, core::Step copied) {
+Status prune_copies(const std::string& directory, const Retention& retention, proto::Step copied) {
   const auto entries = list(directory);
   if (!entries.ok()) return entries.status();
-  std::vector<core::Step> steps;
+  std::vector<proto::Step> steps;
   for (const Entry& entry : *entries) {
     if (has_manifest(entry.path))
       steps.push_back(entry.step);
     else
       REGROUP_RETURN_IF_ERROR(remove_all(entry.path));
   }
-  for (const core::Step step : superfluous(steps, retention, copied))
+  for (const proto::Step step : superfluous(steps, retention, copied))
     REGROUP_RETURN_IF_ERROR(remove_copy(entry_of(directory, step).path));
   return {};
 }
 
 }  // namespace
 
-core::Result<std::optional<core::Step>> copy_newest(const std::string& from, const std::string& to,
-                                                    const CopyOptions& options, const Say& say) {
+base::Result<std::optional<proto::Step>> copy_newest(const std::string& from, const std::string& to,
+                                                     const CopyOptions& options, const Say& say) {
   using Found = Result<std::optional<Newest>>;
   const Found newest = options.verified ? Found(std::optional(entry_of(from, *options.verified)))
                                         : newest_good(from, /*aside=*/false, say);
   if (!newest.ok()) return newest.status();
-  if (!newest->has_value()) return std::optional<core::Step>();
+  if (!newest->has_value()) return std::optional<proto::Step>();
   const std::string target = entry_of(to, (*newest)->step).path;
   if (has_manifest(target)) {
-    if (verify(target, options.on_progress).ok()) return std::optional<core::Step>();
+    if (verify(target, options.on_progress).ok()) return std::optional<proto::Step>();
     REGROUP_RETURN_IF_ERROR(remove_copy(target));
   }
   REGROUP_RETURN_IF_ERROR(remove_all(target));
@@ -143,17 +143,17 @@ core::Result<std::optional<core::Step>> copy_newest(const std::string& from, con
   return std::optional((*newest)->step);
 }
 
-core::Status await_copy(const std::string& directory, core::Step step, const CopyOptions& options) {
+base::Status await_copy(const std::string& directory, proto::Step step, const CopyOptions& options) {
   return await_visible(entry_of(directory, step).path, options);
 }
 
-core::Result<std::optional<Newest>> newest_after(const std::string& local, core::Step after,
+base::Result<std::optional<Newest>> newest_after(const std::string& local, proto::Step after,
                                                  const std::optional<Training>& of, const Say& say,
                                                  const OnProgress& on_progress) {
   const auto nobody_elses = borrow_lock(local, on_progress);
-  if (!nobody_elses.ok() && nobody_elses.code() != core::Code::kNotFound) return nobody_elses.status();
+  if (!nobody_elses.ok() && nobody_elses.code() != base::Code::kNotFound) return nobody_elses.status();
   const auto entries = list(local);
-  if (entries.code() == core::Code::kNotFound) return std::optional<Newest>();
+  if (entries.code() == base::Code::kNotFound) return std::optional<Newest>();
   if (!entries.ok()) return entries.status();
   for (const Entry& entry : *entries) {
     if (entry.step <= after) break;
@@ -166,17 +166,17 @@ core::Result<std::optional<Newest>> newest_after(const std::string& local, core:
     }
     const Status status = opened.ok() ? verify(entry.path, on_progress) : opened.status();
     if (status.ok()) return std::optional(Newest{entry.step, entry.path});
-    if (status.code() != core::Code::kDataLoss) return status;
+    if (status.code() != base::Code::kDataLoss) return status;
     say(fmt::format("checkpoint {} is damaged and not used: {}", entry.path, status.message()));
   }
   return std::optional<Newest>();
 }
 
-core::Result<std::vector<core::Step>> prepare_local(const std::string& local, core::Step after) {
+base::Result<std::vector<proto::Step>> prepare_local(const std::string& local, proto::Step after) {
   REGROUP_RETURN_IF_ERROR(clean(local));
   const auto entries = list(local);
   if (!entries.ok()) return entries.status();
-  std::vector<core::Step> aside;
+  std::vector<proto::Step> aside;
   for (const Entry& entry : *entries) {
     if (entry.step <= after) continue;
     const std::string reason = fmt::format("a job resumed after step {} from the shared directory", after);

@@ -7,17 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
-#include "core/clock.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint {
 
 struct CopyOptions {
   Retention retention;                                      // of the second directory
-  core::Duration visible_within = std::chrono::minutes(1);  // what was written
-  std::optional<core::Step> verified;                       // the caller has read it: that one is copied
+  base::Duration visible_within = std::chrono::minutes(1);  // what was written
+  std::optional<proto::Step> verified;                      // the caller has read it: that one is copied
   OnProgress on_progress = {};                              // of the file that is copied or verified
 };
 
@@ -25,13 +25,14 @@ struct CopyOptions {
 // to be kept and what an interrupted copy left. For the holder of both locks; blocks on both devices. Damaged
 // ones that are passed over are told to `say`. The step that was copied; nothing if there was nothing to do.
 // kDataLoss: it does not verify in `to`, where it is no checkpoint then.
-[[nodiscard]] core::Result<std::optional<core::Step>> copy_newest(const std::string& from,
-                                                                  const std::string& to,
-                                                                  const CopyOptions& options, const Say& say);
+[[nodiscard]] base::Result<std::optional<proto::Step>> copy_newest(const std::string& from,
+                                                                   const std::string& to,
+                                                                   const CopyOptions& options,
+                                                                   const Say& say);
 
 // Until that copy is seen here with all its bytes as they were written, as what another host has copied may
 // be late; options.visible_within at most. kDataLoss: it is not.
-[[nodiscard]] core::Status await_copy(const std::string& directory, core::Step step,
+[[nodiscard]] base::Status await_copy(const std::string& directory, proto::Step step,
                                       const CopyOptions& options);
 
 // What a checkpoint must share with those that it is to go on behind.
@@ -43,7 +44,7 @@ struct Training {
 // directory stays as it is. Damaged ones, and those of another training than `of`, are passed over and told
 // to `say`. kUnavailable: a job, which the message names, has the directory and has not given it back within
 // 10 s.
-[[nodiscard]] core::Result<std::optional<Newest>> newest_after(const std::string& local, core::Step after,
+[[nodiscard]] base::Result<std::optional<Newest>> newest_after(const std::string& local, proto::Step after,
                                                                const std::optional<Training>& of,
                                                                const Say& say,
                                                                const OnProgress& on_progress = {});
@@ -51,6 +52,7 @@ struct Training {
 // Before a job goes on after step `after` from the second directory: what this host's own one has of later
 // steps is set aside ("newer-step-..."), since the job makes those again, and what crashes left is removed.
 // For the holder of its lock. Which were set aside: prune_aside() bounds how many.
-[[nodiscard]] core::Result<std::vector<core::Step>> prepare_local(const std::string& local, core::Step after);
+[[nodiscard]] base::Result<std::vector<proto::Step>> prepare_local(const std::string& local,
+                                                                   proto::Step after);
 
 }  // namespace regroup::checkpoint

@@ -22,8 +22,8 @@
 namespace regroup::checkpoint {
 namespace {
 
-using core::Code;
-using core::Status;
+using base::Code;
+using base::Status;
 
 constexpr std::size_t kMostFindings = 100;
 constexpr std::size_t kHugePage = 2 << 20;
@@ -81,7 +81,7 @@ class Verifier {
   struct Read {
     std::string path;
     std::uint64_t bytes = 0;
-    core::Fd fd;
+    base::Fd fd;
     std::optional<ReadAhead> ahead;  // under mutex_
   };
   struct Block {
@@ -144,7 +144,7 @@ class Verifier {
 
 }  // namespace
 
-core::Status verify(const std::string& path, const OnProgress& on_progress, unsigned threads,
+base::Status verify(const std::string& path, const OnProgress& on_progress, unsigned threads,
                     const QuickSum& quick_sum) {
   auto checkpoint = Checkpoint::open(path);
   if (!checkpoint.ok()) return checkpoint.status();

@@ -5,9 +5,9 @@
 #   regroup_require(FEATURE FOUND NEEDS DEBIAN)   stops the configuration where FOUND is false
 #   regroup_test(NAME SOURCES ... DEPS ... [ALONE ...] [TIMEOUT seconds] [OPTIMIZED])   GoogleTest; each case is one
 #       CTest; OPTIMIZED: compiled like what is shipped, for tests that compute much themselves
-# DEPS are targets: `regroup::core`, `Threads::Threads`. Paths are relative to the calling folder.
+# DEPS are targets: `regroup::base`, `Threads::Threads`. Paths are relative to the calling folder.
 # INSTALL makes a library part of `find_package(Regroup)` and regroup.pc, a program part of PREFIX/bin.
-# Sources include from the repository root: "core/status.h". They are compiled in groups of REGROUP_UNITY, each
+# Sources include from the repository root: "base/status.h". They are compiled in groups of REGROUP_UNITY, each
 # group one translation unit (docs/design/build.md); those named by ALONE are not.
 include_guard(GLOBAL)
 

@@ -3,12 +3,12 @@
 
 namespace regroup::collective {
 
-using core::Status;
+using base::Status;
 
-core::Result<bool> Request::test() { return communicator_->test(ticket_); }
+base::Result<bool> Request::test() { return communicator_->test(ticket_); }
 Status Request::wait() { return communicator_->wait(ticket_); }
 
-Status Communicator::run(const Operation& operation, core::TimePoint deadline) {
+Status Communicator::run(const Operation& operation, base::TimePoint deadline) {
   auto request = start(operation, deadline);
   return request.ok() ? request->wait() : request.status();
 }

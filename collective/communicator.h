@@ -13,17 +13,17 @@
 #include <memory>
 #include <span>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/operation.h"
 #include "collective/sum_blocks.h"
-#include "core/clock.h"
-#include "core/status.h"
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::collective {
 
 // A canonical partial sum that every member of this host can read.
 struct Partial {
-  core::Interval leaves;
+  proto::Interval leaves;
   Input data;
 };
 
@@ -35,10 +35,10 @@ class Request {
   Request(Communicator* communicator, std::uint64_t ticket) : communicator_(communicator), ticket_(ticket) {}
 
   // True when the operation is complete. Does not block, and advances all started operations.
-  [[nodiscard]] core::Result<bool> test();
+  [[nodiscard]] base::Result<bool> test();
   // Returns when the operation is complete, or with kRevoked, kDeadlineExceeded or kInvalidArgument (the
   // ranks disagree). Advances all started operations meanwhile.
-  [[nodiscard]] core::Status wait();
+  [[nodiscard]] base::Status wait();
 
  private:
   Communicator* communicator_;
@@ -56,17 +56,17 @@ class Communicator {
 
   // Starts `operation`, which fails if `deadline` passes before it is complete. Collective operations run
   // one after the other in the order of their start, messages concurrently with them. Does not block.
-  [[nodiscard]] virtual core::Result<Request> start(const Operation& operation, core::TimePoint deadline) = 0;
+  [[nodiscard]] virtual base::Result<Request> start(const Operation& operation, base::TimePoint deadline) = 0;
   // start() and wait().
-  [[nodiscard]] virtual core::Status run(const Operation& operation, core::TimePoint deadline);
+  [[nodiscard]] virtual base::Status run(const Operation& operation, base::TimePoint deadline);
 
-  [[nodiscard]] core::Status allreduce(Input in, Output out, Dtype dtype, core::TimePoint deadline) {
+  [[nodiscard]] base::Status allreduce(Input in, Output out, Dtype dtype, base::TimePoint deadline) {
     return run(Operation::allreduce(in, out, dtype), deadline);
   }
-  [[nodiscard]] core::Status broadcast(Output data, int root, core::TimePoint deadline) {
+  [[nodiscard]] base::Status broadcast(Output data, int root, base::TimePoint deadline) {
     return run(Operation::broadcast(data, root), deadline);
   }
-  [[nodiscard]] core::Status barrier(core::TimePoint deadline) { return run(Operation::barrier(), deadline); }
+  [[nodiscard]] base::Status barrier(base::TimePoint deadline) { return run(Operation::barrier(), deadline); }
 
   // Sums `partials`, disjoint canonical nodes that cover the leaves 0..leaves-1, into the shared `result`
   // of this host: each rank of the host writes one slice. Every rank passes partials that it has seen
@@ -75,11 +75,11 @@ class Communicator {
   // allowed, since a partial sum would be rounded. `blocks`: over several hosts, the blocks of the result
   // that all hosts have are not summed again, and new ones are marked; on a single host everything is
   // summed and nothing is marked.
-  [[nodiscard]] virtual core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                                  Output result, Dtype dtype, core::TimePoint deadline,
+  [[nodiscard]] virtual base::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
+                                                  Output result, Dtype dtype, base::TimePoint deadline,
                                                   const SumBlocks& blocks) = 0;
-  [[nodiscard]] core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                          Output result, Dtype dtype, core::TimePoint deadline) {
+  [[nodiscard]] base::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
+                                          Output result, Dtype dtype, base::TimePoint deadline) {
     return sum_partials(partials, leaves, result, dtype, deadline, {});
   }
 
@@ -87,13 +87,13 @@ class Communicator {
   // their ranks here; a rank that passes a negative color gets none (a null pointer). Operations of one
   // member on different communicators also run in the order of their start, so all members must start
   // them in a compatible order.
-  [[nodiscard]] virtual core::Result<std::unique_ptr<Communicator>> split(int color,
-                                                                          core::TimePoint deadline) = 0;
+  [[nodiscard]] virtual base::Result<std::unique_ptr<Communicator>> split(int color,
+                                                                          base::TimePoint deadline) = 0;
 
  private:
   friend class Request;
-  [[nodiscard]] virtual core::Result<bool> test(std::uint64_t ticket) = 0;
-  [[nodiscard]] virtual core::Status wait(std::uint64_t ticket) = 0;
+  [[nodiscard]] virtual base::Result<bool> test(std::uint64_t ticket) = 0;
+  [[nodiscard]] virtual base::Status wait(std::uint64_t ticket) = 0;
 };
 
 }  // namespace regroup::collective

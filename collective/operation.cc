@@ -6,7 +6,7 @@
 namespace regroup::collective {
 namespace {
 
-using core::Status;
+using base::Status;
 
 struct Sizes {
   std::size_t in = 0;
@@ -93,11 +93,11 @@ bool is_float(Dtype dtype) {
 
 Status check_reduction(const Operation& o) {
   if (o.in.size() % size_of(o.dtype) != 0 || o.out.size() % size_of(o.dtype) != 0) {
-    return core::invalid_argument(fmt::format("{}: {} bytes are not whole elements of {} bytes",
+    return base::invalid_argument(fmt::format("{}: {} bytes are not whole elements of {} bytes",
                                               name_of(o.kind), o.in.size(), size_of(o.dtype)));
   }
   if ((o.op == Op::kBand || o.op == Op::kBor) && is_float(o.dtype)) {
-    return core::invalid_argument(fmt::format("{}: {} of {}: bit operations are for integers",
+    return base::invalid_argument(fmt::format("{}: {} of {}: bit operations are for integers",
                                               name_of(o.kind), name_of(o.op), name_of(o.dtype)));
   }
   return {};
@@ -191,21 +191,21 @@ std::size_t Operation::block(int size) const {
 Status Operation::check(int rank, int size) const {
   const bool message = kind == Kind::kSend || kind == Kind::kReceive;
   if ((has_root(kind) || message) && (root < 0 || root >= size)) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("{}: {} {} of {} ranks", name_of(kind), message ? "peer" : "root", root, size));
   }
   if (message && root == rank) {
-    return core::invalid_argument(fmt::format("{}: rank {} to itself", name_of(kind), rank));
+    return base::invalid_argument(fmt::format("{}: rank {} to itself", name_of(kind), rank));
   }
   const Sizes have = used(*this, rank);
   const Sizes want = wanted(*this, rank, size);
   if (have.in != want.in || have.out != want.out) {
-    return core::invalid_argument(fmt::format("{}: {} bytes in, {} out; {} and {} are wanted for {} ranks",
+    return base::invalid_argument(fmt::format("{}: {} bytes in, {} out; {} and {} are wanted for {} ranks",
                                               name_of(kind), have.in, have.out, want.in, want.out, size));
   }
   if (reduces(kind)) REGROUP_RETURN_IF_ERROR(check_reduction(*this));
   if (overlap(in.first(have.in), out.first(have.out)) && !in_place(*this, rank, size)) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("{}: the input and the output overlap without being in place", name_of(kind)));
   }
   return {};

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::collective {
 
@@ -88,7 +88,7 @@ struct Operation {
   // Bytes of a block.
   [[nodiscard]] std::size_t block(int size) const;
   // kInvalidArgument unless rank `rank` of `size` may start it.
-  [[nodiscard]] core::Status check(int rank, int size) const;
+  [[nodiscard]] base::Status check(int rank, int size) const;
 };
 
 [[nodiscard]] bool overlap(Input a, Input b);  // have a byte in common

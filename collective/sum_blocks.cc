@@ -4,7 +4,7 @@
 
 namespace regroup::collective {
 
-void begin_sum(const SumBlocks& blocks, core::Generation g, std::span<const core::Interval> kept) {
+void begin_sum(const SumBlocks& blocks, proto::Generation g, std::span<const proto::Interval> kept) {
   if (blocks.marks.empty() || blocks.generation->load(std::memory_order_acquire) == g) return;
   for (std::uint32_t i = 0; i < blocks.marks.size(); ++i) {
     while (!kept.empty() && kept.front().end <= i) kept = kept.subspan(1);

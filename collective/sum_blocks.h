@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::collective {
 
@@ -21,6 +21,6 @@ struct SumBlocks {
 // To be called before a member of generation `g` writes to the result, and after the last store of any
 // earlier one: clears all marks but those of the blocks in `kept`, ascending, which all hosts have. Later
 // blocks are marked in `g`, so that hosts that report the same generation have marked the same bits.
-void begin_sum(const SumBlocks& blocks, core::Generation g, std::span<const core::Interval> kept = {});
+void begin_sum(const SumBlocks& blocks, proto::Generation g, std::span<const proto::Interval> kept = {});
 
 }  // namespace regroup::collective

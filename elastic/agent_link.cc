@@ -13,72 +13,72 @@
 
 namespace regroup::elastic {
 
-core::Result<AgentLink> AgentLink::connect(const std::string& path) {
-  const auto address = core::unix_address(path);
+base::Result<AgentLink> AgentLink::connect(const std::string& path) {
+  const auto address = base::unix_address(path);
   if (!address.ok())
-    return core::Status(address.code(), fmt::format("REGROUP_AGENT: {}", address.status().message()));
+    return base::Status(address.code(), fmt::format("REGROUP_AGENT: {}", address.status().message()));
   return connect_to(*address, "agent at " + path);
 }
 
-core::Result<AgentLink> AgentLink::connect_to_rank(const std::string& name) {
-  const auto address = core::abstract_address(name);
+base::Result<AgentLink> AgentLink::connect_to_rank(const std::string& name) {
+  const auto address = base::abstract_address(name);
   if (!address.ok()) return address.status();
   auto link = connect_to(*address, name);
   if (!link.ok()) return link;
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(link->socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    return core::system_error("getsockopt", name, errno);
+    return base::system_error("getsockopt", name, errno);
   if (peer.uid != ::geteuid())
-    return core::invalid_argument(fmt::format(
+    return base::invalid_argument(fmt::format(
         "join: process {} of user {} listens on the socket {} of this World", peer.pid, peer.uid, name));
   link->peer_name_ = fmt::format("the rank that served this World (process {})", peer.pid);
   if (peer.pid > 0) link->peer_.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
   return link;
 }
 
-core::Result<AgentLink> AgentLink::connect_to(const core::UnixAddress& address, const std::string& peer) {
+base::Result<AgentLink> AgentLink::connect_to(const base::UnixAddress& address, const std::string& peer) {
   AgentLink link;
   link.socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!link.connected()) return core::system_error("socket", "AF_UNIX", errno);
+  if (!link.connected()) return base::system_error("socket", "AF_UNIX", errno);
   if (::connect(link.socket_.get(), address.get(), address.size) != 0) {
-    return core::system_error("connect", peer, errno);
+    return base::system_error("connect", peer, errno);
   }
   return link;
 }
 
-core::Status AgentLink::peer_lost() const {
-  return {core::Code::kPeerLost, peer_name_ + " has ended: this World of fixed size is over"};
+base::Status AgentLink::peer_lost() const {
+  return {base::Code::kPeerLost, peer_name_ + " has ended: this World of fixed size is over"};
 }
 
-core::Status AgentLink::send(const core::Body& body) {
-  const std::vector<std::byte> frame = core::encode({0, body});
+base::Status AgentLink::send(const proto::Body& body) {
+  const std::vector<std::byte> frame = proto::encode({0, body});
   std::span<const std::byte> rest = frame;
   while (!rest.empty()) {
     const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno != EINTR) return core::system_error("send", "agent", errno);
+    if (sent < 0 && errno != EINTR) return base::system_error("send", "agent", errno);
     if (sent > 0) rest = rest.subspan(static_cast<std::size_t>(sent));
   }
   return {};
 }
 
-core::Result<core::Message> AgentLink::receive(core::TimePoint deadline, core::Fd* fd) {
+base::Result<proto::Message> AgentLink::receive(base::TimePoint deadline, base::Fd* fd) {
   for (;;) {
     auto message = reader_.next();
     if (!message.ok()) return message.status();
     if (message->has_value()) return std::move(**message);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - core::SystemClock().now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - base::SystemClock().now());
     std::array<pollfd, 2> polled{{{socket_.get(), POLLIN, 0}, {peer_.get(), POLLIN, 0}}};  // -1 is ignored
     const int ready = ::poll(polled.data(), polled.size(),
                              static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)));
-    if (ready < 0 && errno != EINTR) return core::system_error("poll", "agent", errno);
-    if (ready == 0) return core::deadline_exceeded("agent: no answer in time");
+    if (ready < 0 && errno != EINTR) return base::system_error("poll", "agent", errno);
+    if (ready == 0) return base::deadline_exceeded("agent: no answer in time");
     if (ready > 0 && polled[0].revents == 0) return peer_lost();
     if (ready > 0) REGROUP_RETURN_IF_ERROR(read_more(fd));
   }
 }
 
-core::Status AgentLink::read_more(core::Fd* fd) {
+base::Status AgentLink::read_more(base::Fd* fd) {
   std::array<std::byte, 16 << 10> buffer;
   iovec part{buffer.data(), buffer.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -89,14 +89,14 @@ core::Status AgentLink::read_more(core::Fd* fd) {
   header.msg_controllen = control.size();
   const ssize_t got = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return {};
-  if (got < 0) return core::system_error("recvmsg", "agent", errno);
+  if (got < 0) return base::system_error("recvmsg", "agent", errno);
   if (got == 0 && peer_.valid()) return peer_lost();
-  if (got == 0) return {core::Code::kPeerLost, "the agent of this node closed the connection"};
+  if (got == 0) return {base::Code::kPeerLost, "the agent of this node closed the connection"};
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     int received = -1;
     std::memcpy(&received, CMSG_DATA(c), sizeof received);
-    core::Fd owned(received);
+    base::Fd owned(received);
     if (fd != nullptr) *fd = std::move(owned);
   }
   reader_.append(std::span(buffer).first(static_cast<std::size_t>(got)));

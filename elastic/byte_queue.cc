@@ -10,7 +10,7 @@
 
 namespace regroup::elastic {
 
-using core::Status;
+using base::Status;
 
 bool ByteQueue::push(std::vector<std::byte>& buffer) {
   std::unique_lock lock(mutex_);
@@ -28,15 +28,15 @@ void ByteQueue::close(Status status) {
   changed_.notify_all();
 }
 
-Status ByteQueue::pop(std::span<std::byte> into, core::Duration limit) {
+Status ByteQueue::pop(std::span<std::byte> into, base::Duration limit) {
   while (!into.empty()) {
     if (consumed_ == front_.size()) {
       std::unique_lock lock(mutex_);
       if (!changed_.wait_for(lock, limit, [this] { return !buffers_.empty() || status_; }))
-        return core::deadline_exceeded(
+        return base::deadline_exceeded(
             fmt::format("no data for {:g} s", std::chrono::duration<double>(limit).count()));
       if (buffers_.empty())
-        return status_->ok() ? Status(core::Code::kDataLoss, "unexpected end of data") : *status_;
+        return status_->ok() ? Status(base::Code::kDataLoss, "unexpected end of data") : *status_;
       spare_ = std::exchange(front_, std::move(buffers_.front()));
       buffers_.pop_front();
       consumed_ = 0;

@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 
 namespace regroup::elastic {
 
@@ -24,11 +24,11 @@ class ByteQueue {
   [[nodiscard]] bool push(std::vector<std::byte>& buffer);
   // Producer: ends the stream, with OK or the error that the consumer gets after the queued bytes. The first
   // call counts.
-  void close(core::Status status);
+  void close(base::Status status);
 
   // Consumer: fills `into` with the next bytes. kDeadlineExceeded: nothing came for `limit`; kDataLoss: the
   // stream ended too early; else the producer's error.
-  [[nodiscard]] core::Status pop(std::span<std::byte> into, core::Duration limit);
+  [[nodiscard]] base::Status pop(std::span<std::byte> into, base::Duration limit);
   // Consumer: discards the queued bytes; push() returns false from now on.
   void cancel();
 
@@ -39,7 +39,7 @@ class ByteQueue {
   std::condition_variable changed_;
   std::deque<std::vector<std::byte>> buffers_;  // guarded by mutex_, as the next three
   std::vector<std::byte> spare_;
-  std::optional<core::Status> status_;
+  std::optional<base::Status> status_;
   bool cancelled_ = false;
   std::vector<std::byte> front_;  // consumer only: being read, from consumed_ on
   std::size_t consumed_ = 0;

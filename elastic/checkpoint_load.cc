@@ -14,24 +14,24 @@
 #include <utility>
 #include <vector>
 
+#include "base/detached_call.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/file_io.h"
-#include "core/arena.h"
-#include "core/detached_call.h"
-#include "core/save_mark.h"
 #include "elastic/byte_queue.h"
 #include "elastic/checkpointing.h"
 #include "elastic/save_layout.h"
 #include "elastic/training_difference.h"
+#include "shmem/arena.h"
+#include "shmem/save_mark.h"
 
 namespace regroup::elastic {
 namespace {
 
+using base::Code;
+using base::Status;
 using checkpoint::Checkpoint;
-using core::Code;
-using core::SaveMark;
-using core::Status;
+using shmem::SaveMark;
 
 constexpr std::uint64_t kMostManifest = 1ULL << 30;
 constexpr std::chrono::seconds kAnswerLimit(10);  // for a host's own directory
@@ -40,10 +40,10 @@ constexpr std::chrono::milliseconds kOwnerRetry(20);
 constexpr int kMaxOwnerRetries = 100;
 
 // The lengths of the pieces; negative for padding.
-core::Result<std::vector<std::int64_t>> lengths_in(const Checkpoint& from) {
+base::Result<std::vector<std::int64_t>> lengths_in(const Checkpoint& from) {
   const auto index = from.find(kPiecesName);
   if (!index || from.manifest().tensors[*index].dtype != "int64")
-    return core::invalid_argument(fmt::format("checkpoint {}: not the state of a session", from.path()));
+    return base::invalid_argument(fmt::format("checkpoint {}: not the state of a session", from.path()));
   std::vector<std::int64_t> out(checkpoint::bytes_of(from.manifest().tensors[*index]) / sizeof(std::int64_t));
   REGROUP_RETURN_IF_ERROR(from.read(*index, std::as_writable_bytes(std::span(out))));
   return out;
@@ -54,7 +54,7 @@ struct Contents {
   checkpoint::Manifest manifest;
   std::vector<std::int64_t> lengths;
 };
-core::Result<Contents> contents_of(const Checkpoint& from) {
+base::Result<Contents> contents_of(const Checkpoint& from) {
   auto lengths = lengths_in(from);
   if (!lengths.ok()) return lengths.status();
   return Contents{from.manifest(), std::move(*lengths)};
@@ -90,7 +90,7 @@ Status check_lengths(const std::string& path, const Contents& contents, std::uin
     total += fit ? magnitude(lengths[i]) : 0;
   }
   if (fit) return {};
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("checkpoint {}: the state does not fit into {} bytes", path, most));
 }
 
@@ -133,7 +133,7 @@ bool same_training(std::string_view saved, std::string_view own) {
 }
 
 Status of_another(const std::string& path, const std::string& difference) {
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("checkpoint {} belongs to another training: {}. Start the program that made it, or give "
                   "another directory with --checkpoint",
                   path, difference));
@@ -150,18 +150,18 @@ Status of_another(const std::string& path, const checkpoint::Manifest& manifest,
 }
 
 Status load_contents(const std::string& path, const Contents& contents, const ReadNext& read_next,
-                     State& state, core::Step step, const Checkpointing& options) {
+                     State& state, proto::Step step, const Checkpointing& options) {
   const checkpoint::Manifest& manifest = contents.manifest;
   if (manifest.step != step)
-    return core::invalid_argument(fmt::format("checkpoint {}: of step {}, but the job resumes after step {}",
+    return base::invalid_argument(fmt::format("checkpoint {}: of step {}, but the job resumes after step {}",
                                               path, manifest.step, step));
   if (!same_training(manifest.model, options.model)) return of_another(path, manifest, state, options.model);
   REGROUP_RETURN_IF_ERROR(check_lengths(path, contents, state.capacity()));
   const Status filled = fill_state(read_next, contents.lengths, state);
-  return filled.code() == core::Code::kInvalidArgument ? of_another(path, filled.message()) : filled;
+  return filled.code() == base::Code::kInvalidArgument ? of_another(path, filled.message()) : filled;
 }
 
-Status load_from(const std::string& path, State& state, core::Step step, const Checkpointing& options) {
+Status load_from(const std::string& path, State& state, proto::Step step, const Checkpointing& options) {
   const auto from = Checkpoint::open(path);
   if (!from.ok()) return from.status();
   const auto contents = contents_of(*from);
@@ -174,7 +174,7 @@ Status load_from(const std::string& path, State& state, core::Step step, const C
 // What a detached thread reads from a directory that may hang. The thread never touches the caller's state,
 // so that it can be abandoned.
 struct PendingRead {
-  std::promise<core::Result<Contents>> contents;
+  std::promise<base::Result<Contents>> contents;
   ByteQueue bytes;
 };
 
@@ -202,7 +202,7 @@ Status push_all(const Checkpoint& from, ByteQueue& bytes) {
 
 Status read_into(PendingRead& pending, const std::string& path) {
   const auto from = Checkpoint::open(path);
-  auto contents = from.ok() ? contents_of(*from) : core::Result<Contents>(from.status());
+  auto contents = from.ok() ? contents_of(*from) : base::Result<Contents>(from.status());
   const Status status = contents.status();
   pending.contents.set_value(std::move(contents));
   return status.ok() ? push_all(*from, pending.bytes) : status;
@@ -210,11 +210,11 @@ Status read_into(PendingRead& pending, const std::string& path) {
 
 // Like load_from(), for a directory that may hang: returns kDeadlineExceeded then, and abandons the reading
 // thread.
-Status load_with_deadline(const std::string& path, State& state, core::Step step,
+Status load_with_deadline(const std::string& path, State& state, proto::Step step,
                           const Checkpointing& options) {
   const auto pending = std::make_shared<PendingRead>();
-  std::future<core::Result<Contents>> answer = pending->contents.get_future();
-  (void)core::call_detached([path, pending, caller = std::this_thread::get_id()] {
+  std::future<base::Result<Contents>> answer = pending->contents.get_future();
+  (void)base::call_detached([path, pending, caller = std::this_thread::get_id()] {
     if (std::this_thread::get_id() == caller) {
       Status none(Code::kResourceExhausted, path + ": cannot start a thread to read it");
       pending->contents.set_value(none);
@@ -224,7 +224,7 @@ Status load_with_deadline(const std::string& path, State& state, core::Step step
     return Status();
   });
   const auto silent = [&path] {
-    return core::deadline_exceeded(fmt::format("{}: no data received for {} s", path, kAnswerLimit.count()));
+    return base::deadline_exceeded(fmt::format("{}: no data received for {} s", path, kAnswerLimit.count()));
   };
   if (answer.wait_for(kAnswerLimit) != std::future_status::ready) return pending->bytes.cancel(), silent();
   const auto contents = answer.get();
@@ -271,14 +271,14 @@ Status probe_copy(const std::string& path, const std::string& of) {
 
 // Runs `ask`, which reads `path`, with a deadline.
 Status answer_of(const std::string& path, const std::function<Status()>& ask) {
-  std::future<Status> answer = core::call_detached(ask);
+  std::future<Status> answer = base::call_detached(ask);
   if (answer.wait_for(kAnswerLimit) == std::future_status::ready) return answer.get();
-  return core::deadline_exceeded(fmt::format("{}: no answer for {} s", path, kAnswerLimit.count()));
+  return base::deadline_exceeded(fmt::format("{}: no answer for {} s", path, kAnswerLimit.count()));
 }
 
 // Moves a damaged copy aside, so that it is not used again. Retries while the agent is about to take the
 // directory for this job; fails if another job owns it.
-Status move_to_quarantine(const std::string& local, const std::string& job, core::Step step,
+Status move_to_quarantine(const std::string& local, const std::string& job, proto::Step step,
                           const std::string& why) {
   const std::string directory = std::filesystem::path(local).parent_path().string();
   Status owner = checkpoint::check_owner(directory, job);
@@ -289,7 +289,7 @@ Status move_to_quarantine(const std::string& local, const std::string& job, core
   return owner.ok() ? checkpoint::set_aside({step, local}, why) : owner;
 }
 
-void quarantine_copy(const Checkpointing& options, core::Step step, const Status& why) {
+void quarantine_copy(const Checkpointing& options, proto::Step step, const Status& why) {
   const std::string& local = options.resume_local;
   const Status done = answer_of(local, [local, job = options.job, step, text = why.message()] {
     return move_to_quarantine(local, job, step, text);
@@ -306,7 +306,7 @@ void report_skipped_copy(const std::string& local, const Status& why, const std:
 
 }  // namespace
 
-Status load_checkpoint(Participant& self, State& state, core::Step step, const Checkpointing& options) {
+Status load_checkpoint(Participant& self, State& state, proto::Step step, const Checkpointing& options) {
   const std::string& local = options.resume_local;
   Status loaded(Code::kNotFound, "not here");
   if (!local.empty())

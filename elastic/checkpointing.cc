@@ -12,37 +12,37 @@
 #include <utility>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/save_mark.h"
 #include "elastic/save_layout.h"
+#include "shmem/arena.h"
+#include "shmem/save_mark.h"
 
 namespace regroup::elastic {
 namespace {
 
-using core::SaveMark;
-using core::SaveProgress;
-using core::Status;
+using base::Status;
+using shmem::SaveMark;
+using shmem::SaveProgress;
 using Json = nlohmann::json;
 using Parts = std::vector<const SavePlan::Part*>;
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kSmall = 1 << 20;  // bytes of a tensor that is sampled more densely
 constexpr std::size_t kPrefetchDistance = 16;
-constexpr core::Generation kNoGeneration = 0;  // Worlds begin with 1
+constexpr proto::Generation kNoGeneration = 0;  // Worlds begin with 1
 
 // False: no room.
 bool put_description(std::span<std::byte> area, std::uint64_t at, const std::string& text) {
   if (at > area.size() || text.size() > area.size() - at) return false;
   std::memcpy(area.data() + at, text.data(), text.size());
-  core::SaveHeader& header = core::save_header(area);
+  shmem::SaveHeader& header = shmem::save_header(area);
   header.offset = at, header.bytes = text.size();
   return true;
 }
 
 // Fails this checkpoint, not the training: the agent reports it.
-void put_error(std::span<std::byte> area, core::Step step, const char* what) {
+void put_error(std::span<std::byte> area, proto::Step step, const char* what) {
   const Json error = {{"step", step}, {"error", what}};
-  (void)put_description(area, sizeof(core::SaveHeader), error.dump());
+  (void)put_description(area, sizeof(shmem::SaveHeader), error.dump());
 }
 
 // Copies the part of `bytes`, which belong at offset `at` of the area, that lies within `range`.
@@ -111,29 +111,29 @@ void copy_piece(std::span<std::byte> area, ShareRange range, std::uint64_t at,
 }
 
 // The members on this node in rank order.
-std::vector<core::Seat> sharers(Participant& self) {
-  std::vector<core::Seat> out;
-  for (const core::WorldMember& member : self.world().members) {
+std::vector<proto::Seat> sharers(Participant& self) {
+  std::vector<proto::Seat> out;
+  for (const proto::WorldMember& member : self.world().members) {
     if (member.seat.node == self.seat().node) out.push_back(member.seat);
   }
   return out;
 }
 
-bool is_alive(const core::Arena& arena, core::SlotIndex slot) {
+bool is_alive(const shmem::Arena& arena, proto::SlotIndex slot) {
   return slot < arena.spec().slots && arena.member_slot(slot).dead.load(std::memory_order_acquire) == 0;
 }
 
-void mark_ready(core::Arena& arena, core::Step step) {
-  core::SaveHeader& header = core::save_header(arena.save_area());
+void mark_ready(shmem::Arena& arena, proto::Step step) {
+  shmem::SaveHeader& header = shmem::save_header(arena.save_area());
   arena.save_word().store(SaveMark{SaveMark::Phase::kReady, step}.pack(), std::memory_order_release);
-  core::ring(header.bell);
+  shmem::ring(header.bell);
   // Leaving members wait for the last snapshot.
-  const auto last = core::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
-  if (last.what != core::SaveRequest::What::kNone) core::ring_all(arena);
+  const auto last = shmem::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
+  if (last.what != shmem::SaveRequest::What::kNone) shmem::ring_all(arena);
 }
 
-void count_share(core::Arena& arena, core::Generation generation, core::Step step) {
-  auto& progress = core::save_header(arena.save_area()).progress;
+void count_share(shmem::Arena& arena, proto::Generation generation, proto::Step step) {
+  auto& progress = shmem::save_header(arena.save_area()).progress;
   std::uint64_t seen = progress.load(std::memory_order_acquire);
   for (;;) {
     auto next = SaveProgress::unpack(seen);
@@ -147,28 +147,28 @@ void count_share(core::Arena& arena, core::Generation generation, core::Step ste
 
 struct SavedPart {
   std::size_t mine = 0, all = 1;
-  core::Generation generation = kNoGeneration;
-  core::Step step = 0;
+  proto::Generation generation = kNoGeneration;
+  proto::Step step = 0;
 };
 
 // This member's share of a requested snapshot of the state after `step`, if there is one.
-std::optional<SavedPart> saved_part_of(Participant& self, core::Step step, const Checkpointing& options) {
-  core::Arena& arena = self.arena();
+std::optional<SavedPart> saved_part_of(Participant& self, proto::Step step, const Checkpointing& options) {
+  shmem::Arena& arena = self.arena();
   const std::span<std::byte> area = arena.save_area();
   if (options.every == 0 || area.empty()) return std::nullopt;
   const SaveMark mark = SaveMark::unpack(arena.save_word().load(std::memory_order_acquire));
   if (mark != SaveMark{SaveMark::Phase::kWanted, step}) return std::nullopt;
-  const core::Generation generation = self.world().generation;
-  const auto progress = core::save_header(area).progress.load(std::memory_order_acquire);
+  const proto::Generation generation = self.world().generation;
+  const auto progress = shmem::save_header(area).progress.load(std::memory_order_acquire);
   if (SaveProgress::unpack(progress).generation != generation) return std::nullopt;
-  const std::vector<core::Seat> seats = sharers(self);
+  const std::vector<proto::Seat> seats = sharers(self);
   const auto mine = static_cast<std::size_t>(std::ranges::find(seats, self.seat()) - seats.begin());
   if (mine == seats.size()) return std::nullopt;
   return SavedPart{mine, seats.size(), generation, step};
 }
 
 // The first share includes the description, or the error, for all shares, since the states are equal.
-Status copy_state(core::Arena& arena, State& state, const SavedPart& share, const Checkpointing& options,
+Status copy_state(shmem::Arena& arena, State& state, const SavedPart& share, const Checkpointing& options,
                   SavePlan& plan) {
   const std::span<std::byte> area = arena.save_area();
   const auto pieces = state.save();
@@ -206,19 +206,19 @@ Status copy_state(core::Arena& arena, State& state, const SavedPart& share, cons
 
 }  // namespace
 
-void request_snapshot(Participant& self, core::Step applied, const Checkpointing& options) {
+void request_snapshot(Participant& self, proto::Step applied, const Checkpointing& options) {
   if (options.every == 0 || self.rank() != 0 || self.arena().save_area().empty()) return;
-  core::SaveHeader& header = core::save_header(self.arena().save_area());
+  shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   auto& progress = header.progress;
   // The last snapshot has precedence over all others, whose shares would overwrite it.
-  const auto last = core::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
-  const bool claimed = last.what == core::SaveRequest::What::kClaimed;
+  const auto last = shmem::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
+  const bool claimed = last.what == shmem::SaveRequest::What::kClaimed;
   if (last.open() || (claimed && is_alive(self.arena(), last.by))) return;
   auto& word = self.arena().save_word();
   std::uint64_t seen = word.load(std::memory_order_acquire);
   const SaveMark mark = SaveMark::unpack(seen);
-  const core::Step next = applied + 1;
-  const core::Generation now = self.world().generation;
+  const proto::Step next = applied + 1;
+  const proto::Generation now = self.world().generation;
   bool due = mark.phase == SaveMark::Phase::kIdle && next > mark.step &&
              next / options.every > mark.step / options.every;
   // Requested in an earlier generation: some share will never come.
@@ -231,7 +231,7 @@ void request_snapshot(Participant& self, core::Step applied, const Checkpointing
                                std::memory_order_acq_rel);
 }
 
-Status plan_save(Participant& self, State& state, core::Step step, const Checkpointing& options,
+Status plan_save(Participant& self, State& state, proto::Step step, const Checkpointing& options,
                  SavePlan* plan) {
   plan->step = step;
   plan->parts.clear();
@@ -256,27 +256,27 @@ Status plan_save(Participant& self, State& state, core::Step step, const Checkpo
   return {};
 }
 
-bool save_wanted(Participant& self, core::Step step, const Checkpointing& options) {
+bool save_wanted(Participant& self, proto::Step step, const Checkpointing& options) {
   return saved_part_of(self, step, options).has_value();
 }
 
 // Counts one more share for the comparison: members that have voted for a later step have copied theirs.
-void confirm_save(Participant& self, core::Step applied, const Checkpointing& options) {
+void confirm_save(Participant& self, proto::Step applied, const Checkpointing& options) {
   if (!options.compared || self.rank() != 0 || !save_wanted(self, applied, options)) return;
   count_share(self.arena(), self.world().generation, applied);
 }
 
-Status save_share(Participant& self, State& state, core::Step applied, const Checkpointing& options,
+Status save_share(Participant& self, State& state, proto::Step applied, const Checkpointing& options,
                   SavePlan* plan) {
   const auto share = saved_part_of(self, applied, options);
   SavePlan none;
   return share ? copy_state(self.arena(), state, *share, options, plan != nullptr ? *plan : none) : Status();
 }
 
-Status save_alone(Participant& self, State& state, core::Step applied, const Checkpointing& options,
+Status save_alone(Participant& self, State& state, proto::Step applied, const Checkpointing& options,
                   SavePlan* plan, std::uint64_t seen) {
-  core::Arena& arena = self.arena();
-  core::save_header(arena.save_area())
+  shmem::Arena& arena = self.arena();
+  shmem::save_header(arena.save_area())
       .progress.store(SaveProgress{kNoGeneration, 1}.pack(), std::memory_order_release);
   if (!arena.save_word().compare_exchange_strong(seen, SaveMark{SaveMark::Phase::kWanted, applied}.pack(),
                                                  std::memory_order_acq_rel))

@@ -9,10 +9,10 @@
 
 namespace regroup::elastic {
 
-core::Status DataPlane::enter() {
-  const core::World& world = self_.world();
+base::Status DataPlane::enter() {
+  const proto::World& world = self_.world();
   const bool here_only = std::ranges::all_of(
-      world.members, [&](const core::WorldMember& m) { return m.seat.node == self_.seat().node; });
+      world.members, [&](const proto::WorldMember& m) { return m.seat.node == self_.seat().node; });
   // What the last World used goes when this one's is there: docs/design/ucx.md.
   const auto before = std::exchange(mesh_, nullptr);
   if (!here_only) REGROUP_RETURN_IF_ERROR(open_mesh());
@@ -23,7 +23,7 @@ core::Status DataPlane::enter() {
   return {};
 }
 
-core::Status DataPlane::open_mesh() {
+base::Status DataPlane::open_mesh() {
   if (!ucx_) {
     auto opened = collective::open_ucx();
     if (!opened.ok()) return opened.status();
@@ -31,11 +31,11 @@ core::Status DataPlane::open_mesh() {
   }
   collective::Addresses addresses{
       .publish = [this](std::span<const std::byte> own) { return self_.tell_contact(own); },
-      .find = [this](core::MemberId member) { return self_.contact_of(member); },
-      .on_peer_lost = [this](core::MemberId member, const std::string& why) { self_.suspect(member, why); },
+      .find = [this](proto::MemberId member) { return self_.contact_of(member); },
+      .on_peer_lost = [this](proto::MemberId member, const std::string& why) { self_.suspect(member, why); },
       // One whose host answers is slow, or its own agent will tell.
       .on_peer_silent =
-          [this](core::MemberId member, bool host_answers, const std::string& why) {
+          [this](proto::MemberId member, bool host_answers, const std::string& why) {
             if (!host_answers) self_.suspect(member, why);
           }};
   auto mesh =
@@ -45,24 +45,24 @@ core::Status DataPlane::open_mesh() {
   return {};
 }
 
-core::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section(core::Position at,
+base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section(proto::Position at,
                                                                                 std::vector<int> ranks) {
-  const collective::ShmOptions options{core::ChannelKind::kRegions, at, std::move(ranks)};
+  const collective::ShmOptions options{shmem::ChannelKind::kRegions, at, std::move(ranks)};
   if (mesh_) return collective::make_ucx(mesh_, options);
   return collective::make_shm(self_.arena(), self_.world(), self_.seat(), options);
 }
 
-core::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section_alone(core::Position at) {
+base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section_alone(proto::Position at) {
   if (!alone_.mapped()) {
-    auto arena = core::Arena::create({.elements = 1});
+    auto arena = shmem::Arena::create({.elements = 1});
     if (!arena.ok()) return arena.status();
     alone_ = std::move(*arena);
     alone_.assign_slot(0, 0);
     REGROUP_RETURN_IF_ERROR(alone_.reserve_slot(0));
   }
-  core::World world{.generation = 1, .shards = alone_.spec().shards};
+  proto::World world{.generation = 1, .shards = alone_.spec().shards};
   world.members.push_back({});
-  return collective::make_shm(alone_, world, {}, {core::ChannelKind::kRegions, at, {0}});
+  return collective::make_shm(alone_, world, {}, {shmem::ChannelKind::kRegions, at, {0}});
 }
 
 }  // namespace regroup::elastic

@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
+#include "base/status.h"
 #include "collective/communicator.h"
-#include "core/status.h"
-#include "core/world.h"
 #include "elastic/participant.h"
+#include "proto/world.h"
 
 namespace regroup::collective {
 class UcxContext;
@@ -23,24 +23,25 @@ class DataPlane {
 
   // Opens the communicators of the World that the participant has just entered. Does not block. kUnavailable:
   // the World spans several nodes and libucp cannot be loaded.
-  [[nodiscard]] core::Status enter();
+  [[nodiscard]] base::Status enter();
   // All members, for steps. Valid until the next enter().
   [[nodiscard]] collective::Communicator& steps() { return *steps_; }
   [[nodiscard]] bool spans_hosts() const { return mesh_ != nullptr; }  // the World has members on other nodes
   // The members `ranks`, for the collective section at `at`.
-  [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> open_section(core::Position at,
+  [[nodiscard]] base::Result<std::unique_ptr<collective::Communicator>> open_section(proto::Position at,
                                                                                      std::vector<int> ranks);
   // This member alone: unaffected by a revoke, and usable before the first World.
-  [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> open_section_alone(core::Position at);
+  [[nodiscard]] base::Result<std::unique_ptr<collective::Communicator>> open_section_alone(
+      proto::Position at);
 
  private:
-  [[nodiscard]] core::Status open_mesh();
+  [[nodiscard]] base::Status open_mesh();
 
   Participant& self_;
   std::shared_ptr<const collective::UcxContext> ucx_;  // opened by the first World that needs it
   std::shared_ptr<collective::PeerMesh> mesh_;         // of this World, if it spans several nodes
   std::unique_ptr<collective::Communicator> steps_;
-  core::Arena alone_;  // of open_section_alone(): no revoke reaches it
+  shmem::Arena alone_;  // of open_section_alone(): no revoke reaches it
 };
 
 }  // namespace regroup::elastic

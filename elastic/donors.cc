@@ -7,13 +7,13 @@
 namespace regroup::elastic {
 namespace {
 
-using Nodes = std::set<core::NodeId>;
+using Nodes = std::set<proto::NodeId>;
 
 // Nodes with a member that needs the state, or with one that has it. A learner has an older one and the way
 // to the right one.
-Nodes nodes_with(const core::World& world, bool needs_state) {
+Nodes nodes_with(const proto::World& world, bool needs_state) {
   Nodes nodes;
-  for (const core::WorldMember& m : world.members) {
+  for (const proto::WorldMember& m : world.members) {
     if (m.needs_state == needs_state && !m.replays) nodes.insert(m.seat.node);
   }
   return nodes;
@@ -21,27 +21,27 @@ Nodes nodes_with(const core::World& world, bool needs_state) {
 
 }  // namespace
 
-bool has_newcomers(const core::World& world) {
-  return std::ranges::any_of(world.members, &core::WorldMember::needs_state);
+bool has_newcomers(const proto::World& world) {
+  return std::ranges::any_of(world.members, &proto::WorldMember::needs_state);
 }
 
-std::vector<core::Seat> holders_on(const core::World& world, core::NodeId node) {
-  std::vector<core::Seat> holders;
-  for (const core::WorldMember& m : world.members) {
+std::vector<proto::Seat> holders_on(const proto::World& world, proto::NodeId node) {
+  std::vector<proto::Seat> holders;
+  for (const proto::WorldMember& m : world.members) {
     if (m.seat.node == node && !m.needs_state && !m.replays) holders.push_back(m.seat);
   }
   return holders;
 }
 
-std::vector<core::Seat> members_on(const core::World& world, core::NodeId node) {
-  std::vector<core::Seat> members;
-  for (const core::WorldMember& m : world.members) {
+std::vector<proto::Seat> members_on(const proto::World& world, proto::NodeId node) {
+  std::vector<proto::Seat> members;
+  for (const proto::WorldMember& m : world.members) {
     if (m.seat.node == node) members.push_back(m.seat);
   }
   return members;
 }
 
-std::optional<int> fetcher_of(const core::World& world, core::NodeId node) {
+std::optional<int> fetcher_of(const proto::World& world, proto::NodeId node) {
   if (nodes_with(world, false).contains(node)) return std::nullopt;
   const auto first = std::ranges::find_if(
       world.members, [&](const auto& m) { return m.seat.node == node && m.needs_state; });
@@ -49,29 +49,30 @@ std::optional<int> fetcher_of(const core::World& world, core::NodeId node) {
   return static_cast<int>(first - world.members.begin());
 }
 
-core::NodeId source_of(const core::World& world, core::NodeId node) {
+proto::NodeId source_of(const proto::World& world, proto::NodeId node) {
   const Nodes sources = nodes_with(world, false);
   std::size_t number = 0;  // of the node among those with fetchers
-  for (const core::NodeId other : nodes_with(world, true)) number += other < node && !sources.contains(other);
+  for (const proto::NodeId other : nodes_with(world, true))
+    number += other < node && !sources.contains(other);
   return *std::next(sources.begin(), static_cast<std::ptrdiff_t>(number % sources.size()));
 }
 
-std::vector<int> fetchers_from(const core::World& world, core::NodeId node) {
+std::vector<int> fetchers_from(const proto::World& world, proto::NodeId node) {
   std::vector<int> fetchers;
-  for (const core::NodeId other : nodes_with(world, true)) {
+  for (const proto::NodeId other : nodes_with(world, true)) {
     const auto fetcher = fetcher_of(world, other);
     if (fetcher && source_of(world, other) == node) fetchers.push_back(*fetcher);
   }
   return fetchers;
 }
 
-std::vector<core::Seat> writers_of_snapshot(const core::World& world, core::NodeId node) {
+std::vector<proto::Seat> writers_of_snapshot(const proto::World& world, proto::NodeId node) {
   if (const auto fetcher = fetcher_of(world, node))
     return {world.members[static_cast<std::size_t>(*fetcher)].seat};
   const bool wanted =
       !fetchers_from(world, node).empty() ||
       std::ranges::any_of(world.members, [&](const auto& m) { return m.seat.node == node && m.needs_state; });
-  return wanted ? holders_on(world, node) : std::vector<core::Seat>{};
+  return wanted ? holders_on(world, node) : std::vector<proto::Seat>{};
 }
 
 }  // namespace regroup::elastic

@@ -8,31 +8,31 @@
 #include <optional>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/world.h"
+#include "proto/world.h"
+#include "shmem/arena.h"
 
 namespace regroup::elastic {
 
-[[nodiscard]] bool has_newcomers(const core::World& world);
+[[nodiscard]] bool has_newcomers(const proto::World& world);
 // The members on `node` that have the state of the step it resumes from, in rank order.
-[[nodiscard]] std::vector<core::Seat> holders_on(const core::World& world, core::NodeId node);
+[[nodiscard]] std::vector<proto::Seat> holders_on(const proto::World& world, proto::NodeId node);
 // All members on `node`, in rank order. They have the state of every step after the one the World resumes
 // from, since none is committed without their votes.
-[[nodiscard]] std::vector<core::Seat> members_on(const core::World& world, core::NodeId node);
+[[nodiscard]] std::vector<proto::Seat> members_on(const proto::World& world, proto::NodeId node);
 // The members that write the snapshot of `node`, in rank order; none if no member needs it.
-[[nodiscard]] std::vector<core::Seat> writers_of_snapshot(const core::World& world, core::NodeId node);
+[[nodiscard]] std::vector<proto::Seat> writers_of_snapshot(const proto::World& world, proto::NodeId node);
 // Rank of the fetcher of `node`, if it has one.
-[[nodiscard]] std::optional<int> fetcher_of(const core::World& world, core::NodeId node);
+[[nodiscard]] std::optional<int> fetcher_of(const proto::World& world, proto::NodeId node);
 // The node whose snapshot the fetcher of `node` receives.
-[[nodiscard]] core::NodeId source_of(const core::World& world, core::NodeId node);
+[[nodiscard]] proto::NodeId source_of(const proto::World& world, proto::NodeId node);
 // Ranks of the fetchers that receive the snapshot of `node`.
-[[nodiscard]] std::vector<int> fetchers_from(const core::World& world, core::NodeId node);
+[[nodiscard]] std::vector<int> fetchers_from(const proto::World& world, proto::NodeId node);
 
 struct Chunks {
-  std::uint64_t begin = 0, end = 0;  // of core::kSnapshotChunk bytes each
+  std::uint64_t begin = 0, end = 0;  // of shmem::kSnapshotChunk bytes each
 };
 [[nodiscard]] constexpr std::uint64_t chunks_of(std::uint64_t bytes) {
-  return (bytes + core::kSnapshotChunk - 1) / core::kSnapshotChunk;
+  return (bytes + shmem::kSnapshotChunk - 1) / shmem::kSnapshotChunk;
 }
 // The chunks of writer `writer` of `writers`, of a state of `used` bytes.
 [[nodiscard]] constexpr Chunks share_of(std::size_t writer, std::size_t writers, std::uint64_t used) {

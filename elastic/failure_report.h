@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "core/clock.h"
-#include "core/failure.h"
+#include "base/clock.h"
+#include "proto/failure.h"
 
 namespace regroup::elastic {
 
@@ -13,7 +13,7 @@ namespace regroup::elastic {
 // whatever the state of the session. Blocks for at most `timeout`. Nothing: print the full report, also if
 // there is no agent or it does not answer. A text: print that instead, since another member of this host has
 // printed an equal report; an empty text: the launcher reports the failure.
-[[nodiscard]] std::optional<std::string> report_failure(core::Failure failure,
-                                                        core::Duration timeout = std::chrono::seconds(2));
+[[nodiscard]] std::optional<std::string> report_failure(proto::Failure failure,
+                                                        base::Duration timeout = std::chrono::seconds(2));
 
 }  // namespace regroup::elastic

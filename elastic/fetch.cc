@@ -13,12 +13,12 @@
 namespace regroup::elastic {
 namespace {
 
+using base::Status;
 using collective::Communicator;
 using collective::Operation;
-using core::Status;
 
-Status receive_share(const core::Arena& arena, Communicator& communicator, int from, std::size_t writer,
-                     std::size_t writers, std::optional<std::uint64_t>* used, core::TimePoint deadline) {
+Status receive_share(const shmem::Arena& arena, Communicator& communicator, int from, std::size_t writer,
+                     std::size_t writers, std::optional<std::uint64_t>* used, base::TimePoint deadline) {
   std::uint64_t length = 0;
   REGROUP_RETURN_IF_ERROR(
       communicator.run(Operation::receive(std::as_writable_bytes(std::span(&length, 1)), from), deadline));
@@ -33,8 +33,8 @@ Status receive_share(const core::Arena& arena, Communicator& communicator, int f
 
 }  // namespace
 
-Status send_state(Participant& self, Communicator& communicator, core::TimePoint deadline) {
-  const core::World& world = self.world();
+Status send_state(Participant& self, Communicator& communicator, base::TimePoint deadline) {
+  const proto::World& world = self.world();
   const auto writers = writers_of_snapshot(world, self.seat().node);
   const auto mine = static_cast<std::size_t>(std::ranges::find(writers, self.seat()) - writers.begin());
   const std::uint64_t used = self.arena().snapshot_used().load(std::memory_order_relaxed);
@@ -50,9 +50,9 @@ Status send_state(Participant& self, Communicator& communicator, core::TimePoint
   return {};
 }
 
-Status fetch_state(Participant& self, Communicator& communicator, core::TimePoint deadline) {
-  const core::World& world = self.world();
-  const core::NodeId here = self.seat().node;
+Status fetch_state(Participant& self, Communicator& communicator, base::TimePoint deadline) {
+  const proto::World& world = self.world();
+  const proto::NodeId here = self.seat().node;
   if (fetcher_of(world, here) != self.rank()) return {};
   REGROUP_RETURN_IF_ERROR(no_old_readers(self));
   const auto writers = writers_of_snapshot(world, source_of(world, here));
@@ -63,7 +63,7 @@ Status fetch_state(Participant& self, Communicator& communicator, core::TimePoin
   }
   self.arena().snapshot_used().store(used.value_or(0), std::memory_order_relaxed);
   self.line().donated.store(world.generation, std::memory_order_release);
-  core::ring_all(self.arena(), self.seat().slot);
+  shmem::ring_all(self.arena(), self.seat().slot);
   return {};
 }
 

@@ -1,20 +1,20 @@
 // Copies the snapshot of one node to another over the data plane. docs/design/elastic_hosts.md.
 #pragma once
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/communicator.h"
-#include "core/clock.h"
-#include "core/status.h"
 #include "elastic/participant.h"
 
 namespace regroup::elastic {
 
 // Donor, after donate_state(): sends its share to the fetchers of the nodes whose source this node is.
-[[nodiscard]] core::Status send_state(Participant& self, collective::Communicator& communicator,
-                                      core::TimePoint deadline);
+[[nodiscard]] base::Status send_state(Participant& self, collective::Communicator& communicator,
+                                      base::TimePoint deadline);
 
 // Newcomer, before adopt_state(): if it is the fetcher of its node, receives the snapshot of the source node
 // into the arena. kDataLoss: the sizes are impossible; adopt_state() finds damaged bytes.
-[[nodiscard]] core::Status fetch_state(Participant& self, collective::Communicator& communicator,
-                                       core::TimePoint deadline);
+[[nodiscard]] base::Status fetch_state(Participant& self, collective::Communicator& communicator,
+                                       base::TimePoint deadline);
 
 }  // namespace regroup::elastic

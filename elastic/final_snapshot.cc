@@ -8,17 +8,17 @@
 #include <chrono>
 #include <utility>
 
-#include "core/arena.h"
-#include "core/save_mark.h"
+#include "shmem/arena.h"
+#include "shmem/save_mark.h"
 
 namespace regroup::elastic {
 namespace {
 
-using core::SaveMark;
-using core::SaveProgress;
-using core::SaveRequest;
-using core::Status;
-using What = core::SaveRequest::What;
+using base::Status;
+using shmem::SaveMark;
+using shmem::SaveProgress;
+using shmem::SaveRequest;
+using What = shmem::SaveRequest::What;
 
 constexpr std::chrono::seconds kDiskLimit(30);  // of finish(), without progress of the disk
 
@@ -28,7 +28,7 @@ bool saves(Participant& self, const Checkpointing& options) {
 
 SaveRequest request_to(Participant& self) {
   return SaveRequest::unpack(
-      core::save_header(self.arena().save_area()).asked.load(std::memory_order_acquire));
+      shmem::save_header(self.arena().save_area()).asked.load(std::memory_order_acquire));
 }
 
 SaveMark mark_of(Participant& self) {
@@ -36,15 +36,15 @@ SaveMark mark_of(Participant& self) {
 }
 
 // True if the members copy shares of this very step anyway.
-bool shares_come(Participant& self, const SaveMark& mark, core::Step applied) {
-  const auto progress = core::save_header(self.arena().save_area()).progress.load(std::memory_order_acquire);
+bool shares_come(Participant& self, const SaveMark& mark, proto::Step applied) {
+  const auto progress = shmem::save_header(self.arena().save_area()).progress.load(std::memory_order_acquire);
   return mark == SaveMark{SaveMark::Phase::kWanted, applied} &&
          SaveProgress::unpack(progress).generation == self.world().generation;
 }
 
 bool is_alone(Participant& self) {
-  const core::Arena& arena = self.arena();
-  for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
+  const shmem::Arena& arena = self.arena();
+  for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
     if (slot != self.seat().slot && arena.member_slot(slot).has_living_member()) return false;
   }
   return true;
@@ -53,28 +53,28 @@ bool is_alone(Participant& self) {
 // True if no member can store a share of a requested snapshot while this one copies the state after
 // `applied`. For the same step the bytes are equal; a member that has applied more stored its shares before;
 // and no later step commits without this member's vote as long as the generation lasts.
-bool may_take_over(Participant& self, const SaveMark& mark, core::Step applied) {
+bool may_take_over(Participant& self, const SaveMark& mark, proto::Step applied) {
   if (mark.phase != SaveMark::Phase::kWanted || mark.step <= applied) return true;
   const bool holds_vote = self.world().generation == self.arena().newest_world() && !self.revoked();
   return holds_vote || is_alone(self);
 }
 
 // True if the snapshot of `mark` is not older than the checkpoint that was due last.
-bool covers(const SaveMark& mark, core::Step applied, const Checkpointing& options) {
+bool covers(const SaveMark& mark, proto::Step applied, const Checkpointing& options) {
   return mark.phase != SaveMark::Phase::kWanted && applied / options.every <= mark.step / options.every;
 }
 
 }  // namespace
 
-bool save_is_due(Participant& self, core::Step applied, core::Step begun, const Checkpointing& options) {
+bool save_is_due(Participant& self, proto::Step applied, proto::Step begun, const Checkpointing& options) {
   if (!saves(self, options) || applied <= begun) return false;
   const SaveMark mark = mark_of(self);
   if (!covers(mark, applied, options)) return true;
-  const core::SaveHeader& header = core::save_header(self.arena().save_area());
+  const shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   return !mark.on_its_way() && mark.step > 0 && header.failed.load(std::memory_order_acquire) == mark.step;
 }
 
-bool FinalSnapshot::wanted(Participant& self, core::Step applied, const Checkpointing& options,
+bool FinalSnapshot::wanted(Participant& self, proto::Step applied, const Checkpointing& options,
                            MemberActivity activity) const {
   if (applied == 0 || !saves(self, options)) return false;
   const SaveRequest request = request_to(self);
@@ -82,7 +82,7 @@ bool FinalSnapshot::wanted(Participant& self, core::Step applied, const Checkpoi
          (activity == MemberActivity::kAtBoundary || request.what == What::kNow);
 }
 
-Status FinalSnapshot::answer(Participant& self, State& state, core::Step applied,
+Status FinalSnapshot::answer(Participant& self, State& state, proto::Step applied,
                              const Checkpointing& options, SavePlan* plan, MemberActivity activity) {
   bool again = true;
   while (again && wanted(self, applied, options, activity)) {
@@ -92,9 +92,9 @@ Status FinalSnapshot::answer(Participant& self, State& state, core::Step applied
   return {};
 }
 
-Status FinalSnapshot::answer_once(Participant& self, State& state, core::Step applied,
+Status FinalSnapshot::answer_once(Participant& self, State& state, proto::Step applied,
                                   const Checkpointing& options, SavePlan* plan, bool* again) {
-  core::SaveHeader& header = core::save_header(self.arena().save_area());
+  shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   std::uint32_t asked = header.asked.load(std::memory_order_acquire);
   const SaveRequest request = SaveRequest::unpack(asked);
   const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
@@ -107,7 +107,7 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, core::Step ap
       const bool freed = request.what != What::kLater && !mark_of(self).on_its_way();
       return freed || header.asked.load(std::memory_order_acquire) != asked;
     };
-    const core::TimePoint until{std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
+    const base::TimePoint until{std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
     *again = self.pause(changed, until);
     if (*again) answered_ = ~0U;
     return {};
@@ -134,10 +134,10 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, core::Step ap
 
 // The agent repeats its request if a copy is incomplete, or if a step was applied after it: a member that
 // exited earlier would take that step with it.
-Status FinalSnapshot::settle(Participant& self, State& state, core::Step applied,
+Status FinalSnapshot::settle(Participant& self, State& state, proto::Step applied,
                              const Checkpointing& options, SavePlan* plan) {
   if (applied == 0 || !saves(self, options)) return {};
-  const core::SaveHeader& header = core::save_header(self.arena().save_area());
+  const shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   const auto settled = [&] {
     const SaveMark mark = mark_of(self);
     return (mark.phase != SaveMark::Phase::kWanted && mark.step >= applied) ||
@@ -148,30 +148,30 @@ Status FinalSnapshot::settle(Participant& self, State& state, core::Step applied
   };
   for (;;) {
     REGROUP_RETURN_IF_ERROR(answer(self, state, applied, options, plan, MemberActivity::kAtBoundary));
-    const core::TimePoint until{std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
+    const base::TimePoint until{std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
     if (settled() || !self.pause(changed, until)) return {};
   }
 }
 
-bool DiskTimeout::over(core::TimePoint now, std::uint64_t moved) {
+bool DiskTimeout::over(base::TimePoint now, std::uint64_t moved) {
   if (!since_ || std::exchange(moved_, moved) != moved) since_ = now;
   return now - *since_ >= limit_;
 }
 
-Status save_what_is_due(Participant& self, State& state, core::Step applied, core::Step begun,
+Status save_what_is_due(Participant& self, State& state, proto::Step applied, proto::Step begun,
                         const Checkpointing& options, SavePlan* plan, collective::Communicator& all,
-                        core::TimePoint deadline, bool as_left) {
+                        base::TimePoint deadline, bool as_left) {
   if (options.every == 0 || applied <= begun) return {};
   REGROUP_RETURN_IF_ERROR(all.barrier(deadline));  // all have copied their shares of a requested snapshot
   if (all.rank() != 0 || !saves(self, options)) return {};
-  core::SaveHeader& header = core::save_header(self.arena().save_area());
+  shmem::SaveHeader& header = shmem::save_header(self.arena().save_area());
   header.due.store(applied, std::memory_order_release);
   if (!save_is_due(self, applied, begun, options)) return {};
-  const core::SystemClock clock;
+  const base::SystemClock clock;
   DiskTimeout timeout(kDiskLimit);
   // The others wait for this member's vote only until their deadline.
-  const core::TimePoint latest =
-      deadline - std::min<core::Duration>(kDiskLimit, (deadline - clock.now()) / 4);
+  const base::TimePoint latest =
+      deadline - std::min<base::Duration>(kDiskLimit, (deadline - clock.now()) / 4);
   const auto is_free = [&] {
     return !mark_of(self).on_its_way() || header.hangs.load(std::memory_order_acquire) != 0 ||
            timeout.over(clock.now(), header.moved.load(std::memory_order_acquire)) || clock.now() >= latest;

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/communicator.h"
-#include "core/clock.h"
-#include "core/status.h"
-#include "core/world.h"
 #include "elastic/checkpointing.h"
 #include "elastic/participant.h"
 #include "elastic/state.h"
+#include "proto/world.h"
 
 namespace regroup::elastic {
 
@@ -27,19 +27,19 @@ class FinalSnapshot {
  public:
   // True if the agent requests the state of a member in `activity` and this member has not handled the
   // request.
-  [[nodiscard]] bool wanted(Participant& self, core::Step applied, const Checkpointing& options,
+  [[nodiscard]] bool wanted(Participant& self, proto::Step applied, const Checkpointing& options,
                             MemberActivity activity) const;
   // Copies the state after `applied` into the save area, unless it is saved already or another member copies
   // it. Blocks until an older snapshot is on disk, at most until the agent's deadline.
-  [[nodiscard]] core::Status answer(Participant& self, State& state, core::Step applied,
+  [[nodiscard]] base::Status answer(Participant& self, State& state, proto::Step applied,
                                     const Checkpointing& options, SavePlan* plan, MemberActivity activity);
   // For a member that exits: handles requests until the state after `applied`, or a later one, is in the save
   // area, or the agent requests none. Meanwhile another member may copy the same state or an older one.
-  [[nodiscard]] core::Status settle(Participant& self, State& state, core::Step applied,
+  [[nodiscard]] base::Status settle(Participant& self, State& state, proto::Step applied,
                                     const Checkpointing& options, SavePlan* plan);
 
  private:
-  [[nodiscard]] core::Status answer_once(Participant& self, State& state, core::Step applied,
+  [[nodiscard]] base::Status answer_once(Participant& self, State& state, proto::Step applied,
                                          const Checkpointing& options, SavePlan* plan, bool* again);
 
   std::uint32_t answered_ = ~0U;  // number of the last request ...
@@ -48,19 +48,19 @@ class FinalSnapshot {
 
 // True if a checkpoint became due after step `begun`, with `applied` as the last step, that is neither
 // written nor being written. A failed write counts as not written, since there may be room by now.
-[[nodiscard]] bool save_is_due(Participant& self, core::Step applied, core::Step begun,
+[[nodiscard]] bool save_is_due(Participant& self, proto::Step applied, proto::Step begun,
                                const Checkpointing& options);
 
 // The wait of finish() for a disk: ends after `limit` without progress of the writer.
 class DiskTimeout {
  public:
-  explicit DiskTimeout(core::Duration limit) : limit_(limit) {}
+  explicit DiskTimeout(base::Duration limit) : limit_(limit) {}
   // `moved` is the writer's progress counter. The limit counts from the first call.
-  [[nodiscard]] bool over(core::TimePoint now, std::uint64_t moved);
+  [[nodiscard]] bool over(base::TimePoint now, std::uint64_t moved);
 
  private:
-  const core::Duration limit_;
-  std::optional<core::TimePoint> since_;
+  const base::Duration limit_;
+  std::optional<base::TimePoint> since_;
   std::uint64_t moved_ = 0;
 };
 
@@ -68,9 +68,9 @@ class DiskTimeout {
 // `applied` if save_is_due(). It first waits for the snapshot before as long as the writer makes progress,
 // and tells the agent which step must be saved. `as_left`: `state` is unchanged since the training loop
 // ended, so that a failed snapshot of the last step can be made again. kRevoked: run the section again.
-[[nodiscard]] core::Status save_what_is_due(Participant& self, State& state, core::Step applied,
-                                            core::Step begun, const Checkpointing& options, SavePlan* plan,
-                                            collective::Communicator& all, core::TimePoint deadline,
+[[nodiscard]] base::Status save_what_is_due(Participant& self, State& state, proto::Step applied,
+                                            proto::Step begun, const Checkpointing& options, SavePlan* plan,
+                                            collective::Communicator& all, base::TimePoint deadline,
                                             bool as_left);
 
 }  // namespace regroup::elastic

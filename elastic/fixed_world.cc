@@ -17,8 +17,8 @@
 namespace regroup::elastic {
 namespace {
 
-using core::Code;
-using core::Result;
+using base::Code;
+using base::Result;
 
 constexpr std::chrono::seconds kReadyTimeout{300};
 constexpr std::chrono::milliseconds kAgain{5};
@@ -42,8 +42,8 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-core::Status several_hosts(const Launch& launch) {
-  return core::invalid_argument(
+base::Status several_hosts(const Launch& launch) {
+  return base::invalid_argument(
       fmt::format("join: this process is rank {} of {} of {} ({}), and not all ranks run on this host. A "
                   "World of fixed size on several hosts requires regroup: `regroup -np {} --host ...` "
                   "instead of {}. To train alone in each process, set REGROUP_WORLD=alone",
@@ -54,7 +54,7 @@ core::Status several_hosts(const Launch& launch) {
 
 Result<std::unique_ptr<SingleWorldGuard>> SingleWorldGuard::take() {
   if (process_in_world.exchange(true))
-    return core::invalid_argument(
+    return base::invalid_argument(
         "join: this process is already in a World; call finish() of its session first");
   return std::unique_ptr<SingleWorldGuard>(new SingleWorldGuard());
 }
@@ -65,7 +65,7 @@ void SingleWorldGuard::finished() {
 
 SingleWorldGuard::~SingleWorldGuard() { finished(); }
 
-Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env, core::Duration timeout) {
+Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env, base::Duration timeout) {
   if (!launch.one_host) return several_hosts(launch);
   auto guard = SingleWorldGuard::take();
   if (!guard.ok()) return guard.status();
@@ -81,7 +81,7 @@ Result<RankConnection> connect_ranks(const Launch& launch, const Environment& en
     options.scan_ranks = [path = env.rank_exits] { return parse_exits(text_of(path)); };
   else if (launch.starter != 0)
     options.scan_ranks = [launch] { return scan_ranks(launch, read_descendants(launch.starter)); };
-  const core::TimePoint deadline = core::SystemClock().now() + timeout;
+  const base::TimePoint deadline = base::SystemClock().now() + timeout;
   for (;;) {
     auto link = AgentLink::connect_to_rank(options.name);
     if (link.ok()) {
@@ -93,7 +93,7 @@ Result<RankConnection> connect_ranks(const Launch& launch, const Environment& en
     if (!server.ok()) return server.status();
     if (*server) {
       out.server = std::move(*server);
-    } else if (core::SystemClock().now() >= deadline) {
+    } else if (base::SystemClock().now() >= deadline) {
       return link.status();
     } else {
       std::this_thread::sleep_for(kAgain);  // another rank has bound the name, but does not listen yet

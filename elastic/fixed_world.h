@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "elastic/agent_link.h"
 #include "elastic/launch.h"
 #include "elastic/options.h"
@@ -17,7 +17,7 @@ namespace regroup::elastic {
 class SingleWorldGuard {
  public:
   // kInvalidArgument: this process is in a World already.
-  [[nodiscard]] static core::Result<std::unique_ptr<SingleWorldGuard>> take();
+  [[nodiscard]] static base::Result<std::unique_ptr<SingleWorldGuard>> take();
   ~SingleWorldGuard();
   void finished();  // training is over: the process may join another World
 
@@ -34,8 +34,8 @@ struct RankConnection {
 
 // Connects to the rank that serves the World, or becomes it. Blocks for at most `timeout`. kInvalidArgument:
 // the ranks are on several hosts.
-[[nodiscard]] core::Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env,
-                                                         core::Duration timeout);
+[[nodiscard]] base::Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env,
+                                                         base::Duration timeout);
 // Call when the Join after connect_ranks() was accepted: the next one of this process is for another World.
 void count_world();
 

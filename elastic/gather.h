@@ -5,16 +5,16 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/communicator.h"
-#include "core/clock.h"
-#include "core/status.h"
 
 namespace regroup::elastic {
 
 // Returns the values by rank. Collective; fails as an allgather does.
 template <class T>
-[[nodiscard]] core::Result<std::vector<T>> gather(collective::Communicator& communicator, const T& own,
-                                                  core::TimePoint deadline) {
+[[nodiscard]] base::Result<std::vector<T>> gather(collective::Communicator& communicator, const T& own,
+                                                  base::TimePoint deadline) {
   std::vector<T> all(static_cast<std::size_t>(communicator.size()));
   REGROUP_RETURN_IF_ERROR(
       communicator.run(collective::Operation::allgather(std::as_bytes(std::span(&own, 1)),

@@ -14,7 +14,7 @@
 namespace regroup::elastic {
 namespace {
 
-using core::Result;
+using base::Result;
 
 constexpr const char* kAgent = "REGROUP_AGENT";
 constexpr const char* kRole = "regroup --role";
@@ -236,7 +236,7 @@ Result<Launch> launch_by(const Row& row, const Variable& variable, const std::ve
   out.seen = seen(row, variable);
   const auto rank = number(variable(row.rank)), size = number(variable(row.size));
   if (!rank || !size || *rank >= *size)
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("join: {} contradict each other: expected a rank below the number of ranks", out.seen));
   out.rank = *rank;
   out.size = *size;
@@ -284,7 +284,7 @@ Result<std::optional<Launch>> find_launch(const Variable& variable, const std::v
   if (member) return std::optional<Launch>();
   for (const char* name : kRanksAlone) {
     if (number(variable(name)).value_or(0) == 0) continue;
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("join: {}={} marks this process as one of several ranks, but no variable gives their "
                     "number. Start them with regroup -np N, mpirun, srun or torchrun; REGROUP_WORLD=alone "
                     "makes a World of this process alone",

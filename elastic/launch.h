@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::elastic {
 
@@ -46,7 +46,7 @@ using Variable = std::function<std::string(const std::string& name)>;
 
 // `ancestors`: this process's parent first. Returns nothing if this process was started alone, or by regroup,
 // whose agent knows the other ranks (REGROUP_AGENT). kInvalidArgument: the variables contradict each other.
-[[nodiscard]] core::Result<std::optional<Launch>> find_launch(const Variable& variable,
+[[nodiscard]] base::Result<std::optional<Launch>> find_launch(const Variable& variable,
                                                               const std::vector<Ancestor>& ancestors);
 
 // The ancestor of the same rank that has joined a World of fixed size through its agent; 0: none.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "core/canonical.h"
+#include "proto/canonical.h"
 
 namespace regroup::elastic {
 namespace {
@@ -18,14 +18,14 @@ void add_into(std::span<std::byte> into, std::span<const std::byte> from) {
 
 }  // namespace
 
-Leaves::Leaves(core::Arena* arena, core::SlotIndex slot, collective::Dtype dtype)
+Leaves::Leaves(shmem::Arena* arena, proto::SlotIndex slot, collective::Dtype dtype)
     : arena_(arena), slot_(slot), dtype_(dtype) {}
 
 std::atomic<std::uint64_t>& Leaves::seal_word(std::uint32_t buffer) const {
   return arena_->member_slot(slot_).seals[buffer];
 }
 
-void Leaves::begin(core::Step step) {
+void Leaves::begin(proto::Step step) {
   for (std::uint32_t b = 0; b < arena_->spec().buffers_per_slot; ++b)
     seal_word(b).store(0, std::memory_order_release);
   nodes_.clear();
@@ -33,7 +33,7 @@ void Leaves::begin(core::Step step) {
   step_ = step;
 }
 
-void Leaves::keep_owned(const std::vector<core::Seat>& owners, core::Seat self) {
+void Leaves::keep_owned(const std::vector<proto::Seat>& owners, proto::Seat self) {
   const auto foreign = [&](const Node& node) {
     for (std::uint32_t leaf = node.leaves.begin; leaf < node.leaves.end; ++leaf) {
       if (owners[leaf] != self) return true;
@@ -69,7 +69,7 @@ std::span<std::byte> Leaves::acquire(std::uint32_t leaf) {
 
 void Leaves::seal() {
   assert(filling_);
-  seal_word(filling_->buffer).store(core::Seal{step_, filling_->leaves}.pack(), std::memory_order_release);
+  seal_word(filling_->buffer).store(proto::Seal{step_, filling_->leaves}.pack(), std::memory_order_release);
   nodes_.insert(std::find_if(nodes_.begin(), nodes_.end(),
                              [&](const Node& n) { return n.leaves.begin > filling_->leaves.begin; }),
                 *filling_);
@@ -81,14 +81,14 @@ bool Leaves::fold_one() {
   for (std::size_t i = 0; i + 1 < nodes_.size(); ++i) {
     Node& left = nodes_[i];
     Node& right = nodes_[i + 1];
-    const core::Interval parent{left.leaves.begin, right.leaves.end};
-    if (left.leaves.end != right.leaves.begin || core::canonical_parent(shards, left.leaves) != parent)
+    const proto::Interval parent{left.leaves.begin, right.leaves.end};
+    if (left.leaves.end != right.leaves.begin || proto::canonical_parent(shards, left.leaves) != parent)
       continue;
     seal_word(right.buffer).store(0, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     add(right.buffer, left.buffer);
     right.leaves = parent;
-    seal_word(right.buffer).store(core::Seal{step_, parent}.pack(), std::memory_order_release);
+    seal_word(right.buffer).store(proto::Seal{step_, parent}.pack(), std::memory_order_release);
     seal_word(left.buffer).store(0, std::memory_order_release);
     nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(i));
     return true;
@@ -111,8 +111,8 @@ void Leaves::add(std::uint32_t into, std::uint32_t from) {
   }
 }
 
-std::optional<std::vector<collective::Partial>> sealed_partials(const core::Arena& arena, core::Step step,
-                                                                const std::vector<core::Seat>& owners) {
+std::optional<std::vector<collective::Partial>> sealed_partials(const shmem::Arena& arena, proto::Step step,
+                                                                const std::vector<proto::Seat>& owners) {
   struct Chosen {
     const std::atomic<std::uint64_t>* word;
     std::uint64_t bits;
@@ -124,15 +124,15 @@ std::optional<std::vector<collective::Partial>> sealed_partials(const core::Aren
       ++leaf;
       continue;
     }
-    const core::SlotIndex slot = owners[leaf].slot;
-    core::Interval best{leaf, leaf};
+    const proto::SlotIndex slot = owners[leaf].slot;
+    proto::Interval best{leaf, leaf};
     std::uint32_t buffer = 0;
     Chosen seal_of_best{};
     for (std::uint32_t b = 0; b < arena.spec().buffers_per_slot; ++b) {
       const auto& word = arena.member_slot(slot).seals[b];
       const std::uint64_t bits = word.load(std::memory_order_acquire);
-      const auto seal = core::Seal::unpack(bits);
-      if (seal.step != (step & core::kMaxStep) || seal.leaves.begin != leaf || seal.leaves.end <= best.end)
+      const auto seal = proto::Seal::unpack(bits);
+      if (seal.step != (step & proto::kMaxStep) || seal.leaves.begin != leaf || seal.leaves.end <= best.end)
         continue;
       best = seal.leaves;
       buffer = b;

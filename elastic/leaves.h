@@ -8,18 +8,18 @@
 #include <vector>
 
 #include "collective/communicator.h"
-#include "core/arena.h"
+#include "shmem/arena.h"
 
 namespace regroup::elastic {
 
 class Leaves {
  public:
-  Leaves(core::Arena* arena, core::SlotIndex slot, collective::Dtype dtype);
+  Leaves(shmem::Arena* arena, proto::SlotIndex slot, collective::Dtype dtype);
 
   // Drops the contents of earlier steps: withdraws their seals before any buffer is written again.
-  void begin(core::Step step);
+  void begin(proto::Step step);
   // A new World assigns the leaves to `owners`: drops every sum that is not wholly this member's.
-  void keep_owned(const std::vector<core::Seat>& owners, core::Seat self);
+  void keep_owned(const std::vector<proto::Seat>& owners, proto::Seat self);
   [[nodiscard]] bool holds(std::uint32_t leaf) const;
   // Returns a buffer for `leaf`. May fold two siblings or, if none can be folded, drop a sealed sum, whose
   // leaves must then be computed again.
@@ -29,7 +29,7 @@ class Leaves {
 
  private:
   struct Node {
-    core::Interval leaves;
+    proto::Interval leaves;
     std::uint32_t buffer;
   };
   [[nodiscard]] std::optional<std::uint32_t> free_buffer() const;
@@ -38,10 +38,10 @@ class Leaves {
   void add(std::uint32_t into, std::uint32_t from);
   [[nodiscard]] std::atomic<std::uint64_t>& seal_word(std::uint32_t buffer) const;
 
-  core::Arena* const arena_;
-  const core::SlotIndex slot_;
+  shmem::Arena* const arena_;
+  const proto::SlotIndex slot_;
   const collective::Dtype dtype_;
-  core::Step step_ = 0;
+  proto::Step step_ = 0;
   std::vector<Node> nodes_;  // sealed, by first leaf
   std::optional<Node> filling_;
 };
@@ -49,6 +49,6 @@ class Leaves {
 // The largest sealed sums of `step` that together cover every leaf owned on this node, each in its owner's
 // slot; nothing if one is missing.
 [[nodiscard]] std::optional<std::vector<collective::Partial>> sealed_partials(
-    const core::Arena& arena, core::Step step, const std::vector<core::Seat>& owners);
+    const shmem::Arena& arena, proto::Step step, const std::vector<proto::Seat>& owners);
 
 }  // namespace regroup::elastic

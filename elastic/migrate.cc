@@ -11,14 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/crc32c.h"
-#include "core/transfer_step.h"
+#include "base/crc32c.h"
 #include "elastic/donors.h"
+#include "proto/transfer_step.h"
 
 namespace regroup::elastic {
 namespace {
 
-using core::Status;
+using base::Status;
 
 constexpr std::uint32_t kNoSalt = 0;
 
@@ -45,19 +45,19 @@ void for_each_part(const SpansOf<Byte>& pieces, std::uint64_t begin, std::uint64
   }
 }
 
-std::span<std::byte> bytes_of(core::Arena& arena, std::uint64_t chunk, std::uint64_t used) {
-  const std::uint64_t begin = chunk * core::kSnapshotChunk;
-  return arena.snapshot().subspan(begin, std::min<std::uint64_t>(core::kSnapshotChunk, used - begin));
+std::span<std::byte> bytes_of(shmem::Arena& arena, std::uint64_t chunk, std::uint64_t used) {
+  const std::uint64_t begin = chunk * shmem::kSnapshotChunk;
+  return arena.snapshot().subspan(begin, std::min<std::uint64_t>(shmem::kSnapshotChunk, used - begin));
 }
 
-std::uint32_t donors_crc(const core::Arena& arena, std::uint64_t chunk) {
+std::uint32_t donors_crc(const shmem::Arena& arena, std::uint64_t chunk) {
   return arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed);
 }
 
-Status verify_chunk(core::Arena& arena, std::uint64_t chunk, std::uint64_t used, std::uint32_t salt) {
+Status verify_chunk(shmem::Arena& arena, std::uint64_t chunk, std::uint64_t used, std::uint32_t salt) {
   const std::uint32_t want = donors_crc(arena, chunk);
-  if (const std::uint32_t got = core::crc32c(bytes_of(arena, chunk, used), salt); got != want) {
-    return {core::Code::kDataLoss,
+  if (const std::uint32_t got = base::crc32c(bytes_of(arena, chunk, used), salt); got != want) {
+    return {base::Code::kDataLoss,
             fmt::format("state: chunk {} of the snapshot has CRC32C {:08x}, its donor wrote {:08x}", chunk,
                         got, want)};
   }
@@ -66,23 +66,23 @@ Status verify_chunk(core::Arena& arena, std::uint64_t chunk, std::uint64_t used,
 
 // Checks a chunk of the newcomer's own state against the CRC of its donor.
 template <class Byte>
-Status prove_chunk(const core::Arena& arena, const SpansOf<Byte>& own, std::uint64_t chunk,
+Status prove_chunk(const shmem::Arena& arena, const SpansOf<Byte>& own, std::uint64_t chunk,
                    std::uint64_t used, std::uint32_t salt) {
-  const std::uint64_t begin = chunk * core::kSnapshotChunk;
+  const std::uint64_t begin = chunk * shmem::kSnapshotChunk;
   std::uint32_t crc = salt;
-  for_each_part(own, begin, std::min(begin + core::kSnapshotChunk, used),
-                [&](auto part) { crc = core::crc32c(part, crc); });
+  for_each_part(own, begin, std::min(begin + shmem::kSnapshotChunk, used),
+                [&](auto part) { crc = base::crc32c(part, crc); });
   if (crc == donors_crc(arena, chunk)) return {};
-  return {core::Code::kDataLoss,
+  return {base::Code::kDataLoss,
           fmt::format("state: chunk {} differs from the donors' after loading", chunk)};
 }
 
 // Copies a chunk to its destination and proves it there while it is in the cache: one pass over memory, not
 // three.
-Status land_chunk(core::Arena& arena, const SpansOf<std::byte>& own, std::uint64_t chunk, std::uint64_t used,
+Status land_chunk(shmem::Arena& arena, const SpansOf<std::byte>& own, std::uint64_t chunk, std::uint64_t used,
                   std::uint32_t salt) {
   const std::span<const std::byte> from = bytes_of(arena, chunk, used);
-  const std::uint64_t begin = chunk * core::kSnapshotChunk;
+  const std::uint64_t begin = chunk * shmem::kSnapshotChunk;
   const std::byte* at = from.data();
   for_each_part(own, begin, begin + from.size(), [&](std::span<std::byte> part) {
     std::copy_n(at, part.size(), part.data());
@@ -98,8 +98,8 @@ Status land_chunk(core::Arena& arena, const SpansOf<std::byte>& own, std::uint64
 // Calls take(chunk, used) for each chunk as soon as its donor is done, while others still write. Returns the
 // state's length, `used`.
 template <class Take>
-core::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
-  core::Arena& arena = self.arena();
+base::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
+  shmem::Arena& arena = self.arena();
   const auto donors = writers_of_snapshot(self.world(), self.seat().node);
   std::vector<std::size_t> pending(donors.size());
   std::iota(pending.begin(), pending.end(), 0);
@@ -116,11 +116,11 @@ core::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
     REGROUP_RETURN_IF_ERROR(self.wait(one_donated, "state: a donor did not write its share"));
     const std::uint64_t length = arena.snapshot_used().load(std::memory_order_relaxed);
     if (length > arena.snapshot().size() || length != used.value_or(length))
-      return Status(core::Code::kDataLoss, "state: the snapshot's length is damaged");
+      return Status(base::Code::kDataLoss, "state: the snapshot's length is damaged");
     used = length;
     const Chunks share = share_of(*next, donors.size(), length);
     for (std::uint64_t chunk = share.begin; chunk < share.end; ++chunk) {
-      if (self.revoked()) return Status(core::Code::kRevoked, "state: revoked while adopting");
+      if (self.revoked()) return Status(base::Code::kRevoked, "state: revoked while adopting");
       REGROUP_RETURN_IF_ERROR(take(chunk, length));
     }
     pending.erase(next);
@@ -128,11 +128,11 @@ core::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
   return used.value_or(0);
 }
 
-Status prove_state(core::Arena& arena, State& state, std::uint64_t used, std::uint32_t salt) {
+Status prove_state(shmem::Arena& arena, State& state, std::uint64_t used, std::uint32_t salt) {
   auto pieces = state.save();
   if (!pieces.ok()) return pieces.status();
   if (total_bytes(*pieces) != used) {
-    return {core::Code::kDataLoss,
+    return {base::Code::kDataLoss,
             fmt::format("state: {} bytes after loading, the donors have {}", total_bytes(*pieces), used)};
   }
   for (std::uint64_t chunk = 0; chunk < chunks_of(used); ++chunk)
@@ -141,13 +141,13 @@ Status prove_state(core::Arena& arena, State& state, std::uint64_t used, std::ui
 }
 
 Status load_and_prove(Participant& self, State& state) {
-  core::Arena& arena = self.arena();
+  shmem::Arena& arena = self.arena();
   std::optional<SpansOf<std::byte>> own;  // destination of the chunks, if the state is plain memory
   // Before the first step a member counts as having the state even if its copy was never completed.
   bool may_tear = self.world().resume.step() > 0;
   const auto used = receive_chunks(self, [&](std::uint64_t chunk, std::uint64_t length) {
     if (std::exchange(may_tear, false)) own = state.memory_of(length);
-    if (own && total_bytes(*own) != length) return core::internal_error("state: memory_of() of another size");
+    if (own && total_bytes(*own) != length) return base::internal_error("state: memory_of() of another size");
     return own ? land_chunk(arena, *own, chunk, length, kNoSalt)
                : verify_chunk(arena, chunk, length, kNoSalt);
   });
@@ -160,16 +160,16 @@ Status load_and_prove(Participant& self, State& state) {
 // False: revoked meanwhile.
 bool write_share(Participant& self, const SpansOf<const std::byte>& pieces, Chunks share, std::uint64_t used,
                  std::uint32_t salt) {
-  core::Arena& arena = self.arena();
+  shmem::Arena& arena = self.arena();
   arena.snapshot_used().store(used, std::memory_order_relaxed);
   for (std::uint64_t chunk = share.begin; chunk < share.end; ++chunk) {
     if (self.revoked()) return false;
-    const std::uint64_t begin = chunk * core::kSnapshotChunk;
+    const std::uint64_t begin = chunk * shmem::kSnapshotChunk;
     const auto out = bytes_of(arena, chunk, used);
     std::byte* to = out.data();
     for_each_part(pieces, begin, begin + out.size(),
                   [&](auto part) { to = std::copy(part.begin(), part.end(), to); });
-    arena.snapshot_crcs()[chunk].store(core::crc32c(out, salt), std::memory_order_relaxed);
+    arena.snapshot_crcs()[chunk].store(base::crc32c(out, salt), std::memory_order_relaxed);
   }
   return true;
 }
@@ -180,11 +180,11 @@ bool write_share(Participant& self, const SpansOf<const std::byte>& pieces, Chun
 // the same bytes. It has voted neither in g nor in g+1, so no step commits while it stores; if it is
 // excluded, no result of g+1 is written before it is dead.
 Status no_old_readers(Participant& self) {
-  const core::Generation g = self.world().generation;
+  const proto::Generation g = self.world().generation;
   const auto none = [&] {
-    for (core::SlotIndex slot = 0; slot < self.arena().spec().slots; ++slot) {
-      const core::MemberSlot& line = self.arena().member_slot(slot);
-      const core::Generation adopting = line.adopting.load(std::memory_order_acquire);
+    for (proto::SlotIndex slot = 0; slot < self.arena().spec().slots; ++slot) {
+      const shmem::MemberSlot& line = self.arena().member_slot(slot);
+      const proto::Generation adopting = line.adopting.load(std::memory_order_acquire);
       if (line.has_living_member() && adopting != 0 && adopting < g) return false;
     }
     return true;
@@ -193,7 +193,7 @@ Status no_old_readers(Participant& self) {
 }
 
 Status donate_state(Participant& self, State& state) {
-  core::Arena& arena = self.arena();
+  shmem::Arena& arena = self.arena();
   const auto donors = writers_of_snapshot(self.world(), self.seat().node);
   if (donors.empty()) return {};
   const auto mine = static_cast<std::size_t>(std::ranges::find(donors, self.seat()) - donors.begin());
@@ -202,38 +202,38 @@ Status donate_state(Participant& self, State& state) {
   const std::uint64_t used = total_bytes(*pieces);
   if (used > arena.snapshot().size()) {
     return {
-        core::Code::kResourceExhausted,
+        base::Code::kResourceExhausted,
         fmt::format("state of {} bytes outgrew the {} reserved at the start", used, arena.snapshot().size())};
   }
   REGROUP_RETURN_IF_ERROR(no_old_readers(self));
   if (!write_share(self, *pieces, share_of(mine, donors.size(), used), used, kNoSalt))
-    return {core::Code::kRevoked, "state: revoked while donating"};
+    return {base::Code::kRevoked, "state: revoked while donating"};
   self.line().donated.store(self.world().generation, std::memory_order_release);
-  core::ring_all(arena, self.seat().slot);
+  shmem::ring_all(arena, self.seat().slot);
   return {};
 }
 
 Status adopt_state(Participant& self, State& state) {
-  core::MemberSlot& line = self.line();
-  const core::Generation g = self.world().generation;
+  shmem::MemberSlot& line = self.line();
+  const proto::Generation g = self.world().generation;
   line.adopting.store(g, std::memory_order_seq_cst);
   Status status = load_and_prove(self, state);
   // Donors of a later generation may have overwritten what was being read: then this generation is revoked.
   // The fence orders those reads before the check.
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (self.revoked()) status = {core::Code::kRevoked, fmt::format("generation {} is over", g)};
+  if (self.revoked()) status = {base::Code::kRevoked, fmt::format("generation {} is over", g)};
   if (status.ok()) line.proved.store(g, std::memory_order_release);
   line.adopting.store(0, std::memory_order_release);
-  core::ring_all(self.arena(), self.seat().slot);
+  shmem::ring_all(self.arena(), self.seat().slot);
   return status;
 }
 
-Status donate_to_transfer(Participant& self, State& state, core::Step applied) {
-  core::Arena& arena = self.arena();
-  core::MemberSlot& line = self.line();
+Status donate_to_transfer(Participant& self, State& state, proto::Step applied) {
+  shmem::Arena& arena = self.arena();
+  shmem::MemberSlot& line = self.line();
   std::atomic_thread_fence(
       std::memory_order_seq_cst);  // TransferSource::begin() reads our state word after its store
-  const auto mark = core::TransferStep::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
+  const auto mark = proto::TransferStep::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
   if (mark.transfer == 0 || mark.step != applied) return {};
   if (applied <= self.world().resume.step()) return {};  // not all members of the World have that state
   if (line.donated_step.load(std::memory_order_relaxed) == mark.pack()) return {};
@@ -246,27 +246,27 @@ Status donate_to_transfer(Participant& self, State& state, core::Step applied) {
   // Donors of a later World wait until this is over.
   line.adopting.store(self.world().generation, std::memory_order_seq_cst);
   const auto share = share_of(static_cast<std::size_t>(mine - writers.begin()), writers.size(), used);
-  const bool written = write_share(self, *pieces, share, used, core::snapshot_salt(mark.transfer));
+  const bool written = write_share(self, *pieces, share, used, proto::snapshot_salt(mark.transfer));
   if (written) line.donated_step.store(mark.pack(), std::memory_order_release);
   line.adopting.store(0, std::memory_order_release);
-  core::ring_all(arena, self.seat().slot);
+  shmem::ring_all(arena, self.seat().slot);
   return {};
 }
 
-core::Result<core::Step> load_snapshot(Participant& self, State& state) {
-  core::Arena& arena = self.arena();
-  core::MemberSlot& line = self.line();
+base::Result<proto::Step> load_snapshot(Participant& self, State& state) {
+  shmem::Arena& arena = self.arena();
+  shmem::MemberSlot& line = self.line();
   line.adopting.store(std::max(arena.newest_world(), 1U), std::memory_order_seq_cst);
   const std::uint64_t transfer = line.transfer.load(std::memory_order_seq_cst);
-  const auto mark = core::TransferStep::unpack(transfer);
+  const auto mark = proto::TransferStep::unpack(transfer);
   const auto called_off = [&] {
     return transfer == 0 || line.transfer.load(std::memory_order_acquire) != transfer;
   };
   const auto load = [&]() -> Status {
     const std::uint64_t used = arena.snapshot_used().load(std::memory_order_relaxed);
     if (used > arena.snapshot().size())
-      return {core::Code::kDataLoss, "state: the snapshot's length is damaged"};
-    const std::uint32_t salt = core::snapshot_salt(mark.transfer);
+      return {base::Code::kDataLoss, "state: the snapshot's length is damaged"};
+    const std::uint32_t salt = proto::snapshot_salt(mark.transfer);
     for (std::uint64_t chunk = 0; chunk < chunks_of(used) && !called_off(); ++chunk)
       REGROUP_RETURN_IF_ERROR(verify_chunk(arena, chunk, used, salt));
     if (called_off()) return {};
@@ -277,21 +277,21 @@ core::Result<core::Step> load_snapshot(Participant& self, State& state) {
   std::atomic_thread_fence(std::memory_order_acquire);
   const bool stale = called_off();
   line.adopting.store(0, std::memory_order_release);
-  core::ring_all(arena, self.seat().slot);
-  if (stale) return Status(core::Code::kUnavailable, "the state transfer was cancelled");
-  line.replayed.store(core::TransferStep{mark.transfer, loaded.ok() ? mark.step : 0}.pack(),
+  shmem::ring_all(arena, self.seat().slot);
+  if (stale) return Status(base::Code::kUnavailable, "the state transfer was cancelled");
+  line.replayed.store(proto::TransferStep{mark.transfer, loaded.ok() ? mark.step : 0}.pack(),
                       std::memory_order_release);
   if (!loaded.ok()) return loaded;
   return mark.step;
 }
 
-bool result_is_sound(const core::Arena& arena, core::Step step) {
+bool result_is_sound(const shmem::Arena& arena, proto::Step step) {
   const std::span<const std::byte> bytes = arena.kept(step);
   const std::span<const std::uint32_t> crcs = arena.kept_crcs(step);
   for (std::size_t chunk = 0; chunk < crcs.size(); ++chunk) {
-    const std::size_t begin = chunk * core::kSnapshotChunk;
-    const std::size_t size = std::min(core::kSnapshotChunk, bytes.size() - begin);
-    if (core::crc32c(bytes.subspan(begin, size), core::result_salt(step)) != crcs[chunk]) return false;
+    const std::size_t begin = chunk * shmem::kSnapshotChunk;
+    const std::size_t size = std::min(shmem::kSnapshotChunk, bytes.size() - begin);
+    if (base::crc32c(bytes.subspan(begin, size), proto::result_salt(step)) != crcs[chunk]) return false;
   }
   return true;
 }

@@ -13,7 +13,7 @@
 namespace regroup::elastic {
 namespace {
 
-using core::Status;
+using base::Status;
 
 constexpr std::size_t kBlock = 1024;  // elements: four arrays of 4 KiB
 // With a snapshot: small enough that the processor computes a block while it stores the one before.
@@ -36,7 +36,7 @@ Status check(const char* what, const Stepped& tensor, std::size_t elements) {
   const std::size_t size = tensor.values.size();
   const bool copy_fits = tensor.begin <= size && tensor.copy.size() <= size - tensor.begin;
   if (size == elements && copy_fits) return {};
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("optimizer: {} of {} elements, with a copy of {} from element {} on, for {} gradients",
                   what, size, tensor.copy.size(), tensor.begin, elements));
 }
@@ -50,7 +50,7 @@ Status sgd_step(Stepped parameter, std::span<const float> gradient, Stepped mome
   const bool with_momentum = options.momentum != 0;
   REGROUP_RETURN_IF_ERROR(check("momentum", momentum, with_momentum ? elements : 0));
   if (options.nesterov && (!with_momentum || options.dampening != 0))
-    return core::invalid_argument("optimizer: nesterov requires a momentum > 0 and dampening 0");
+    return base::invalid_argument("optimizer: nesterov requires a momentum > 0 and dampening 0");
   const SgdScalars scalars{static_cast<float>(-options.lr),
                            static_cast<float>(options.momentum),
                            first ? 1 : static_cast<float>(1 - options.dampening),
@@ -76,7 +76,7 @@ Status adam_step(Stepped parameter, std::span<const float> gradient, Stepped fir
   REGROUP_RETURN_IF_ERROR(check("parameter", parameter, elements));
   REGROUP_RETURN_IF_ERROR(check("first moment", first, elements));
   REGROUP_RETURN_IF_ERROR(check("second moment", second, elements));
-  if (step == 0) return core::invalid_argument("optimizer: expected a step >= 1 of Adam, got 0");
+  if (step == 0) return base::invalid_argument("optimizer: expected a step >= 1 of Adam, got 0");
   const auto number = static_cast<double>(step);
   const double step_size = options.lr / (1 - std::pow(options.beta1, number));
   const double correction = std::sqrt(1 - std::pow(options.beta2, number));

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::elastic {
 
@@ -37,11 +37,11 @@ struct Stepped {
 // One step of stochastic gradient descent. `momentum`: empty without momentum; `first`: its contents are
 // undefined. kInvalidArgument: lengths that do not match, or contradicting options. Any thread. The copies
 // are visible to other threads after a later release store of this one.
-[[nodiscard]] core::Status sgd_step(Stepped parameter, std::span<const float> gradient, Stepped momentum,
+[[nodiscard]] base::Status sgd_step(Stepped parameter, std::span<const float> gradient, Stepped momentum,
                                     bool first, const SgdOptions& options);
 
 // Step number `step`, from 1, of Adam or AdamW. `first`, `second`: the moments, zeros before step 1.
-[[nodiscard]] core::Status adam_step(Stepped parameter, std::span<const float> gradient, Stepped first,
+[[nodiscard]] base::Status adam_step(Stepped parameter, std::span<const float> gradient, Stepped first,
                                      Stepped second, std::uint64_t step, const AdamOptions& options);
 
 }  // namespace regroup::elastic

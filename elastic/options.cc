@@ -17,9 +17,9 @@
 #include <gnu/libc-version.h>
 #endif
 
-#include "core/cpu.h"
-#include "core/crc32c.h"
-#include "core/fd.h"
+#include "base/cpu.h"
+#include "base/crc32c.h"
+#include "base/fd.h"
 #include "elastic/session.h"
 
 namespace regroup::elastic {
@@ -33,13 +33,13 @@ std::string_view variable(const char* name) {
 std::string own_variable(const std::string& name) { return std::string(variable(name.c_str())); }
 
 template <class T>
-core::Status parse(const char* name, T min, T max, T* out) {
+base::Status parse(const char* name, T min, T max, T* out) {
   const std::string_view text = variable(name);
   if (text.empty()) return {};
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) {
-    return core::invalid_argument(std::string(name) + "=" + std::string(text) + " is not a number from " +
+    return base::invalid_argument(std::string(name) + "=" + std::string(text) + " is not a number from " +
                                   std::to_string(min) + " to " + std::to_string(max));
   }
   *out = value;
@@ -48,12 +48,12 @@ core::Status parse(const char* name, T min, T max, T* out) {
 
 // CRC32C of this process's executable: compiler, flags and what was linked into it. "?" if it cannot be read.
 std::string build_digest() {
-  const core::Fd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  const base::Fd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
   std::array<std::byte, 1 << 16> buffer;
   std::uint32_t crc = 0;
   ssize_t count = -1;
   while (file.valid() && (count = ::read(file.get(), buffer.data(), buffer.size())) > 0)
-    crc = core::crc32c(std::span(buffer).first(static_cast<std::size_t>(count)), crc);
+    crc = base::crc32c(std::span(buffer).first(static_cast<std::size_t>(count)), crc);
   return count == 0 ? fmt::format("{:08x}", crc) : "?";
 }
 
@@ -68,7 +68,7 @@ std::string libc_version() {
 
 }  // namespace
 
-core::Result<Environment> read_environment() {
+base::Result<Environment> read_environment() {
   Environment env;
   env.agent_socket = variable("REGROUP_AGENT");
   env.job = variable("REGROUP_JOB");
@@ -76,11 +76,11 @@ core::Result<Environment> read_environment() {
   env.fixed = variable("REGROUP_WORLD") == "fixed";
   env.alone = variable("REGROUP_WORLD") == "alone";
   if (!variable("OMP_NUM_THREADS").empty()) env.threads = variable("OMP_NUM_THREADS");
-  REGROUP_RETURN_IF_ERROR(parse<core::MemberId>("REGROUP_MEMBER", 0, UINT32_MAX - 1, &env.member));
-  REGROUP_RETURN_IF_ERROR(parse<std::uint32_t>("REGROUP_SHARDS", 1, core::kMaxShards, &env.shards));
+  REGROUP_RETURN_IF_ERROR(parse<proto::MemberId>("REGROUP_MEMBER", 0, UINT32_MAX - 1, &env.member));
+  REGROUP_RETURN_IF_ERROR(parse<std::uint32_t>("REGROUP_SHARDS", 1, proto::kMaxShards, &env.shards));
   REGROUP_RETURN_IF_ERROR(parse<std::uint64_t>("REGROUP_SEED", 0, UINT64_MAX, &env.seed));
   REGROUP_RETURN_IF_ERROR(
-      parse<core::Step>("REGROUP_CHECKPOINT_EVERY", 0, core::kMaxStep, &env.checkpoint_every));
+      parse<proto::Step>("REGROUP_CHECKPOINT_EVERY", 0, proto::kMaxStep, &env.checkpoint_every));
   env.resume_from = variable("REGROUP_CHECKPOINT_FROM");
   env.resume_local = variable("REGROUP_CHECKPOINT_LOCAL");
   int check_state = 1;
@@ -89,13 +89,13 @@ core::Result<Environment> read_environment() {
   return env;
 }
 
-core::Result<std::optional<Launch>> read_launch() { return find_launch(own_variable, read_ancestors()); }
+base::Result<std::optional<Launch>> read_launch() { return find_launch(own_variable, read_ancestors()); }
 
 pid_t read_rank_above() { return rank_above(own_variable, read_ancestors()); }
 
 std::string default_fingerprint() {
   const auto env = read_environment();
-  return fmt::format("isa={} threads={} libc={} build={}", core::instruction_set(),
+  return fmt::format("isa={} threads={} libc={} build={}", base::instruction_set(),
                      env.ok() ? env->threads : "?", libc_version(), build_digest());
 }
 

@@ -1,5 +1,5 @@
 // Joining, leaving and waiting. Serves docs/design/architecture.md sections 3 and 4; the compare-and-swaps
-// are core/state_word.h.
+// are shmem/state_word.h.
 #include "elastic/participant.h"
 
 #include <fmt/format.h>
@@ -9,22 +9,22 @@
 #include <string_view>
 #include <utility>
 
-#include "core/canonical.h"
-#include "core/generation_fence.h"
+#include "proto/canonical.h"
+#include "shmem/generation_fence.h"
 
 namespace regroup::elastic {
 namespace {
 
-using core::Code;
-using core::RealPolicy;
-using core::Status;
+using base::Code;
+using base::Status;
+using shmem::RealPolicy;
 
 // The agent rings for every message; only its own death is silent, so sleeps are cut short to check for it.
-constexpr core::Duration kAgentCheck = std::chrono::seconds(1);
-constexpr core::Duration kFirstToTell = std::chrono::seconds(2);  // rank 0 reports diverged states first
-constexpr core::Duration kEndOfJob = std::chrono::seconds(10);
+constexpr base::Duration kAgentCheck = std::chrono::seconds(1);
+constexpr base::Duration kFirstToTell = std::chrono::seconds(2);  // rank 0 reports diverged states first
+constexpr base::Duration kEndOfJob = std::chrono::seconds(10);
 
-core::TimePoint now() { return core::SystemClock().now(); }
+base::TimePoint now() { return base::SystemClock().now(); }
 
 // Printed by member 0 only: with REGROUP_WORLD=alone each rank is a World of its own.
 void warn_of_no_checkpoints() {
@@ -35,8 +35,8 @@ void warn_of_no_checkpoints() {
 
 }  // namespace
 
-Participant::Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t seed, AgentLink link,
-                         core::Duration timeout, bool takes_notice)
+Participant::Participant(shmem::Arena arena, proto::SlotIndex slot, std::uint64_t seed, AgentLink link,
+                         base::Duration timeout, bool takes_notice)
     : arena_(std::move(arena)),
       slot_(slot),
       seed_(seed),
@@ -44,9 +44,9 @@ Participant::Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t 
       link_(std::move(link)),
       term_notice_(takes_notice ? &line() : nullptr) {}
 
-core::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
-                                                                core::Join declaration,
-                                                                core::Duration timeout) {
+base::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
+                                                                proto::Join declaration,
+                                                                base::Duration timeout) {
   if (env.alone && env.checkpoint_every > 0 && env.member == 0) warn_of_no_checkpoints();
   if (env.alone) return alone(env, declaration, timeout, "REGROUP_WORLD=alone: a world of one");
   const auto launch = read_launch();
@@ -78,45 +78,46 @@ core::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   return joined;
 }
 
-core::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link, core::Join declaration,
-                                                                core::Duration timeout, bool takes_notice) {
+base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link, proto::Join declaration,
+                                                                base::Duration timeout, bool takes_notice) {
   REGROUP_RETURN_IF_ERROR(link.send(std::move(declaration)));
-  core::Fd memfd;
+  base::Fd memfd;
   auto answer = link.receive(now() + timeout, &memfd);
   if (!answer.ok()) return answer.status();
-  if (const auto* refused = std::get_if<core::Refused>(&answer->body))
-    return core::invalid_argument(refused->reason);
-  if (const auto* late = std::get_if<core::Excluded>(&answer->body)) return Status(Code::kLeft, late->reason);
-  const auto* welcome = std::get_if<core::Welcome>(&answer->body);
+  if (const auto* refused = std::get_if<proto::Refused>(&answer->body))
+    return base::invalid_argument(refused->reason);
+  if (const auto* late = std::get_if<proto::Excluded>(&answer->body))
+    return Status(Code::kLeft, late->reason);
+  const auto* welcome = std::get_if<proto::Welcome>(&answer->body);
   if (welcome == nullptr || !memfd.valid())
-    return core::internal_error("join: unexpected reply of the agent");
-  auto arena = core::Arena::open(std::move(memfd));
+    return base::internal_error("join: unexpected reply of the agent");
+  auto arena = shmem::Arena::open(std::move(memfd));
   if (!arena.ok()) return arena.status();
   if (welcome->slot >= arena->spec().slots)
-    return core::internal_error("join: the agent assigned a slot that does not exist");
+    return base::internal_error("join: the agent assigned a slot that does not exist");
   REGROUP_RETURN_IF_ERROR(arena->reserve_slot(welcome->slot));
   arena->populate(welcome->slot);
   REGROUP_RETURN_IF_ERROR(arena->claim_slot(welcome->slot));
-  REGROUP_RETURN_IF_ERROR(link.send(core::Ready{}));
+  REGROUP_RETURN_IF_ERROR(link.send(proto::Ready{}));
   return std::unique_ptr<Participant>(new Participant(std::move(*arena), welcome->slot, welcome->seed,
                                                       std::move(link), timeout, takes_notice));
 }
 
-core::Result<std::unique_ptr<Participant>> Participant::alone(const Environment& env, const core::Join& join,
-                                                              core::Duration timeout,
+base::Result<std::unique_ptr<Participant>> Participant::alone(const Environment& env, const proto::Join& join,
+                                                              base::Duration timeout,
                                                               const std::string& why) {
   const std::uint32_t shards = env.shards != 0 ? env.shards : 1;
-  core::ArenaSpec spec;
+  shmem::ArenaSpec spec;
   spec.shards = shards;
-  spec.buffers_per_slot = core::canonical_buffers(shards);
+  spec.buffers_per_slot = proto::canonical_buffers(shards);
   spec.elements = join.elements;
   spec.element_bytes = join.element_bytes;
-  auto arena = core::Arena::create(spec);
+  auto arena = shmem::Arena::create(spec);
   if (!arena.ok()) return arena.status();
   arena->assign_slot(0, 0);
   REGROUP_RETURN_IF_ERROR(arena->reserve_slot(0));
   REGROUP_RETURN_IF_ERROR(arena->claim_slot(0));
-  core::World world;
+  proto::World world;
   world.incarnation = world.generation = 1;
   world.shards = shards;
   world.members = {{.id = 0}};
@@ -132,28 +133,28 @@ bool Participant::revoked() const {
 }
 
 Status Participant::wait(const std::function<bool()>& ready, const std::string& what) {
-  const core::TimePoint deadline = now() + timeout_;
+  const base::TimePoint deadline = now() + timeout_;
   for (;;) {
     const auto done = [&] {
-      return ready() || revoked() || line().leave_request.load(std::memory_order_acquire) == core::kNow ||
+      return ready() || revoked() || line().leave_request.load(std::memory_order_acquire) == shmem::kNow ||
              asked_();
     };
-    const bool woken = core::wait_until(line().bell, done, std::min(deadline, now() + kAgentCheck));
+    const bool woken = shmem::wait_until(line().bell, done, std::min(deadline, now() + kAgentCheck));
     if (woken && ready()) return {};
-    if (line().leave_request.load(std::memory_order_acquire) == core::kNow) return excluded();
+    if (line().leave_request.load(std::memory_order_acquire) == shmem::kNow) return excluded();
     if (woken && asked_()) {
       answer_();
       continue;
     }
     if (woken) return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
     REGROUP_RETURN_IF_ERROR(handle_agent_messages());
-    if (now() >= deadline) return core::deadline_exceeded(what);
+    if (now() >= deadline) return base::deadline_exceeded(what);
   }
 }
 
-bool Participant::pause(const std::function<bool()>& ready, core::TimePoint deadline) {
+bool Participant::pause(const std::function<bool()>& ready, base::TimePoint deadline) {
   for (;;) {
-    if (core::wait_until(line().bell, ready, std::min(deadline, now() + kAgentCheck))) return true;
+    if (shmem::wait_until(line().bell, ready, std::min(deadline, now() + kAgentCheck))) return true;
     if (now() >= deadline || handle_agent_messages().code() == Code::kPeerLost) return false;
   }
 }
@@ -163,14 +164,14 @@ void Participant::while_waiting(std::function<bool()> asked, std::function<void(
   answer_ = std::move(answer);
 }
 
-core::Result<Participant::Joined> Participant::regroup() {
+base::Result<Participant::Joined> Participant::regroup() {
   auto joined = regroup_or([] { return false; });
-  return joined.ok() ? core::Result(**joined) : joined.status();
+  return joined.ok() ? base::Result(**joined) : joined.status();
 }
 
-core::Result<std::optional<Participant::Joined>> Participant::regroup_or(const std::function<bool()>& other) {
-  core::leave_generation<RealPolicy>(line().left, world_.generation);
-  core::ring_all(arena_, slot_);
+base::Result<std::optional<Participant::Joined>> Participant::regroup_or(const std::function<bool()>& other) {
+  shmem::leave_generation<RealPolicy>(line().left, world_.generation);
+  shmem::ring_all(arena_, slot_);
   for (;;) {
     REGROUP_RETURN_IF_ERROR(await_newer_world(other));
     if (!newer_world()) {
@@ -191,45 +192,45 @@ core::Result<std::optional<Participant::Joined>> Participant::regroup_or(const s
   }
 }
 
-core::Result<std::optional<Participant::Joined>> Participant::join(core::World world) {
-  core::StateWord from = state();
-  if (from.phase == core::Phase::kNone && !enter_as_newcomer(world)) return std::optional<Joined>();
+base::Result<std::optional<Participant::Joined>> Participant::join(proto::World world) {
+  proto::StateWord from = state();
+  if (from.phase == proto::Phase::kNone && !enter_as_newcomer(world)) return std::optional<Joined>();
   from = state();
-  if (from.phase == core::Phase::kClosed && from.position <= world.resume) {
-    if (core::accept_commit<RealPolicy>(line().state, from)) return std::optional(Joined::kCommittedOpen);
+  if (from.phase == proto::Phase::kClosed && from.position <= world.resume) {
+    if (shmem::accept_commit<RealPolicy>(line().state, from)) return std::optional(Joined::kCommittedOpen);
     return std::optional<Joined>();
   }
-  const core::Step at =
-      from.phase == core::Phase::kClosed ? from.position.before().step() : from.position.step();
-  if (at != world.resume.step() && !(from.phase == core::Phase::kClosed && from.position.region() != 0)) {
-    return core::internal_error(
+  const proto::Step at =
+      from.phase == proto::Phase::kClosed ? from.position.before().step() : from.position.step();
+  if (at != world.resume.step() && !(from.phase == proto::Phase::kClosed && from.position.region() != 0)) {
+    return base::internal_error(
         fmt::format("World {} resumes after step {}, but this member is after step {}", world.generation,
                     world.resume.step(), at));
   }
-  core::hold_fence<RealPolicy>(line().left, world.generation);
-  if (!core::join_generation<RealPolicy>(line().state, line().revoked_up_to, from, world.generation)) {
+  shmem::hold_fence<RealPolicy>(line().left, world.generation);
+  if (!shmem::join_generation<RealPolicy>(line().state, line().revoked_up_to, from, world.generation)) {
     return std::optional<Joined>();
   }
   world_ = std::move(world);
-  core::ring_all(arena_, slot_);
+  shmem::ring_all(arena_, slot_);
   return std::optional(Joined::kInWorld);
 }
 
 bool Participant::newer_world() {
-  const core::Generation newest = arena_.newest_world();
+  const proto::Generation newest = arena_.newest_world();
   return newest > std::max(world_.generation, seen_) &&
          line().revoked_up_to.load(std::memory_order_acquire) < newest;
 }
 
 Status Participant::await_newer_world(const std::function<bool()>& other) {
-  const core::TimePoint start = now();
+  const base::TimePoint start = now();
   for (;;) {
     const auto done = [&] {
-      return newer_world() || other() || line().leave_request.load(std::memory_order_acquire) == core::kNow ||
-             asked_();
+      return newer_world() || other() ||
+             line().leave_request.load(std::memory_order_acquire) == shmem::kNow || asked_();
     };
-    const bool woken = core::wait_until(line().bell, done, now() + kAgentCheck);
-    if (line().leave_request.load(std::memory_order_acquire) == core::kNow) return excluded();
+    const bool woken = shmem::wait_until(line().bell, done, now() + kAgentCheck);
+    if (line().leave_request.load(std::memory_order_acquire) == shmem::kNow) return excluded();
     if (woken && !newer_world() && !other()) {
       if (asked_()) answer_();
       continue;
@@ -239,46 +240,46 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
     // Waiting below --min may be long: only the launcher's --min-members-timeout ends it. The first World has
     // the caller's timeout.
     if (world_.generation == 0 && !link_.connected() && now() - start > timeout_) {
-      return core::deadline_exceeded("join: no World in time");
+      return base::deadline_exceeded("join: no World in time");
     }
   }
 }
 
-bool Participant::enter_as_newcomer(const core::World& world) {
-  const core::StateWord from = state();
-  if (from.phase == core::Phase::kNone) {
-    core::hold_fence<RealPolicy>(line().left, world.generation);
+bool Participant::enter_as_newcomer(const proto::World& world) {
+  const proto::StateWord from = state();
+  if (from.phase == proto::Phase::kNone) {
+    shmem::hold_fence<RealPolicy>(line().left, world.generation);
     // A full barrier: the check of `revoked_up_to` that follows must not overtake it (tests/model).
-    return core::swap_state<RealPolicy>(line().state, from,
-                                        {core::Phase::kCommitted, true, world.generation - 1, world.resume});
+    return shmem::swap_state<RealPolicy>(
+        line().state, from, {proto::Phase::kCommitted, true, world.generation - 1, world.resume});
   }
-  if (from.phase == core::Phase::kCommitted && from.position == world.resume) return true;
-  return core::swap_state<RealPolicy>(line().state, from,
-                                      {core::Phase::kCommitted, true, from.generation, world.resume});
+  if (from.phase == proto::Phase::kCommitted && from.position == world.resume) return true;
+  return shmem::swap_state<RealPolicy>(line().state, from,
+                                       {proto::Phase::kCommitted, true, from.generation, world.resume});
 }
 
-Status Participant::open(core::Position next) {
-  const core::StateWord at = state();
-  if (at.phase == core::Phase::kCommitted && !at.revoked && at.generation == world_.generation &&
-      core::open_transaction<RealPolicy>(line().state, world_.generation, at.position, next)) {
+Status Participant::open(proto::Position next) {
+  const proto::StateWord at = state();
+  if (at.phase == proto::Phase::kCommitted && !at.revoked && at.generation == world_.generation &&
+      shmem::open_transaction<RealPolicy>(line().state, world_.generation, at.position, next)) {
     return {};
   }
   return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
 }
 
 Status Participant::commit() {
-  if (core::commit_transaction<RealPolicy>(line().state, world_.generation, state().position)) return {};
+  if (shmem::commit_transaction<RealPolicy>(line().state, world_.generation, state().position)) return {};
   return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
 }
 
-Status Participant::announce_drained() { return link_.connected() ? link_.send(core::Drained{}) : Status(); }
+Status Participant::announce_drained() { return link_.connected() ? link_.send(proto::Drained{}) : Status(); }
 
 Status Participant::tell_contact(std::span<const std::byte> address) {
-  return link_.send(core::Contacts{world_.generation, {{self().id, {address.begin(), address.end()}}}});
+  return link_.send(proto::Contacts{world_.generation, {{self().id, {address.begin(), address.end()}}}});
 }
 
 // An error of the link is noticed by the next wait.
-std::optional<std::vector<std::byte>> Participant::contact_of(core::MemberId member) {
+std::optional<std::vector<std::byte>> Participant::contact_of(proto::MemberId member) {
   (void)handle_agent_messages().ok();
   const auto found = contacts_.find(member);
   if (met_ != world_.generation || found == contacts_.end()) return std::nullopt;
@@ -286,43 +287,43 @@ std::optional<std::vector<std::byte>> Participant::contact_of(core::MemberId mem
 }
 
 // The contacts of many members come in several messages.
-void Participant::add_contacts(core::Contacts contacts) {
+void Participant::add_contacts(proto::Contacts contacts) {
   if (contacts.generation < met_) return;
   if (std::exchange(met_, contacts.generation) != contacts.generation) contacts_.clear();
-  for (core::Contact& contact : contacts.members) contacts_[contact.member] = std::move(contact.address);
+  for (proto::Contact& contact : contacts.members) contacts_[contact.member] = std::move(contact.address);
 }
 
-void Participant::suspect(core::MemberId member, const std::string& why) {
-  (void)link_.send(core::PeerSuspect{member, why}).ok();
+void Participant::suspect(proto::MemberId member, const std::string& why) {
+  (void)link_.send(proto::PeerSuspect{member, why}).ok();
 }
 
 void Participant::end_diverged(const std::string& why) {
-  const auto released = [&] { return line().leave_request.load(std::memory_order_acquire) == core::kNow; };
-  const auto ended_within = [&](core::Duration pause) {
-    for (const core::TimePoint until = now() + pause; now() < until;) {
-      if (core::wait_until(line().bell, released, std::min(until, now() + kAgentCheck)) ||
+  const auto released = [&] { return line().leave_request.load(std::memory_order_acquire) == shmem::kNow; };
+  const auto ended_within = [&](base::Duration pause) {
+    for (const base::TimePoint until = now() + pause; now() < until;) {
+      if (shmem::wait_until(line().bell, released, std::min(until, now() + kAgentCheck)) ||
           !handle_agent_messages().ok())
         return true;
     }
     return false;
   };
   if (!link_.connected() || (rank() != 0 && ended_within(kFirstToTell))) return;
-  if (link_.send(core::Diverged{self().id, why}).ok()) (void)ended_within(kEndOfJob);
+  if (link_.send(proto::Diverged{self().id, why}).ok()) (void)ended_within(kEndOfJob);
 }
 
 Status Participant::handle_agent_messages() {
   while (link_.connected() && exclusion_.ok()) {
-    auto message = link_.receive(core::TimePoint{});
+    auto message = link_.receive(base::TimePoint{});
     if (message.code() == Code::kDeadlineExceeded) break;
     if (!message.ok()) return message.status();
-    if (auto* left = std::get_if<core::Excluded>(&message->body)) {
+    if (auto* left = std::get_if<proto::Excluded>(&message->body)) {
       exclusion_ = {Code::kLeft, left->reason};
-    } else if (auto* over = std::get_if<core::Refused>(&message->body)) {
+    } else if (auto* over = std::get_if<proto::Refused>(&message->body)) {
       exclusion_ = {Code::kPeerLost, over->reason};  // a World of fixed size has failed
-    } else if (auto* contacts = std::get_if<core::Contacts>(&message->body)) {
+    } else if (auto* contacts = std::get_if<proto::Contacts>(&message->body)) {
       add_contacts(std::move(*contacts));
     } else {
-      return core::internal_error("unexpected message of this node's agent");
+      return base::internal_error("unexpected message of this node's agent");
     }
   }
   return exclusion_;
@@ -330,8 +331,8 @@ Status Participant::handle_agent_messages() {
 
 void Participant::leave_all_generations() {
   if (single_world_) single_world_->finished();
-  core::leave_all_generations<RealPolicy>(line().left);
-  core::ring_all(arena_, slot_);
+  shmem::leave_all_generations<RealPolicy>(line().left);
+  shmem::ring_all(arena_, slot_);
 }
 
 Status Participant::excluded() {

@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/clock.h"
-#include "core/message.h"
-#include "core/status.h"
-#include "core/world.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "elastic/agent_link.h"
 #include "elastic/fixed_world.h"
 #include "elastic/options.h"
 #include "elastic/term_notice.h"
+#include "proto/message.h"
+#include "proto/world.h"
+#include "shmem/arena.h"
 
 namespace regroup::elastic {
 
@@ -27,16 +27,16 @@ class Participant {
  public:
   // Joins through the agent of `env`, or through a rank of the launch that this process belongs to, or makes
   // a World of one. Returns once the slot is claimed, before any World.
-  [[nodiscard]] static core::Result<std::unique_ptr<Participant>> connect(const Environment& env,
-                                                                          core::Join declaration,
-                                                                          core::Duration timeout);
+  [[nodiscard]] static base::Result<std::unique_ptr<Participant>> connect(const Environment& env,
+                                                                          proto::Join declaration,
+                                                                          base::Duration timeout);
 
-  [[nodiscard]] core::Arena& arena() { return arena_; }
-  [[nodiscard]] core::MemberSlot& line() { return arena_.member_slot(slot_); }
-  [[nodiscard]] core::Seat seat() const { return {arena_.spec().node, slot_}; }
-  [[nodiscard]] const core::World& world() const { return world_; }  // generation 0 before the first
+  [[nodiscard]] shmem::Arena& arena() { return arena_; }
+  [[nodiscard]] shmem::MemberSlot& line() { return arena_.member_slot(slot_); }
+  [[nodiscard]] proto::Seat seat() const { return {arena_.spec().node, slot_}; }
+  [[nodiscard]] const proto::World& world() const { return world_; }  // generation 0 before the first
   [[nodiscard]] int rank() const { return world_.rank_of(seat()); }
-  [[nodiscard]] const core::WorldMember& self() const {
+  [[nodiscard]] const proto::WorldMember& self() const {
     return world_.members[static_cast<std::size_t>(rank())];
   }
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
@@ -45,10 +45,10 @@ class Participant {
 
   // Sleeps until `ready()`. kRevoked: the generation is over; kLeft: excluded, with the reason;
   // kDeadlineExceeded: `what` took longer than the timeout; kPeerLost: the agent is gone.
-  [[nodiscard]] core::Status wait(const std::function<bool()>& ready, const std::string& what);
+  [[nodiscard]] base::Status wait(const std::function<bool()>& ready, const std::string& what);
   // The same, but not ended by a revoke or an exclusion. False: the deadline has passed, or the agent has
   // gone.
-  [[nodiscard]] bool pause(const std::function<bool()>& ready, core::TimePoint deadline);
+  [[nodiscard]] bool pause(const std::function<bool()>& ready, base::TimePoint deadline);
   // While this member waits, in wait() or for a World, it calls `answer()` whenever `asked()` becomes true.
   // `asked()` must be quick, and false after `answer()`.
   void while_waiting(std::function<bool()> asked, std::function<void()> answer);
@@ -58,76 +58,76 @@ class Participant {
     kCommittedOpen,  // the transaction that was open here is committed: apply it, then regroup again
   };
   // Leaves the present generation and waits for the next World. kLeft: this member was excluded.
-  [[nodiscard]] core::Result<Joined> regroup();
+  [[nodiscard]] base::Result<Joined> regroup();
   // The same, but ended by `other()`, with nothing as the result. For a member that is in no World yet.
-  [[nodiscard]] core::Result<std::optional<Joined>> regroup_or(const std::function<bool()>& other);
+  [[nodiscard]] base::Result<std::optional<Joined>> regroup_or(const std::function<bool()>& other);
 
   // committed -> open(next). kRevoked: regroup first.
-  [[nodiscard]] core::Status open(core::Position next);
+  [[nodiscard]] base::Status open(proto::Position next);
   // open -> committed, once all have voted. kRevoked: regroup(), which returns whether it was committed.
-  [[nodiscard]] core::Status commit();
+  [[nodiscard]] base::Status commit();
 
   [[nodiscard]] bool asked_to_leave() {
-    return line().leave_request.load(std::memory_order_acquire) != core::kStay;
+    return line().leave_request.load(std::memory_order_acquire) != shmem::kStay;
   }
   // This thread will touch no buffer of any generation again, so no member needs to wait for it.
   void leave_all_generations();
   // Publishes this member's address in its generation; looks up another's, nothing while it is unknown.
   // Addresses are opaque. Neither blocks; the agent rings the doorbell when addresses arrive.
-  [[nodiscard]] core::Status tell_contact(std::span<const std::byte> address);
-  [[nodiscard]] std::optional<std::vector<std::byte>> contact_of(core::MemberId member);
+  [[nodiscard]] base::Status tell_contact(std::span<const std::byte> address);
+  [[nodiscard]] std::optional<std::vector<std::byte>> contact_of(proto::MemberId member);
   // Reports that another member does not answer.
-  void suspect(core::MemberId member, const std::string& why);
+  void suspect(proto::MemberId member, const std::string& why);
   // Members hold different states: reports it and waits for the end of the job, at most some seconds. Rank 0
   // reports at once, the others only if it could not.
   void end_diverged(const std::string& why);
 
   // Tells the agent that everything is applied and no further step will be opened.
-  [[nodiscard]] core::Status announce_drained();
+  [[nodiscard]] base::Status announce_drained();
   // This member is leaving, as SIGTERM asked: further SIGTERMs are ignored.
   void set_leaving(bool leaving) { term_notice_.set_leaving(leaving); }
 
  private:
   // `takes_notice`: handle SIGTERM as a notice; else the program's own handling stays.
-  Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t seed, AgentLink link,
-              core::Duration timeout, bool takes_notice);
+  Participant(shmem::Arena arena, proto::SlotIndex slot, std::uint64_t seed, AgentLink link,
+              base::Duration timeout, bool takes_notice);
 
-  [[nodiscard]] static core::Result<std::unique_ptr<Participant>> alone(const Environment& env,
-                                                                        const core::Join& join,
-                                                                        core::Duration timeout,
+  [[nodiscard]] static base::Result<std::unique_ptr<Participant>> alone(const Environment& env,
+                                                                        const proto::Join& join,
+                                                                        base::Duration timeout,
                                                                         const std::string& why);
-  [[nodiscard]] static core::Result<std::unique_ptr<Participant>> through(AgentLink link,
-                                                                          core::Join declaration,
-                                                                          core::Duration timeout,
+  [[nodiscard]] static base::Result<std::unique_ptr<Participant>> through(AgentLink link,
+                                                                          proto::Join declaration,
+                                                                          base::Duration timeout,
                                                                           bool takes_notice);
   // One attempt to enter `world`; nothing: it was revoked meanwhile.
-  [[nodiscard]] core::Result<std::optional<Joined>> join(core::World world);
+  [[nodiscard]] base::Result<std::optional<Joined>> join(proto::World world);
   [[nodiscard]] bool newer_world();
-  [[nodiscard]] core::Status await_newer_world(const std::function<bool()>& other);
+  [[nodiscard]] base::Status await_newer_world(const std::function<bool()>& other);
   // Handles the agent's messages. kLeft, with the reason, once this member was excluded; kPeerLost.
-  [[nodiscard]] core::Status handle_agent_messages();
-  void add_contacts(core::Contacts contacts);
-  [[nodiscard]] core::Status excluded();
+  [[nodiscard]] base::Status handle_agent_messages();
+  void add_contacts(proto::Contacts contacts);
+  [[nodiscard]] base::Status excluded();
   // Sets the state word of a member without state to {committed up to the resume position of `world`,
   // revoked}, from which it can join.
-  [[nodiscard]] bool enter_as_newcomer(const core::World& world);
-  [[nodiscard]] core::StateWord state() { return core::load_state<core::RealPolicy>(line().state); }
+  [[nodiscard]] bool enter_as_newcomer(const proto::World& world);
+  [[nodiscard]] proto::StateWord state() { return shmem::load_state<shmem::RealPolicy>(line().state); }
 
   std::unique_ptr<WorldServer> server_;             // in the rank that serves a World of fixed size
   std::unique_ptr<SingleWorldGuard> single_world_;  // in every rank of one
-  core::Arena arena_;
-  const core::SlotIndex slot_;
+  shmem::Arena arena_;
+  const proto::SlotIndex slot_;
   const std::uint64_t seed_;
-  const core::Duration timeout_;
+  const base::Duration timeout_;
   AgentLink link_;
   TermNotice term_notice_;
   std::function<bool()> asked_ = [] { return false; };
   std::function<void()> answer_;
-  core::World world_;
-  core::Generation met_ = 0;  // generation of contacts_
-  std::map<core::MemberId, std::vector<std::byte>> contacts_;
-  core::Status exclusion_;     // not OK once the agent has excluded this member
-  core::Generation seen_ = 0;  // newest World without this member
+  proto::World world_;
+  proto::Generation met_ = 0;  // generation of contacts_
+  std::map<proto::MemberId, std::vector<std::byte>> contacts_;
+  base::Status exclusion_;      // not OK once the agent has excluded this member
+  proto::Generation seen_ = 0;  // newest World without this member
 };
 
 }  // namespace regroup::elastic

@@ -10,12 +10,12 @@
 namespace regroup::elastic {
 namespace {
 
-constexpr core::Duration kStartOfRanks =
+constexpr base::Duration kStartOfRanks =
     std::chrono::seconds(5);  // time of a launcher on a busy host to start all ranks
 
 }  // namespace
 
-std::optional<std::string> RankWatch::check(core::TimePoint now, const RankScan& seen,
+std::optional<std::string> RankWatch::check(base::TimePoint now, const RankScan& seen,
                                             const std::set<std::uint32_t>& joined) {
   if (joined.empty() || seen.hidden) return std::nullopt;
   for (const auto& [rank, pid] : seen.left) {

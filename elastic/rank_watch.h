@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "elastic/launch.h"
 
 namespace regroup::elastic {
@@ -16,15 +16,15 @@ namespace regroup::elastic {
 class RankWatch {
  public:
   // `since`: by when the launcher had begun to start the ranks.
-  RankWatch(std::uint32_t size, core::TimePoint since) : size_(size), since_(since) {}
+  RankWatch(std::uint32_t size, base::TimePoint since) : size_(size), since_(since) {}
 
   // Call about once a second. `joined`: the ranks that wait. Returns why their World cannot form, or nothing.
-  [[nodiscard]] std::optional<std::string> check(core::TimePoint now, const RankScan& seen,
+  [[nodiscard]] std::optional<std::string> check(base::TimePoint now, const RankScan& seen,
                                                  const std::set<std::uint32_t>& joined);
 
  private:
   std::uint32_t size_;
-  core::TimePoint since_;
+  base::TimePoint since_;
   std::map<std::uint32_t, pid_t> known_;  // rank -> its last known process
   std::set<std::uint32_t> missed_;        // had no process at the last check
 };

@@ -54,14 +54,14 @@ Sampler::Sampler(std::uint64_t seed, std::uint64_t samples, std::uint64_t batch,
 
 std::uint64_t Sampler::steps_per_epoch() const { return (samples_ + batch_ - 1) / batch_; }
 
-Batch Sampler::batch_of(core::Step step) const {
+Batch Sampler::batch_of(proto::Step step) const {
   assert(step >= 1);
   const std::uint64_t epoch = (step - 1) / steps_per_epoch();
   const std::uint64_t begin = (step - 1) % steps_per_epoch() * batch_;
   return {epoch, begin, std::min(begin + batch_, samples_)};
 }
 
-std::vector<std::uint64_t> Sampler::samples_of(core::Step step, std::uint32_t leaf) const {
+std::vector<std::uint64_t> Sampler::samples_of(proto::Step step, std::uint32_t leaf) const {
   assert(leaf < shards_);
   const Batch batch = batch_of(step);
   const std::uint64_t n = batch.end - batch.begin;

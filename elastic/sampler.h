@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::elastic {
 
@@ -26,9 +26,9 @@ class Sampler {
 
   [[nodiscard]] std::uint64_t steps_per_epoch() const;
   [[nodiscard]] Batch batch_of(
-      core::Step step) const;  // steps count from 1; only an epoch's last batch is short
+      proto::Step step) const;  // steps count from 1; only an epoch's last batch is short
   // Data set indices of shard `leaf`: positions [floor(i n/V), floor((i+1) n/V)) of the batch of n samples.
-  [[nodiscard]] std::vector<std::uint64_t> samples_of(core::Step step, std::uint32_t leaf) const;
+  [[nodiscard]] std::vector<std::uint64_t> samples_of(proto::Step step, std::uint32_t leaf) const;
 
  private:
   std::uint64_t seed_;

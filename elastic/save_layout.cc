@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/save_mark.h"
+#include "shmem/save_mark.h"
 
 namespace regroup::elastic {
 namespace {
@@ -31,7 +31,7 @@ std::uint64_t SaveLayout::next(std::size_t bytes) const {
 
 SaveLayout lay_out(const Pieces& pieces, const std::vector<TensorInfo>& infos) {
   SaveLayout out;
-  out.used = sizeof(core::SaveHeader);
+  out.used = sizeof(shmem::SaveHeader);
   out.at.resize(pieces.size());
   const auto put = [&](std::size_t bytes) {
     const std::uint64_t at = out.next(bytes);

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/world.h"
 #include "elastic/state.h"
+#include "proto/world.h"
 
 namespace regroup::elastic {
 
@@ -35,7 +35,7 @@ struct SaveLayout {
 
 // For regroup-persist, as JSON. `base`: offset of the area in the arena.
 struct Described {
-  core::Step step = 0;
+  proto::Step step = 0;
   const std::string& model;
   const std::string& fingerprint;
 };

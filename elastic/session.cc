@@ -8,18 +8,18 @@
 #include <limits>
 #include <numeric>
 
-#include "core/arena.h"
-#include "core/transfer_step.h"
 #include "elastic/migrate.h"
 #include "elastic/session_impl.h"
+#include "proto/transfer_step.h"
+#include "shmem/arena.h"
 
 namespace regroup::elastic {
 
+using base::Code;
+using base::Result;
+using base::Status;
 using collective::Communicator;
-using core::Code;
-using core::Position;
-using core::Result;
-using core::Status;
+using proto::Position;
 
 const char* name_of(StepEvent event) {
   switch (event) {
@@ -58,7 +58,7 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
 
 Status Session::Impl::check_thread(const char* call) const {
   if (owner_ == std::this_thread::get_id()) return {};
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("{}: called on a thread other than the one that called join()", call));
 }
 
@@ -90,16 +90,16 @@ StepInfo Session::Impl::describe(Step step) const {
 }
 
 Status Session::Impl::finish_apply() {
-  core::MemberSlot& line = self_->line();
+  shmem::MemberSlot& line = self_->line();
   applied_ += 1;
   if (learning_) {
-    const auto mark = core::TransferStep::unpack(transfer_);
-    line.replayed.store(core::TransferStep{mark.transfer, applied_}.pack(), std::memory_order_release);
+    const auto mark = proto::TransferStep::unpack(transfer_);
+    line.replayed.store(proto::TransferStep{mark.transfer, applied_}.pack(), std::memory_order_release);
   }
   sections_ = 0;
   phase_ = Phase::kIdle;
   line.step.store(applied_, std::memory_order_relaxed);
-  line.applied_at.store(static_cast<std::uint64_t>(core::SystemClock().now().time_since_epoch().count()),
+  line.applied_at.store(static_cast<std::uint64_t>(base::SystemClock().now().time_since_epoch().count()),
                         std::memory_order_relaxed);
   return learning_ ? Status() : save_share(*self_, state_after(applied_), applied_, checkpointing_, &saving_);
 }
@@ -137,7 +137,7 @@ Status Session::Impl::drain() {
 Result<std::optional<StepInfo>> Session::Impl::next_step() {
   REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing)
-    return core::invalid_argument("next_step() called before the previous step was committed");
+    return base::invalid_argument("next_step() called before the previous step was committed");
   if (left_) resume_loop();
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
@@ -156,7 +156,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   request_snapshot(*self_, applied_, checkpointing_);
   REGROUP_RETURN_IF_ERROR(open(Position::of(applied_ + 1)));
   leaves_.begin(applied_ + 1);
-  owners_ = core::owners_of(world(), applied_ + 1);
+  owners_ = proto::owners_of(world(), applied_ + 1);
   phase_ = Phase::kComputing;
   return std::optional(describe(applied_ + 1));
 }
@@ -184,12 +184,12 @@ void Session::Impl::seal_filled() {
   filling_ = false;
   leaves_.seal();
   observe(StepEvent::kSealed);
-  core::ring_all(self_->arena(), self_->seat().slot);
+  shmem::ring_all(self_->arena(), self_->seat().slot);
 }
 
 Result<std::optional<Shard>> Session::Impl::next_shard() {
   REGROUP_RETURN_IF_ERROR(broken_);
-  if (phase_ == Phase::kIdle) return core::invalid_argument("next_shard() called without an open step");
+  if (phase_ == Phase::kIdle) return base::invalid_argument("next_shard() called without an open step");
   if (phase_ == Phase::kCommitted) return std::optional<Shard>();
   seal_filled();
   for (;;) {
@@ -215,7 +215,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
       observe(StepEvent::kCommitted);
       return std::optional<Shard>();
     }
-    owners_ = core::owners_of(world(), applied_ + 1);
+    owners_ = proto::owners_of(world(), applied_ + 1);
     leaves_.keep_owned(owners_, self_->seat());
   }
 }
@@ -230,8 +230,8 @@ Status Session::Impl::reduce_and_commit() {
   REGROUP_RETURN_IF_ERROR(
       self_->wait(all_sealed, fmt::format("step {}: the gradients of other members did not arrive", step)));
   observe(StepEvent::kGathered);
-  const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
-  const core::Arena& arena = self_->arena();
+  const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
+  const shmem::Arena& arena = self_->arena();
   const collective::SumBlocks blocks{arena.result_blocks(step), &arena.result_generation(step),
                                      static_cast<std::uint32_t>(step)};
   REGROUP_RETURN_IF_ERROR(data_plane_.steps().sum_partials(*partials, self_->shards(), arena.result(step),
@@ -250,7 +250,7 @@ Status Session::Impl::reduce_and_commit() {
 
 // The vote also spreads whether a snapshot of the state after this step is made, whose states are then
 // compared: the members on rank 0's node see that in the arena, those of other nodes get it with the vote.
-Status Session::Impl::vote(core::TimePoint deadline) {
+Status Session::Impl::vote(base::TimePoint deadline) {
   const Step step = applied_ + 1;
   const bool saves = save_wanted(*self_, step, checkpointing_);
   std::int64_t snapshots = saves && self_->rank() == 0 ? 1 : 0;
@@ -266,8 +266,8 @@ Status Session::Impl::vote(core::TimePoint deadline) {
 }
 
 Status Session::Impl::compare_states(Communicator& communicator, const std::vector<int>& ranks,
-                                     core::TimePoint deadline) {
-  std::vector<core::MemberId> members;
+                                     base::TimePoint deadline) {
+  std::vector<proto::MemberId> members;
   for (const int rank : ranks) members.push_back(world().members[static_cast<std::size_t>(rank)].id);
   auto different = check_.compare(communicator, members, world(), *options_.state, applied_, deadline);
   if (!different.ok()) return different.status();
@@ -283,14 +283,14 @@ Status Session::Impl::compare_states(Communicator& communicator, const std::vect
 
 Result<std::span<const std::byte>> Session::Impl::commit() {
   if (phase_ != Phase::kCommitted)
-    return core::invalid_argument("commit() called before next_shard() returned no shard");
-  core::Arena& arena = self_->arena();
+    return base::invalid_argument("commit() called before next_shard() returned no shard");
+  shmem::Arena& arena = self_->arena();
   return std::span<const std::byte>(learning_ ? arena.kept(applied_ + 1) : arena.result(applied_ + 1));
 }
 
 Result<std::vector<SaveTarget>> Session::Impl::save_targets() {
   if (phase_ != Phase::kCommitted)
-    return core::invalid_argument("save_targets() called before next_shard() returned no shard");
+    return base::invalid_argument("save_targets() called before next_shard() returned no shard");
   std::vector<SaveTarget> out;
   if (learning_) return out;
   REGROUP_RETURN_IF_ERROR(plan_save(*self_, *options_.state, applied_ + 1, checkpointing_, &saving_));
@@ -306,12 +306,12 @@ Status Session::Impl::try_section(Position at, const Body& body, bool compare) {
   auto communicator = data_plane_.open_section(at, ranks);
   if (!communicator.ok()) return communicator.status();
   if (compare || check_.snapshot_waits(world().generation, applied_)) {
-    const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
+    const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
     REGROUP_RETURN_IF_ERROR(compare_states(**communicator, ranks, deadline));
   }
   REGROUP_RETURN_IF_ERROR(body(**communicator));
   REGROUP_RETURN_IF_ERROR(
-      (*communicator)->barrier(core::SystemClock().now() + options_.deadline));  // the vote
+      (*communicator)->barrier(base::SystemClock().now() + options_.deadline));  // the vote
   return self_->commit();
 }
 
@@ -319,11 +319,11 @@ Status Session::Impl::collective(const Body& body) { return run_section(body, fa
 
 Status Session::Impl::run_section(const Body& body, bool compare) {
   REGROUP_RETURN_IF_ERROR(broken_);
-  if (phase_ == Phase::kComputing) return core::invalid_argument("collective: called while a step is open");
+  if (phase_ == Phase::kComputing) return base::invalid_argument("collective: called while a step is open");
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (!took_part()) return section_alone(body);
   if (sections_ == 255)
-    return core::invalid_argument("collective: more than 255 collective sections between two steps");
+    return base::invalid_argument("collective: more than 255 collective sections between two steps");
   const Position at = Position::of(applied_, sections_ + 1);
   REGROUP_RETURN_IF_ERROR(open(at));
   for (;;) {
@@ -377,7 +377,7 @@ Status Session::finish() {
   REGROUP_RETURN_IF_ERROR(impl_->check_thread("finish"));
   return impl_->finish();
 }
-core::Step Session::last_step() const { return impl_->last_step(); }
+proto::Step Session::last_step() const { return impl_->last_step(); }
 std::uint64_t Session::job_seed() const { return impl_->seed(); }
 
 WorldInfo Session::world() const { return impl_->describe_world(); }

@@ -22,11 +22,11 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "collective/communicator.h"
-#include "core/status.h"
-#include "core/world.h"
 #include "elastic/save_target.h"
 #include "elastic/state.h"
+#include "proto/world.h"
 
 namespace regroup::elastic {
 
@@ -50,13 +50,13 @@ struct Options {
   std::uint64_t samples = 0;  // of the data set; 0: no sampler, the caller maps (step, shard) to data itself
   std::uint64_t batch = 0;    // samples per step
   std::uint64_t epochs = 0;   // 0: no end
-  std::function<void(StepEvent, core::Step)>
+  std::function<void(StepEvent, proto::Step)>
       observer;                        // may be empty; called by the training thread; must be quick
   std::chrono::seconds deadline{600};  // of any single wait for other members
 };
 
 struct StepInfo {
-  core::Step step = 0;      // 1, 2, ...
+  proto::Step step = 0;     // 1, 2, ...
   std::uint64_t epoch = 0;  // 0, 1, ...
   std::uint64_t samples =
       0;  // of the whole batch; the last batch of an epoch may be smaller than Options::batch
@@ -71,7 +71,7 @@ struct Shard {
 };
 
 struct WorldInfo {
-  core::Generation generation = 0;
+  proto::Generation generation = 0;
   int rank = 0;  // for a learner that is in no World yet: the size
   int size = 1;
   std::uint32_t shards = 1;
@@ -85,23 +85,23 @@ class Session {
   // World and has its state; or, as a learner, has the state of an earlier step: its first steps then only
   // apply the others' results (docs/design/catch_up.md). kInvalidArgument: refused, with the agent's reason.
   // kLeft: the job has ended.
-  [[nodiscard]] static core::Result<std::unique_ptr<Session>> join(const Options& options);
+  [[nodiscard]] static base::Result<std::unique_ptr<Session>> join(const Options& options);
   ~Session();
 
   // Begins the next step. Nothing: all epochs are done. kLeft: this member was asked to leave, and nothing is
   // lost: end the process with exit status 0.
-  [[nodiscard]] core::Result<std::optional<StepInfo>> next_step();
+  [[nodiscard]] base::Result<std::optional<StepInfo>> next_step();
   // Seals the shard returned before and returns the next one for this member to compute. Nothing: the step is
   // committed by the whole World. Blocks on other members; regroups when one is lost.
-  [[nodiscard]] core::Result<std::optional<Shard>> next_shard();
+  [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
   // The sum of all leaves of the committed step, valid until next_step(). Only after next_shard() returned
   // nothing.
-  [[nodiscard]] core::Result<std::span<const std::byte>> commit();
+  [[nodiscard]] base::Result<std::span<const std::byte>> commit();
   // Memory for this member's share of a checkpoint, if one of the state after this step is due; else empty.
   // Call after next_shard() returned nothing and before the sum is applied. An optimizer may write its
   // results there, until the next call, as the copies of elastic/optimizer.h; saved(i) then says that target
   // i holds what its tensor holds from now on. The session copies the rest.
-  [[nodiscard]] core::Result<std::vector<SaveTarget>> save_targets();
+  [[nodiscard]] base::Result<std::vector<SaveTarget>> save_targets();
   void saved(std::size_t target);  // of the last save_targets()
   [[nodiscard]] SaveCounts save_counts() const;
   // Shown by `regroup status` for the step just applied.
@@ -111,21 +111,21 @@ class Session {
   // regroup, so it must have no side effects until it returns OK. Call between steps, after the last sum was
   // applied. If `body` fails, the session is unusable. A member that joined after the last step runs it
   // alone.
-  [[nodiscard]] core::Status collective(const std::function<core::Status(collective::Communicator&)>& body);
+  [[nodiscard]] base::Status collective(const std::function<base::Status(collective::Communicator&)>& body);
   // The old name of collective(), for one release.
-  [[nodiscard]] core::Status region(const std::function<core::Status(collective::Communicator&)>& body) {
+  [[nodiscard]] base::Status region(const std::function<base::Status(collective::Communicator&)>& body) {
     return collective(body);
   }
   // Ends the loop before next_step() has returned nothing, with the last sum applied: later changes of the
   // state are the caller's own, as after the last epoch; without this call finish() compares the state as it
   // is then. Copies the state if a checkpoint of it is due. next_step() may still follow.
-  [[nodiscard]] core::Status leave_loop();
+  [[nodiscard]] base::Status leave_loop();
   // All members agree that training is over: exit status 0 means success only after this call. kLeft: this
   // member joined after the last step; end the process with exit status 0.
-  [[nodiscard]] core::Status finish();
+  [[nodiscard]] base::Status finish();
 
   [[nodiscard]] WorldInfo world() const;
-  [[nodiscard]] core::Step last_step() const;  // last applied or, in a step, the one before it
+  [[nodiscard]] proto::Step last_step() const;  // last applied or, in a step, the one before it
   [[nodiscard]] std::uint64_t job_seed() const;
 
  private:

@@ -9,8 +9,8 @@
 
 namespace regroup::elastic {
 
+using base::Status;
 using collective::Communicator;
-using core::Status;
 
 Status Session::Impl::keep_last_state(Step step) {
   if (last_state_step_ == step) return {};
@@ -55,7 +55,7 @@ Status Session::Impl::finish() {
   REGROUP_RETURN_IF_ERROR(run_section(
       [this](Communicator& all) {
         return save_what_is_due(*self_, state_after(applied_), applied_, begun_, checkpointing_, &saving_,
-                                all, core::SystemClock().now() + options_.deadline,
+                                all, base::SystemClock().now() + options_.deadline,
                                 /*as_left=*/last_state_ && last_state_step_ == applied_);
       },
       true));

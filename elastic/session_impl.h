@@ -28,61 +28,63 @@ class Session::Impl {
 
   // kInvalidArgument unless the calling thread is the one that joined: only that thread's death is detected,
   // so only it may store results.
-  [[nodiscard]] core::Status check_thread(const char* call) const;
-  [[nodiscard]] core::Status enter();
-  [[nodiscard]] core::Result<std::optional<StepInfo>> next_step();
-  [[nodiscard]] core::Result<std::optional<Shard>> next_shard();
-  [[nodiscard]] core::Result<std::span<const std::byte>> commit();
-  [[nodiscard]] core::Result<std::vector<SaveTarget>> save_targets();
+  [[nodiscard]] base::Status check_thread(const char* call) const;
+  [[nodiscard]] base::Status enter();
+  [[nodiscard]] base::Result<std::optional<StepInfo>> next_step();
+  [[nodiscard]] base::Result<std::optional<Shard>> next_shard();
+  [[nodiscard]] base::Result<std::span<const std::byte>> commit();
+  [[nodiscard]] base::Result<std::vector<SaveTarget>> save_targets();
   void saved(std::size_t target) {
     if (target < saving_.parts.size())
       saving_.parts[target].saved = true;  // else it belongs to an earlier step
   }
   [[nodiscard]] SaveCounts save_counts() const { return saving_.counts; }
-  [[nodiscard]] core::Status collective(const std::function<core::Status(collective::Communicator&)>& body);
-  [[nodiscard]] core::Status leave_loop();
-  [[nodiscard]] core::Status finish();
+  [[nodiscard]] base::Status collective(const std::function<base::Status(collective::Communicator&)>& body);
+  [[nodiscard]] base::Status leave_loop();
+  [[nodiscard]] base::Status finish();
   void report_loss(double loss) { self_->line().loss.store(loss, std::memory_order_relaxed); }
 
   [[nodiscard]] WorldInfo describe_world() const;
-  [[nodiscard]] core::Step last_step() const { return phase_ == Phase::kCommitted ? applied_ + 1 : applied_; }
+  [[nodiscard]] proto::Step last_step() const {
+    return phase_ == Phase::kCommitted ? applied_ + 1 : applied_;
+  }
   [[nodiscard]] std::uint64_t seed() const { return self_->seed(); }
 
  private:
-  using Step = core::Step;
-  [[nodiscard]] const core::World& world() const { return self_->world(); }
+  using Step = proto::Step;
+  [[nodiscard]] const proto::World& world() const { return self_->world(); }
   enum class Phase { kIdle, kComputing, kCommitted };
 
-  [[nodiscard]] core::Result<Participant::Joined> regroup();
-  [[nodiscard]] core::Status settle_into_world();
-  [[nodiscard]] core::Status resume_from_checkpoint();
-  [[nodiscard]] core::Status open(core::Position next);
+  [[nodiscard]] base::Result<Participant::Joined> regroup();
+  [[nodiscard]] base::Status settle_into_world();
+  [[nodiscard]] base::Status resume_from_checkpoint();
+  [[nodiscard]] base::Status open(proto::Position next);
   [[nodiscard]] StepInfo describe(Step step) const;
-  [[nodiscard]] core::Status finish_apply();
+  [[nodiscard]] base::Status finish_apply();
   // True if the caller's state is the job's state after applied_.
   [[nodiscard]] bool has_state() const {
     return broken_.ok() && took_part() && !learning_ && !torn_ && phase_ != Phase::kCommitted;
   }
   // `step` is the last one and applied: takes the digest that finish() compares, and a copy if a checkpoint
   // of it is due. Does nothing if that is done.
-  [[nodiscard]] core::Status keep_last_state(Step step);
+  [[nodiscard]] base::Status keep_last_state(Step step);
   [[nodiscard]] State& state_after(Step step);  // that copy, or the caller's state
   void resume_loop();                           // after leave_loop()
   // Copies the state into the save area if the agent requests it.
-  [[nodiscard]] core::Status answer_agent(MemberActivity activity);
+  [[nodiscard]] base::Status answer_agent(MemberActivity activity);
   // Stays at this step boundary, through any regroups, until the agent excludes this member: kLeft.
-  [[nodiscard]] core::Status drain();
+  [[nodiscard]] base::Status drain();
   // For a learner, in a World or not yet. True: the result of the next step can be applied; false: it has the
   // state of its World.
-  [[nodiscard]] core::Result<bool> catch_up();
-  [[nodiscard]] core::Status load_transfer();
+  [[nodiscard]] base::Result<bool> catch_up();
+  [[nodiscard]] base::Status load_transfer();
   [[nodiscard]] bool transfer_offered() const;
   [[nodiscard]] bool in_world() const { return self_->world().generation > 0; }
   // False for a newcomer before its first step: it takes no part in sections after the step whose state it
   // copied.
   [[nodiscard]] bool took_part() const { return in_world() && self_->self().from_step <= applied_; }
-  [[nodiscard]] core::Status section_alone(
-      const std::function<core::Status(collective::Communicator&)>& body);
+  [[nodiscard]] base::Status section_alone(
+      const std::function<base::Status(collective::Communicator&)>& body);
 
   [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
   [[nodiscard]] Shard hand_out(std::uint32_t leaf);
@@ -91,15 +93,15 @@ class Session::Impl {
     if (options_.observer) options_.observer(event, applied_ + 1);
   }
   // kRevoked: regroup; then either more leaves must be computed, or the step was committed.
-  [[nodiscard]] core::Status reduce_and_commit();
-  using Body = std::function<core::Status(collective::Communicator&)>;
-  [[nodiscard]] core::Status vote(core::TimePoint deadline);
+  [[nodiscard]] base::Status reduce_and_commit();
+  using Body = std::function<base::Status(collective::Communicator&)>;
+  [[nodiscard]] base::Status vote(base::TimePoint deadline);
   // Compares the states after applied_ of the members `ranks`, the ranks of `communicator`. If they differ,
   // the job and this call fail.
-  [[nodiscard]] core::Status compare_states(collective::Communicator& communicator,
-                                            const std::vector<int>& ranks, core::TimePoint deadline);
-  [[nodiscard]] core::Status run_section(const Body& body, bool compare);
-  [[nodiscard]] core::Status try_section(core::Position at, const Body& body, bool compare);
+  [[nodiscard]] base::Status compare_states(collective::Communicator& communicator,
+                                            const std::vector<int>& ranks, base::TimePoint deadline);
+  [[nodiscard]] base::Status run_section(const Body& body, bool compare);
+  [[nodiscard]] base::Status try_section(proto::Position at, const Body& body, bool compare);
 
   const std::thread::id owner_ =
       std::this_thread::get_id();  // the training thread, which holds the slot's robust futex
@@ -111,10 +113,10 @@ class Session::Impl {
   std::optional<Sampler> sampler_;
   Leaves leaves_;
   DataPlane data_plane_;
-  std::vector<core::Seat> owners_;  // of the leaves of the open step, in world()
+  std::vector<proto::Seat> owners_;  // of the leaves of the open step, in world()
   StateCheck check_;
   Phase phase_ = Phase::kIdle;
-  core::Status broken_;  // a collective section failed, or the members' states differ; sticky
+  base::Status broken_;  // a collective section failed, or the members' states differ; sticky
   std::unique_ptr<StateCopy> last_state_;
   std::optional<Step> last_state_step_;  // of keep_last_state()
   bool left_ = false;                    // leave_loop() was called

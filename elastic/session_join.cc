@@ -5,8 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "core/arena.h"
-#include "core/transfer_step.h"
 #include "elastic/donors.h"
 #include "elastic/failure_report.h"
 #include "elastic/fetch.h"
@@ -14,12 +12,14 @@
 #include "elastic/migrate.h"
 #include "elastic/options.h"
 #include "elastic/session_impl.h"
+#include "proto/transfer_step.h"
+#include "shmem/arena.h"
 
 namespace regroup::elastic {
 
-using core::Code;
-using core::Result;
-using core::Status;
+using base::Code;
+using base::Result;
+using base::Status;
 
 Status Session::Impl::enter() {
   observe(StepEvent::kRevoked);
@@ -58,9 +58,9 @@ Status Session::Impl::load_transfer() {
 }
 
 Result<bool> Session::Impl::catch_up() {
-  core::MemberSlot& line = self_->line();
+  shmem::MemberSlot& line = self_->line();
   const auto kept = [this] {
-    const core::Step next = applied_ + 1;
+    const proto::Step next = applied_ + 1;
     return !torn_ && self_->arena().kept_step(next).load(std::memory_order_acquire) == next;
   };
   const auto something = [&] { return transfer_offered() || kept() || self_->asked_to_leave(); };
@@ -88,8 +88,8 @@ Result<bool> Session::Impl::catch_up() {
     if (learning_ && kept()) {
       if (result_is_sound(self_->arena(), applied_ + 1)) return true;
       // The agent says so to the coordinator, and another state transfer or a copy comes.
-      const auto mark = core::TransferStep::unpack(transfer_);
-      line.replayed.store(core::TransferStep{mark.transfer, 0}.pack(), std::memory_order_release);
+      const auto mark = proto::TransferStep::unpack(transfer_);
+      line.replayed.store(proto::TransferStep{mark.transfer, 0}.pack(), std::memory_order_release);
       torn_ = true;
     }
     if (learning_ && transfer_offered()) REGROUP_RETURN_IF_ERROR(load_transfer());
@@ -101,7 +101,7 @@ Status Session::Impl::settle_into_world() {
   REGROUP_RETURN_IF_ERROR(data_plane_.enter());
   REGROUP_RETURN_IF_ERROR(resume_from_checkpoint());
   if (!has_newcomers(world()) || self_->self().replays) return {};
-  const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
+  const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
   if (!self_->self().needs_state) {
     REGROUP_RETURN_IF_ERROR(donate_state(*self_, *options_.state));
     return send_state(*self_, data_plane_.steps(), deadline);
@@ -121,7 +121,7 @@ namespace {
 void tell_agent(const Status& failed) {
   if (failed.code() == Code::kInternal) return;
   const bool other = failed.code() == Code::kInvalidArgument;
-  (void)report_failure({.kind = other ? "refused checkpoint" : core::kUnreadableKind,
+  (void)report_failure({.kind = other ? "refused checkpoint" : proto::kUnreadableKind,
                         .message = failed.message(),
                         .final = other});
 }
@@ -130,8 +130,8 @@ void tell_agent(const Status& failed) {
 
 // The member that must have the state of the first World loads it; the others copy it as newcomers do.
 Status Session::Impl::resume_from_checkpoint() {
-  const core::WorldMember& self = self_->self();
-  const core::Step step = world().resume.step();
+  const proto::WorldMember& self = self_->self();
+  const proto::Step step = world().resume.step();
   if (self.needs_state || self.replays || applied_ >= step || checkpointing_.resume_from.empty()) return {};
   const Status loaded = load_checkpoint(*self_, *options_.state, step, checkpointing_);
   if (!loaded.ok()) tell_agent(loaded);
@@ -141,7 +141,7 @@ Status Session::Impl::resume_from_checkpoint() {
 }
 
 WorldInfo Session::Impl::describe_world() const {
-  const auto info = [](const core::World& w, int rank) {
+  const auto info = [](const proto::World& w, int rank) {
     return WorldInfo{w.generation, rank, static_cast<int>(w.size()), w.shards, w.why};
   };
   if (in_world()) return info(world(), self_->rank());
@@ -153,17 +153,17 @@ namespace {
 
 Status check(const Options& options) {
   if (options.elements == 0)
-    return core::invalid_argument("join: expected at least 1 gradient element, got 0");
-  if (options.state == nullptr) return core::invalid_argument("join: Options::state is null");
+    return base::invalid_argument("join: expected at least 1 gradient element, got 0");
+  if (options.state == nullptr) return base::invalid_argument("join: Options::state is null");
   if (options.dtype != collective::Dtype::kFloat32 && options.dtype != collective::Dtype::kFloat64) {
-    return core::invalid_argument("join: expected gradients of float32 or float64");
+    return base::invalid_argument("join: expected gradients of float32 or float64");
   }
   if (options.deadline < std::chrono::seconds(1) || options.deadline > std::chrono::hours(24 * 365)) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("join: expected a deadline from 1 s to a year, got {} s", options.deadline.count()));
   }
   if (options.samples > 0 && options.batch == 0)
-    return core::invalid_argument("join: expected a batch of at least 1 sample, got 0");
+    return base::invalid_argument("join: expected a batch of at least 1 sample, got 0");
   return {};
 }
 
@@ -173,7 +173,7 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   REGROUP_RETURN_IF_ERROR(check(options));
   auto env = read_environment();
   if (!env.ok()) return env.status();
-  core::Join declaration;
+  proto::Join declaration;
   declaration.elements = options.elements;
   declaration.element_bytes = static_cast<std::uint32_t>(collective::size_of(options.dtype));
   declaration.state_bytes = options.state->capacity();

@@ -6,20 +6,20 @@
 #include <optional>
 #include <span>
 
-#include "core/arena.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "elastic/donors.h"
+#include "shmem/arena.h"
 
 namespace regroup::elastic {
 
 struct Share {
-  Share(const core::Arena& arena, Chunks chunks, std::uint64_t used);
+  Share(const shmem::Arena& arena, Chunks chunks, std::uint64_t used);
   std::span<std::byte> crcs, data;
 };
 
 // Checks the length of the state as sent by rank `from` against `expected`, the length that earlier ranks
 // sent, and the reserved memory: kDataLoss.
-[[nodiscard]] core::Status check_length(const core::Arena& arena, int from, std::uint64_t length,
+[[nodiscard]] base::Status check_length(const shmem::Arena& arena, int from, std::uint64_t length,
                                         std::optional<std::uint64_t> expected);
 
 }  // namespace regroup::elastic

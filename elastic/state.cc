@@ -10,7 +10,7 @@
 
 namespace regroup::elastic {
 
-core::Status State::replicated(const std::function<void(const StatePart&)>& take) {
+base::Status State::replicated(const std::function<void(const StatePart&)>& take) {
   const auto pieces = save();
   if (!pieces.ok()) return pieces.status();
   const std::vector<TensorInfo> infos = infos_of(*this, *pieces);
@@ -39,15 +39,15 @@ std::uint64_t TrackedState::capacity() const {
   return total;
 }
 
-core::Result<std::vector<std::span<const std::byte>>> TrackedState::save() {
+base::Result<std::vector<std::span<const std::byte>>> TrackedState::save() {
   std::vector<std::span<const std::byte>> pieces;
   for (const Tensor& tensor : tensors_) pieces.emplace_back(tensor.bytes);
   return pieces;
 }
 
-core::Status TrackedState::load(std::span<const std::byte> bytes) {
+base::Status TrackedState::load(std::span<const std::byte> bytes) {
   if (bytes.size() != capacity()) {
-    return core::invalid_argument(fmt::format("state of {} bytes received, {} bytes are tracked ({})",
+    return base::invalid_argument(fmt::format("state of {} bytes received, {} bytes are tracked ({})",
                                               bytes.size(), capacity(), describe()));
   }
   for (const Tensor& tensor : tensors_) {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::elastic {
 
@@ -37,9 +37,9 @@ class State {
   [[nodiscard]] virtual std::uint64_t capacity() const = 0;
   // The state as pieces of memory, valid until the next call into State; concatenated they are what load()
   // takes. The same pieces, byte for byte, on every member that has applied the same steps.
-  [[nodiscard]] virtual core::Result<std::vector<std::span<const std::byte>>> save() = 0;
+  [[nodiscard]] virtual base::Result<std::vector<std::span<const std::byte>>> save() = 0;
   // Replaces the state by that of another member. `bytes` is read-only.
-  [[nodiscard]] virtual core::Status load(std::span<const std::byte> bytes) = 0;
+  [[nodiscard]] virtual base::Status load(std::span<const std::byte> bytes) = 0;
   // For a state that is plain memory: the pieces of save(), `bytes` bytes in all, to be written directly. The
   // state is then copied there as it arrives, before all of it is verified, and load() is not called. After
   // an error (also kRevoked, after which the copy begins again) the memory holds a mixture. Nothing: load()
@@ -52,7 +52,7 @@ class State {
   // Calls take(part) for each part of the state that is compared among members, in the same order on all:
   // docs/design/divergence.md. By default the pieces of save() without padding. A part is valid during its
   // call.
-  [[nodiscard]] virtual core::Status replicated(const std::function<void(const StatePart&)>& take);
+  [[nodiscard]] virtual base::Status replicated(const std::function<void(const StatePart&)>& take);
 };
 
 // A state that is a fixed list of buffers of the caller, which must outlive it.
@@ -65,8 +65,8 @@ class TrackedState final : public State {
     track(std::move(name), std::as_writable_bytes(values), dtype_of<T>());
   }
   [[nodiscard]] std::uint64_t capacity() const override;
-  [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
-  [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
+  [[nodiscard]] base::Result<std::vector<std::span<const std::byte>>> save() override;
+  [[nodiscard]] base::Status load(std::span<const std::byte> bytes) override;
   // Nothing if `bytes` is not the tracked length: load() then returns the error.
   [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t bytes) override;
   [[nodiscard]] std::vector<TensorInfo> tensors() override;

@@ -13,9 +13,9 @@
 namespace regroup::elastic {
 namespace {
 
-constexpr core::Step kLongestInterval = kCheckInterval << 12;
-constexpr std::uint64_t kShare = 100;            // digests take at most 1/kShare of the steps' time
-constexpr core::Step kIntoWorld[] = {1, 8, 64};  // steps after a regroup, where most errors begin
+constexpr proto::Step kLongestInterval = kCheckInterval << 12;
+constexpr std::uint64_t kShare = 100;             // digests take at most 1/kShare of the steps' time
+constexpr proto::Step kIntoWorld[] = {1, 8, 64};  // steps after a regroup, where most errors begin
 
 // One rank's digest, the time it took, and the time of a step, in microseconds.
 struct Contribution {
@@ -23,7 +23,7 @@ struct Contribution {
   std::uint32_t cost = 0, step = 0;
 };
 
-std::uint32_t microseconds(core::Duration duration) {
+std::uint32_t microseconds(base::Duration duration) {
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
   return static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(us, 0, std::numeric_limits<std::uint32_t>::max()));
@@ -31,14 +31,14 @@ std::uint32_t microseconds(core::Duration duration) {
 
 }  // namespace
 
-core::Step interval_for(std::uint64_t cost, std::uint64_t step) {
-  core::Step interval = kCheckInterval;
+proto::Step interval_for(std::uint64_t cost, std::uint64_t step) {
+  proto::Step interval = kCheckInterval;
   while (interval < kLongestInterval && cost * kShare > interval * std::max<std::uint64_t>(step, 1))
     interval *= 2;
   return interval;
 }
 
-bool StateCheck::due(const core::World& world, core::Step applied) const {
+bool StateCheck::due(const proto::World& world, proto::Step applied) const {
   if (applied == 0) return false;
   if (snapshot_waits(world.generation, applied)) return true;
   if (!enabled_ || world.size() < 2) return false;
@@ -46,27 +46,27 @@ bool StateCheck::due(const core::World& world, core::Step applied) const {
   return std::ranges::find(kIntoWorld, applied - world.resume.step()) != std::end(kIntoWorld);
 }
 
-bool StateCheck::snapshot_waits(core::Generation generation, core::Step applied) const {
+bool StateCheck::snapshot_waits(proto::Generation generation, proto::Step applied) const {
   return applied > 0 && snapshot_.generation == generation && snapshot_.step == applied;
 }
 
-core::Status StateCheck::prepare(State& state, core::Step applied) {
+base::Status StateCheck::prepare(State& state, proto::Step applied) {
   if (!enabled_ || (prepared_ && prepared_->step == applied)) return {};
-  const core::TimePoint begin = core::SystemClock().now();
+  const base::TimePoint begin = base::SystemClock().now();
   auto digest = StateDigest::of(state);
   if (!digest.ok()) return digest.status();
-  prepared_ = {applied, std::move(*digest), core::SystemClock().now() - begin};
+  prepared_ = {applied, std::move(*digest), base::SystemClock().now() - begin};
   return {};
 }
 
-core::Result<std::optional<std::string>> StateCheck::compare(collective::Communicator& communicator,
-                                                             const std::vector<core::MemberId>& members,
-                                                             const core::World& world, State& state,
-                                                             core::Step applied, core::TimePoint deadline) {
+base::Result<std::optional<std::string>> StateCheck::compare(collective::Communicator& communicator,
+                                                             const std::vector<proto::MemberId>& members,
+                                                             const proto::World& world, State& state,
+                                                             proto::Step applied, base::TimePoint deadline) {
   snapshot_ = {};
   if (!enabled_ || communicator.size() < 2) return std::optional<std::string>();
   REGROUP_RETURN_IF_ERROR(prepare(state, applied));
-  const core::TimePoint now = core::SystemClock().now();
+  const base::TimePoint now = base::SystemClock().now();
   const bool timed = timed_step_ > 0 && applied > timed_step_;
   const Contribution own{
       prepared_->digest.of_all(), microseconds(prepared_->cost),
@@ -93,14 +93,14 @@ core::Result<std::optional<std::string>> StateCheck::compare(collective::Communi
 }
 
 // Every member has gathered the same values, or the World is over.
-void StateCheck::learn_costs(const core::World& world, core::Step applied, std::uint64_t cost,
+void StateCheck::learn_costs(const proto::World& world, proto::Step applied, std::uint64_t cost,
                              std::uint64_t step) {
   if (step > 0) {
     generation_ = world.generation;
     interval_ = interval_for(cost, step);
   }
   timed_step_ = applied;
-  timed_at_ = core::SystemClock().now();
+  timed_at_ = base::SystemClock().now();
 }
 
 }  // namespace regroup::elastic

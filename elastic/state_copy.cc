@@ -5,7 +5,7 @@
 
 namespace regroup::elastic {
 
-core::Result<std::unique_ptr<StateCopy>> StateCopy::of(State& state) {
+base::Result<std::unique_ptr<StateCopy>> StateCopy::of(State& state) {
   const auto pieces = state.save();
   if (!pieces.ok()) return pieces.status();
   std::unique_ptr<StateCopy> out(new StateCopy);
@@ -20,7 +20,7 @@ core::Result<std::unique_ptr<StateCopy>> StateCopy::of(State& state) {
   return out;
 }
 
-core::Result<std::vector<std::span<const std::byte>>> StateCopy::save() {
+base::Result<std::vector<std::span<const std::byte>>> StateCopy::save() {
   std::vector<std::span<const std::byte>> out;
   std::size_t at = 0;
   for (const std::size_t length : lengths_) {
@@ -30,8 +30,8 @@ core::Result<std::vector<std::span<const std::byte>>> StateCopy::save() {
   return out;
 }
 
-core::Status StateCopy::load(std::span<const std::byte>) {
-  return core::invalid_argument("load: a copy of a state is read-only");
+base::Status StateCopy::load(std::span<const std::byte>) {
+  return base::invalid_argument("load: a copy of a state is read-only");
 }
 
 }  // namespace regroup::elastic

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "elastic/state.h"
 
 namespace regroup::elastic {
@@ -16,11 +16,11 @@ namespace regroup::elastic {
 class StateCopy final : public State {
  public:
   // Copies the present contents of `state`. Errors are those of State::save().
-  [[nodiscard]] static core::Result<std::unique_ptr<StateCopy>> of(State& state);
+  [[nodiscard]] static base::Result<std::unique_ptr<StateCopy>> of(State& state);
   [[nodiscard]] std::uint64_t capacity() const override { return bytes_.size(); }
-  [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
+  [[nodiscard]] base::Result<std::vector<std::span<const std::byte>>> save() override;
   // Always kInvalidArgument: a copy is read-only.
-  [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
+  [[nodiscard]] base::Status load(std::span<const std::byte> bytes) override;
   [[nodiscard]] std::vector<TensorInfo> tensors() override { return infos_; }
 
  private:

@@ -11,8 +11,8 @@
 #include <span>
 #include <utility>
 
-#include "core/crc32c.h"
-#include "core/printable.h"
+#include "base/crc32c.h"
+#include "base/printable.h"
 #include "elastic/gather.h"
 
 namespace regroup::elastic {
@@ -35,7 +35,7 @@ struct Shown {
 
 template <std::size_t N>
 void put(const std::string& text, std::array<char, N>* out) {
-  const std::string shown = core::escaped(text);
+  const std::string shown = base::escaped(text);
   std::copy_n(shown.begin(), std::min(shown.size(), N - 1), out->begin());
 }
 
@@ -46,7 +46,7 @@ struct Pair {
 
 // Where the lists of `pair` first differ: an index, the length of the list if they do not.
 std::optional<std::size_t> first_difference(Communicator& communicator, const StateDigest& own,
-                                            StateDigest::Kind kind, Pair pair, core::TimePoint deadline) {
+                                            StateDigest::Kind kind, Pair pair, base::TimePoint deadline) {
   const auto counts = gather(communicator, std::uint64_t{own.count(kind)}, deadline);
   if (!counts.ok()) return std::nullopt;
   std::size_t equal = 0, different = std::min((*counts)[pair.usual], (*counts)[pair.odd]) + 1;
@@ -64,7 +64,7 @@ std::optional<std::size_t> first_difference(Communicator& communicator, const St
 
 // "; param_groups[0]['lr'] is 0.1 in member 0 and 0.05 in member 2".
 std::string show_first(Communicator& communicator, const StateDigest& own, StateDigest::Kind kind, Pair pair,
-                       const std::vector<core::MemberId>& members, core::TimePoint deadline) {
+                       const std::vector<proto::MemberId>& members, base::TimePoint deadline) {
   const auto at = first_difference(communicator, own, kind, pair, deadline);
   if (!at) return "";
   Shown mine;
@@ -76,8 +76,8 @@ std::string show_first(Communicator& communicator, const StateDigest& own, State
   if (names[0].empty() && names[1].empty()) return "";
   if (names[0] != names[1]) {
     const std::size_t has = names[0].empty() ? 1 : 0;
-    const core::MemberId with = members[has == 0 ? pair.usual : pair.odd];
-    const core::MemberId without = members[has == 0 ? pair.odd : pair.usual];
+    const proto::MemberId with = members[has == 0 ? pair.usual : pair.odd];
+    const proto::MemberId without = members[has == 0 ? pair.odd : pair.usual];
     return fmt::format("; member {} has {}, where member {} has {}", with, names[has], without,
                        names[1 - has].empty() ? "nothing" : names[1 - has]);
   }
@@ -89,7 +89,7 @@ std::string show_first(Communicator& communicator, const StateDigest& own, State
 
 }  // namespace
 
-core::Result<StateDigest> StateDigest::of(State& state) {
+base::Result<StateDigest> StateDigest::of(State& state) {
   StateDigest out;
   REGROUP_RETURN_IF_ERROR(state.replicated([&](const StatePart& part) { out.add(part); }));
   return out;
@@ -99,9 +99,9 @@ void StateDigest::add(const StatePart& part) {
   std::vector<Part>& list = lists_[part.is_value ? kValues : kTensors];
   std::uint32_t crc = list.empty() ? 0 : list.back().crc_to_here;
   const std::uint64_t lengths[] = {part.name.size(), part.bytes.size()};
-  crc = core::crc32c(std::as_bytes(std::span(lengths)), crc);
-  crc = core::crc32c(std::as_bytes(std::span(part.name)), crc);
-  crc = core::crc32c(part.bytes, crc);
+  crc = base::crc32c(std::as_bytes(std::span(lengths)), crc);
+  crc = base::crc32c(std::as_bytes(std::span(part.name)), crc);
+  crc = base::crc32c(part.bytes, crc);
   const auto* text = reinterpret_cast<const char*>(part.bytes.data());
   list.push_back({part.name, part.is_value ? std::string(text, part.bytes.size()) : "", crc});
 }
@@ -134,7 +134,7 @@ std::vector<bool> most_agree(const std::vector<std::uint64_t>& digests) {
   return out;
 }
 
-std::string list_members(const std::vector<core::MemberId>& members) {
+std::string list_members(const std::vector<proto::MemberId>& members) {
   std::string out = members.size() == 1 ? "member " : "members ";
   const std::size_t named = members.size() > kMostNamed + 1 ? kMostNamed : members.size();
   for (std::size_t i = 0; i < named; ++i) {
@@ -147,10 +147,10 @@ std::string list_members(const std::vector<core::MemberId>& members) {
 
 std::string describe_difference(Communicator& communicator, const StateDigest& own,
                                 const std::vector<std::uint64_t>& digests,
-                                const std::vector<core::MemberId>& members, core::Step step,
-                                core::TimePoint deadline) {
+                                const std::vector<proto::MemberId>& members, proto::Step step,
+                                base::TimePoint deadline) {
   const std::vector<bool> usual = most_agree(digests);
-  std::vector<core::MemberId> agree, odd;
+  std::vector<proto::MemberId> agree, odd;
   for (std::size_t rank = 0; rank < digests.size(); ++rank)
     (usual[rank] ? agree : odd).push_back(members[rank]);
   const Pair pair{static_cast<std::size_t>(std::ranges::find(usual, true) - usual.begin()),

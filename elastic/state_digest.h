@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "collective/communicator.h"
-#include "core/status.h"
-#include "core/world.h"
 #include "elastic/state.h"
+#include "proto/world.h"
 
 namespace regroup::elastic {
 
 class StateDigest {
  public:
-  [[nodiscard]] static core::Result<StateDigest> of(State& state);
+  [[nodiscard]] static base::Result<StateDigest> of(State& state);
 
   enum Kind : std::uint8_t { kValues, kTensors };
   [[nodiscard]] std::size_t count(Kind kind) const { return lists_[kind].size(); }
@@ -42,12 +42,12 @@ class StateDigest {
 // ranks, which must not be equal. Collective. If the communicator fails meanwhile, the sentence is shorter.
 [[nodiscard]] std::string describe_difference(collective::Communicator& communicator, const StateDigest& own,
                                               const std::vector<std::uint64_t>& digests,
-                                              const std::vector<core::MemberId>& members, core::Step step,
-                                              core::TimePoint deadline);
+                                              const std::vector<proto::MemberId>& members, proto::Step step,
+                                              base::TimePoint deadline);
 
 // Ranks of the largest set with equal digests, of two such sets the one with the lowest rank.
 [[nodiscard]] std::vector<bool> most_agree(const std::vector<std::uint64_t>& digests);
 // "members 0, 2 and 5", "member 3".
-[[nodiscard]] std::string list_members(const std::vector<core::MemberId>& members);
+[[nodiscard]] std::string list_members(const std::vector<proto::MemberId>& members);
 
 }  // namespace regroup::elastic

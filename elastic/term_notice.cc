@@ -14,7 +14,7 @@ namespace {
 
 // Globals, since a signal handler can reach nothing else.
 std::atomic<pid_t> noticed_process{0};
-std::atomic<core::MemberSlot*> noticed_line{nullptr};
+std::atomic<shmem::MemberSlot*> noticed_line{nullptr};
 std::atomic<std::int64_t> first_ns{0};  // time of the first SIGTERM; 0: none
 std::atomic<bool> is_leaving{false};
 
@@ -43,19 +43,19 @@ void on_term(int /*signal*/) {
     errno = saved;
     return;
   }
-  if (core::MemberSlot* line = noticed_line.load(); line != nullptr) {
-    std::uint32_t stay = core::kStay;
-    line->leave_request.compare_exchange_strong(stay, core::kAtBoundary);
-    core::ring(line->bell);
+  if (shmem::MemberSlot* line = noticed_line.load(); line != nullptr) {
+    std::uint32_t stay = shmem::kStay;
+    line->leave_request.compare_exchange_strong(stay, shmem::kAtBoundary);
+    shmem::ring(line->bell);
   }
   errno = saved;
 }
 
 }  // namespace
 
-TermNotice::TermNotice(core::MemberSlot* line) {
+TermNotice::TermNotice(shmem::MemberSlot* line) {
   struct sigaction now {};
-  core::MemberSlot* none = nullptr;
+  shmem::MemberSlot* none = nullptr;
   if (line == nullptr || ::sigaction(SIGTERM, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
   if (!noticed_line.compare_exchange_strong(none, line)) return;
   noticed_process.store(::getpid());

@@ -2,7 +2,7 @@
 // than five seconds later ends the process.
 #pragma once
 
-#include "core/arena.h"
+#include "shmem/arena.h"
 
 namespace regroup::elastic {
 
@@ -10,7 +10,7 @@ namespace regroup::elastic {
 // another TermNotice exists in the process, since a signal handler is process-wide.
 class TermNotice {
  public:
-  explicit TermNotice(core::MemberSlot* line);  // null: no effect
+  explicit TermNotice(shmem::MemberSlot* line);  // null: no effect
   ~TermNotice();
   TermNotice(const TermNotice&) = delete;
   TermNotice& operator=(const TermNotice&) = delete;

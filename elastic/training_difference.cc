@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "core/printable.h"
+#include "base/printable.h"
 
 namespace regroup::elastic {
 namespace {
@@ -21,7 +21,7 @@ constexpr std::string_view kOurs = "regroup.";
 using Strings = std::vector<std::string>;
 
 std::string shown(const TensorInfo& tensor) {
-  return fmt::format("{} [{}]", core::escaped(tensor.dtype), fmt::join(tensor.shape, ", "));
+  return fmt::format("{} [{}]", base::escaped(tensor.dtype), fmt::join(tensor.shape, ", "));
 }
 
 std::string_view group_of(std::string_view name) { return name.substr(0, name.find_first_of(".[")); }
@@ -44,17 +44,17 @@ Strings tensors_that_differ(std::span<const TensorInfo> there, std::span<const T
     const bool alone = group_of(tensor.name) == tensor.name;
     if (found == own.end()) {
       if (alone || groups.contains(group_of(tensor.name)))
-        out.push_back(fmt::format("tensor {}, {}, is in the checkpoint only", core::escaped(tensor.name),
+        out.push_back(fmt::format("tensor {}, {}, is in the checkpoint only", base::escaped(tensor.name),
                                   shown(tensor)));
     } else if (shown(*found->second) != shown(tensor)) {
       out.push_back(fmt::format("tensor {} is {} in the checkpoint, {} in this program",
-                                core::escaped(tensor.name), shown(tensor), shown(*found->second)));
+                                base::escaped(tensor.name), shown(tensor), shown(*found->second)));
     }
   }
   for (const TensorInfo& tensor : here) {
     if (compared(tensor) && !seen.contains(tensor.name))
       out.push_back(
-          fmt::format("tensor {}, {}, is in this program only", core::escaped(tensor.name), shown(tensor)));
+          fmt::format("tensor {}, {}, is in this program only", base::escaped(tensor.name), shown(tensor)));
   }
   return out;
 }
@@ -116,8 +116,8 @@ Strings words_that_differ(const std::string& there, const std::string& here) {
   drop(&ours, all);
   if (theirs.empty() && ours.empty()) return out;
   out.push_back(fmt::format("the model is \"{}\" in the checkpoint, \"{}\" in this program",
-                            core::escaped(fmt::format("{}", fmt::join(theirs, ", "))),
-                            core::escaped(fmt::format("{}", fmt::join(ours, ", ")))));
+                            base::escaped(fmt::format("{}", fmt::join(theirs, ", "))),
+                            base::escaped(fmt::format("{}", fmt::join(ours, ", ")))));
   return out;
 }
 
@@ -135,10 +135,10 @@ std::string difference_of(const Training& there, const Training& here) {
   const bool tensors = !out.empty();
   for (const auto& [name, value] : their_options) {
     if (!our_options.contains(name))
-      out.push_back(fmt::format("{} is {} in the checkpoint", core::escaped(name), core::escaped(value)));
+      out.push_back(fmt::format("{} is {} in the checkpoint", base::escaped(name), base::escaped(value)));
     else if (our_options[name] != value)
-      out.push_back(fmt::format("{} is {} in the checkpoint, {} in this program", core::escaped(name),
-                                core::escaped(value), core::escaped(our_options[name])));
+      out.push_back(fmt::format("{} is {} in the checkpoint, {} in this program", base::escaped(name),
+                                base::escaped(value), base::escaped(our_options[name])));
   }
   const bool digests = theirs != without_digests(theirs) || ours != without_digests(ours);
   for (std::string& words : words_that_differ(without_digests(theirs), without_digests(ours))) {

@@ -19,21 +19,21 @@
 #include <variant>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/printable.h"
-#include "core/unix_address.h"
+#include "base/clock.h"
+#include "base/printable.h"
+#include "base/unix_address.h"
 
 namespace regroup::elastic {
 namespace {
 
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 
 constexpr int kBacklog = 128;
 constexpr int kTickMs = 200;
 constexpr int kEndMs = 100;  // from the close of a process's sockets to its end
-constexpr core::Duration kRankCheckPeriod = std::chrono::seconds(1);
-constexpr core::Incarnation kIncarnation = 1;
+constexpr base::Duration kRankCheckPeriod = std::chrono::seconds(1);
+constexpr proto::Incarnation kIncarnation = 1;
 
 membership::AgentOptions agent_options(const WorldServerOptions& options) {
   return {.slots = options.size, .shards = options.shards, .seed = options.seed};
@@ -77,34 +77,34 @@ bool send_all(int socket, std::span<const std::byte> bytes, int fd) {
 }
 
 void say(const std::string& text) {
-  const std::string line = fmt::format("regroup: {}\n", core::escaped_lines(text));
+  const std::string line = fmt::format("regroup: {}\n", base::escaped_lines(text));
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
 }  // namespace
 
 Result<std::unique_ptr<WorldServer>> WorldServer::start(const WorldServerOptions& options) {
-  const auto address = core::abstract_address(options.name);
+  const auto address = base::abstract_address(options.name);
   if (!address.ok()) return address.status();
-  core::Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener.valid()) return core::system_error("socket", "AF_UNIX", errno);
+  base::Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return base::system_error("socket", "AF_UNIX", errno);
   if (::bind(listener.get(), address->get(), address->size) != 0) {
     if (errno == EADDRINUSE) return std::unique_ptr<WorldServer>();
-    return core::system_error("bind", options.name, errno);
+    return base::system_error("bind", options.name, errno);
   }
-  if (::listen(listener.get(), kBacklog) != 0) return core::system_error("listen", options.name, errno);
-  core::Fd stop(::eventfd(0, EFD_CLOEXEC));
-  if (!stop.valid()) return core::system_error("eventfd", options.name, errno);
+  if (::listen(listener.get(), kBacklog) != 0) return base::system_error("listen", options.name, errno);
+  base::Fd stop(::eventfd(0, EFD_CLOEXEC));
+  if (!stop.valid()) return base::system_error("eventfd", options.name, errno);
   return std::unique_ptr<WorldServer>(new WorldServer(options, std::move(listener), std::move(stop)));
 }
 
-WorldServer::WorldServer(const WorldServerOptions& options, core::Fd listener, core::Fd stop)
+WorldServer::WorldServer(const WorldServerOptions& options, base::Fd listener, base::Fd stop)
     : options_(options),
       listener_(std::move(listener)),
       stop_(std::move(stop)),
       agent_(agent_options(options_)),
       coordinator_(policy(options_), {.id = options_.name, .seed = options_.seed}, kIncarnation),
-      watch_(options_.size, core::SystemClock().now()) {
+      watch_(options_.size, base::SystemClock().now()) {
   // Signals are handled by the program's own threads.
   sigset_t all, before;
   ::sigfillset(&all);
@@ -120,7 +120,7 @@ WorldServer::~WorldServer() {
 }
 
 void WorldServer::serve() {
-  perform(coordinator_.tick(core::SystemClock().now()));
+  perform(coordinator_.tick(base::SystemClock().now()));
   for (;;) {
     std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     std::vector<std::uint64_t> ids{0, 0};
@@ -139,16 +139,16 @@ void WorldServer::serve() {
       if (polled[i].revents == 0 || found == links_.end()) continue;
       polled[i].fd == found->second.socket.get() ? receive(ids[i]) : on_gone(ids[i]);
     }
-    perform(coordinator_.tick(core::SystemClock().now()));
+    perform(coordinator_.tick(base::SystemClock().now()));
     check_ranks();
   }
 }
 
 // World 1 needs all ranks. Fails the World if one has ended without joining.
 void WorldServer::check_ranks() {
-  const core::TimePoint now = core::SystemClock().now();
+  const base::TimePoint now = base::SystemClock().now();
   if (!options_.scan_ranks || failed_ || coordinator_.world().generation > 0 || now < next_check_) return;
-  std::set<core::MemberId> joined;
+  std::set<proto::MemberId> joined;
   for (const auto& [id, link] : links_) {
     if (link.member) joined.insert(*link.member);
   }
@@ -159,7 +159,7 @@ void WorldServer::check_ranks() {
 
 void WorldServer::accept_links() {
   for (;;) {
-    core::Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    base::Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.valid()) return;
     ucred peer{};
     socklen_t size = sizeof peer;
@@ -188,24 +188,24 @@ void WorldServer::receive(std::uint64_t id) {
   }
 }
 
-void WorldServer::on_message(std::uint64_t id, const core::Message& message) {
+void WorldServer::on_message(std::uint64_t id, const proto::Message& message) {
   Link& link = links_.at(id);
-  if (const auto* join = std::get_if<core::Join>(&message.body); join != nullptr && !link.member) {
+  if (const auto* join = std::get_if<proto::Join>(&message.body); join != nullptr && !link.member) {
     const bool again = join->member >= options_.size || link_of(join->member) != nullptr;
     link.refused = failed_ || again;
-    if (failed_) return send(link, core::Refused{*failed_});
-    if (again) return send(link, core::Refused{fmt::format("rank {} has already joined", join->member)});
+    if (failed_) return send(link, proto::Refused{*failed_});
+    if (again) return send(link, proto::Refused{fmt::format("rank {} has already joined", join->member)});
     link.member = join->member;
   }
   if (link.member && !failed_) perform(agent_.handle({link.member}, message));
 }
 
-WorldServer::Link* WorldServer::link_of(core::MemberId member) {
+WorldServer::Link* WorldServer::link_of(proto::MemberId member) {
   const auto found = std::ranges::find_if(links_, [&](const auto& e) { return e.second.member == member; });
   return found == links_.end() ? nullptr : &found->second;
 }
 
-bool WorldServer::is_done(core::MemberId member) const {
+bool WorldServer::is_done(proto::MemberId member) const {
   const auto slot = slots_.find(member);
   return slot != slots_.end() &&
          agent_.arena().member_slot(slot->second).finished.load(std::memory_order_acquire) != 0;
@@ -226,7 +226,7 @@ void WorldServer::on_gone(std::uint64_t id) {
     return fail(
         fmt::format("process {} ended in join(): the World of {} cannot form", link.pid, options_.size));
   }
-  const core::MemberId rank = *link.member;
+  const proto::MemberId rank = *link.member;
   if (is_done(rank)) return perform(agent_.on_reaped(rank, link.pid, 0, 0));
   fail(fmt::format(
       "rank {} (process {}) ended, or dropped its session, before finish(): the World of {} is over", rank,
@@ -239,16 +239,16 @@ void WorldServer::fail(const std::string& why) {
   failed_ = why;
   for (auto& [id, link] : links_) {
     if (!link.member || is_done(*link.member)) continue;
-    send(link, core::Refused{why});
+    send(link, proto::Refused{why});
     if (const auto slot = slots_.find(*link.member); slot != slots_.end()) agent_.release(slot->second);
   }
   // Ranks in a collective see a revoke.
-  if (const core::Generation open = coordinator_.world().generation; open > 0)
-    take(agent_.handle({}, {kIncarnation, core::Revoke{open}}));
+  if (const proto::Generation open = coordinator_.world().generation; open > 0)
+    take(agent_.handle({}, {kIncarnation, proto::Revoke{open}}));
 }
 
-void WorldServer::send(Link& link, const core::Body& body, int fd) {
-  const std::vector<std::byte> frame = core::encode({kIncarnation, body});
+void WorldServer::send(Link& link, const proto::Body& body, int fd) {
+  const std::vector<std::byte> frame = proto::encode({kIncarnation, body});
   (void)send_all(link.socket.get(), frame, fd);
 }
 
@@ -265,12 +265,12 @@ void WorldServer::perform(const membership::Effects& effects) {
 void WorldServer::settle() {
   while (!to_coordinator_.empty() || !to_agent_.empty()) {
     auto& queue = to_coordinator_.empty() ? to_agent_ : to_coordinator_;
-    const core::Body body = std::move(queue.front());
+    const proto::Body body = std::move(queue.front());
     queue.pop_front();
     if (&queue == &to_agent_) {
       take(agent_.handle({}, {kIncarnation, body}));
     } else {
-      take(coordinator_.handle(core::SystemClock().now(), {}, {kIncarnation, body}));
+      take(coordinator_.handle(base::SystemClock().now(), {}, {kIncarnation, body}));
     }
   }
 }
@@ -294,9 +294,9 @@ void WorldServer::take(const membership::AgentEffects& effects) {
 
 void WorldServer::take_one(const membership::ToMember& effect) {
   Link* link = link_of(effect.member);
-  if (const auto* welcome = std::get_if<core::Welcome>(&effect.body)) slots_[effect.member] = welcome->slot;
+  if (const auto* welcome = std::get_if<proto::Welcome>(&effect.body)) slots_[effect.member] = welcome->slot;
   if (link != nullptr) send(*link, effect.body, effect.pass_memfd ? agent_.arena().memfd() : -1);
-  if (const auto* refused = std::get_if<core::Refused>(&effect.body))
+  if (const auto* refused = std::get_if<proto::Refused>(&effect.body))
     fail(fmt::format("the World of {} cannot form: {}", options_.size, refused->reason));
 }
 
@@ -312,7 +312,7 @@ void WorldServer::take(const membership::Effects& effects) {
 }
 
 void WorldServer::take_one(const membership::ToAgent& effect) {
-  const auto* done = std::get_if<core::JobDone>(&effect.body);
+  const auto* done = std::get_if<proto::JobDone>(&effect.body);
   if (done == nullptr) return to_agent_.push_back(effect.body);
   if (done->exit_code != 0) fail(done->reason);
 }

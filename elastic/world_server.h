@@ -14,15 +14,15 @@
 #include <string>
 #include <thread>
 
-#include "core/clock.h"
-#include "core/fd.h"
-#include "core/message.h"
-#include "core/status.h"
-#include "core/wire.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "elastic/launch.h"
 #include "elastic/membership/agent_core.h"
 #include "elastic/membership/coordinator.h"
 #include "elastic/rank_watch.h"
+#include "proto/message.h"
+#include "proto/wire.h"
 
 namespace regroup::elastic {
 
@@ -39,31 +39,31 @@ struct WorldServerOptions {
 class WorldServer {
  public:
   // Returns null if another process serves that name.
-  [[nodiscard]] static core::Result<std::unique_ptr<WorldServer>> start(const WorldServerOptions& options);
+  [[nodiscard]] static base::Result<std::unique_ptr<WorldServer>> start(const WorldServerOptions& options);
   ~WorldServer();  // ranks that are still connected fail
 
  private:
   struct Link {
-    core::Fd socket, process;  // process: a pidfd, or invalid
+    base::Fd socket, process;  // process: a pidfd, or invalid
     pid_t pid = 0;
-    core::FrameReader reader;
-    std::optional<core::MemberId> member;  // once it has sent Join
+    proto::FrameReader reader;
+    std::optional<proto::MemberId> member;  // once it has sent Join
     bool refused = false;
     bool ended = false;  // before its connection was accepted
   };
 
-  WorldServer(const WorldServerOptions& options, core::Fd listener, core::Fd stop);
+  WorldServer(const WorldServerOptions& options, base::Fd listener, base::Fd stop);
   void serve();
   void accept_links();
   void receive(std::uint64_t id);
-  void on_message(std::uint64_t id, const core::Message& message);
+  void on_message(std::uint64_t id, const proto::Message& message);
   void on_gone(std::uint64_t id);
   [[nodiscard]] static bool has_ended(const Link& link);
   void check_ranks();
   void fail(const std::string& why);
-  void send(Link& link, const core::Body& body, int fd = -1);
-  [[nodiscard]] Link* link_of(core::MemberId member);
-  [[nodiscard]] bool is_done(core::MemberId member) const;
+  void send(Link& link, const proto::Body& body, int fd = -1);
+  [[nodiscard]] Link* link_of(proto::MemberId member);
+  [[nodiscard]] bool is_done(proto::MemberId member) const;
 
   // Performs effects, and those that follow from them.
   void perform(const membership::AgentEffects& effects);
@@ -75,15 +75,15 @@ class WorldServer {
   void settle();
 
   const WorldServerOptions options_;
-  const core::Fd listener_, stop_;  // stop_: an eventfd
+  const base::Fd listener_, stop_;  // stop_: an eventfd
   membership::AgentCore agent_;
   membership::Coordinator coordinator_;
   std::map<std::uint64_t, Link> links_;
   std::uint64_t last_link_ = 0;
-  std::map<core::MemberId, core::SlotIndex> slots_;  // of members that have one
-  std::deque<core::Body> to_coordinator_, to_agent_;
+  std::map<proto::MemberId, proto::SlotIndex> slots_;  // of members that have one
+  std::deque<proto::Body> to_coordinator_, to_agent_;
   RankWatch watch_;
-  core::TimePoint next_check_{};
+  base::TimePoint next_check_{};
   std::optional<std::string> failed_;  // why
   std::thread thread_;                 // last member: it uses all others
 };

@@ -16,10 +16,10 @@
 #include <tuple>
 #include <utility>
 
+#include "base/printable.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/dtype.h"
-#include "core/printable.h"
 #include "elastic/optimizer.h"
 #include "python/errors.h"
 #include "python/state.h"
@@ -51,12 +51,12 @@ bool takes_bits_of(std::string_view own, std::string_view dtype) {
          (own == "float32" && dtype == "complex64") || (own == "float64" && dtype == "complex128");
 }
 
-core::Result<checkpoint::Checkpoint> opened(const std::string& path) {
+base::Result<checkpoint::Checkpoint> opened(const std::string& path) {
   auto out = checkpoint::Checkpoint::open(path);
   if (out.ok()) return out;
   const auto entries = checkpoint::list(path);
   if (!entries.ok() || entries->empty()) return out;
-  return core::Status(
+  return base::Status(
       out.code(), fmt::format("{} is a directory of checkpoints; give one of them: {} is the newest", path,
                               entries->front().path));
 }
@@ -77,18 +77,18 @@ class PythonCheckpoint {
                  const std::optional<Extents>& count) {
     const auto found = open_.find(name);
     if (!found)
-      raise(core::invalid_argument(fmt::format("checkpoint {}: no tensor {}", path(), core::escaped(name))));
+      raise(base::invalid_argument(fmt::format("checkpoint {}: no tensor {}", path(), base::escaped(name))));
     const std::string& dtype = manifest().tensors[*found].dtype;
     const Memory out = memory_of(object, "read_into");
     if (const std::string own = name_of(out.dtype()); !takes_bits_of(own, dtype))
-      raise(core::invalid_argument(
+      raise(base::invalid_argument(
           fmt::format("checkpoint {}: {} is {}, and the memory given is {}: read_into() converts nothing; "
                       "give it memory of {}, or bytes (uint8), and convert what was read",
-                      path(), core::escaped(name), dtype, own, dtype)));
+                      path(), base::escaped(name), dtype, own, dtype)));
     const Box all = checkpoint::whole(manifest().tensors[*found].shape);
     const Box box{start.value_or(all.start), count.value_or(all.count)};
     const std::span bytes(static_cast<std::byte*>(out.data()), out.nbytes());
-    core::Status status;
+    base::Status status;
     {
       nb::gil_scoped_release released;
       const std::lock_guard alone(mutex_);
@@ -113,7 +113,7 @@ void sgd(const Floats& parameter, const Floats& gradient, const MaybeFloats& mom
          const MaybeFloats& parameter_copy, const MaybeFloats& momentum_copy, bool first, double lr,
          double by_momentum, double dampening, double weight_decay, bool nesterov, const Begins& begins) {
   const elastic::SgdOptions options{lr, by_momentum, dampening, weight_decay, nesterov};
-  core::Status status;
+  base::Status status;
   {
     nb::gil_scoped_release released;
     status = elastic::sgd_step({span_of(parameter), span_of(parameter_copy), begins.at(0)}, span_of(gradient),
@@ -127,7 +127,7 @@ void adam(const Floats& parameter, const Floats& gradient, const Floats& first, 
           std::uint64_t step, double lr, double beta1, double beta2, double epsilon, double weight_decay,
           bool decoupled, const Begins& begins) {
   const elastic::AdamOptions options{lr, beta1, beta2, epsilon, weight_decay, decoupled};
-  core::Status status;
+  base::Status status;
   {
     nb::gil_scoped_release released;
     status = elastic::adam_step({span_of(parameter), span_of(parameter_copy), begins.at(0)},
@@ -139,7 +139,7 @@ void adam(const Floats& parameter, const Floats& gradient, const Floats& first, 
 
 std::optional<std::string> newest(const std::string& directory) {
   const auto entries = checkpoint::list(directory);
-  if (entries.code() == core::Code::kNotFound) return std::nullopt;
+  if (entries.code() == base::Code::kNotFound) return std::nullopt;
   check(entries.status());
   if (entries->empty()) return std::nullopt;
   return entries->front().path;

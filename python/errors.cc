@@ -6,15 +6,15 @@
 
 #include <string>
 
-#include "core/printable.h"
+#include "base/printable.h"
 
 namespace regroup::python {
 
 namespace nb = nanobind;
 
-void raise(const core::Status& status) {
-  const std::string code(core::code_name(status.code()));
-  const std::string message = core::escaped_lines(status.message());  // paths of users may hold anything
+void raise(const base::Status& status) {
+  const std::string code(base::code_name(status.code()));
+  const std::string message = base::escaped_lines(status.message());  // paths of users may hold anything
   nb::object error =
       nb::module_::import_("regroup._errors").attr("from_status")(code.c_str(), message.c_str());
   PyErr_SetObject(error.type().ptr(), error.ptr());

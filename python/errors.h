@@ -3,19 +3,19 @@
 
 #include <utility>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::python {
 
 // Throws the exception that fits `status`, which is a failure. The GIL is held.
-[[noreturn]] void raise(const core::Status& status);
+[[noreturn]] void raise(const base::Status& status);
 
-inline void check(const core::Status& status) {
+inline void check(const base::Status& status) {
   if (!status.ok()) raise(status);
 }
 
 template <class T>
-T value_of(core::Result<T> result) {
+T value_of(base::Result<T> result) {
   if (!result.ok()) raise(result.status());
   return std::move(*result);
 }

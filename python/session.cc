@@ -20,7 +20,7 @@ Dtype dtype_of(const Memory& array, const char* call) {
   if (type == nb::dtype<double>()) return Dtype::kFloat64;
   if (type == nb::dtype<std::int32_t>()) return Dtype::kInt32;
   if (type == nb::dtype<std::int64_t>()) return Dtype::kInt64;
-  raise(core::invalid_argument(fmt::format("{}: elements are float32, float64, int32 or int64", call)));
+  raise(base::invalid_argument(fmt::format("{}: elements are float32, float64, int32 or int64", call)));
 }
 
 std::span<std::byte> bytes_of(const Memory& array) {
@@ -31,11 +31,11 @@ std::span<std::byte> bytes_of(const Memory& array) {
 
 collective::Communicator& SectionCommunicator::get() {
   if (communicator_ == nullptr)
-    raise(core::invalid_argument("communicator: its collective section has ended"));
+    raise(base::invalid_argument("communicator: its collective section has ended"));
   return *communicator_;
 }
 
-void SectionCommunicator::check(const core::Status& status) {
+void SectionCommunicator::check(const base::Status& status) {
   if (!status.ok() && failure_.ok()) failure_ = status;
   python::check(status);
 }
@@ -44,7 +44,7 @@ void SectionCommunicator::allreduce(nb::handle object) {
   const Memory array = memory_of(object, "allreduce");
   const Dtype dtype = dtype_of(array, "allreduce");
   auto& communicator = get();
-  core::Status status;
+  base::Status status;
   {
     nb::gil_scoped_release released;
     status = communicator.allreduce(bytes_of(array), bytes_of(array), dtype, deadline());
@@ -56,9 +56,9 @@ void SectionCommunicator::broadcast(nb::handle object, int root) {
   const Memory array = memory_of(object, "broadcast");
   auto& communicator = get();
   if (root < 0 || root >= communicator.size()) {
-    raise(core::invalid_argument(fmt::format("broadcast: root {} of {} ranks", root, communicator.size())));
+    raise(base::invalid_argument(fmt::format("broadcast: root {} of {} ranks", root, communicator.size())));
   }
-  core::Status status;
+  base::Status status;
   {
     nb::gil_scoped_release released;
     status = communicator.broadcast(bytes_of(array), root, deadline());
@@ -68,7 +68,7 @@ void SectionCommunicator::broadcast(nb::handle object, int root) {
 
 void SectionCommunicator::barrier() {
   auto& communicator = get();
-  core::Status status;
+  base::Status status;
   {
     nb::gil_scoped_release released;
     status = communicator.barrier(deadline());
@@ -80,9 +80,9 @@ class PythonSession::Entered {
  public:
   explicit Entered(PythonSession* session) : session_(session) {
     session->check_thread();
-    if (session->inside_) raise(core::invalid_argument("session: called from inside one of its own calls"));
+    if (session->inside_) raise(base::invalid_argument("session: called from inside one of its own calls"));
     if (session->broken_)
-      raise(core::invalid_argument("session: a collective section failed; the session cannot continue"));
+      raise(base::invalid_argument("session: a collective section failed; the session cannot continue"));
     session->inside_ = true;
   }
   ~Entered() { session_->inside_ = false; }
@@ -95,7 +95,7 @@ class PythonSession::Entered {
 
 void PythonSession::check_thread() const {
   if (owner_ == std::this_thread::get_id()) return;
-  raise(core::invalid_argument("session: called on a thread other than the one that called join()"));
+  raise(base::invalid_argument("session: called on a thread other than the one that called join()"));
 }
 
 // The result of `call`, made without the GIL. What Python code raised below comes up as it was.
@@ -117,14 +117,14 @@ PythonSession::PythonSession(elastic::Options options, nb::object state, nb::obj
       options_([&] {
         options.state = &state_;
         if (!observer_.is_none())
-          options.observer = [this](elastic::StepEvent event, core::Step step) { observe(event, step); };
+          options.observer = [this](elastic::StepEvent event, proto::Step step) { observe(event, step); };
         return std::move(options);
       }()),
       owner_(std::this_thread::get_id()) {
   session_ = value_of(blocking([&] { return elastic::Session::join(options_); }));
 }
 
-void PythonSession::observe(elastic::StepEvent event, core::Step step) const {
+void PythonSession::observe(elastic::StepEvent event, proto::Step step) const {
   nb::gil_scoped_acquire gil;
   try {
     observer_(elastic::name_of(event), step);
@@ -163,7 +163,7 @@ void PythonSession::commit_into(nb::handle object) {
   const Entered entered(this);
   const auto result = value_of(session_->commit());
   if (out.nbytes() != result.size()) {
-    raise(core::invalid_argument(
+    raise(base::invalid_argument(
         fmt::format("commit_into: an array of {} bytes for a result of {}", out.nbytes(), result.size())));
   }
   std::memcpy(out.data(), result.data(), result.size());
@@ -186,7 +186,7 @@ nb::list PythonSession::save_targets(nb::handle self) {
 void PythonSession::saved(std::size_t target) {
   const Entered entered(this);
   if (target >= targets_)
-    raise(core::invalid_argument(fmt::format("saved: target {} of {}", target, targets_)));
+    raise(base::invalid_argument(fmt::format("saved: target {} of {}", target, targets_)));
   session_->saved(target);
 }
 
@@ -202,11 +202,11 @@ void PythonSession::report_loss(double loss) {
 
 nb::object PythonSession::collective(const nb::object& body) {
   nb::object value = nb::none();
-  const auto lend = [&](collective::Communicator& communicator) -> core::Status {
+  const auto lend = [&](collective::Communicator& communicator) -> base::Status {
     nb::gil_scoped_acquire gil;
     SectionCommunicator* lent = new SectionCommunicator(&communicator, options_.deadline);
     nb::object object = nb::cast(lent, nb::rv_policy::take_ownership);
-    core::Status status;
+    base::Status status;
     try {
       value = body(object);
     } catch (...) {
@@ -214,8 +214,8 @@ nb::object PythonSession::collective(const nb::object& body) {
     }
     lent->end();
     if (!lent->failure().ok()) status = lent->failure();
-    if (status.code() == core::Code::kRevoked) kept_.forget();
-    broken_ = !status.ok() && status.code() != core::Code::kRevoked;
+    if (status.code() == base::Code::kRevoked) kept_.forget();
+    broken_ = !status.ok() && status.code() != base::Code::kRevoked;
     return status;
   };
   check(blocking([&] { return session_->collective(lend); }));
@@ -235,7 +235,7 @@ elastic::WorldInfo PythonSession::world() {
   return session_->world();
 }
 
-core::Step PythonSession::last_step() {
+proto::Step PythonSession::last_step() {
   check_thread();
   return session_->last_step();
 }

@@ -31,16 +31,16 @@ class SectionCommunicator {
 
   void end() { communicator_ = nullptr; }
   // The first failure of an operation, even if the Python code has caught its exception.
-  [[nodiscard]] const core::Status& failure() const { return failure_; }
+  [[nodiscard]] const base::Status& failure() const { return failure_; }
 
  private:
   [[nodiscard]] collective::Communicator& get();
-  [[nodiscard]] core::TimePoint deadline() const { return core::SystemClock().now() + timeout_; }
-  void check(const core::Status& status);
+  [[nodiscard]] base::TimePoint deadline() const { return base::SystemClock().now() + timeout_; }
+  void check(const base::Status& status);
 
   collective::Communicator* communicator_;
   std::chrono::seconds timeout_;
-  core::Status failure_;
+  base::Status failure_;
 };
 
 struct PythonShard {
@@ -72,7 +72,7 @@ class PythonSession {
   void leave_loop();
   void finish();
   [[nodiscard]] elastic::WorldInfo world();
-  [[nodiscard]] core::Step last_step();
+  [[nodiscard]] proto::Step last_step();
   [[nodiscard]] std::uint64_t job_seed();
 
  private:
@@ -82,7 +82,7 @@ class PythonSession {
   auto blocking(Call call);
   [[nodiscard]] nb::object view_of(std::span<const std::byte> bytes, bool writable, nb::handle self) const;
 
-  void observe(elastic::StepEvent event, core::Step step) const;
+  void observe(elastic::StepEvent event, proto::Step step) const;
 
   Kept kept_;
   PythonState state_;

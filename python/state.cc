@@ -41,14 +41,14 @@ Memory memory_of(nb::handle object, const char* call) {
   if (nb::try_cast(object, memory, false)) return memory;
   PyErr_Clear();  // of an array that cannot say what it holds
   const std::string got = nb::type_name(object.type()).c_str();
-  raise(core::invalid_argument(
+  raise(base::invalid_argument(
       fmt::format("{}: expected a contiguous, writable array or tensor in CPU memory, got {}", call,
                   got + why_not(object))));
 }
 
-core::Status Kept::keep() {
+base::Status Kept::keep() {
   exception_ = std::current_exception();
-  return core::internal_error("an exception in Python code");
+  return base::internal_error("an exception in Python code");
 }
 
 void Kept::raise_again() {
@@ -60,7 +60,7 @@ PythonState::PythonState(nb::object object, Kept* kept)
       kept_(kept),
       capacity_(nb::cast<std::uint64_t>(object_.attr("capacity")())) {}
 
-core::Result<std::vector<std::span<const std::byte>>> PythonState::save() {
+base::Result<std::vector<std::span<const std::byte>>> PythonState::save() {
   nb::gil_scoped_acquire gil;
   try {
     pieces_.clear();
@@ -94,7 +94,7 @@ std::vector<elastic::TensorInfo> PythonState::tensors() {
   return out;
 }
 
-core::Status PythonState::replicated(const std::function<void(const elastic::StatePart&)>& take) {
+base::Status PythonState::replicated(const std::function<void(const elastic::StatePart&)>& take) {
   nb::gil_scoped_acquire gil;
   if (!nb::hasattr(object_, "replicated")) return State::replicated(take);
   try {
@@ -115,7 +115,7 @@ core::Status PythonState::replicated(const std::function<void(const elastic::Sta
   }
 }
 
-core::Status PythonState::load(std::span<const std::byte> bytes) {
+base::Status PythonState::load(std::span<const std::byte> bytes) {
   nb::gil_scoped_acquire gil;
   try {
     PyObject* view = PyMemoryView_FromMemory(
@@ -129,7 +129,7 @@ core::Status PythonState::load(std::span<const std::byte> bytes) {
   } catch (nb::python_error& error) {
     // A state of another training is so for every member; it is raised again as what the Status becomes.
     if (!error.matches(nb::module_::import_("regroup._errors").attr("Refused"))) return kept_->keep();
-    return core::invalid_argument(nb::str(error.value()).c_str());
+    return base::invalid_argument(nb::str(error.value()).c_str());
   } catch (...) {
     return kept_->keep();
   }

@@ -20,7 +20,7 @@ namespace nb = nanobind;
 class Kept {
  public:
   // Keeps the exception being handled and returns what stands for it.
-  [[nodiscard]] core::Status keep();
+  [[nodiscard]] base::Status keep();
   // Raises what is kept, if anything.
   void raise_again();
   void forget() { exception_ = nullptr; }
@@ -42,10 +42,10 @@ class PythonState final : public elastic::State {
   PythonState(nb::object object, Kept* kept);
 
   [[nodiscard]] std::uint64_t capacity() const override { return capacity_; }
-  [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
-  [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
+  [[nodiscard]] base::Result<std::vector<std::span<const std::byte>>> save() override;
+  [[nodiscard]] base::Status load(std::span<const std::byte> bytes) override;
   [[nodiscard]] std::vector<elastic::TensorInfo> tensors() override;
-  [[nodiscard]] core::Status replicated(const std::function<void(const elastic::StatePart&)>& take) override;
+  [[nodiscard]] base::Status replicated(const std::function<void(const elastic::StatePart&)>& take) override;
 
  private:
   nb::object object_;

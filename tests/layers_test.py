@@ -11,20 +11,23 @@ import tempfile
 
 from lint.command import main
 
-TRAINING = ["core", "collective", "checkpoint", "elastic/membership", "elastic"]
+BOTTOM = ["base", "proto", "shmem"]
+TRAINING = [*BOTTOM, "collective", "checkpoint", "elastic/membership", "elastic"]
 LAUNCHER = ["launcher", "launcher/scheduler", "launcher/cmd"]
 MAY_INCLUDE = {  # besides itself
-    "core": [],
-    "collective": ["core"],
-    "checkpoint": ["core"],
-    "checkpoint/hdf5": ["core", "checkpoint"],
-    "elastic/membership": ["core"],
-    "elastic": ["core", "collective", "checkpoint", "elastic/membership"],
-    "launcher": ["core"],
-    "launcher/scheduler": ["core", "launcher"],
-    "launcher/cmd": ["core", "launcher", "launcher/scheduler", "elastic/membership"],
+    "base": [],
+    "proto": ["base"],
+    "shmem": ["base", "proto"],
+    "collective": [*BOTTOM],
+    "checkpoint": [*BOTTOM],
+    "checkpoint/hdf5": [*BOTTOM, "checkpoint"],
+    "elastic/membership": [*BOTTOM],
+    "elastic": [*BOTTOM, "collective", "checkpoint", "elastic/membership"],
+    "launcher": [*BOTTOM],
+    "launcher/scheduler": [*BOTTOM, "launcher"],
+    "launcher/cmd": [*BOTTOM, "launcher", "launcher/scheduler", "elastic/membership"],
     "tools": [*TRAINING, *LAUNCHER, "checkpoint/hdf5"],
-    "python": ["core", "collective", "checkpoint", "elastic"],
+    "python": [*BOTTOM, "collective", "checkpoint", "elastic"],
     "tests": [*TRAINING, *LAUNCHER, "checkpoint/hdf5", "tools", "python", "examples/cpp"],
     "examples/cpp": TRAINING,
 }
@@ -41,13 +44,13 @@ WORDS = [  # (pattern in code, the only files of CODE where it may stand, why)
     (r"\b(secure_)?getenv\s*\(", ["launcher/cmd/options.cc", "elastic/options.cc"],
      "the environment is read in two files"),
     (r"\b_mm\d*_(\w+_)?stream_\w+|__builtin_nontemporal_store|\bv?movnt\w+|\bstnp\b",
-     ["core/cpu.h", "elastic/optimizer_kernels.cc"],
-     "non-temporal stores are those of core/cpu.h and of the optimizer's kernels"),
-    (r"\bstream_line\s*\(", ["core/cpu.h", "collective/shm/publish.h"],
+     ["base/cpu.h", "elastic/optimizer_kernels.cc"],
+     "non-temporal stores are those of base/cpu.h and of the optimizer's kernels"),
+    (r"\bstream_line\s*\(", ["base/cpu.h", "collective/shm/publish.h"],
      "stores past the cache go through publish.h, with a fence behind them"),
     (r"<\w*intrin\.h>|<arm_\w+\.h>|\b__(x86_64|aarch64)__\b|\b_mm_pause\b",
-     ["core/cpu.h", "core/crc32c.cc", "collective/shm/kernels.cc", "elastic/optimizer_kernels.cc"],
-     "what one processor has and another has not is in core/cpu.h, or in a table of kernels"),
+     ["base/cpu.h", "base/crc32c.cc", "collective/shm/kernels.cc", "elastic/optimizer_kernels.cc"],
+     "what one processor has and another has not is in base/cpu.h, or in a table of kernels"),
 ]  # fmt: skip
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -94,27 +97,27 @@ def violations(root: pathlib.Path) -> list[str]:
 
 
 GOOD = {
-    "core/a.h": "#include <string>\n// #include <boost/asio.hpp>, getenv(X): harmless here\n",
-    "core/wire_generated.h": '#include "flatbuffers/flatbuffers.h"\n',
-    "core/cpu.h": "#if defined(__x86_64__)\nvoid f(int* p) { _mm_stream_si32(p, 1); }\n",
-    "collective/shm/publish.h": '#include "core/cpu.h"\nvoid f(int* p) { core::stream_line(p, p); }\n',
+    "base/a.h": "#include <string>\n// #include <boost/asio.hpp>, getenv(X): harmless here\n",
+    "proto/wire_generated.h": '#include "flatbuffers/flatbuffers.h"\n',
+    "base/cpu.h": "#if defined(__x86_64__)\nvoid f(int* p) { _mm_stream_si32(p, 1); }\n",
+    "collective/shm/publish.h": '#include "base/cpu.h"\nvoid f(int* p) { base::stream_line(p, p); }\n',
     "elastic/options.cc": '#include "elastic/membership/m.h"\nauto v = getenv("X");\n',
-    "launcher/supervise/loop.cc": '#include "core/a.h"\n#include <boost/asio.hpp>\n',
+    "launcher/supervise/loop.cc": '#include "base/a.h"\n#include <boost/asio.hpp>\n',
     "launcher/supervise/tls.cc": "#include <openssl/ssl.h>\n",
     "launcher/cmd/main.cc": '#include "elastic/membership/m.h"\n#include "launcher/supervise/loop.h"\n',
     "python/module.cc": '#include <nanobind/nanobind.h>\n#include "elastic/session.h"\n',
-    "tests/core/a_test.cc": '#include "launcher/x.h"\nauto v = getenv("X");\n',
+    "tests/base/a_test.cc": '#include "launcher/x.h"\nauto v = getenv("X");\n',
 }  # fmt: skip
 BAD = [
-    ("core/a.cc", '#include "collective/c.h"'),
-    ("core/a.cc", "#include <collective/c.h>"),
-    ("core/a.cc", "#include <boost/asio.hpp>"),
-    ("core/a.cc", 'auto v = std::getenv("X");'),
-    ("core/a.cc", '#include "status.h"'),
+    ("base/a.cc", '#include "collective/c.h"'),
+    ("base/a.cc", "#include <collective/c.h>"),
+    ("base/a.cc", "#include <boost/asio.hpp>"),
+    ("base/a.cc", 'auto v = std::getenv("X");'),
+    ("base/a.cc", '#include "status.h"'),
     ("collective/c.cc", '#include "elastic/membership/m.h"'),
     ("collective/shm/x.cc", "void f(float* p, __m512 v) { _mm512_stream_ps(p, v); }"),
     ("collective/shm/x.cc", 'asm("movntdq %xmm0, (%rax)");'),
-    ("collective/shm/x.cc", "void f(int* p) { core::stream_line(p, p); }"),
+    ("collective/shm/x.cc", "void f(int* p) { base::stream_line(p, p); }"),
     ("collective/shm/x.cc", "#ifdef __x86_64__"),
     ("elastic/s.cc", "#include <immintrin.h>"),
     ("elastic/membership/m.cc", '#include "elastic/session.h"'),

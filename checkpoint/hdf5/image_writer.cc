@@ -7,13 +7,13 @@
 #include <cassert>
 #include <cstring>
 
+#include "base/crc32c.h"
 #include "checkpoint/hdf5/write_queue.h"
-#include "core/crc32c.h"
 
 namespace regroup::checkpoint::hdf5 {
 namespace {
 
-using core::Status;
+using base::Status;
 
 constexpr std::size_t kStride = 64 << 10;
 constexpr std::size_t kWorthARun = 64 << 10;  // shorter ones cost less as a copy than as a write of their own
@@ -21,7 +21,7 @@ constexpr std::size_t kWorthARun = 64 << 10;  // shorter ones cost less as a cop
 // Checksums of one extent as its bytes, none beyond a block, go by.
 void add_to_crcs(Range* range, std::uint64_t done, std::span<const std::byte> bytes) {
   if (done % kBlock == 0) range->crcs.push_back(0);
-  range->crcs.back() = core::crc32c(bytes, range->crcs.back());
+  range->crcs.back() = base::crc32c(bytes, range->crcs.back());
 }
 
 class Image {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/manifest.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint::hdf5 {
 
@@ -28,7 +28,7 @@ struct Extent {
 
 // Writes `extents`, which are in ascending order and cover `file_bytes` without a gap, over the existing file
 // `path`, and fills in the checksums. Ok: they are on the disk. An error is final for this file.
-[[nodiscard]] core::Status write_image(const std::string& path, std::span<const Extent> extents,
+[[nodiscard]] base::Status write_image(const std::string& path, std::span<const Extent> extents,
                                        std::uint64_t file_bytes, const WriteOptions& options);
 
 }  // namespace regroup::checkpoint::hdf5

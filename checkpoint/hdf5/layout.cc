@@ -8,16 +8,16 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/printable.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/hdf5/library.h"
-#include "core/printable.h"
 
 namespace regroup::checkpoint::hdf5 {
 namespace {
 
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 
 constexpr hsize_t kAlignFrom = 64 << 10;
 
@@ -35,11 +35,11 @@ class Datasets {
     const SpaceHandle space = space_of(shape);
     const DatasetHandle dataset(H5Dcreate2(file_.get(), name.c_str(), types_.of(dtype), space.get(),
                                            H5P_DEFAULT, creation_.get(), H5P_DEFAULT));
-    if (!dataset.valid()) return failed("H5Dcreate", core::escaped(name));
+    if (!dataset.valid()) return failed("H5Dcreate", base::escaped(name));
     REGROUP_RETURN_IF_ERROR(types_.tell(dtype, dataset.get()));
     if (volume_of(shape).value_or(0) == 0) return std::uint64_t{0};
     const haddr_t offset = H5Dget_offset(dataset.get());
-    if (offset == HADDR_UNDEF) return failed("H5Dget_offset", core::escaped(name));
+    if (offset == HADDR_UNDEF) return failed("H5Dget_offset", base::escaped(name));
     return static_cast<std::uint64_t>(offset);
   }
 

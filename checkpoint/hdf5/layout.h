@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/checkpoint_store.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint::hdf5 {
 
@@ -25,7 +25,7 @@ struct ShardLayout {
 
 // Makes the file `path` with a dataset for each piece, contiguous and allocated, and with no bytes in it.
 // HDF5 does not open the file again after this.
-[[nodiscard]] core::Result<ShardLayout> lay_out(const std::string& path,
+[[nodiscard]] base::Result<ShardLayout> lay_out(const std::string& path,
                                                 std::span<const SnapshotPiece> pieces);
 
 }  // namespace regroup::checkpoint::hdf5

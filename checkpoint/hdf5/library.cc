@@ -47,11 +47,11 @@ TypeHandle stored_type(const std::string& dtype, bool* raw) {
 
 }  // namespace
 
-core::Status failed(const std::string& call, const std::string& object) {
+base::Status failed(const std::string& call, const std::string& object) {
   const int error = errno;
   std::string why = "no reason given";
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, &why);
-  const core::Code code = error == ENOSPC ? core::Code::kResourceExhausted : core::Code::kInternal;
+  const base::Code code = error == ENOSPC ? base::Code::kResourceExhausted : base::Code::kInternal;
   return {code, fmt::format("{}({}): {}", call, object, why)};
 }
 
@@ -60,7 +60,7 @@ void tame() {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
-core::Result<FileHandle> create_file(const std::string& path, H5F_libver_t version, hsize_t align_from) {
+base::Result<FileHandle> create_file(const std::string& path, H5F_libver_t version, hsize_t align_from) {
   const PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
   H5Pset_libver_bounds(access.get(), version, version == H5F_LIBVER_EARLIEST ? H5F_LIBVER_V110 : version);
   H5Pset_alignment(access.get(), align_from, kAlignTo);
@@ -87,7 +87,7 @@ const StoredTypes::Stored& StoredTypes::stored(const std::string& dtype) {
   return stored_.emplace(dtype, Stored{std::move(type), std::move(text)}).first->second;
 }
 
-core::Status StoredTypes::tell(const std::string& dtype, hid_t dataset) {
+base::Status StoredTypes::tell(const std::string& dtype, hid_t dataset) {
   const TypeHandle& text = stored(dtype).text;
   if (!text.valid()) return {};
   const AttributeHandle attribute(

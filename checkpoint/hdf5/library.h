@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/box.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint::hdf5 {
 
@@ -41,13 +41,13 @@ using DatasetHandle = Handle<H5Dclose>;
 using AttributeHandle = Handle<H5Aclose>;
 
 // "CALL(OBJECT): what HDF5 says", of the call that just failed.
-[[nodiscard]] core::Status failed(const std::string& call, const std::string& object);
+[[nodiscard]] base::Status failed(const std::string& call, const std::string& object);
 // Errors come back as values only, and nothing is left to do at exit(), where HDF5 would crash over a file
 // that it could not close. Before the first call.
 void tame();
 // A new file of this format version, or of the oldest that has what is made in it (EARLIEST); its datasets
 // from `align_from` bytes on begin at multiples of 4 KiB.
-[[nodiscard]] core::Result<FileHandle> create_file(const std::string& path, H5F_libver_t version,
+[[nodiscard]] base::Result<FileHandle> create_file(const std::string& path, H5F_libver_t version,
                                                    hsize_t align_from);
 
 // The types in which elements are stored, little-endian; kinds of numbers that HDF5 has no name for are
@@ -58,7 +58,7 @@ class StoredTypes {
   StoredTypes();
   [[nodiscard]] hid_t of(const std::string& dtype);
   // Adds the attribute "dtype" if elements are raw: it says what they are.
-  [[nodiscard]] core::Status tell(const std::string& dtype, hid_t dataset);
+  [[nodiscard]] base::Status tell(const std::string& dtype, hid_t dataset);
 
  private:
   struct Stored {

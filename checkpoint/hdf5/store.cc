@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/printable.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/file_io.h"
@@ -16,22 +17,21 @@
 #include "checkpoint/hdf5/layout.h"
 #include "checkpoint/hdf5/library.h"
 #include "checkpoint/hdf5/view.h"
-#include "core/printable.h"
 
 namespace regroup::checkpoint::hdf5 {
 namespace {
 
-using core::Status;
+using base::Status;
 
 constexpr std::uint64_t kLargestPart = std::uint64_t{1} << 30;
 
 Status check_pieces(const Snapshot& snapshot) {
   for (const SnapshotPiece& piece : snapshot.pieces) {
     const auto wrong = [&](const std::string& why) {
-      return core::invalid_argument(fmt::format("tensor {}: {}", core::escaped(piece.name), why));
+      return base::invalid_argument(fmt::format("tensor {}: {}", base::escaped(piece.name), why));
     };
     const auto size = size_of_dtype(piece.dtype);
-    if (!size) return wrong(fmt::format("unknown type {}", core::escaped(piece.dtype)));
+    if (!size) return wrong(fmt::format("unknown type {}", base::escaped(piece.dtype)));
     if (piece.shape.size() > kMaxRank)
       return wrong(fmt::format("{} dimensions, expected at most {}", piece.shape.size(), kMaxRank));
     if (!lies_within(piece.box, piece.shape))
@@ -81,7 +81,7 @@ class Extents {
     std::ranges::sort(pieces_, {}, [](const Extent& extent) { return extent.range->offset; });
   }
 
-  core::Result<std::vector<Extent>> all(const std::string& path) {
+  base::Result<std::vector<Extent>> all(const std::string& path) {
     auto file = open_file(path, O_RDONLY);
     if (!file.ok()) return file.status();
     file_.rest.reserve(pieces_.size() + 1);  // extents point into it
@@ -100,7 +100,7 @@ class Extents {
   Status add_rest(int fd, const std::string& path, std::uint64_t begin, std::uint64_t end,
                   std::vector<Extent>* out) {
     if (begin > end)
-      return core::internal_error(fmt::format("{}: HDF5 placed two datasets at byte {}", path, end));
+      return base::internal_error(fmt::format("{}: HDF5 placed two datasets at byte {}", path, end));
     if (begin == end) return {};
     auto& bytes = rest_.emplace_back(end - begin);
     REGROUP_RETURN_IF_ERROR(read_at(fd, begin, bytes, path));
@@ -168,10 +168,10 @@ class Store final : public CheckpointStore {
   static std::string part_path(const std::string& stage, std::uint32_t writer) {
     return fmt::format("{}/PART-{:04}", stage, writer);
   }
-  static core::Result<Manifest> read_part(const std::string& path) {
+  static base::Result<Manifest> read_part(const std::string& path) {
     auto text = read_file(path, kLargestPart);
-    if (text.code() == core::Code::kNotFound)
-      return Status(core::Code::kUnavailable, path + ": the part of this writer is missing");
+    if (text.code() == base::Code::kNotFound)
+      return Status(base::Code::kUnavailable, path + ": the part of this writer is missing");
     if (!text.ok()) return text.status();
     return parse_part(std::as_bytes(std::span(*text)), path);
   }

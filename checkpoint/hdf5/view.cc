@@ -12,18 +12,18 @@
 #include <utility>
 #include <vector>
 
+#include "base/crc32c.h"
+#include "base/fd.h"
+#include "base/printable.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/hdf5/layout.h"
 #include "checkpoint/hdf5/library.h"
-#include "core/crc32c.h"
-#include "core/fd.h"
-#include "core/printable.h"
 
 namespace regroup::checkpoint::hdf5 {
 namespace {
 
-using core::Status;
+using base::Status;
 
 constexpr std::size_t kViewStride = 1 << 20;
 constexpr hsize_t kNoAlignment = ~hsize_t{0};
@@ -92,7 +92,7 @@ class View {
       const SpaceHandle source = packs_.source(piece, *size_of_dtype(tensor.dtype));
       if (H5Pset_virtual(creation_.get(), target.get(), file_of(piece).c_str(), piece.dataset.c_str(),
                          source.get()) < 0)
-        return failed("H5Pset_virtual", core::escaped(tensor.name));
+        return failed("H5Pset_virtual", base::escaped(tensor.name));
     }
     return add_dataset(tensor).status();
   }
@@ -101,7 +101,7 @@ class View {
     const Piece& piece = tensor.pieces[0];
     if (H5Lcreate_external(file_of(piece).c_str(), piece.dataset.c_str(), file_.get(),
                            link_name(tensor.name).c_str(), H5P_DEFAULT, H5P_DEFAULT) < 0)
-      return failed("H5Lcreate_external", core::escaped(tensor.name));
+      return failed("H5Lcreate_external", base::escaped(tensor.name));
     return {};
   }
 
@@ -114,14 +114,14 @@ class View {
     for (const Piece& piece : tensor.pieces) REGROUP_RETURN_IF_ERROR(copy(tensor, piece, elements_));
     if (bytes > 0 && H5Dwrite(dataset->get(), types_.of(tensor.dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT,
                               elements_.data()) < 0)
-      return failed("H5Dwrite", core::escaped(tensor.name));
+      return failed("H5Dwrite", base::escaped(tensor.name));
     return {};
   }
 
-  core::Result<DatasetHandle> add_dataset(const Tensor& tensor) {
+  base::Result<DatasetHandle> add_dataset(const Tensor& tensor) {
     DatasetHandle dataset(H5Dcreate2(file_.get(), link_name(tensor.name).c_str(), types_.of(tensor.dtype),
                                      space(tensor.shape), H5P_DEFAULT, creation_.get(), H5P_DEFAULT));
-    if (!dataset.valid()) return failed("H5Dcreate", core::escaped(tensor.name));
+    if (!dataset.valid()) return failed("H5Dcreate", base::escaped(tensor.name));
     REGROUP_RETURN_IF_ERROR(types_.tell(tensor.dtype, dataset.get()));
     return dataset;
   }
@@ -130,7 +130,7 @@ class View {
   Status copy(const Tensor& tensor, const Piece& piece, std::span<std::byte> out) {
     if (piece.range.bytes == 0) return {};
     const std::string path = folder_ + "/" + file_of(piece);
-    core::Fd& file = files_.try_emplace(piece.file).first->second;
+    base::Fd& file = files_.try_emplace(piece.file).first->second;
     if (!file.valid()) {
       auto opened = open_file(path, O_RDONLY);
       if (!opened.ok()) return opened.status();
@@ -146,9 +146,9 @@ class View {
       read_at_ = range.offset;
     }
     const auto elements = std::span(read_).subspan(range.offset - read_at_, range.bytes);
-    if (core::crc32c(elements) != range.crcs[0])
-      return {core::Code::kDataLoss,
-              fmt::format("{}: tensor {} differs from what was written", path, core::escaped(tensor.name))};
+    if (base::crc32c(elements) != range.crcs[0])
+      return {base::Code::kDataLoss,
+              fmt::format("{}: tensor {} differs from what was written", path, base::escaped(tensor.name))};
     if (tensor.pieces.size() == 1) {
       std::ranges::copy(elements, out.begin());
       return {};
@@ -177,7 +177,7 @@ class View {
   PropertyHandle creation_;
   StoredTypes types_;
   std::optional<std::pair<Shape, SpaceHandle>> space_;
-  std::map<std::uint32_t, core::Fd> files_;
+  std::map<std::uint32_t, base::Fd> files_;
   std::vector<std::byte> read_;  // of file read_file_ from byte read_at_ on
   std::uint64_t read_at_ = 0;
   std::uint32_t read_file_ = 0;
@@ -195,7 +195,7 @@ Status write_view(const std::string& path, const std::string& folder, const Mani
   return created->close() ? Status() : failed("H5Fclose", path);
 }
 
-core::Result<Range> sum(int fd, const std::string& path) {
+base::Result<Range> sum(int fd, const std::string& path) {
   const auto bytes = size_of(fd, path);
   if (!bytes.ok()) return bytes.status();
   Range range{0, *bytes, {}};
@@ -204,7 +204,7 @@ core::Result<Range> sum(int fd, const std::string& path) {
     const auto part = std::span(buffer).first(std::min<std::uint64_t>(kViewStride, *bytes - at));
     REGROUP_RETURN_IF_ERROR(read_at(fd, at, part, path));
     if (at % kBlock == 0) range.crcs.push_back(0);
-    range.crcs.back() = core::crc32c(part, range.crcs.back());
+    range.crcs.back() = base::crc32c(part, range.crcs.back());
   }
   return range;
 }

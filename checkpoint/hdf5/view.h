@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "base/status.h"
 #include "checkpoint/manifest.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint::hdf5 {
 
@@ -12,6 +12,6 @@ inline constexpr const char* kViewName = "model.h5";
 
 // Writes model.h5 into `folder`, where the shard files of `manifest` are, puts it on the disk, and adds it to
 // the files of `manifest`, with its checksums.
-[[nodiscard]] core::Status add_view(const std::string& folder, Manifest* manifest);
+[[nodiscard]] base::Status add_view(const std::string& folder, Manifest* manifest);
 
 }  // namespace regroup::checkpoint::hdf5

@@ -14,10 +14,10 @@
 
 namespace regroup::checkpoint::hdf5 {
 
-using core::Fd;
-using core::Result;
-using core::Status;
-using core::system_error;
+using base::Fd;
+using base::Result;
+using base::Status;
+using base::system_error;
 
 WriteQueue::WriteQueue(std::string path, Fd file, bool direct)
     : path_(std::move(path)), file_(std::move(file)), direct_(direct) {}
@@ -107,7 +107,7 @@ Status WriteQueue::write_rest(std::size_t index, std::size_t done) {
   const std::span<const std::byte> rest(flight.from + done, flight.bytes - done);
   if (!direct_ || done == 0) {
     Status status = write_at(file_.get(), flight.offset + done, rest, path_);
-    if (status.ok() || !direct_ || status.code() != core::Code::kInvalidArgument) return status;
+    if (status.ok() || !direct_ || status.code() != base::Code::kInvalidArgument) return status;
   }
   auto plain = open_file(path_, O_WRONLY);
   return plain.ok() ? write_at(plain->get(), flight.offset + done, rest, path_) : plain.status();

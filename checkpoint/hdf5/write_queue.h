@@ -12,9 +12,9 @@
 #include <span>
 #include <string>
 
+#include "base/fd.h"
+#include "base/status.h"
 #include "checkpoint/hdf5/image_writer.h"
-#include "core/fd.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint::hdf5 {
 
@@ -25,22 +25,22 @@ class WriteQueue {
   static constexpr std::size_t kAlignment = 4096;  // of offsets and lengths with O_DIRECT
 
   // For the existing file `path`.
-  [[nodiscard]] static core::Result<std::unique_ptr<WriteQueue>> open(const std::string& path,
+  [[nodiscard]] static base::Result<std::unique_ptr<WriteQueue>> open(const std::string& path,
                                                                       const WriteOptions& options);
   ~WriteQueue();
   WriteQueue(const WriteQueue&) = delete;
   WriteQueue& operator=(const WriteQueue&) = delete;
 
   // A buffer that no write uses. Blocks until there is one; the error of a write that failed.
-  [[nodiscard]] core::Result<std::span<std::byte>> buffer();
+  [[nodiscard]] base::Result<std::span<std::byte>> buffer();
   // Writes the first `bytes` of the buffer handed out last at `offset`, a multiple of kAlignment. With
   // O_DIRECT up to kAlignment - 1 bytes behind them are written too; finish() cuts them off.
-  [[nodiscard]] core::Status write(std::uint64_t offset, std::size_t bytes);
+  [[nodiscard]] base::Status write(std::uint64_t offset, std::size_t bytes);
   // The same out of the caller's memory, which stays as it is until finish(): whole multiples of kAlignment,
   // and so aligned. Does not wait for the device unless kBuffers writes are in flight.
-  [[nodiscard]] core::Status write_from(std::uint64_t offset, std::span<const std::byte> bytes);
+  [[nodiscard]] base::Status write_from(std::uint64_t offset, std::span<const std::byte> bytes);
   // All writes are done, the file has `bytes` and is on the disk.
-  [[nodiscard]] core::Status finish(std::uint64_t bytes);
+  [[nodiscard]] base::Status finish(std::uint64_t bytes);
 
  private:
   struct Flight {
@@ -50,15 +50,15 @@ class WriteQueue {
     bool busy = false;
   };
 
-  WriteQueue(std::string path, core::Fd file, bool direct);
-  [[nodiscard]] core::Status take_slot();  // current_ is one that no write uses; blocks
-  [[nodiscard]] core::Status submit(const Flight& flight);
-  [[nodiscard]] core::Status reap();  // one completion; blocks
-  [[nodiscard]] core::Status write_rest(std::size_t index, std::size_t done);
+  WriteQueue(std::string path, base::Fd file, bool direct);
+  [[nodiscard]] base::Status take_slot();  // current_ is one that no write uses; blocks
+  [[nodiscard]] base::Status submit(const Flight& flight);
+  [[nodiscard]] base::Status reap();  // one completion; blocks
+  [[nodiscard]] base::Status write_rest(std::size_t index, std::size_t done);
   [[nodiscard]] std::byte* memory(std::size_t index) const { return memory_ + index * kBufferBytes; }
 
   const std::string path_;
-  core::Fd file_;
+  base::Fd file_;
   const bool direct_;
   std::byte* memory_ = nullptr;
   std::optional<io_uring> ring_;

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "collective/shm/inline_chunk.h"
-#include "core/arena.h"
+#include "shmem/arena.h"
 
 namespace regroup::collective {
 
@@ -36,8 +36,8 @@ struct alignas(64) PairCounters {
 struct BounceBuffer {
   static constexpr std::size_t kSkew = 17 * 64;  // equal page offsets of many streams are slow in the cache
 
-  std::array<core::Channel, kGroups> groups;
-  std::array<PairCounters, core::kMaxSlots> counters;  // by slot of the peer
+  std::array<shmem::Channel, kGroups> groups;
+  std::array<PairCounters, proto::kMaxSlots> counters;  // by slot of the peer
   // The cores that the member may run on, a bit each, as of its first operation in generation `cores_of`
   // - 1. Fixed for the generation, since plans depend on it and must be equal in all members.
   alignas(64) std::array<std::atomic<std::uint64_t>, kMaxCores / 64> cores;
@@ -49,7 +49,7 @@ struct BounceBuffer {
   alignas(64) std::byte data[];
 
   static constexpr std::size_t kSkews = 16 * kSkew;
-  [[nodiscard]] std::byte* data_of(core::SlotIndex slot) { return data + slot % 16 * kSkew; }
+  [[nodiscard]] std::byte* data_of(proto::SlotIndex slot) { return data + slot % 16 * kSkew; }
   [[nodiscard]] InlineChunk* inline_chunks_at(std::uint64_t epoch) {
     return inline_chunks[epoch % kEpochsInFlight].data();
   }
@@ -114,9 +114,9 @@ class SlotRing {
   std::array<std::size_t, kEpochsInFlight> at_{};
 };
 static_assert(sizeof(BounceBuffer) + BounceBuffer::kSkews + SlotRing::kMinBytes <=
-              core::bounce_buffer_bytes(core::kMaxSlots));
+              shmem::bounce_buffer_bytes(proto::kMaxSlots));
 
-[[nodiscard]] inline BounceBuffer& bounce_buffer_of(const core::Arena& arena, core::SlotIndex slot) {
+[[nodiscard]] inline BounceBuffer& bounce_buffer_of(const shmem::Arena& arena, proto::SlotIndex slot) {
   return *reinterpret_cast<BounceBuffer*>(arena.bounce_buffer(slot).data());
 }
 

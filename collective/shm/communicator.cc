@@ -26,8 +26,8 @@
 
 namespace regroup::collective {
 
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 
 ShmCommunicator::ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group group, TreeFold ranks_fold)
     : engine_(std::move(engine)),
@@ -35,14 +35,14 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group g
       rank_(group.rank),
       channel_(group.peers[static_cast<std::size_t>(group.rank)].channel),
       ranks_fold_(std::move(ranks_fold)),
-      ring_(core::bounce_buffer_bytes(engine_->arena().spec().slots)),
+      ring_(shmem::bounce_buffer_bytes(engine_->arena().spec().slots)),
       tuners_(engine_->store_policy()),
       sync_(engine_->generation(), group.instance, std::move(group.peers), group.rank),
       synchronised_(group.synchronised),
       inputs_(slots_.size()),
       results_(slots_.size()),
       sources_(slots_.size()) {
-  for (const core::SlotIndex slot : slots_)
+  for (const proto::SlotIndex slot : slots_)
     bounce_buffers_.push_back(&bounce_buffer_of(engine_->arena(), slot));
 }
 
@@ -51,12 +51,12 @@ ShmCommunicator::~ShmCommunicator() {
   release_channel(*channel_);
 }
 
-Result<Request> ShmCommunicator::start(const Operation& operation, core::TimePoint deadline) {
+Result<Request> ShmCommunicator::start(const Operation& operation, base::TimePoint deadline) {
   return start_part(signature_of(operation, size()), operation, deadline);
 }
 
 Result<Request> ShmCommunicator::start_part(const CollectiveSignature& signature, const Operation& operation,
-                                            core::TimePoint deadline) {
+                                            base::TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
   auto ticket = message ? engine_->start_message(*this, operation,
@@ -100,7 +100,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
     }
     case State::kWorking: {
       if (pending.phase == 1 && plan_.uses_inline_chunks && !fetch_inline_chunks(pending.operation)) {
-        return Status(core::Code::kDataLoss,
+        return Status(base::Code::kDataLoss,
                       fmt::format("{}: all ranks have arrived, but the data of rank {} is missing",
                                   name_of(pending.operation.kind), fetched_ranks_));
       }
@@ -126,7 +126,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
     case State::kFinalSync: {
       auto here = alone ? Result<bool>(true) : sync_.all_arrived(thorough);
       if (sync_.is_over()) {
-        return Status(core::Code::kRevoked, fmt::format("generation {} is over", engine_->generation()));
+        return Status(base::Code::kRevoked, fmt::format("generation {} is over", engine_->generation()));
       }
       if (!here.ok() || !*here) return here;
       engine_->on_sync(slots_);
@@ -152,17 +152,17 @@ bool ShmCommunicator::may_exit_eagerly(const Pending& pending) const {
 }
 
 Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
-                                     Dtype dtype, core::TimePoint deadline, const SumBlocks& blocks) {
-  std::vector<core::Interval> nodes;
+                                     Dtype dtype, base::TimePoint deadline, const SumBlocks& blocks) {
+  std::vector<proto::Interval> nodes;
   std::vector<const std::byte*> inputs;
   for (const Partial& partial : partials) {
     if (partial.data.size() != result.size()) {
-      return core::invalid_argument(fmt::format("sum_partials: partial [{},{}) has {} bytes, the result {}",
+      return base::invalid_argument(fmt::format("sum_partials: partial [{},{}) has {} bytes, the result {}",
                                                 partial.leaves.begin, partial.leaves.end, partial.data.size(),
                                                 result.size()));
     }
     if (size_of(dtype) == 2 && dtype != Dtype::kInt16 && partial.leaves.size() > 1) {
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("sum_partials: partial [{},{}) of {} was rounded; keep partial sums as float32",
                       partial.leaves.begin, partial.leaves.end, name_of(dtype)));
     }
@@ -170,7 +170,7 @@ Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uin
     inputs.push_back(partial.data.data());
   }
   if (result.size() % size_of(dtype) != 0) {
-    return core::invalid_argument(fmt::format("sum_partials: {} bytes are not whole elements of {} bytes",
+    return base::invalid_argument(fmt::format("sum_partials: {} bytes are not whole elements of {} bytes",
                                               result.size(), size_of(dtype)));
   }
   auto fold = TreeFold::compile(nodes, leaves);

@@ -31,44 +31,44 @@ class ShmCommunicator final : public Communicator {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(slots_.size()); }
-  [[nodiscard]] core::Result<Request> start(const Operation& operation, core::TimePoint deadline) override;
-  [[nodiscard]] core::Status run(const Operation& operation, core::TimePoint deadline) override;
-  [[nodiscard]] core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                          Output result, Dtype dtype, core::TimePoint deadline,
+  [[nodiscard]] base::Result<Request> start(const Operation& operation, base::TimePoint deadline) override;
+  [[nodiscard]] base::Status run(const Operation& operation, base::TimePoint deadline) override;
+  [[nodiscard]] base::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
+                                          Output result, Dtype dtype, base::TimePoint deadline,
                                           const SumBlocks& blocks) override;
-  [[nodiscard]] core::Result<std::unique_ptr<Communicator>> split(int color,
-                                                                  core::TimePoint deadline) override;
+  [[nodiscard]] base::Result<std::unique_ptr<Communicator>> split(int color,
+                                                                  base::TimePoint deadline) override;
 
   // For backends that combine several hosts: starts `operation` as the part of an operation over several
   // hosts whose signature, on which all ranks must agree, is `signature`.
-  [[nodiscard]] core::Result<Request> start_part(const CollectiveSignature& signature,
-                                                 const Operation& operation, core::TimePoint deadline);
+  [[nodiscard]] base::Result<Request> start_part(const CollectiveSignature& signature,
+                                                 const Operation& operation, base::TimePoint deadline);
   // After a failure: the rank that runs another operation, if that was the reason.
   [[nodiscard]] std::optional<SyncPoints::Mismatch> mismatch() const { return sync_.mismatch(); }
-  [[nodiscard]] core::Result<std::unique_ptr<ShmCommunicator>> split_off(int color, core::TimePoint deadline);
+  [[nodiscard]] base::Result<std::unique_ptr<ShmCommunicator>> split_off(int color, base::TimePoint deadline);
 
   // For the progress engine: advances `pending` without waiting; true when it is complete.
-  [[nodiscard]] core::Result<bool> advance(Pending& pending, bool thorough);
+  [[nodiscard]] base::Result<bool> advance(Pending& pending, bool thorough);
   [[nodiscard]] std::uint64_t single_copies() const { return single_copy_.done; }  // operations by CMA
   [[nodiscard]] const ProgressEngine& engine() const { return *engine_; }
   [[nodiscard]] std::shared_ptr<const ProgressEngine> share_engine() const { return engine_; }
   [[nodiscard]] std::string list_missing() { return sync_.list_missing(); }
 
  private:
-  [[nodiscard]] core::Result<bool> test(std::uint64_t ticket) override { return engine_->test(ticket); }
-  [[nodiscard]] core::Status wait(std::uint64_t ticket) override { return engine_->wait(ticket); }
-  [[nodiscard]] core::Result<bool> step(Pending& pending, bool thorough);
+  [[nodiscard]] base::Result<bool> test(std::uint64_t ticket) override { return engine_->test(ticket); }
+  [[nodiscard]] base::Status wait(std::uint64_t ticket) override { return engine_->wait(ticket); }
+  [[nodiscard]] base::Result<bool> step(Pending& pending, bool thorough);
   [[nodiscard]] const CachedPlan* find_cached(const Operation& operation);
   [[nodiscard]] const CachedPlan* cache_plan(const Operation& operation);
   CachedPlan& set_latest(std::size_t at);
-  [[nodiscard]] bool has_caught_up(core::TimePoint deadline);
+  [[nodiscard]] bool has_caught_up(base::TimePoint deadline);
   void prefetch_others(const Operation& operation) const;
   void prefetch_next(const Operation& operation, const Plan& plan) const;
-  [[nodiscard]] core::Status run_unqueued(Pending& pending);
-  [[nodiscard]] bool run_fast(const CachedPlan& cached, core::TimePoint deadline);
+  [[nodiscard]] base::Status run_unqueued(Pending& pending);
+  [[nodiscard]] bool run_fast(const CachedPlan& cached, base::TimePoint deadline);
   [[nodiscard]] bool run_two_rank(const CachedPlan& cached);
   void send_two_rank(const CachedPlan& cached);
-  [[nodiscard]] bool poll_others(const Operation& operation, core::TimePoint deadline);
+  [[nodiscard]] bool poll_others(const Operation& operation, base::TimePoint deadline);
   [[nodiscard]] bool is_shared(const Operation& operation) const;
   void choose_stores(Plan& plan, const Operation& o, std::size_t results, std::size_t through) const;
   [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
@@ -83,7 +83,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] bool tries_single_copy(const Operation& operation);
   [[nodiscard]] std::span<const std::byte> expose_memory(const Operation& operation);
   [[nodiscard]] bool collect_memory(const Operation& operation);
-  [[nodiscard]] core::Status read_all(const Pending& pending);
+  [[nodiscard]] base::Status read_all(const Pending& pending);
   void collect_votes(Pending& pending);
   [[nodiscard]] Output inline_destination(const Operation& operation, std::size_t rank);
   void write_own_inline_chunks(const Operation& operation);
@@ -107,9 +107,9 @@ class ShmCommunicator final : public Communicator {
   void copy_out(const Operation& operation, std::size_t index, std::uint64_t epoch);
 
   const std::shared_ptr<ProgressEngine> engine_;
-  const std::vector<core::SlotIndex> slots_;  // by rank
+  const std::vector<proto::SlotIndex> slots_;  // by rank
   const int rank_;
-  core::Channel* const channel_;               // this member's
+  shmem::Channel* const channel_;              // this member's
   const TreeFold ranks_fold_;                  // over one input of each rank
   std::vector<BounceBuffer*> bounce_buffers_;  // by rank
   SlotRing ring_;
@@ -138,12 +138,12 @@ class ShmCommunicator final : public Communicator {
 };
 
 // make_shm() (factory.h).
-[[nodiscard]] core::Result<std::unique_ptr<ShmCommunicator>> open_shm(const core::Arena& arena,
-                                                                      const core::World& world,
-                                                                      core::Seat self,
+[[nodiscard]] base::Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena,
+                                                                      const proto::World& world,
+                                                                      proto::Seat self,
                                                                       const ShmOptions& options);
 
 // Marks a channel as free for a new group.
-void release_channel(core::Channel& channel);
+void release_channel(shmem::Channel& channel);
 
 }  // namespace regroup::collective

@@ -14,26 +14,26 @@
 namespace regroup::collective {
 namespace {
 
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 
 constexpr std::uint64_t kPositions = (1ULL << 40) - 1;
 
 // The ranks in `options`, or all ranks; validated.
-Result<std::vector<int>> ranks_of(const core::World& world, const ShmOptions& options) {
+Result<std::vector<int>> ranks_of(const proto::World& world, const ShmOptions& options) {
   std::vector<int> ranks = options.ranks;
   for (std::uint32_t i = 0; options.ranks.empty() && i < world.size(); ++i)
     ranks.push_back(static_cast<int>(i));
   const bool ascending = std::ranges::adjacent_find(ranks, std::greater_equal{}) == ranks.end();
   if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= static_cast<int>(world.size())) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("make_shm: the ranks must be ascending and of a World of {} members", world.size()));
   }
   return ranks;
 }
 
 Result<TreeFold> fold_of_ranks(std::size_t size) {
-  std::vector<core::Interval> leaves;
+  std::vector<proto::Interval> leaves;
   for (std::uint32_t i = 0; i < size; ++i) leaves.push_back({i, i + 1});
   return TreeFold::compile(leaves, static_cast<std::uint32_t>(size));
 }
@@ -45,7 +45,7 @@ struct SplitRequest {
   std::uint64_t position;  // highest that any of these channels had in this generation
 };
 
-SplitRequest split_request_of(const core::Arena& arena, core::SlotIndex self, core::Generation generation,
+SplitRequest split_request_of(const shmem::Arena& arena, proto::SlotIndex self, proto::Generation generation,
                               int color) {
   SplitRequest request{color, 0, 0};
   const BounceBuffer& buffer = bounce_buffer_of(arena, self);
@@ -59,16 +59,16 @@ SplitRequest split_request_of(const core::Arena& arena, core::SlotIndex self, co
 
 }  // namespace
 
-void release_channel(core::Channel& channel) { channel.held.store(0, std::memory_order_relaxed); }
+void release_channel(shmem::Channel& channel) { channel.held.store(0, std::memory_order_relaxed); }
 
-Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, core::TimePoint deadline) {
+Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, base::TimePoint deadline) {
   auto part = split_off(color, deadline);
   if (!part.ok()) return part.status();
   return std::unique_ptr<Communicator>(std::move(*part));
 }
 
-Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, core::TimePoint deadline) {
-  const core::Arena& arena = engine_->arena();
+Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, base::TimePoint deadline) {
+  const shmem::Arena& arena = engine_->arena();
   engine_->has_groups = true;  // in all members, since split() is collective
   const SplitRequest mine = split_request_of(arena, engine_->self(), engine_->generation(), color);
   std::vector<SplitRequest> requests(slots_.size());
@@ -88,13 +88,13 @@ Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, c
   }
   if (free == 0) {
     return Status(
-        core::Code::kResourceExhausted,
+        base::Code::kResourceExhausted,
         fmt::format("split: the {} members of color {} have no channel in common of the {} that each "
                     "can hold",
                     group.slots.size(), color, kGroups));
   }
   const auto index = static_cast<std::size_t>(std::countr_zero(free));
-  for (const core::SlotIndex slot : group.slots) {
+  for (const proto::SlotIndex slot : group.slots) {
     group.peers.push_back({&arena.member_slot(slot), &bounce_buffer_of(arena, slot).groups[index]});
   }
   bounce_buffer_of(arena, engine_->self())
@@ -105,42 +105,42 @@ Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, c
   return std::make_unique<ShmCommunicator>(engine_, std::move(group), std::move(fold).value());
 }
 
-Result<std::unique_ptr<Communicator>> make_shm(const core::Arena& arena, const core::World& world,
-                                               core::Seat self, const ShmOptions& options) {
+Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena, const proto::World& world,
+                                               proto::Seat self, const ShmOptions& options) {
   auto out = open_shm(arena, world, self, options);
   if (!out.ok()) return out.status();
   return std::unique_ptr<Communicator>(std::move(*out));
 }
 
-Result<std::unique_ptr<ShmCommunicator>> open_shm(const core::Arena& arena, const core::World& world,
-                                                  core::Seat self, const ShmOptions& options) {
+Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena, const proto::World& world,
+                                                  proto::Seat self, const ShmOptions& options) {
   auto ranks = ranks_of(world, options);
   if (!ranks.ok()) return ranks.status();
   ShmCommunicator::Group group;
   group.rank = -1;
   group.instance = options.instance;
   for (int r : *ranks) {
-    const core::Seat seat = world.members[static_cast<std::size_t>(r)].seat;
+    const proto::Seat seat = world.members[static_cast<std::size_t>(r)].seat;
     if (seat.node != self.node || seat.slot >= arena.spec().slots) {
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("make_shm: rank {} is at node {} slot {}, not in the arena of "
                       "node {} with {} slots",
                       r, seat.node, seat.slot, self.node, arena.spec().slots));
     }
     if (seat == self) group.rank = static_cast<int>(group.slots.size());
-    core::MemberSlot& member_slot = arena.member_slot(seat.slot);
+    shmem::MemberSlot& member_slot = arena.member_slot(seat.slot);
     group.slots.push_back(seat.slot);
     group.peers.push_back({&member_slot, &member_slot.channels[static_cast<std::size_t>(options.channel)]});
   }
   if (group.rank < 0) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("make_shm: node {} slot {} is not among the {} members of generation {}", self.node,
                     self.slot, group.slots.size(), world.generation));
   }
   auto fold = fold_of_ranks(group.slots.size());
   if (!fold.ok()) return fold.status();
   const auto here =
-      std::ranges::count(world.members, self.node, [](const core::WorldMember& m) { return m.seat.node; });
+      std::ranges::count(world.members, self.node, [](const proto::WorldMember& m) { return m.seat.node; });
   auto engine = std::make_shared<ProgressEngine>(arena, world.generation, options.instance, self.slot,
                                                  static_cast<std::size_t>(here), options);
   return std::make_unique<ShmCommunicator>(std::move(engine), std::move(group), std::move(fold).value());

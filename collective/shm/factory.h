@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collective/communicator.h"
-#include "core/arena.h"
-#include "core/world.h"
+#include "proto/world.h"
+#include "shmem/arena.h"
 
 namespace regroup::collective {
 
@@ -25,8 +25,8 @@ enum class StorePolicy : std::uint8_t { kTuned, kPlain, kStream };
 enum class InlineMode : std::uint8_t { kAuto, kAlways, kNever };
 
 struct ShmOptions {
-  core::ChannelKind channel = core::ChannelKind::kSteps;
-  core::Position
+  shmem::ChannelKind channel = shmem::ChannelKind::kSteps;
+  proto::Position
       instance;  // distinguishes successive communicators of one generation on one channel; strictly grows
   std::vector<int> ranks;                              // of `world` that take part, ascending; empty: all
   SingleCopyMode single_copy = SingleCopyMode::kAuto;  // the same in all members
@@ -40,8 +40,9 @@ struct ShmOptions {
 // span several nodes or `self` is not among them. After a failed operation every later one fails with the
 // same status. Successive communicators of one generation must have the same members, or a barrier of all
 // members between them.
-[[nodiscard]] core::Result<std::unique_ptr<Communicator>> make_shm(const core::Arena& arena,
-                                                                   const core::World& world, core::Seat self,
+[[nodiscard]] base::Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena,
+                                                                   const proto::World& world,
+                                                                   proto::Seat self,
                                                                    const ShmOptions& options = {});
 
 }  // namespace regroup::collective

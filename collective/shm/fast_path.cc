@@ -35,7 +35,7 @@ void exchange_small(const Operation& o, std::size_t self, const std::byte* their
 
 }  // namespace
 
-core::Status ShmCommunicator::run(const Operation& operation, core::TimePoint deadline) {
+base::Status ShmCommunicator::run(const Operation& operation, base::TimePoint deadline) {
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
   if (message || !engine_->is_idle()) return Communicator::run(operation, deadline);
   const CachedPlan* cached = find_cached(operation);
@@ -62,10 +62,10 @@ core::Status ShmCommunicator::run(const Operation& operation, core::TimePoint de
 
 // Runs from point to point while the peers answer within the spin limit; otherwise leaves the rest to the
 // queue, which also enforces the deadline.
-core::Status ShmCommunicator::run_unqueued(Pending& pending) {
+base::Status ShmCommunicator::run_unqueued(Pending& pending) {
   constexpr std::uint64_t kBetweenClocks = 16;
   for (;;) {
-    const core::Result<bool> done = advance(pending, false);
+    const base::Result<bool> done = advance(pending, false);
     if (!done.ok()) {
       engine_->fail(done.status());
       return engine_->check();
@@ -76,7 +76,7 @@ core::Status ShmCommunicator::run_unqueued(Pending& pending) {
       if (!engine_->yield_core(pending.deadline)) break;
       seen = sync_.poll(false);
     }
-    const bool is_late = pending.phase % kBetweenClocks == 0 && core::SystemClock().now() >= pending.deadline;
+    const bool is_late = pending.phase % kBetweenClocks == 0 && base::SystemClock().now() >= pending.deadline;
     if (seen == PollResult::kIncomplete || is_late)
       return engine_->run(pending, seen == PollResult::kIncomplete);
   }
@@ -84,7 +84,7 @@ core::Status ShmCommunicator::run_unqueued(Pending& pending) {
 
 // True when all members have arrived at the point that this member left eagerly, or arrive while it
 // polls.
-bool ShmCommunicator::has_caught_up(core::TimePoint deadline) {
+bool ShmCommunicator::has_caught_up(base::TimePoint deadline) {
   for (std::size_t poll = 0; exited_eagerly_ && poll < engine_->spin_polls(); ++poll) {
     if (poll > 0 && !engine_->yield_core(deadline)) break;
     const PollResult seen = sync_.poll(true);
@@ -136,7 +136,7 @@ const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
 }
 
 // Arrives, and completes the operation if the peers answer within the spin limit; else false.
-bool ShmCommunicator::run_fast(const CachedPlan& cached, core::TimePoint deadline) {
+bool ShmCommunicator::run_fast(const CachedPlan& cached, base::TimePoint deadline) {
   const Operation& o = cached.operation;
   if (cached.is_two_rank && engine_->spins()) return run_two_rank(cached);
   begin(cached.plan, cached.signature, o);
@@ -234,7 +234,7 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
 
 // Polls for the peers within the spin limit; true when all have arrived. Fences first: a load from a line
 // that a peer is writing delays its store, and by then the stores are done.
-bool ShmCommunicator::poll_others(const Operation& o, core::TimePoint deadline) {
+bool ShmCommunicator::poll_others(const Operation& o, base::TimePoint deadline) {
   fence();
   sync_.back_off();
   const auto fetch = [&] { return plan_.uses_inline_chunks && fetch_inline_chunks(o); };

@@ -25,8 +25,8 @@ std::span<T> chunk_of(std::span<T> data, std::uint64_t index) {
 
 }  // namespace
 
-Messages::Messages(const core::Arena& arena, core::Generation generation, core::Position instance,
-                   core::SlotIndex self)
+Messages::Messages(const shmem::Arena& arena, proto::Generation generation, proto::Position instance,
+                   proto::SlotIndex self)
     : arena_(arena), instance_(static_cast<std::uint64_t>(generation) << 40 | instance.value), self_(self) {}
 
 const Message* Messages::find(std::uint64_t ticket) const {
@@ -38,12 +38,12 @@ bool Messages::has_any_of(const void* communicator) const {
   return std::ranges::find(messages_, communicator, &Message::communicator) != messages_.end();
 }
 
-core::Status Messages::advance() {
+base::Status Messages::advance() {
   // A message that completes frees the chunks for another one, which may be earlier in the list: its
   // receiver rang long ago and will not ring again.
   for (bool again = true; std::exchange(again, false);) {
     for (std::size_t i = 0; i < messages_.size();) {
-      auto done = is_first(messages_[i]) ? advance(messages_[i]) : core::Result<bool>(false);
+      auto done = is_first(messages_[i]) ? advance(messages_[i]) : base::Result<bool>(false);
       if (!done.ok()) return done.status();
       if (*done) messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(i));
       if (!*done) ++i;
@@ -60,11 +60,11 @@ bool Messages::is_first(const Message& message) const {
   return &*std::ranges::find_if(messages_, same) == &message;
 }
 
-core::Status Messages::open(PairCounters& counters) const {
+base::Status Messages::open(PairCounters& counters) const {
   const std::uint64_t before = counters.instance.load(std::memory_order_relaxed);
   if (before == instance_) return {};
   if (before > instance_) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         "communicator: a later communicator of this generation has already exchanged messages");
   }
   for (auto* word :
@@ -75,7 +75,7 @@ core::Status Messages::open(PairCounters& counters) const {
   return {};
 }
 
-core::Result<bool> Messages::advance(Message& message) {
+base::Result<bool> Messages::advance(Message& message) {
   REGROUP_RETURN_IF_ERROR(open(mine(message.peer)));
   const bool sends = message.operation.kind == Kind::kSend;
   auto done = sends ? send(message) : receive(message);
@@ -83,15 +83,15 @@ core::Result<bool> Messages::advance(Message& message) {
   return done;
 }
 
-core::Status Messages::mismatch(const Message& message, std::uint64_t bytes) const {
+base::Status Messages::mismatch(const Message& message, std::uint64_t bytes) const {
   const Operation& o = message.operation;
   const bool sends = o.kind == Kind::kSend;
-  return core::invalid_argument(fmt::format("{}: {} bytes, rank {} {} {}", name_of(o.kind),
+  return base::invalid_argument(fmt::format("{}: {} bytes, rank {} {} {}", name_of(o.kind),
                                             (sends ? o.in.size() : o.out.size()), o.root,
                                             sends ? "expects" : "sends", bytes));
 }
 
-core::Result<bool> Messages::send(Message& message) {
+base::Result<bool> Messages::send(Message& message) {
   PairCounters& counters = mine(message.peer);
   const PairCounters& other = theirs(message.peer);
   const std::uint64_t instance = other.instance.load(std::memory_order_seq_cst);
@@ -109,7 +109,7 @@ core::Result<bool> Messages::send(Message& message) {
     const std::uint64_t wanted = other.wanted.load(std::memory_order_relaxed);
     if (wanted != message.operation.in.size()) {
       publish(counters.sent, message.first + 1);  // so that the receiver sees `offered`
-      core::ring(arena_.member_slot(message.peer).bell);
+      shmem::ring(arena_.member_slot(message.peer).bell);
       return mismatch(message, wanted);
     }
   }
@@ -121,12 +121,12 @@ core::Result<bool> Messages::send(Message& message) {
     if (!chunk.empty()) std::memcpy(to, chunk.data(), chunk.size());
     publish(counters.sent, message.first + message.chunks + 1);
     progress_ += 1;
-    core::ring(arena_.member_slot(message.peer).bell);
+    shmem::ring(arena_.member_slot(message.peer).bell);
   }
   return taken >= message.first + chunks;
 }
 
-core::Result<bool> Messages::receive(Message& message) {
+base::Result<bool> Messages::receive(Message& message) {
   PairCounters& counters = mine(message.peer);
   const PairCounters& other = theirs(message.peer);
   if (!message.begun) {
@@ -134,7 +134,7 @@ core::Result<bool> Messages::receive(Message& message) {
     message.first = counters.taken.load(std::memory_order_relaxed);
     counters.wanted.store(message.operation.out.size(), std::memory_order_relaxed);
     publish(counters.posted, counters.posted.load(std::memory_order_relaxed) + 1);
-    core::ring(arena_.member_slot(message.peer).bell);
+    shmem::ring(arena_.member_slot(message.peer).bell);
   }
   if (other.instance.load(std::memory_order_seq_cst) != instance_) return false;
   const std::size_t chunks = chunks_of(message.operation.out.size());
@@ -149,7 +149,7 @@ core::Result<bool> Messages::receive(Message& message) {
     message.chunks += 1;
     publish(counters.taken, number + 1);
     progress_ += 1;
-    core::ring(arena_.member_slot(message.peer).bell);
+    shmem::ring(arena_.member_slot(message.peer).bell);
   }
   return true;
 }

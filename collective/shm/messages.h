@@ -7,21 +7,21 @@
 #include <deque>
 #include <string>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/operation.h"
 #include "collective/shm/bounce_buffer.h"
-#include "core/arena.h"
-#include "core/clock.h"
-#include "core/status.h"
+#include "shmem/arena.h"
 
 namespace regroup::collective {
 
 struct Message {
   Operation operation;  // kSend or kReceive
   const void* communicator;
-  core::SlotIndex peer;
+  proto::SlotIndex peer;
   std::uint64_t ticket;
-  core::TimePoint started;
-  core::TimePoint deadline;
+  base::TimePoint started;
+  base::TimePoint deadline;
   bool begun = false;
   std::uint64_t first = 0;   // chunk count of this pair before the message
   std::uint64_t chunks = 0;  // completed by this side
@@ -30,14 +30,14 @@ struct Message {
 // Owned and used by one thread.
 class Messages {
  public:
-  Messages(const core::Arena& arena, core::Generation generation, core::Position instance,
-           core::SlotIndex self);
+  Messages(const shmem::Arena& arena, proto::Generation generation, proto::Position instance,
+           proto::SlotIndex self);
 
   void add(const Message& message) { messages_.push_back(message); }
   [[nodiscard]] bool empty() const { return messages_.empty(); }
   // Advances all messages as far as they get and removes those that are complete. kInvalidArgument if
   // both sides differ in size.
-  [[nodiscard]] core::Status advance();
+  [[nodiscard]] base::Status advance();
   // Grows with each chunk that was written or taken.
   [[nodiscard]] std::uint64_t progress() const { return progress_; }
   [[nodiscard]] const Message* find(std::uint64_t ticket) const;  // null if it is complete
@@ -45,25 +45,25 @@ class Messages {
   [[nodiscard]] std::string describe_wait(const Message& message) const;
 
  private:
-  [[nodiscard]] core::Result<bool> advance(Message& message);
-  [[nodiscard]] core::Result<bool> send(Message& message);
-  [[nodiscard]] core::Result<bool> receive(Message& message);
-  [[nodiscard]] core::Status open(PairCounters& counters) const;
+  [[nodiscard]] base::Result<bool> advance(Message& message);
+  [[nodiscard]] base::Result<bool> send(Message& message);
+  [[nodiscard]] base::Result<bool> receive(Message& message);
+  [[nodiscard]] base::Status open(PairCounters& counters) const;
   [[nodiscard]] bool is_first(const Message& message) const;
-  [[nodiscard]] PairCounters& mine(core::SlotIndex peer) const {
+  [[nodiscard]] PairCounters& mine(proto::SlotIndex peer) const {
     return bounce_buffer_of(arena_, self_).counters[peer];
   }
-  [[nodiscard]] const PairCounters& theirs(core::SlotIndex peer) const {
+  [[nodiscard]] const PairCounters& theirs(proto::SlotIndex peer) const {
     return bounce_buffer_of(arena_, peer).counters[self_];
   }
-  [[nodiscard]] core::Status mismatch(const Message& message, std::uint64_t bytes) const;
+  [[nodiscard]] base::Status mismatch(const Message& message, std::uint64_t bytes) const;
 
-  const core::Arena& arena_;
+  const shmem::Arena& arena_;
   const std::uint64_t instance_;
-  const core::SlotIndex self_;
+  const proto::SlotIndex self_;
   std::deque<Message> messages_;  // in the order of their start
   std::uint64_t sender_ = 0;      // ticket of the send that owns the message chunks; 0: none
-  std::uint64_t sends_[core::kMaxSlots] = {};
+  std::uint64_t sends_[proto::kMaxSlots] = {};
   std::uint64_t progress_ = 0;
 };
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "collective/shm/plan.h"
-#include "core/canonical.h"
+#include "proto/canonical.h"
 
 namespace regroup::collective {
 namespace {
@@ -78,7 +78,7 @@ std::optional<int> NumaNodes::node_of(std::span<const std::uint64_t> cores) cons
   return all;
 }
 
-core::Result<std::optional<TwoLevels>> TwoLevels::make(std::span<const int> nodes, std::size_t rank,
+base::Result<std::optional<TwoLevels>> TwoLevels::make(std::span<const int> nodes, std::size_t rank,
                                                        std::size_t buffer_bytes) {
   const auto ranks = static_cast<std::uint32_t>(nodes.size());
   std::map<int, std::size_t> group_of;
@@ -92,18 +92,18 @@ core::Result<std::optional<TwoLevels>> TwoLevels::make(std::span<const int> node
 
   std::vector<Sum> sums;
   std::vector<Term> terms;
-  std::vector<core::Interval> leaves;
+  std::vector<proto::Interval> leaves;
   std::vector<std::size_t> made(groups.size());
   for (std::uint32_t begin = 0, end = 0; begin < ranks; begin = end) {
     const auto here = [&](int node) { return node == nodes[begin]; };
     end = static_cast<std::uint32_t>(std::find_if_not(nodes.begin() + begin, nodes.end(), here) -
                                      nodes.begin());
     const std::size_t group = group_of.at(nodes[begin]);
-    for (const core::Interval part : core::canonical_cover(ranks, {begin, end})) {
+    for (const proto::Interval part : proto::canonical_cover(ranks, {begin, end})) {
       leaves.push_back(part);
       terms.push_back({part.size() > 1, part.size() > 1 ? sums.size() : part.begin});
       if (part.size() == 1) continue;
-      std::vector<core::Interval> own;
+      std::vector<proto::Interval> own;
       for (std::uint32_t i = 0; i < part.size(); ++i) own.push_back({i, i + 1});
       auto fold = TreeFold::compile(own, part.size());
       if (!fold.ok()) return fold.status();

@@ -13,9 +13,9 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
 #include "collective/operation.h"
 #include "collective/shm/tree_fold.h"
-#include "core/status.h"
 
 namespace regroup::collective {
 
@@ -42,7 +42,7 @@ class TwoLevels {
   // For `rank` among nodes.size() ranks; nodes[r] is the node of rank r. Empty when all ranks share a
   // node, or no node has two ranks whose sum is a node of the canonical tree. `buffer_bytes`: size of the
   // region for sums in a bounce buffer.
-  [[nodiscard]] static core::Result<std::optional<TwoLevels>> make(std::span<const int> nodes,
+  [[nodiscard]] static base::Result<std::optional<TwoLevels>> make(std::span<const int> nodes,
                                                                    std::size_t rank,
                                                                    std::size_t buffer_bytes);
 

@@ -20,9 +20,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/cpu.h"
 #include "collective/shm/cache.h"
 #include "collective/shm/communicator.h"
-#include "core/cpu.h"
 
 namespace regroup::collective {
 namespace {
@@ -51,7 +51,7 @@ std::size_t max_copied(Kind kind, std::size_t ranks, bool shares_cores) {
 // in an all-reduce. On Intel processors a root's inline chunks take half as long as with a flag; other
 // kinds were not compared there.
 std::size_t max_inline_chunks(Kind kind, InlineMode mode) {
-  static const bool kAmd = core::is_amd();
+  static const bool kAmd = base::is_amd();
   if (mode == InlineMode::kNever) return 0;
   if (!kAmd || mode == InlineMode::kAlways) return kInlineChunks;
   return from_root(kind) ? 2 : 0;

@@ -58,9 +58,9 @@ struct Plan {
 
 // The members of a communicator, as MPI_Group, and this member's rank.
 struct ShmGroup {
-  std::vector<core::SlotIndex> slots;  // by rank
+  std::vector<proto::SlotIndex> slots;  // by rank
   int rank = 0;
-  core::Position instance;
+  proto::Position instance;
   std::vector<Peer> peers;    // by rank
   bool synchronised = false;  // the members have left whatever used these channels and buffers before
 };

@@ -2,7 +2,7 @@
 //
 // Waiting: where each rank can have a core of its own, the peers answer within microseconds, so this
 // thread polls for a while. Elsewhere polling would keep the peers from running, so the thread yields to
-// each of them twice. Then it sleeps on the doorbell (core/doorbell.h). The number of cores is taken from
+// each of them twice. Then it sleeps on the doorbell (shmem/doorbell.h). The number of cores is taken from
 // the affinity of every rank (cores.h), since a launcher may have bound each rank to one core.
 #include "collective/shm/progress_engine.h"
 
@@ -13,19 +13,19 @@
 #include <utility>
 #include <vector>
 
+#include "base/cpu.h"
 #include "collective/shm/communicator.h"
 #include "collective/shm/cores.h"
 #include "collective/shm/numa_domains.h"
 #include "collective/shm/publish.h"
 #include "collective/shm/spin_limit.h"
-#include "core/cpu.h"
 
 namespace regroup::collective {
 namespace {
 
-using core::Result;
-using core::Status;
-using core::TimePoint;
+using base::Result;
+using base::Status;
+using base::TimePoint;
 
 // The first and the longest sleep. A peer that leaves by signal_and_leave() may miss a member that falls
 // asleep at that moment, and the member misses the arrival; it sees the arrival when the sleep ends.
@@ -33,13 +33,14 @@ constexpr auto kFirstSleep = std::chrono::milliseconds(1);
 constexpr auto kMaxSleep = std::chrono::milliseconds(64);
 
 double seconds_since(TimePoint begin) {
-  return std::chrono::duration<double>(core::SystemClock().now() - begin).count();
+  return std::chrono::duration<double>(base::SystemClock().now() - begin).count();
 }
 
 }  // namespace
 
-ProgressEngine::ProgressEngine(const core::Arena& arena, core::Generation generation, core::Position instance,
-                               core::SlotIndex self, std::size_t ranks, const ShmOptions& options)
+ProgressEngine::ProgressEngine(const shmem::Arena& arena, proto::Generation generation,
+                               proto::Position instance, proto::SlotIndex self, std::size_t ranks,
+                               const ShmOptions& options)
     : arena_(arena),
       own_slot_(arena.member_slot(self)),
       generation_(generation),
@@ -60,17 +61,17 @@ void ProgressEngine::fail(Status why) {
 
 Status ProgressEngine::check() {
   if (failed_.ok() && own_slot_.revoked_up_to.load(std::memory_order_acquire) >= generation_) {
-    fail({core::Code::kRevoked, fmt::format("generation {} is over", generation_)});
+    fail({base::Code::kRevoked, fmt::format("generation {} is over", generation_)});
   }
   return failed_;
 }
 
 bool ProgressEngine::fence_is_open() {
-  fence_passed_ = fence_passed_ || core::all_left_before(arena_, generation_);
+  fence_passed_ = fence_passed_ || shmem::all_left_before(arena_, generation_);
   return fence_passed_;
 }
 
-void ProgressEngine::on_sync(std::span<const core::SlotIndex> slots) {
+void ProgressEngine::on_sync(std::span<const proto::SlotIndex> slots) {
   sync_points_ += 1;
   if (std::exchange(counted_cores_, true)) return;
   std::vector<Cores> all(slots.size());
@@ -109,10 +110,10 @@ void ProgressEngine::publish_cores() {
 }
 
 Result<std::uint64_t> ProgressEngine::start_message(const ShmCommunicator& communicator,
-                                                    const Operation& operation, core::SlotIndex peer,
+                                                    const Operation& operation, proto::SlotIndex peer,
                                                     TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(check());
-  messages_.add({operation, &communicator, peer, next_ticket_, core::SystemClock().now(), deadline});
+  messages_.add({operation, &communicator, peer, next_ticket_, base::SystemClock().now(), deadline});
   advance(false);
   return next_ticket_++;
 }
@@ -153,9 +154,9 @@ std::string ProgressEngine::describe_wait(std::uint64_t ticket) {
   const Kind kind = message != nullptr ? message->operation.kind : queue_.front().operation.kind;
   if (message != nullptr && fence_is_open()) return messages_.describe_wait(*message);
   std::string list;
-  for (core::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
-    const core::MemberSlot& member_slot = arena_.member_slot(slot);
-    const core::Generation left = member_slot.left.load(std::memory_order_acquire);
+  for (proto::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
+    const shmem::MemberSlot& member_slot = arena_.member_slot(slot);
+    const proto::Generation left = member_slot.left.load(std::memory_order_acquire);
     if (member_slot.has_living_member() && left + 1 < generation_)
       list += fmt::format("{}{} (left {})", list.empty() ? "" : ", ", slot, left);
   }
@@ -163,7 +164,7 @@ std::string ProgressEngine::describe_wait(std::uint64_t ticket) {
 }
 
 void ProgressEngine::fail_timed_out(std::uint64_t ticket) {
-  fail(core::deadline_exceeded(fmt::format("{} after {:.3f} s in generation {}", describe_wait(ticket),
+  fail(base::deadline_exceeded(fmt::format("{} after {:.3f} s in generation {}", describe_wait(ticket),
                                            seconds_since(start_of(ticket)), generation_)));
 }
 
@@ -171,14 +172,14 @@ Result<bool> ProgressEngine::test(std::uint64_t ticket) {
   if (!failed_.ok()) return is_done(ticket) ? Result<bool>(true) : failed_;
   advance(true);
   if (is_done(ticket)) return true;
-  if (failed_.ok() && core::SystemClock().now() >= deadline_of(ticket)) fail_timed_out(ticket);
+  if (failed_.ok() && base::SystemClock().now() >= deadline_of(ticket)) fail_timed_out(ticket);
   return failed_.ok() ? Result<bool>(false) : failed_;
 }
 
 bool ProgressEngine::yield_core(TimePoint deadline) {
   if (spins_) return true;
   ::sched_yield();
-  return can_continue() && core::SystemClock().now() < deadline;
+  return can_continue() && base::SystemClock().now() < deadline;
 }
 
 bool ProgressEngine::poll_again(std::uint64_t ticket) {
@@ -195,11 +196,11 @@ bool ProgressEngine::spin(std::uint64_t ticket) {
   SpinLimit limit;
   for (unsigned attempt = 1; !is_done(ticket) && failed_.ok(); ++attempt) {
     if (attempt % kBetweenClocks == 0) {
-      const TimePoint now = core::SystemClock().now();
+      const TimePoint now = base::SystemClock().now();
       if (!limit.allows(progress(), now) || now >= deadline_of(ticket)) break;
     }
     advance(false);
-    core::cpu_relax();
+    base::cpu_relax();
   }
   return is_done(ticket);
 }
@@ -207,7 +208,7 @@ bool ProgressEngine::spin(std::uint64_t ticket) {
 // Sleeps until something progresses, then polls again: the peers continue at once, so the next progress
 // is due soon. A caller that has `polled` has yielded often enough, but has spun for less time than pays.
 Status ProgressEngine::wait(std::uint64_t ticket, bool polled) {
-  const core::SystemClock clock;
+  const base::SystemClock clock;
   auto sleep = kFirstSleep;
   for (bool poll = spins_ || !polled; !(poll ? poll_again(ticket) : is_done(ticket)) && failed_.ok();
        poll = true) {
@@ -218,7 +219,7 @@ Status ProgressEngine::wait(std::uint64_t ticket, bool polled) {
       advance(true);
       return !failed_.ok() || is_done(ticket) || this->progress() != progress;
     };
-    sleep = core::wait_until(own_slot_.bell, ready, until) ? kFirstSleep : std::min(2 * sleep, kMaxSleep);
+    sleep = shmem::wait_until(own_slot_.bell, ready, until) ? kFirstSleep : std::min(2 * sleep, kMaxSleep);
     const bool late = failed_.ok() && !is_done(ticket) && clock.now() >= deadline;
     if (late) fail_timed_out(ticket);
   }
@@ -228,7 +229,7 @@ Status ProgressEngine::wait(std::uint64_t ticket, bool polled) {
 void ProgressEngine::detach(const ShmCommunicator& communicator) {
   const auto gone = std::erase_if(queue_, [&](const Pending& p) { return p.communicator == &communicator; });
   if (gone != 0 || messages_.has_any_of(&communicator))
-    fail(core::invalid_argument("communicator: destroyed with operations under way"));
+    fail(base::invalid_argument("communicator: destroyed with operations under way"));
 }
 
 }  // namespace regroup::collective

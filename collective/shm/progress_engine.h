@@ -14,7 +14,7 @@
 #include "collective/shm/factory.h"
 #include "collective/shm/messages.h"
 #include "collective/shm/sync_points.h"
-#include "core/arena.h"
+#include "shmem/arena.h"
 
 namespace regroup::collective {
 
@@ -28,8 +28,8 @@ struct Pending {
   CollectiveSignature signature;  // of it, or of the operation over several hosts of which it is a part
   ShmCommunicator* communicator;
   std::uint64_t ticket;
-  core::TimePoint started;
-  core::TimePoint deadline;
+  base::TimePoint started;
+  base::TimePoint deadline;
   bool closes;  // ends with a synchronisation point: groups existed at its start
   State state = State::kNew;
   std::uint64_t phase = 0;   // the current phase
@@ -41,36 +41,36 @@ struct Pending {
 class ProgressEngine {
  public:
   // `ranks`: number of members of the World on this host.
-  ProgressEngine(const core::Arena& arena, core::Generation generation, core::Position instance,
-                 core::SlotIndex self, std::size_t ranks, const ShmOptions& options = {});
+  ProgressEngine(const shmem::Arena& arena, proto::Generation generation, proto::Position instance,
+                 proto::SlotIndex self, std::size_t ranks, const ShmOptions& options = {});
 
   // The first failure so far, or kRevoked if the generation is over.
-  [[nodiscard]] core::Status check();
+  [[nodiscard]] base::Status check();
   // check().ok() at less cost.
   [[nodiscard]] bool can_continue() const {
     return failed_.ok() && own_slot_.revoked_up_to.load(std::memory_order_acquire) < generation_;
   }
   // Queues `operation` and advances all operations.
-  [[nodiscard]] core::Result<std::uint64_t> start(ShmCommunicator& communicator, const Operation& operation,
+  [[nodiscard]] base::Result<std::uint64_t> start(ShmCommunicator& communicator, const Operation& operation,
                                                   const CollectiveSignature& signature,
-                                                  core::TimePoint deadline);
+                                                  base::TimePoint deadline);
   // Describes an operation without queueing it.
   [[nodiscard]] Pending make_pending(ShmCommunicator& communicator, const Operation& operation,
-                                     const CollectiveSignature& signature, core::TimePoint deadline) {
-    return {operation, signature, &communicator, next_ticket_++, core::SystemClock().now(),
+                                     const CollectiveSignature& signature, base::TimePoint deadline) {
+    return {operation, signature, &communicator, next_ticket_++, base::SystemClock().now(),
             deadline,  has_groups};
   }
   // Requires is_idle(). Queues `pending` in its current state and waits for its end. `polled`: the caller
   // has already polled spin_polls() times in vain.
-  [[nodiscard]] core::Status run(const Pending& pending, bool polled = false);
+  [[nodiscard]] base::Status run(const Pending& pending, bool polled = false);
   // Records a failure. Only the first one is kept.
-  void fail(core::Status why);
+  void fail(base::Status why);
   [[nodiscard]] bool is_idle() const { return queue_.empty() && messages_.empty(); }
-  [[nodiscard]] core::Result<std::uint64_t> start_message(const ShmCommunicator& communicator,
-                                                          const Operation& operation, core::SlotIndex peer,
-                                                          core::TimePoint deadline);
-  [[nodiscard]] core::Result<bool> test(std::uint64_t ticket);
-  [[nodiscard]] core::Status wait(std::uint64_t ticket, bool polled = false);
+  [[nodiscard]] base::Result<std::uint64_t> start_message(const ShmCommunicator& communicator,
+                                                          const Operation& operation, proto::SlotIndex peer,
+                                                          base::TimePoint deadline);
+  [[nodiscard]] base::Result<bool> test(std::uint64_t ticket);
+  [[nodiscard]] base::Status wait(std::uint64_t ticket, bool polled = false);
   // Called by the destructor of `communicator`; its pending operations fail.
   void detach(const ShmCommunicator& communicator);
 
@@ -78,7 +78,7 @@ class ProgressEngine {
   // Nothing shared may be written before.
   [[nodiscard]] bool fence_is_open();
   // Called when all members in `slots` have arrived at a point: their core sets are known then.
-  void on_sync(std::span<const core::SlotIndex> slots);
+  void on_sync(std::span<const proto::SlotIndex> slots);
   // Whether each member of the World on this host can have a core of its own, as far as is known
   // (cores.h).
   [[nodiscard]] bool spins() const { return spins_; }
@@ -90,16 +90,16 @@ class ProgressEngine {
   [[nodiscard]] std::size_t spin_polls() const { return spins_ ? kSpinPolls : kYields * ranks_; }
   // Called between two polls; false when the member should stop polling. Yields the core unless members
   // spin.
-  [[nodiscard]] bool yield_core(core::TimePoint deadline);
+  [[nodiscard]] bool yield_core(base::TimePoint deadline);
   // The NUMA node on which this member computes; empty if it may use several.
   [[nodiscard]] std::optional<int> numa_node() const { return numa_node_; }
   [[nodiscard]] SingleCopyMode single_copy() const { return single_copy_; }
   [[nodiscard]] StorePolicy store_policy() const { return store_policy_; }
   [[nodiscard]] InlineMode inline_mode() const { return inline_mode_; }
   [[nodiscard]] LivenessCanary& sign() { return canary_; }  // of this member; withdrawn once it fails
-  [[nodiscard]] const core::Arena& arena() const { return arena_; }
-  [[nodiscard]] core::SlotIndex self() const { return self_; }
-  [[nodiscard]] core::Generation generation() const { return generation_; }
+  [[nodiscard]] const shmem::Arena& arena() const { return arena_; }
+  [[nodiscard]] proto::SlotIndex self() const { return self_; }
+  [[nodiscard]] proto::Generation generation() const { return generation_; }
 
   // Set while groups exist. Several communicators then use one bounce buffer in turn, so each operation
   // ends with a synchronisation point, after which no member reads it.
@@ -116,15 +116,15 @@ class ProgressEngine {
   [[nodiscard]] bool poll_again(std::uint64_t ticket);
   [[nodiscard]] bool spin(std::uint64_t ticket);
   [[nodiscard]] std::uint64_t progress() const { return sync_points_ + messages_.progress(); }
-  [[nodiscard]] core::TimePoint deadline_of(std::uint64_t ticket) const;
-  [[nodiscard]] core::TimePoint start_of(std::uint64_t ticket) const;
+  [[nodiscard]] base::TimePoint deadline_of(std::uint64_t ticket) const;
+  [[nodiscard]] base::TimePoint start_of(std::uint64_t ticket) const;
   [[nodiscard]] std::string describe_wait(std::uint64_t ticket);  // "allreduce: rank 1 of 2 did not arrive"
   void fail_timed_out(std::uint64_t ticket);
 
-  const core::Arena& arena_;
-  core::MemberSlot& own_slot_;  // of this member
-  const core::Generation generation_;
-  const core::SlotIndex self_;
+  const shmem::Arena& arena_;
+  shmem::MemberSlot& own_slot_;  // of this member
+  const proto::Generation generation_;
+  const proto::SlotIndex self_;
   const std::size_t ranks_;
   std::optional<int> numa_node_;
   const SingleCopyMode single_copy_;
@@ -140,7 +140,7 @@ class ProgressEngine {
   Messages messages_;
   LivenessCanary canary_;
   bool fence_passed_ = false;
-  core::Status failed_;
+  base::Status failed_;
 };
 
 }  // namespace regroup::collective

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/cpu.h"
+#include "base/cpu.h"
 
 namespace regroup::collective {
 
@@ -46,7 +46,7 @@ inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes,
   std::size_t done = 0;
 #ifndef REGROUP_PLAIN_STORES
   if (how == Stores::kStream && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
-    for (; done + kCacheLine <= bytes; done += kCacheLine) core::stream_line(to + done, from + done);
+    for (; done + kCacheLine <= bytes; done += kCacheLine) base::stream_line(to + done, from + done);
   }
 #endif
   static_cast<void>(how);
@@ -58,7 +58,7 @@ inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes,
 // call it: its next release store reports that it has left, and the next writer relies on that.
 inline void complete_stores() {
 #ifndef REGROUP_PLAIN_STORES
-  core::store_fence();
+  base::store_fence();
 #endif
 }
 
@@ -76,10 +76,10 @@ inline void publish_unfenced(std::atomic<std::uint64_t>& word, std::uint64_t val
 }
 
 // Makes all earlier stores of this thread visible before its later loads. ThreadSanitizer needs none.
-inline void fence() { core::full_fence(); }
+inline void fence() { base::full_fence(); }
 
 // Prefetches the cache line at `line` for writing.
-inline void prefetch_for_write(const void* line) { core::prefetch_to_write(line); }
+inline void prefetch_for_write(const void* line) { base::prefetch_to_write(line); }
 
 // memcpy() of at most 64 bytes, inlined: the function call would take longer than the copy.
 inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -76,7 +76,7 @@ bool ShmCommunicator::collect_memory(const Operation& o) {
 }
 
 // Reads this rank's parts. Contributions in the arena, and its own, are copied without the kernel.
-core::Status ShmCommunicator::read_all(const Pending& pending) {
+base::Status ShmCommunicator::read_all(const Pending& pending) {
   const Operation& o = pending.operation;
   const bool receives = o.kind == Kind::kGather      ? rank_ == o.root
                         : o.kind == Kind::kBroadcast ? rank_ != o.root
@@ -95,8 +95,8 @@ core::Status ShmCommunicator::read_all(const Pending& pending) {
     }
     for (std::size_t at = 0; at < to.size() && single_copy_.succeeded != 0; at += kReadAtOnce) {
       REGROUP_RETURN_IF_ERROR(engine_->check());
-      if (core::SystemClock().now() >= pending.deadline) {
-        return core::deadline_exceeded(
+      if (base::SystemClock().now() >= pending.deadline) {
+        return base::deadline_exceeded(
             fmt::format("{}: the memory of rank {} was not read in time in "
                         "generation {}",
                         name_of(o.kind), r, engine_->generation()));

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 namespace regroup::collective {
 
@@ -17,14 +17,14 @@ class SpinLimit {
   static constexpr std::chrono::microseconds kAfterProgress{50};
 
   // `progress`: number of steps that the waiting member has observed in all.
-  [[nodiscard]] bool allows(std::uint64_t progress, core::TimePoint now) {
+  [[nodiscard]] bool allows(std::uint64_t progress, base::TimePoint now) {
     if (std::exchange(seen_, progress) != progress) end_ = now + kAfterProgress;
     return now < end_;
   }
 
  private:
   std::uint64_t seen_ = ~std::uint64_t{0};  // a count that never occurs
-  core::TimePoint end_{};
+  base::TimePoint end_{};
 };
 
 }  // namespace regroup::collective

@@ -1,7 +1,7 @@
 // The rounding mode of all reductions, whatever that of the calling thread.
 #pragma once
 
-#include "core/cpu.h"
+#include "base/cpu.h"
 
 namespace regroup::collective {
 
@@ -9,20 +9,20 @@ namespace regroup::collective {
 // the bits of a result must not depend on it.
 class StandardArithmetic {
  public:
-  StandardArithmetic() : before_(core::float_mode()) {
-    if (differs()) core::set_float_mode(core::kStandardFloatMode);
+  StandardArithmetic() : before_(base::float_mode()) {
+    if (differs()) base::set_float_mode(base::kStandardFloatMode);
   }
   // Exception flags stay raised: reading them costs as much as a small reduction.
   ~StandardArithmetic() {
-    if (differs()) core::set_float_mode(before_);
+    if (differs()) base::set_float_mode(before_);
   }
   StandardArithmetic(const StandardArithmetic&) = delete;
   StandardArithmetic& operator=(const StandardArithmetic&) = delete;
 
  private:
-  [[nodiscard]] bool differs() const { return (before_ & ~core::kFloatFlags) != core::kStandardFloatMode; }
+  [[nodiscard]] bool differs() const { return (before_ & ~base::kFloatFlags) != base::kStandardFloatMode; }
 
-  const core::FloatMode before_;
+  const base::FloatMode before_;
 };
 
 }  // namespace regroup::collective

@@ -12,11 +12,11 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/cpu.h"
 #include "collective/operation.h"
 #include "collective/shm/bounce_buffer.h"
 #include "collective/shm/factory.h"
 #include "collective/shm/publish.h"
-#include "core/cpu.h"
 
 namespace regroup::collective {
 
@@ -103,9 +103,9 @@ class StoreTuners {
   template <class Work>
   void measure(std::uint64_t epoch, const Work& work) {
     Chunk& chunk = chunks_[epoch % kEpochsInFlight];
-    const std::uint64_t began = chunk.is_measured ? core::cpu_ticks() : 0;
+    const std::uint64_t began = chunk.is_measured ? base::cpu_ticks() : 0;
     work();
-    if (chunk.is_measured) chunk.ticks += core::cpu_ticks() - began;
+    if (chunk.is_measured) chunk.ticks += base::cpu_ticks() - began;
   }
   // Ends the chunk of `epoch`, of `bytes` bytes; 0: not worth recording.
   void end(Kind kind, std::size_t placed, std::uint64_t epoch, std::size_t bytes) {

@@ -4,7 +4,7 @@
 // all peers. One of these fences is the last; the member that polls after it sees every arrival. A member
 // that sees all arrivals in its first poll after its fence, or a mismatch, rings every sleeping peer;
 // hence the last member does. It also sees which peers sleep: a member goes to sleep only after a fence
-// and one more poll (core/doorbell.h), and if that poll missed an arrival, it preceded the fence of that
+// and one more poll (shmem/doorbell.h), and if that poll missed an arrival, it preceded the fence of that
 // arrival and so the last fence, and so did the store of its "sleeping" flag. The other members need not
 // ring.
 //
@@ -28,8 +28,8 @@ namespace {
 
 constexpr unsigned kPositionBits = 40;
 
-core::Generation generation_of(std::uint64_t instance) {
-  return static_cast<core::Generation>(instance >> kPositionBits);
+proto::Generation generation_of(std::uint64_t instance) {
+  return static_cast<proto::Generation>(instance >> kPositionBits);
 }
 
 // Kind, dtype and op exactly; the other fields hashed.
@@ -71,7 +71,7 @@ std::string describe(CollectiveSignature signature) {
   return rooted ? text + fmt::format(" with root {}", root) : text;
 }
 
-SyncPoints::SyncPoints(core::Generation generation, core::Position position, std::vector<Peer> peers,
+SyncPoints::SyncPoints(proto::Generation generation, proto::Position position, std::vector<Peer> peers,
                        int self)
     : generation_(generation),
       instance_(static_cast<std::uint64_t>(generation) << kPositionBits | position.value),
@@ -79,9 +79,9 @@ SyncPoints::SyncPoints(core::Generation generation, core::Position position, std
       self_(static_cast<std::size_t>(self)),
       mismatched_rank_(self_) {}
 
-core::Status SyncPoints::open() {
+base::Status SyncPoints::open() {
   if (mine().instance.load(std::memory_order_relaxed) >= instance_) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("communicator: instance {} of generation {} was opened before, or a later one was",
                     instance_ & ((1ULL << kPositionBits) - 1), generation_));
   }
@@ -93,12 +93,12 @@ core::Status SyncPoints::open() {
   return {};
 }
 
-core::Status SyncPoints::arrive(CollectiveSignature signature, std::span<const std::byte> payload) {
+base::Status SyncPoints::arrive(CollectiveSignature signature, std::span<const std::byte> payload) {
   if (!opened_) REGROUP_RETURN_IF_ERROR(open());
   prepare(signature, payload);
   publish(word(), word_);
   back_off();
-  if (poll_and_ring() == PollResult::kMismatch) return core::invalid_argument(describe_mismatch());
+  if (poll_and_ring() == PollResult::kMismatch) return base::invalid_argument(describe_mismatch());
   return {};
 }
 
@@ -133,9 +133,9 @@ SyncPoints::PollResult SyncPoints::poll(bool thorough, std::size_t known_arrived
   return first_missing_ == peers_.size() ? PollResult::kComplete : PollResult::kIncomplete;
 }
 
-core::Result<bool> SyncPoints::all_arrived(bool thorough) {
+base::Result<bool> SyncPoints::all_arrived(bool thorough) {
   const PollResult seen = poll(thorough);
-  if (seen == PollResult::kMismatch) return core::invalid_argument(describe_mismatch());
+  if (seen == PollResult::kMismatch) return base::invalid_argument(describe_mismatch());
   return seen == PollResult::kComplete;
 }
 
@@ -156,7 +156,7 @@ std::string SyncPoints::describe_mismatch() const {
 // A member in a later instance has finished this one. A member in a later generation may not have, but no
 // generation begins before the previous one is over.
 bool SyncPoints::is_ahead(std::size_t member) {
-  const core::Channel& channel = *peers_[member].channel;
+  const shmem::Channel& channel = *peers_[member].channel;
   const std::uint64_t instance = channel.instance.load(std::memory_order_seq_cst);
   if (instance != instance_) {
     over_ = over_ || generation_of(instance) > generation_;

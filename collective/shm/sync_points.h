@@ -13,34 +13,34 @@
 #include <string>
 #include <vector>
 
+#include "base/cpu.h"
+#include "base/status.h"
 #include "collective/shm/inline_chunk.h"
 #include "collective/shm/publish.h"
 #include "collective/shm/signature.h"
-#include "core/arena.h"
-#include "core/cpu.h"
-#include "core/status.h"
-#include "core/world.h"
+#include "proto/world.h"
+#include "shmem/arena.h"
 
 namespace regroup::collective {
 
 struct Peer {
-  core::MemberSlot* slot;
-  core::Channel* channel;
+  shmem::MemberSlot* slot;
+  shmem::Channel* channel;
 };
 
 // Epoch k is the time between points k and k + 1. Owned and used by one thread.
 class SyncPoints {
  public:
   static constexpr std::size_t kNoRank = ~std::size_t{0};
-  static constexpr std::size_t kPayload = sizeof(core::Channel::Arrival::payload);
+  static constexpr std::size_t kPayload = sizeof(shmem::Channel::Arrival::payload);
 
   // For the member `peers[self]` at `position` of its generation; does not access the arena.
-  SyncPoints(core::Generation generation, core::Position position, std::vector<Peer> peers, int self);
+  SyncPoints(proto::Generation generation, proto::Position position, std::vector<Peer> peers, int self);
 
   // Publishes all earlier stores of this thread and arrives at the next point; `payload`: at most
   // kPayload bytes, copied. The first call opens the instance and wakes peers that wait in an earlier
   // one. kInvalidArgument if the instance was opened before, or a peer runs another operation.
-  [[nodiscard]] core::Status arrive(CollectiveSignature signature, std::span<const std::byte> payload = {});
+  [[nodiscard]] base::Status arrive(CollectiveSignature signature, std::span<const std::byte> payload = {});
   // State of the current point. kMismatch: a member arrived with another signature.
   enum class PollResult { kIncomplete, kComplete, kMismatch };
   // arrive() in parts, without a Status, for a member that has called it before; all_arrived() reports
@@ -56,7 +56,7 @@ class SyncPoints {
   void signal() { publish_unfenced(word(), word_); }
   // Pauses if this member arrived last: a load of a line that a peer is about to write delays its store.
   void back_off() const {
-    if (arrived_last_) core::cpu_relax();
+    if (arrived_last_) base::cpu_relax();
   }
   // `thorough`: check all members even when one is missing. `known_arrived`: a rank known to have arrived.
   [[nodiscard]] PollResult poll(bool thorough, std::size_t known_arrived = kNoRank);
@@ -84,7 +84,7 @@ class SyncPoints {
   [[nodiscard]] ChunkTag tag() const { return {instance_, word_}; }
   // True when all members have arrived at this point: what they stored before is visible then.
   // kInvalidArgument when a member runs another operation.
-  [[nodiscard]] core::Result<bool> all_arrived(bool thorough);
+  [[nodiscard]] base::Result<bool> all_arrived(bool thorough);
   // After a point: prefetches the line of the next arrival for writing. Its readers are done with it.
   void prefetch_next() const { prefetch_for_write(&mine().arrivals[(epoch_ + 1) % 2]); }
   // A rank that runs another operation, and the signature of that operation.
@@ -106,17 +106,17 @@ class SyncPoints {
   [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
 
  private:
-  [[nodiscard]] core::Status open();
+  [[nodiscard]] base::Status open();
   void post_signature(const CollectiveSignature& signature, std::uint64_t sync_point);
   [[nodiscard]] std::atomic<std::uint64_t>& word() const { return mine().arrivals[epoch_ % 2].word; }
   void ring_others() const {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
-      if (i != self_) core::ring_if_asleep(peers_[i].slot->bell);
+      if (i != self_) shmem::ring_if_asleep(peers_[i].slot->bell);
     }
   }
   // True when `member` has arrived at this point of this instance, or is past it.
   [[nodiscard]] bool has_arrived(std::size_t member) {
-    const core::Channel& channel = *peers_[member].channel;
+    const shmem::Channel& channel = *peers_[member].channel;
     const bool here = channel.instance.load(std::memory_order_seq_cst) == instance_ &&
                       channel.arrivals[epoch_ % 2].word.load(std::memory_order_seq_cst) == word_;
     return here || is_ahead(member);
@@ -124,9 +124,9 @@ class SyncPoints {
   [[nodiscard]] bool is_ahead(std::size_t member);
   [[nodiscard]] std::string describe_mismatch() const;
   [[nodiscard]] const CollectiveSignature& signature() const { return posted_[epoch_ % 2].signature; }
-  [[nodiscard]] core::Channel& mine() const { return *peers_[self_].channel; }
+  [[nodiscard]] shmem::Channel& mine() const { return *peers_[self_].channel; }
 
-  const core::Generation generation_;
+  const proto::Generation generation_;
   const std::uint64_t instance_;
   const std::vector<Peer> peers_;  // by rank
   const std::size_t self_;

@@ -8,13 +8,13 @@
 #include <bit>
 
 #include "collective/shm/standard_arithmetic.h"
-#include "core/canonical.h"
+#include "proto/canonical.h"
 
 namespace regroup::collective {
 namespace {
 
 constexpr std::size_t kBlock = 4096;
-constexpr std::size_t kDepth = std::bit_width(core::kMaxShards) + 1;  // of the tree, so of the scratch stack
+constexpr std::size_t kDepth = std::bit_width(proto::kMaxShards) + 1;  // of the tree, so of the scratch stack
 
 Accumulator accumulator_of(Dtype dtype) {
   switch (dtype) {
@@ -50,19 +50,19 @@ ByteRange slice_of(std::size_t bytes, int index, int count) {
 
 // Walks the tree from the root; stops at nodes that are inputs.
 struct TreeFold::Compiler {
-  std::span<const core::Interval> nodes;
+  std::span<const proto::Interval> nodes;
   std::vector<std::uint32_t> order;  // of the nodes, from left to right
   std::size_t next = 0;              // in `order`
   std::vector<Step> steps = {};
   bool failed = false;
 
   // Leaves the result over `node` in an input or in scratch[depth].
-  Block visit(core::Interval node, std::uint32_t depth) {
+  Block visit(proto::Interval node, std::uint32_t depth) {
     failed = failed || next == order.size() || nodes[order[next]].begin != node.begin;
     if (failed) return {};
     if (nodes[order[next]] == node) return {true, order[next++]};
     if (node.size() < 2) return failed = true, Block{};
-    const std::uint32_t middle = core::canonical_split(node);
+    const std::uint32_t middle = proto::canonical_split(node);
     const Block left = visit({node.begin, middle}, depth);
     const Block right = visit({middle, node.end}, left.is_input ? depth : depth + 1);
     steps.push_back({depth, left, right});
@@ -70,17 +70,17 @@ struct TreeFold::Compiler {
   }
 };
 
-core::Result<TreeFold> TreeFold::compile(std::span<const core::Interval> nodes, std::uint32_t leaves,
+base::Result<TreeFold> TreeFold::compile(std::span<const proto::Interval> nodes, std::uint32_t leaves,
                                          Simd simd) {
   Compiler compiler{.nodes = nodes, .order = {}};
   for (std::uint32_t i = 0; i < nodes.size(); ++i) compiler.order.push_back(i);
   std::ranges::sort(compiler.order, {}, [&](std::uint32_t i) { return nodes[i]; });
   TreeFold program;
-  if (leaves > 0 && leaves <= core::kMaxShards) program.result_ = compiler.visit({0, leaves}, 0);
+  if (leaves > 0 && leaves <= proto::kMaxShards) program.result_ = compiler.visit({0, leaves}, 0);
   if (compiler.failed || compiler.next == 0 || compiler.next != nodes.size()) {
     std::string list;
     for (std::uint32_t i : compiler.order) list += fmt::format(" [{},{})", nodes[i].begin, nodes[i].end);
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("sum: these are not disjoint canonical nodes that cover {} leaves:{}", leaves, list));
   }
   program.steps_ = std::move(compiler.steps);

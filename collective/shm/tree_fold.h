@@ -1,4 +1,4 @@
-// Reduces canonical partial results in the order of the canonical tree (core/canonical.h), 4 KiB at a
+// Reduces canonical partial results in the order of the canonical tree (proto/canonical.h), 4 KiB at a
 // time, so that everything between the inputs and the result stays in the L1 cache. The tree is walked
 // once, when the program is compiled; the inner loop is a list of combinations of two blocks.
 #pragma once
@@ -8,11 +8,11 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
 #include "collective/operation.h"
 #include "collective/shm/kernels.h"
 #include "collective/shm/publish.h"
-#include "core/status.h"
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::collective {
 
@@ -30,7 +30,7 @@ class TreeFold {
  public:
   // For inputs that are the results over `nodes`, in this order. kInvalidArgument unless the nodes are
   // disjoint canonical nodes that cover 0..leaves-1.
-  [[nodiscard]] static core::Result<TreeFold> compile(std::span<const core::Interval> nodes,
+  [[nodiscard]] static base::Result<TreeFold> compile(std::span<const proto::Interval> nodes,
                                                       std::uint32_t leaves, Simd simd = best_simd());
 
   // Writes the bytes `range` of the result to out[0..]. `inputs[i]` is the result over nodes[i] from byte 0,

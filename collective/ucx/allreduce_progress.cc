@@ -5,7 +5,7 @@
 
 namespace regroup::collective {
 
-using core::Interval;
+using proto::Interval;
 
 // The nodes; then, if there are blocks, an empty interval that holds the generation, and the blocks.
 std::vector<Interval> encode(const AllreduceProgress& progress) {

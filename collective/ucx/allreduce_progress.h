@@ -15,26 +15,26 @@
 
 namespace regroup::collective {
 
-using Blocks = std::vector<core::Interval>;  // disjoint, ascending
+using Blocks = std::vector<proto::Interval>;  // disjoint, ascending
 
 // What a host sends to the others before a sum: the nodes whose partial sums it holds, the blocks of the
 // result that are complete, and the last generation in which it began this sum.
 struct AllreduceProgress {
   Nodes nodes;
   Blocks completed = {};
-  core::Generation generation = 0;
+  proto::Generation generation = 0;
 };
-[[nodiscard]] std::vector<core::Interval> encode(const AllreduceProgress& progress);
+[[nodiscard]] std::vector<proto::Interval> encode(const AllreduceProgress& progress);
 // Decodes what another host has sent. Blocks are ascending and below `count`, others are dropped; nodes are
 // not checked.
 [[nodiscard]] AllreduceProgress decode_progress(std::span<const std::byte> bytes, std::uint32_t count);
 [[nodiscard]] constexpr std::size_t max_encoded_bytes(std::size_t leaves, std::size_t blocks) {
-  return (leaves + (blocks == 0 ? 0 : 1 + (blocks + 1) / 2)) * sizeof(core::Interval);
+  return (leaves + (blocks == 0 ? 0 : 1 + (blocks + 1) / 2)) * sizeof(proto::Interval);
 }
 
 // The blocks that are marked as complete; marks some.
 [[nodiscard]] Blocks marked(const SumBlocks& blocks);
-void mark(const SumBlocks& blocks, core::Interval which);
+void mark(const SumBlocks& blocks, proto::Interval which);
 // The blocks that are complete on both hosts; none if the hosts last began the sum in different generations.
 [[nodiscard]] Blocks common_blocks(const AllreduceProgress& a, const AllreduceProgress& b);
 
@@ -45,8 +45,8 @@ class BlockGrid {
   // The parts of `range` that are not in `completed`, ascending.
   [[nodiscard]] std::vector<Range> missing(Range range, const Blocks& completed) const;
   // The blocks that lie entirely in `range`.
-  [[nodiscard]] core::Interval whole_blocks(Range range) const;
-  [[nodiscard]] Range elements_of(core::Interval blocks) const;
+  [[nodiscard]] proto::Interval whole_blocks(Range range) const;
+  [[nodiscard]] Range elements_of(proto::Interval blocks) const;
 
  private:
   std::size_t elements_, width_;

@@ -15,8 +15,8 @@
 
 namespace regroup::collective {
 
-using core::Result;
-using core::TimePoint;
+using base::Result;
+using base::TimePoint;
 
 namespace {
 
@@ -46,7 +46,7 @@ UcxCommunicator::UcxCommunicator(std::shared_ptr<Engine> engine, Group group, La
 UcxCommunicator::~UcxCommunicator() { engine_->abandon(id_); }
 
 Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engine> engine, Group group) {
-  std::vector<core::NodeId> nodes;
+  std::vector<proto::NodeId> nodes;
   for (const int rank : group.ranks) {
     nodes.push_back(engine->mesh().world().members[static_cast<std::size_t>(rank)].seat.node);
   }
@@ -67,7 +67,7 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engi
   auto between = plan_halving(layout.host, by_host, leaves);
   auto whole = plan_merge(by_host, leaves, true);
   if (!local.ok() || !between.ok() || !whole.ok())
-    return core::internal_error("the ranks make no canonical tree");
+    return base::internal_error("the ranks make no canonical tree");
   Plans plans{std::move(*local), std::move(*between), std::move(*whole), std::move(by_host)};
   return std::unique_ptr<Communicator>(
       new UcxCommunicator(std::move(engine), std::move(group), std::move(layout), std::move(plans)));
@@ -144,7 +144,7 @@ Task UcxCommunicator::local(Operation o) {
   });
 }
 
-void UcxCommunicator::fail_locally(const core::Status& why) {
+void UcxCommunicator::fail_locally(const base::Status& why) {
   const auto other = local_->mismatch();
   if (!other || layout_.hosts.size() == 1) return engine_->fail(why);
   engine_->fail_mismatch(signature_, ranks_[static_cast<std::size_t>(layout_.here()[other->rank])],
@@ -180,7 +180,7 @@ Task UcxCommunicator::send(Operation o, std::uint64_t number) {
       *engine_, [&] { return mesh.find(ack) != nullptr; }, peer);
   mesh.drop(ack);
   if (capacity != o.in.size()) {
-    engine_->fail(core::invalid_argument(
+    engine_->fail(base::invalid_argument(
         fmt::format("send: {} bytes, rank {} wants {}", o.in.size(), o.root, capacity)));
   }
 }
@@ -213,7 +213,7 @@ Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
   co_await Until(
       *engine_, [&] { return ack.done(); }, peer);
   if (!fits) {
-    engine_->fail(core::invalid_argument(
+    engine_->fail(base::invalid_argument(
         fmt::format("receive: {} bytes, rank {} sends {}", o.out.size(), o.root, sent)));
     co_await Until(*engine_, [] { return false; });
   }

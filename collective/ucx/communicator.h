@@ -27,18 +27,18 @@ class UcxCommunicator final : public Communicator {
     int rank = 0;
     std::unique_ptr<ShmCommunicator> local;  // of the ranks of this host, in the same order
   };
-  [[nodiscard]] static core::Result<std::unique_ptr<Communicator>> open(std::shared_ptr<Engine> engine,
+  [[nodiscard]] static base::Result<std::unique_ptr<Communicator>> open(std::shared_ptr<Engine> engine,
                                                                         Group group);
   ~UcxCommunicator() override;
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(ranks_.size()); }
-  [[nodiscard]] core::Result<Request> start(const Operation& operation, core::TimePoint deadline) override;
-  [[nodiscard]] core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                          Output result, Dtype dtype, core::TimePoint deadline,
+  [[nodiscard]] base::Result<Request> start(const Operation& operation, base::TimePoint deadline) override;
+  [[nodiscard]] base::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
+                                          Output result, Dtype dtype, base::TimePoint deadline,
                                           const SumBlocks& blocks) override;
-  [[nodiscard]] core::Result<std::unique_ptr<Communicator>> split(int color,
-                                                                  core::TimePoint deadline) override;
+  [[nodiscard]] base::Result<std::unique_ptr<Communicator>> split(int color,
+                                                                  base::TimePoint deadline) override;
   [[nodiscard]] const Engine& engine() const { return *engine_; }
 
  private:
@@ -50,8 +50,8 @@ class UcxCommunicator final : public Communicator {
     std::vector<Nodes> by_host;
   };
   UcxCommunicator(std::shared_ptr<Engine> engine, Group group, Layout layout, Plans plans);
-  [[nodiscard]] core::Result<bool> test(std::uint64_t ticket) override { return engine_->test(ticket); }
-  [[nodiscard]] core::Status wait(std::uint64_t ticket) override { return engine_->wait(ticket); }
+  [[nodiscard]] base::Result<bool> test(std::uint64_t ticket) override { return engine_->test(ticket); }
+  [[nodiscard]] base::Status wait(std::uint64_t ticket) override { return engine_->wait(ticket); }
 
   [[nodiscard]] Task collective(Operation o, std::uint64_t number);
   [[nodiscard]] Task perform(Exchange& x, const Operation& o);
@@ -59,7 +59,7 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] Task receive(Operation o, std::uint64_t number);
   // Runs `o` among the members of this host, as a part of the current operation.
   [[nodiscard]] Task local(Operation o);
-  void fail_locally(const core::Status& why);
+  void fail_locally(const base::Status& why);
   [[nodiscard]] Task compare_signatures();
   [[nodiscard]] Task host_barrier(Exchange& x);
 
@@ -82,7 +82,7 @@ class UcxCommunicator final : public Communicator {
   struct Sum;
   [[nodiscard]] Task sum(Sum& s, std::uint64_t number);
   using InFlight =
-      std::deque<std::pair<Task, core::Interval>>;  // pieces, and the blocks that are complete after each
+      std::deque<std::pair<Task, proto::Interval>>;  // pieces, and the blocks that are complete after each
   [[nodiscard]] static Task finish_oldest(Sum& s, InFlight* flight);
   [[nodiscard]] Task sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment, InFlight* flight);
   [[nodiscard]] Task sum_piece(Exchange& x, Sum& s, const Halving& plan, Segment segment,

@@ -18,12 +18,12 @@
 namespace regroup::collective {
 namespace {
 
-using core::TimePoint;
+using base::TimePoint;
 
 constexpr std::size_t kMaxPendingPeers = 64;  // at a time, in addition to one for each member
-constexpr core::Duration kAttemptTimeout = std::chrono::milliseconds(250);  // then try the next address
-constexpr core::Duration kRoundTimeout = std::chrono::seconds(1);           // after the last address
-constexpr core::Duration kAcceptedAttemptTimeout =
+constexpr base::Duration kAttemptTimeout = std::chrono::milliseconds(250);  // then try the next address
+constexpr base::Duration kRoundTimeout = std::chrono::seconds(1);           // after the last address
+constexpr base::Duration kAcceptedAttemptTimeout =
     std::chrono::seconds(2);  // the peer's kernel has accepted it, but the peer may be computing
 
 }  // namespace
@@ -69,7 +69,7 @@ bool PeerMesh::is_connecting(const MeshPeer& peer) {
 }
 
 void PeerMesh::advance_connect(MeshPeer& peer) {
-  const TimePoint now = core::SystemClock().now();
+  const TimePoint now = base::SystemClock().now();
   const bool is_round_over =
       peer.next_address == 0 && !peer.attempts.empty();  // every address was tried: wait
   if (now < peer.next_attempt && (is_round_over || is_connecting(peer))) return;
@@ -106,7 +106,7 @@ void PeerMesh::connect_next_address(MeshPeer& peer) {
     status = ucp().ucp_ep_create(worker_, &params, &attempt.endpoint);
     if (status != UCS_OK) peer.connect_error = ucp().ucs_status_string(status);
   }
-  attempt.since = core::SystemClock().now();
+  attempt.since = base::SystemClock().now();
   const bool last = peer.next_address >= peer.addresses.size();
   peer.next_attempt = attempt.since + (last ? kRoundTimeout : kAttemptTimeout);
   if (last) peer.next_address = 0;

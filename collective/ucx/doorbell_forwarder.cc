@@ -20,7 +20,7 @@ DoorbellForwarder::DoorbellForwarder(Bell& bell, std::function<void()> wake)
 DoorbellForwarder::~DoorbellForwarder() {
   stop_.store(true, std::memory_order_seq_cst);
   bell_.sleeping.store(1, std::memory_order_seq_cst);
-  core::ring(bell_);
+  shmem::ring(bell_);
   thread_.join();
   bell_.sleeping.store(0, std::memory_order_relaxed);
 }
@@ -29,7 +29,7 @@ void DoorbellForwarder::run() {
   constexpr std::chrono::hours kLong(1);
   std::uint32_t seen = bell_.count.load(std::memory_order_seq_cst);
   while (!stop_.load(std::memory_order_seq_cst)) {
-    core::RealPolicy::wait(bell_.count, seen, core::SystemClock().now() + kLong);
+    shmem::RealPolicy::wait(bell_.count, seen, base::SystemClock().now() + kLong);
     const std::uint32_t now = bell_.count.load(std::memory_order_seq_cst);
     if (std::exchange(seen, now) != now && asleep_.load(std::memory_order_seq_cst)) wake_();
   }

@@ -10,14 +10,14 @@
 #include <functional>
 #include <thread>
 
-#include "core/clock.h"
-#include "core/doorbell.h"
+#include "base/clock.h"
+#include "shmem/doorbell.h"
 
 namespace regroup::collective {
 
 class DoorbellForwarder {
  public:
-  using Bell = core::Doorbell<core::RealPolicy>;
+  using Bell = shmem::Doorbell<shmem::RealPolicy>;
 
   // `bell` must outlive it, as must what `wake` uses. The second thread calls `wake`.
   DoorbellForwarder(Bell& bell, std::function<void()> wake);

@@ -12,15 +12,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/cpu.h"
-#include "core/doorbell.h"
+#include "base/cpu.h"
+#include "shmem/doorbell.h"
 
 namespace regroup::collective {
 
-using core::Code;
-using core::Result;
-using core::Status;
-using core::TimePoint;
+using base::Code;
+using base::Result;
+using base::Status;
+using base::TimePoint;
 
 namespace {
 
@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kSharedCoreTime(20);  // without yields afte
 constexpr unsigned kYields = 3;                           // of a rank that waits for a large operation
 constexpr std::uint64_t kSmallBytes = 512 << 10;          // larger operations take long
 
-TimePoint now() { return core::SystemClock().now(); }
+TimePoint now() { return base::SystemClock().now(); }
 
 }  // namespace
 
@@ -50,12 +50,12 @@ Engine::Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const ProgressEng
 
 Engine::~Engine() {
   if (!queue_.empty() || !point_to_point_.empty())
-    fail(core::invalid_argument("communicator: destroyed with operations under way"));
+    fail(base::invalid_argument("communicator: destroyed with operations under way"));
   abort_if_failed();
 }
 
 Status Engine::check() {
-  const core::Generation generation = mesh_->world().generation;
+  const proto::Generation generation = mesh_->world().generation;
   if (failed_.ok() && mesh_->is_over()) {
     fail({Code::kRevoked, fmt::format("generation {} is over", generation)});
   }
@@ -194,7 +194,7 @@ void Engine::fail_at_deadline(const Pending& pending) {
       operation.point_to_point
           ? fmt::format("rank {} did not {}", list, kind == Kind::kSend ? "receive" : "send")
           : fmt::format("rank {} of {} did not arrive", list, operation.ranks.size());
-  fail(core::deadline_exceeded(fmt::format("{}: {} after {:.3f} s in generation {}{}", name_of(kind), what,
+  fail(base::deadline_exceeded(fmt::format("{}: {} after {:.3f} s in generation {}{}", name_of(kind), what,
                                            std::chrono::duration<double>(now() - pending.begun).count(),
                                            mesh_->world().generation, lost)));
   abort_if_failed();
@@ -218,7 +218,7 @@ bool Engine::spin(std::uint64_t ticket) {
       end = {};
       continue;
     }
-    core::cpu_relax();
+    base::cpu_relax();
     const TimePoint time = now();
     if (end == TimePoint()) end = time + kSpin;
     if (time >= end) break;
@@ -264,7 +264,7 @@ void Engine::sleep(std::uint64_t ticket, std::uint32_t seen, TimePoint until) {
     const bool sleeps_on_bell = waits_for_local_only() && !is_first;
     const TimePoint probe_time = sleeps_on_bell ? waiters_.front()->since() + kProbeDelay : TimePoint();
     if (now() < probe_time) {
-      core::RealPolicy::wait(bell.count, seen, std::min(until, probe_time));
+      shmem::RealPolicy::wait(bell.count, seen, std::min(until, probe_time));
     } else {
       mesh_->sleep(seen, until);
     }
@@ -291,7 +291,7 @@ Status Engine::wait(std::uint64_t ticket) {
 void Engine::abandon(const CommunicatorId& communicator) {
   const auto is_of = [&](const Pending& p) { return p.operation.communicator == communicator; };
   if (std::ranges::none_of(queue_, is_of) && std::ranges::none_of(point_to_point_, is_of)) return;
-  fail(core::invalid_argument("communicator: destroyed with operations under way"));
+  fail(base::invalid_argument("communicator: destroyed with operations under way"));
   abort_if_failed();
 }
 

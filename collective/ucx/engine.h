@@ -43,7 +43,7 @@ class Waiter {
 
   [[nodiscard]] virtual bool ready() = 0;  // not asked again once it was true
   [[nodiscard]] int peer() const { return peer_; }
-  [[nodiscard]] core::TimePoint since() const { return since_; }
+  [[nodiscard]] base::TimePoint since() const { return since_; }
   void resume() { task_.resume(); }
 
  protected:
@@ -52,7 +52,7 @@ class Waiter {
  private:
   const int peer_;  // rank in the World that must do something, or -1
   std::coroutine_handle<> task_;
-  core::TimePoint since_{};
+  base::TimePoint since_{};
 };
 
 // An operation that a communicator starts.
@@ -79,14 +79,14 @@ class Engine {
   // A waiting thread polls for a while before it sleeps, because each member of this host has its own core.
   [[nodiscard]] bool spins() const { return local_->spins(); }
   // ok, the failure that ended the engine, or kRevoked if the generation is over.
-  [[nodiscard]] core::Status check();
-  [[nodiscard]] core::Result<std::uint64_t> start(OperationDescriptor operation, core::TimePoint deadline);
-  [[nodiscard]] core::Result<bool> test(std::uint64_t ticket);
-  [[nodiscard]] core::Status wait(std::uint64_t ticket);
+  [[nodiscard]] base::Status check();
+  [[nodiscard]] base::Result<std::uint64_t> start(OperationDescriptor operation, base::TimePoint deadline);
+  [[nodiscard]] base::Result<bool> test(std::uint64_t ticket);
+  [[nodiscard]] base::Status wait(std::uint64_t ticket);
   // Fails all operations with `why`, once the running task suspends.
-  void fail(core::Status why);
+  void fail(base::Status why);
   // Likewise, and sends `why` to the members of the current operation: the ranks disagree.
-  void fail_all(const core::Status& why);
+  void fail_all(const base::Status& why);
   // fail_all(): we are in `mine`, and `rank` is in `theirs`, in the current operation.
   void fail_mismatch(const CollectiveSignature& mine, int rank, const CollectiveSignature& theirs);
   // The communicator is destroyed. If it has operations under way, all operations of the engine fail.
@@ -99,10 +99,10 @@ class Engine {
   struct Pending {
     OperationDescriptor operation;
     std::uint64_t ticket;
-    core::TimePoint deadline;
-    core::TimePoint begun;  // when it was started; then when its task began
+    base::TimePoint deadline;
+    base::TimePoint begun;  // when it was started; then when its task began
     std::optional<Task> task = std::nullopt;
-    core::TimePoint last_probe = {};
+    base::TimePoint last_probe = {};
   };
 
   [[nodiscard]] bool advance(bool with_network = true);
@@ -111,11 +111,11 @@ class Engine {
   [[nodiscard]] bool retire();
   [[nodiscard]] bool spin(std::uint64_t ticket);
   [[nodiscard]] std::uint32_t poll_and_yield(std::uint64_t ticket);
-  void sleep(std::uint64_t ticket, std::uint32_t seen, core::TimePoint until);
+  void sleep(std::uint64_t ticket, std::uint32_t seen, base::TimePoint until);
   [[nodiscard]] Pending* find(std::uint64_t ticket);
   [[nodiscard]] bool is_done(std::uint64_t ticket);
-  [[nodiscard]] core::TimePoint next_probe(const Pending& pending) const;
-  [[nodiscard]] core::TimePoint next_wakeup(const Pending& pending) const;
+  [[nodiscard]] base::TimePoint next_probe(const Pending& pending) const;
+  [[nodiscard]] base::TimePoint next_wakeup(const Pending& pending) const;
   void check_peers();
   // straggler_probe.cc
   void receive_failure(const OperationDescriptor& operation);
@@ -129,13 +129,13 @@ class Engine {
 
   const std::shared_ptr<PeerMesh> mesh_;
   const std::shared_ptr<const ProgressEngine> local_;
-  core::TimePoint shared_until_{};  // other processes compute on our core; no sched_yield() until then
+  base::TimePoint shared_until_{};  // other processes compute on our core; no sched_yield() until then
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;          // collective operations; the first one is running
   std::list<Pending> point_to_point_;  // all are running
   std::vector<Waiter*> waiters_;
   std::map<int, Transfer> probes_;  // the last one, by rank in the World
-  core::Status failed_;
+  base::Status failed_;
   std::vector<std::uint64_t> aborted_;  // tickets of the operations that were under way at the failure
 };
 

@@ -90,7 +90,7 @@ Task Exchange::receive(int from, MessageTag tag, Output data) {
   const MatchKey key = key_of(from, tag);
   const ActiveMessage& message = co_await Arrival(*this, key);
   if (message.bytes != data.size()) {
-    engine_.fail(core::internal_error("message size differs from the size of its operation"));
+    engine_.fail(base::internal_error("message size differs from the size of its operation"));
     co_await Until(engine_, [] { return false; });
   }
   co_await take(key, tag, data);
@@ -100,7 +100,7 @@ Task Exchange::receive(int from, MessageTag tag, std::vector<std::byte>* data, s
   const MatchKey key = key_of(from, tag);
   const ActiveMessage& message = co_await Arrival(*this, key);
   if (message.bytes > limit) {
-    engine_.fail(core::internal_error(
+    engine_.fail(base::internal_error(
         fmt::format("message of {} bytes exceeds the maximum of {}", message.bytes, limit)));
     co_await Until(engine_, [] { return false; });
   }
@@ -188,7 +188,7 @@ Task Exchange::receive_nodes(Reduction& r, std::size_t host, MessageTag tag, std
     const MatchKey key = key_of(r.segment.owners[host], tag);
     const ActiveMessage& message = co_await Arrival(*this, key);
     if (message.bytes != bytes) {
-      engine_.fail(core::internal_error("partial sum size differs from the size of its segment"));
+      engine_.fail(base::internal_error("partial sum size differs from the size of its segment"));
       co_await Until(engine_, [] { return false; });
     }
     if (!message.fetch) {

@@ -12,32 +12,32 @@
 
 namespace regroup::collective {
 
-using core::Result;
+using base::Result;
 
 Result<std::shared_ptr<const UcxContext>> open_ucx(const UcxSettings& settings) {
   return UcxContext::open(settings);
 }
 
 Result<std::shared_ptr<PeerMesh>> open_peer_mesh(std::shared_ptr<const UcxContext> context,
-                                                 const core::Arena& arena, const core::World& world,
-                                                 core::Seat self, Addresses addresses) {
+                                                 const shmem::Arena& arena, const proto::World& world,
+                                                 proto::Seat self, Addresses addresses) {
   return PeerMesh::open(std::move(context), arena, world, self, std::move(addresses));
 }
 
 Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh, const ShmOptions& options) {
-  const core::World& world = mesh->world();
-  const core::Seat self = world.members[static_cast<std::size_t>(mesh->rank())].seat;
+  const proto::World& world = mesh->world();
+  const proto::Seat self = world.members[static_cast<std::size_t>(mesh->rank())].seat;
   UcxCommunicator::Group group;
   group.communicator = {options.instance.value, 0, static_cast<std::uint32_t>(options.channel)};
   group.ranks = options.ranks;
   for (std::uint32_t r = 0; options.ranks.empty() && r < world.size(); ++r)
     group.ranks.push_back(static_cast<int>(r));
   if (std::ranges::adjacent_find(group.ranks, std::greater_equal{}) != group.ranks.end()) {
-    return core::invalid_argument("make_ucx: the ranks must be ascending");
+    return base::invalid_argument("make_ucx: the ranks must be ascending");
   }
   const auto mine = std::ranges::find(group.ranks, mesh->rank());
   if (mine == group.ranks.end()) {
-    return core::invalid_argument(fmt::format(
+    return base::invalid_argument(fmt::format(
         "make_ucx: rank {} is not among the {} ranks of the communicator", mesh->rank(), group.ranks.size()));
   }
   group.rank = static_cast<int>(mine - group.ranks.begin());
@@ -45,7 +45,7 @@ Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh, c
   here.ranks.clear();
   for (const int r : group.ranks) {
     if (r < 0 || r >= static_cast<int>(world.size())) {
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("make_ucx: rank {} of a World of {} members", r, world.size()));
     }
     if (world.members[static_cast<std::size_t>(r)].seat.node == self.node) here.ranks.push_back(r);

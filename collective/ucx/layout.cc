@@ -12,9 +12,9 @@ constexpr std::size_t kGrain = 64;  // elements: whole cache lines for every typ
 
 }  // namespace
 
-Layout Layout::of(const std::vector<core::NodeId>& nodes, int rank) {
+Layout Layout::of(const std::vector<proto::NodeId>& nodes, int rank) {
   Layout out;
-  std::map<core::NodeId, std::size_t> index;
+  std::map<proto::NodeId, std::size_t> index;
   for (std::size_t r = 0; r < nodes.size(); ++r) {
     const auto [at, is_new] = index.emplace(nodes[r], out.hosts.size());
     if (is_new) out.hosts.emplace_back();

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::collective {
 
@@ -25,7 +25,7 @@ struct Layout {
   std::size_t local_rank = 0;  // among the ranks of its host
 
   // `nodes[r]`: the host of rank r.
-  [[nodiscard]] static Layout of(const std::vector<core::NodeId>& nodes, int rank);
+  [[nodiscard]] static Layout of(const std::vector<proto::NodeId>& nodes, int rank);
   [[nodiscard]] const std::vector<int>& here() const { return hosts[host]; }
   [[nodiscard]] std::size_t host_of(int rank) const;
 };

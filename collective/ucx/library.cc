@@ -19,9 +19,9 @@
 namespace regroup::collective {
 namespace {
 
-using core::Code;
-using core::Result;
-using core::Status;
+using base::Code;
+using base::Result;
+using base::Status;
 
 constexpr const char* kLibrary = "libucp.so.0";
 constexpr const char* kNoSharedMemory = "^posix,sysv";
@@ -185,7 +185,7 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& se
 }
 
 UcxContext::UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Listener> listener,
-                       core::Duration probe_interval)
+                       base::Duration probe_interval)
     : ucp_(ucp), handle_(handle), listener_(std::move(listener)), probe_interval_(probe_interval) {}
 
 // The listener leaks on purpose: threads of UCX may still use it.

@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/ucx/factory.h"
-#include "core/clock.h"
-#include "core/status.h"
 
 namespace regroup::collective {
 
@@ -48,15 +48,15 @@ struct Ucp {
 
 // Loads the library, which stays loaded. Errors: kUnavailable, "not viable: no libucp; ...". Sets environment
 // variables while it loads, so no other thread may read the environment meanwhile.
-[[nodiscard]] core::Result<Ucp> load_ucp();
+[[nodiscard]] base::Result<Ucp> load_ucp();
 
 // A UCX context, with the devices and transports of this process, and the listener. The workers of successive
 // generations share it. What UCX holds for it lasts as long as the process: see Listener.
 class UcxContext {
  public:
-  [[nodiscard]] static core::Result<std::shared_ptr<const UcxContext>> open(const UcxSettings& settings);
+  [[nodiscard]] static base::Result<std::shared_ptr<const UcxContext>> open(const UcxSettings& settings);
   UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Listener> listener,
-             core::Duration probe_interval);
+             base::Duration probe_interval);
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
@@ -64,13 +64,13 @@ class UcxContext {
   [[nodiscard]] const Ucp& ucp() const { return ucp_; }
   [[nodiscard]] ucp_context_h handle() const { return handle_; }
   [[nodiscard]] Listener& listener() const { return *listener_; }
-  [[nodiscard]] core::Duration probe_interval() const { return probe_interval_; }
+  [[nodiscard]] base::Duration probe_interval() const { return probe_interval_; }
 
  private:
   const Ucp ucp_;
   const ucp_context_h handle_;
   std::unique_ptr<Listener> listener_;
-  const core::Duration probe_interval_;
+  const base::Duration probe_interval_;
 };
 
 }  // namespace regroup::collective

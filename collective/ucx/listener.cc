@@ -10,9 +10,9 @@
 
 namespace regroup::collective {
 
-using core::Code;
-using core::Result;
-using core::Status;
+using base::Code;
+using base::Result;
+using base::Status;
 
 Result<std::unique_ptr<Listener>> Listener::open(const Ucp& ucp, ucp_context_h context,
                                                  std::string_view devices, std::string_view ports) {
@@ -84,7 +84,7 @@ bool Listener::progress() {
   return !requests_.empty();
 }
 
-std::vector<Listener::ConnectionRequest> Listener::take(core::Generation generation) {
+std::vector<Listener::ConnectionRequest> Listener::take(proto::Generation generation) {
   const auto is_later = [&](const ConnectionRequest& r) {
     return r.client_id >= client_id_of(generation + 1, 0);
   };

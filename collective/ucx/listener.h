@@ -11,15 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/status.h"
 #include "collective/ucx/library.h"
 #include "collective/ucx/peer_address.h"
-#include "core/status.h"
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::collective {
 
 // The client id of a connection request: 32 bits of the generation, then the rank in its World.
-[[nodiscard]] constexpr std::uint64_t client_id_of(core::Generation generation, std::size_t rank) {
+[[nodiscard]] constexpr std::uint64_t client_id_of(proto::Generation generation, std::size_t rank) {
   return static_cast<std::uint64_t>(generation) << 32 | (rank & 0xffffffff);
 }
 
@@ -33,7 +33,7 @@ class Listener {
   };
 
   // `devices`, `ports`: as in UCX_NET_DEVICES and UCX_TCP_PORT_RANGE.
-  [[nodiscard]] static core::Result<std::unique_ptr<Listener>> open(const Ucp& ucp, ucp_context_h context,
+  [[nodiscard]] static base::Result<std::unique_ptr<Listener>> open(const Ucp& ucp, ucp_context_h context,
                                                                     std::string_view devices,
                                                                     std::string_view ports);
   Listener(const Listener&) = delete;
@@ -45,14 +45,14 @@ class Listener {
   bool progress();
   // Takes the requests of `generation` and of earlier ones. Requests of later generations stay until the mesh
   // of their generation takes them; of more than kMaxEarly of these, the oldest are taken as well.
-  [[nodiscard]] std::vector<ConnectionRequest> take(core::Generation generation);
+  [[nodiscard]] std::vector<ConnectionRequest> take(proto::Generation generation);
   // False: there is work for progress(). True: descriptor() becomes readable when there is.
   [[nodiscard]] bool arm();
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
  private:
   explicit Listener(const Ucp& ucp) : ucp_(ucp) {}
-  [[nodiscard]] core::Status listen(std::span<PeerAddress> addresses, PortRange ports, bool all_addresses);
+  [[nodiscard]] base::Status listen(std::span<PeerAddress> addresses, PortRange ports, bool all_addresses);
   static void on_connection_request(ucp_conn_request_h request, void* self);
 
   const Ucp ucp_;

@@ -7,13 +7,13 @@
 #include <bit>
 #include <cstring>
 
-#include "core/canonical.h"
+#include "proto/canonical.h"
 
 namespace regroup::collective {
 namespace {
 
-using core::Interval;
-using core::Result;
+using base::Result;
+using proto::Interval;
 
 std::string text_of(std::span<const Interval> nodes) {
   std::string text;
@@ -27,7 +27,7 @@ void collect(Interval node, std::span<const Interval> parts, Nodes* out) {
   for (const Interval& part : parts) held += part.size();
   if (held == 0) return;
   if (held == node.size()) return out->push_back(node);
-  const std::uint32_t middle = core::canonical_split(node);
+  const std::uint32_t middle = proto::canonical_split(node);
   const auto right = std::ranges::partition_point(parts, [&](const Interval& p) { return p.begin < middle; });
   const auto lefts = static_cast<std::size_t>(right - parts.begin());
   collect({node.begin, middle}, parts.first(lefts), out);
@@ -58,11 +58,11 @@ Result<Nodes> largest_nodes(Nodes parts, std::uint32_t leaves) {
   std::ranges::sort(parts);
   bool valid = true;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    valid = valid && core::is_canonical_node(leaves, parts[i]);
+    valid = valid && proto::is_canonical_node(leaves, parts[i]);
     valid = valid && (i == 0 || parts[i - 1].end <= parts[i].begin);
   }
   if (!valid) {
-    return core::invalid_argument(fmt::format(
+    return base::invalid_argument(fmt::format(
         "sum: these are not disjoint nodes of the tree over {} leaves:{}", leaves, text_of(parts)));
   }
   Nodes out;
@@ -115,7 +115,7 @@ Result<Halving> plan_halving(std::size_t host, std::span<const Nodes> by_host, s
   auto whole = plan_merge(by_host, leaves, true);
   if (!whole.ok()) return whole.status();
   if (whole->nodes != Nodes{{0, leaves}}) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("sum: the hosts together hold{} of {} leaves", text_of(whole->nodes), leaves));
   }
   Halving out;

@@ -8,20 +8,20 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
 #include "collective/shm/tree_fold.h"
-#include "core/status.h"
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::collective {
 
-using Nodes = std::vector<core::Interval>;  // disjoint nodes of one canonical tree, ascending
+using Nodes = std::vector<proto::Interval>;  // disjoint nodes of one canonical tree, ascending
 
 // Decodes the nodes that another host has sent. They are not checked.
 [[nodiscard]] Nodes nodes_in(std::span<const std::byte> bytes);
 
 // The largest nodes that these parts make up. kInvalidArgument if they are not disjoint nodes of the tree
 // over `leaves` leaves.
-[[nodiscard]] core::Result<Nodes> largest_nodes(Nodes parts, std::uint32_t leaves);
+[[nodiscard]] base::Result<Nodes> largest_nodes(Nodes parts, std::uint32_t leaves);
 
 // How the nodes of several lists, numbered one list after the other, merge into the largest nodes.
 struct Merge {
@@ -33,7 +33,7 @@ struct Merge {
   std::vector<Output> outputs;  // one for each of `nodes`
 };
 // With `whole`, a single input is folded too, because the fold applies the final step (average, one NaN).
-[[nodiscard]] core::Result<Merge> plan_merge(std::span<const Nodes> lists, std::uint32_t leaves,
+[[nodiscard]] base::Result<Merge> plan_merge(std::span<const Nodes> lists, std::uint32_t leaves,
                                              bool whole = false);
 
 // The steps of host `host` in a reduction, given the nodes that each host holds: recursive halving among the
@@ -51,7 +51,7 @@ struct Halving {
   Merge last;                            // of our nodes, the last partner's and the extra ones: the whole sum
 };
 // kInvalidArgument unless the nodes of all hosts are disjoint and cover the leaves.
-[[nodiscard]] core::Result<Halving> plan_halving(std::size_t host, std::span<const Nodes> by_host,
+[[nodiscard]] base::Result<Halving> plan_halving(std::size_t host, std::span<const Nodes> by_host,
                                                  std::uint32_t leaves);
 
 }  // namespace regroup::collective

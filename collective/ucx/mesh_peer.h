@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "collective/ucx/peer_address.h"
-#include "core/clock.h"
 
 namespace regroup::collective {
 
@@ -16,7 +16,7 @@ namespace regroup::collective {
 struct ConnectionAttempt {
   ucp_ep_h endpoint = nullptr;
   PeerAddress address{};
-  core::TimePoint since{};
+  base::TimePoint since{};
   bool failed = false;
 };
 
@@ -31,10 +31,10 @@ struct MeshPeer {
   bool resolved = false;        // `addresses` was looked up
   std::vector<PeerAddress> addresses{};  // tried in this order, round after round ...
   std::size_t next_address = 0;          // ... this one next ...
-  core::TimePoint next_attempt{};        // ... at this time, unless an attempt succeeds before
+  base::TimePoint next_attempt{};        // ... at this time, unless an attempt succeeds before
   std::vector<ConnectionAttempt> attempts{};
   std::string connect_error;        // why the last failed attempt failed
-  core::TimePoint last_received{};  // when the last message came; zero: none has come
+  base::TimePoint last_received{};  // when the last message came; zero: none has come
   std::uint64_t unacked = 0;        // messages to the peer that need an ack in a header and have none
   std::uint64_t pending_acks = 0;   // acks for the peer's messages, which the next header to it carries
   enum : std::uint8_t { kNone, kSilent, kUnreachable } silence = kNone;  // last report to on_peer_silent

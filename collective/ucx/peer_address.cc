@@ -133,7 +133,7 @@ std::vector<PeerAddress> addresses_of_devices(std::string_view devices) {
                        [&](const Local& i) { return all_but ? !is_named(i) && !i.loopback : is_named(i); });
 }
 
-core::Result<PortRange> read_port_range(std::string_view text) {
+base::Result<PortRange> read_port_range(std::string_view text) {
   if (text.empty() || text == "0") return PortRange{};
   PortRange out;
   const char* const end = text.data() + text.size();
@@ -142,7 +142,7 @@ core::Result<PortRange> read_port_range(std::string_view text) {
   const auto last = dash ? std::from_chars(first.ptr + 1, end, out.last) : first;
   if (dash && last.ec == std::errc() && last.ptr == end && out.first != 0 && out.first <= out.last)
     return out;
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("UCX_TCP_PORT_RANGE={}: ports as in 20000-20999 are wanted, or 0 for any", text));
 }
 

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::collective {
 
@@ -37,7 +37,7 @@ struct PeerAddress {
 struct PortRange {
   std::uint16_t first = 0, last = 0;
 };
-[[nodiscard]] core::Result<PortRange> read_port_range(std::string_view text);
+[[nodiscard]] base::Result<PortRange> read_port_range(std::string_view text);
 
 // `nonce`: the member's in this generation, which the header of each message to it must have.
 // `failure_reason`: why all operations of the member have failed; empty while they have not.

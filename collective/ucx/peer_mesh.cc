@@ -20,10 +20,10 @@
 namespace regroup::collective {
 namespace {
 
-using core::Code;
-using core::Result;
-using core::Status;
-using core::TimePoint;
+using base::Code;
+using base::Result;
+using base::Status;
+using base::TimePoint;
 
 constexpr unsigned kMessageId = 1;        // the id of all our active messages
 constexpr unsigned kAcceptInterval = 16;  // calls of progress() for each accept_connections()
@@ -37,7 +37,7 @@ constexpr std::chrono::milliseconds kTcpAckTimeout(500);  // of a host that answ
 
 }  // namespace
 
-PeerMesh::PeerMesh(std::shared_ptr<const UcxContext> context, const core::Arena& arena, core::World world,
+PeerMesh::PeerMesh(std::shared_ptr<const UcxContext> context, const shmem::Arena& arena, proto::World world,
                    int self, Addresses addresses)
     : context_(std::move(context)),
       arena_(arena),
@@ -48,11 +48,11 @@ PeerMesh::PeerMesh(std::shared_ptr<const UcxContext> context, const core::Arena&
       unexpected_(world_.members.size()) {}
 
 Result<std::shared_ptr<PeerMesh>> PeerMesh::open(std::shared_ptr<const UcxContext> context,
-                                                 const core::Arena& arena, core::World world, core::Seat self,
-                                                 Addresses addresses) {
+                                                 const shmem::Arena& arena, proto::World world,
+                                                 proto::Seat self, Addresses addresses) {
   const int rank = world.rank_of(self);
   if (rank < 0 || self.slot >= arena.spec().slots) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("open_peer_mesh: node {} slot {} is not in generation {}, or not in the arena", self.node,
                     self.slot, world.generation));
   }
@@ -69,7 +69,7 @@ Status PeerMesh::failure(const char* call, ucs_status_t status) const {
 
 Status PeerMesh::start() {
   if (::getrandom(&nonce_, sizeof nonce_, 0) != sizeof nonce_)
-    return core::system_error("getrandom", "the nonce of a mesh", errno);
+    return base::system_error("getrandom", "the nonce of a mesh", errno);
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_CLIENT_ID;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
@@ -113,9 +113,9 @@ void PeerMesh::flush_acks() {
     addresses.push_back({AF_INET, 0, 8, {127, 0, 0, 1}});  // UCX connects members of one host by loopback
     return has_unsent(addresses);
   };
-  const TimePoint begin = core::SystemClock().now();
+  const TimePoint begin = base::SystemClock().now();
   for (TimePoint next_poll = begin + kAckTimeout; !is_over() && std::ranges::any_of(peers_, lacks_ack);) {
-    if (const TimePoint now = core::SystemClock().now(); now >= next_poll) {
+    if (const TimePoint now = base::SystemClock().now(); now >= next_poll) {
       if (now >= begin + kDeliveryTimeout || std::ranges::none_of(peers_, lacks_bytes)) break;
       next_poll = now + kPollInterval;
     }
@@ -131,11 +131,11 @@ void PeerMesh::report_lost(int rank) {
 
 void PeerMesh::report_silent(int rank, TimePoint since) {
   MeshPeer& peer = peers_[static_cast<std::size_t>(rank)];
-  const auto silence = core::SystemClock().now() - std::max(since, peer.last_received);
+  const auto silence = base::SystemClock().now() - std::max(since, peer.last_received);
   if (!addresses_.on_peer_silent || silence < kSilenceLimit || peer.silence == MeshPeer::kUnreachable ||
       !peer.lost.empty())
     return;
-  const core::MemberId id = world_.members[static_cast<std::size_t>(rank)].id;
+  const proto::MemberId id = world_.members[static_cast<std::size_t>(rank)].id;
   const auto address = addresses_.find(id);
   const bool answers = !address || host_answers(decode(*address), kTcpAckTimeout);
   if (answers && peer.silence == MeshPeer::kSilent) return;
@@ -238,7 +238,7 @@ ucs_status_t PeerMesh::on_message(void* self, const void* header, std::size_t he
   ActiveMessage message{*read};
   const MatchKey& key = message.header.key;
   MeshPeer& peer = mesh.peers_[static_cast<std::size_t>(key.from)];
-  peer.last_received = core::SystemClock().now();
+  peer.last_received = base::SystemClock().now();
   peer.silence = MeshPeer::kNone;
   peer.unacked -= std::min(peer.unacked, message.header.acks);
   if (key.kind == MessageKind::kHandshake) {
@@ -294,8 +294,8 @@ bool PeerMesh::progress() {
 void PeerMesh::sleep(std::uint32_t seen, TimePoint until) {
   const DoorbellForwarder::SleepScope nap(*forwarder_);
   if (ucp().ucp_worker_arm(worker_) != UCS_OK || !listener().arm() || nap.has_rung(seen)) return;
-  const auto left = until - core::SystemClock().now();
-  if (left <= core::Duration::zero()) return;
+  const auto left = until - base::SystemClock().now();
+  if (left <= base::Duration::zero()) return;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   const timespec time{seconds.count(), (left - seconds).count()};
   pollfd entries[] = {{descriptor_, POLLIN, 0}, {listener().descriptor(), POLLIN, 0}};
@@ -304,7 +304,7 @@ void PeerMesh::sleep(std::uint32_t seen, TimePoint until) {
 
 // Closing an endpoint that is still connecting can abort the process of the peer (tcp_ep.c: CTX_TYPE_TX).
 void PeerMesh::await_handshakes() {
-  const TimePoint begin = core::SystemClock().now();
+  const TimePoint begin = base::SystemClock().now();
   const auto is_recent = [&](const ConnectionAttempt& attempt) {
     return !attempt.failed && attempt.since > begin - kHandshakeTimeout;
   };
@@ -313,8 +313,8 @@ void PeerMesh::await_handshakes() {
     const bool begun = peer.endpoint != nullptr || is_connecting(peer);
     return begun && peer.lost.empty() && peer.last_received == TimePoint();
   };
-  for (const TimePoint end = core::SystemClock().now() + kHandshakeTimeout;
-       core::SystemClock().now() < end && (std::ranges::any_of(peers_, awaits_handshake) ||
+  for (const TimePoint end = base::SystemClock().now() + kHandshakeTimeout;
+       base::SystemClock().now() < end && (std::ranges::any_of(peers_, awaits_handshake) ||
                                            std::ranges::any_of(pending_peers_, awaits_handshake));) {
     if (!progress()) ::sched_yield();
   }
@@ -335,7 +335,7 @@ void PeerMesh::close() {
       close_endpoint(attempt.endpoint);
   }
   for (const MeshPeer& pending : std::exchange(pending_peers_, {})) close_endpoint(pending.endpoint);
-  for (const TimePoint end = core::SystemClock().now() + kDrainTimeout; core::SystemClock().now() < end;) {
+  for (const TimePoint end = base::SystemClock().now() + kDrainTimeout; base::SystemClock().now() < end;) {
     if (!progress() && requests_ == 0) break;
   }
   drop_all();

@@ -19,23 +19,25 @@
 #include "collective/ucx/peer_address.h"
 #include "collective/ucx/transfer.h"
 #include "collective/ucx/unexpected_queue.h"
-#include "core/arena.h"
+#include "shmem/arena.h"
 
 namespace regroup::collective {
 
 class PeerMesh {
  public:
-  [[nodiscard]] static core::Result<std::shared_ptr<PeerMesh>> open(std::shared_ptr<const UcxContext> context,
-                                                                    const core::Arena& arena,
-                                                                    core::World world, core::Seat self,
+  [[nodiscard]] static base::Result<std::shared_ptr<PeerMesh>> open(std::shared_ptr<const UcxContext> context,
+                                                                    const shmem::Arena& arena,
+                                                                    proto::World world, proto::Seat self,
                                                                     Addresses addresses);
   ~PeerMesh();
   PeerMesh(const PeerMesh&) = delete;
   PeerMesh& operator=(const PeerMesh&) = delete;
 
-  [[nodiscard]] const core::World& world() const { return world_; }
-  [[nodiscard]] const core::Arena& arena() const { return arena_; }
-  [[nodiscard]] core::MemberSlot& line() const { return arena_.member_slot(world_.members[self_].seat.slot); }
+  [[nodiscard]] const proto::World& world() const { return world_; }
+  [[nodiscard]] const shmem::Arena& arena() const { return arena_; }
+  [[nodiscard]] shmem::MemberSlot& line() const {
+    return arena_.member_slot(world_.members[self_].seat.slot);
+  }
   [[nodiscard]] int rank() const { return static_cast<int>(self_); }
   // The generation is revoked.
   [[nodiscard]] bool is_over() const {
@@ -67,7 +69,7 @@ class PeerMesh {
   void drop(const MatchKey& key) { release(unexpected_.remove(key)); }
   void drop_probes(const CommunicatorId& id, std::uint64_t until) { unexpected_.drop_probes(id, until); }
   // kResourceExhausted once a member has exceeded its limit in the unexpected queue.
-  [[nodiscard]] const core::Status& overrun() const { return overrun_; }
+  [[nodiscard]] const base::Status& overrun() const { return overrun_; }
   // Messages dropped because their header was invalid or their sender had exceeded its limit.
   [[nodiscard]] std::uint64_t rejected() const { return rejected_; }
   // Why the connection to a rank broke; empty while it has not.
@@ -80,7 +82,7 @@ class PeerMesh {
   }
   void report_lost(int rank);  // calls on_peer_lost for a lost rank, once
   // Calls on_peer_silent, when that is due, for a rank that this member has waited for since `since`.
-  void report_silent(int rank, core::TimePoint since);
+  void report_silent(int rank, base::TimePoint since);
 
   // Publishes `reason` together with our address, for members that arrive after all connections are closed.
   void publish_failure(const std::string& reason);
@@ -92,17 +94,17 @@ class PeerMesh {
   bool accept_connections();  // true if there were requests
   // Blocks until a message or connection request comes, the doorbell has rung more than `seen` times, or
   // `until`.
-  void sleep(std::uint32_t seen, core::TimePoint until);
+  void sleep(std::uint32_t seen, base::TimePoint until);
   // Closes all connections. When it returns, UCX accesses no memory of callers; then send() does nothing.
   void close();
   [[nodiscard]] bool closed() const { return worker_ == nullptr; }
-  [[nodiscard]] core::Duration probe_interval() const { return context_->probe_interval(); }
+  [[nodiscard]] base::Duration probe_interval() const { return context_->probe_interval(); }
 
  private:
-  PeerMesh(std::shared_ptr<const UcxContext> context, const core::Arena& arena, core::World world, int self,
+  PeerMesh(std::shared_ptr<const UcxContext> context, const shmem::Arena& arena, proto::World world, int self,
            Addresses addresses);
-  [[nodiscard]] core::Status start();
-  [[nodiscard]] core::Status failure(const char* call, ucs_status_t status) const;
+  [[nodiscard]] base::Status start();
+  [[nodiscard]] base::Status failure(const char* call, ucs_status_t status) const;
   [[nodiscard]] const Ucp& ucp() const { return context_->ucp(); }
   [[nodiscard]] Listener& listener() const { return context_->listener(); }
   static ucs_status_t on_message(void* self, const void* header, std::size_t header_bytes, void* data,
@@ -128,8 +130,8 @@ class PeerMesh {
   void close_endpoint(ucp_ep_h endpoint);
 
   const std::shared_ptr<const UcxContext> context_;
-  const core::Arena& arena_;
-  const core::World world_;
+  const shmem::Arena& arena_;
+  const proto::World world_;
   const std::size_t self_;
   const Addresses addresses_;
   ucp_worker_h worker_ = nullptr;
@@ -138,7 +140,7 @@ class PeerMesh {
   std::vector<MeshPeer> peers_;          // by rank
   std::vector<MeshPeer> pending_peers_;  // accepted, membership not proved yet; in the order of acceptance
   UnexpectedQueue unexpected_;
-  core::Status overrun_;
+  base::Status overrun_;
   std::uint64_t rejected_ = 0;
   std::size_t requests_ = 0;     // transfers that UCX has not finished
   unsigned progress_calls_ = 0;  // of progress()

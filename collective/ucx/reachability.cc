@@ -59,7 +59,7 @@ void for_each_connection(std::span<const PeerAddress> addresses, Use use) {
 
 }  // namespace
 
-bool host_answers(std::span<const PeerAddress> addresses, core::Duration timeout) {
+bool host_answers(std::span<const PeerAddress> addresses, base::Duration timeout) {
   const auto limit = static_cast<std::uint32_t>(timeout / std::chrono::milliseconds(1));
   bool stalled = false;
   bool answered = false;

@@ -5,15 +5,15 @@
 
 #include <span>
 
+#include "base/clock.h"
 #include "collective/ucx/peer_address.h"
-#include "core/clock.h"
 
 namespace regroup::collective {
 
 // False if connections of this process to one of the addresses have unacknowledged data, and no connection to
 // them has received anything for `timeout`. True otherwise, also if there is no such connection: then TCP
 // knows nothing.
-[[nodiscard]] bool host_answers(std::span<const PeerAddress> addresses, core::Duration timeout);
+[[nodiscard]] bool host_answers(std::span<const PeerAddress> addresses, base::Duration timeout);
 // True if a connection of this process to one of the addresses has bytes that the host there has not
 // acknowledged, because its receive buffer is full or because they are still in flight.
 [[nodiscard]] bool has_unsent(std::span<const PeerAddress> addresses);

@@ -8,7 +8,7 @@
 
 #include "collective/ucx/communicator.h"
 #include "collective/ucx/half.h"
-#include "core/arena.h"
+#include "shmem/arena.h"
 
 namespace regroup::collective {
 namespace {

@@ -13,15 +13,15 @@
 
 namespace regroup::collective {
 
-using core::Status;
-using core::TimePoint;
+using base::Status;
+using base::TimePoint;
 
 namespace {
 
 constexpr std::chrono::seconds kFailureDrainTimeout(2);
 constexpr std::size_t kMaxProbed = 64;  // ranks of a communicator; of more, only those waited for are probed
 
-TimePoint time_now() { return core::SystemClock().now(); }
+TimePoint time_now() { return base::SystemClock().now(); }
 
 }  // namespace
 
@@ -67,7 +67,7 @@ void Engine::fail_all(const Status& why) {
 void Engine::fail_mismatch(const CollectiveSignature& mine, int rank, const CollectiveSignature& theirs) {
   const auto& ranks = queue_.front().operation.ranks;
   const auto number_of = [&](int r) { return std::ranges::find(ranks, r) - ranks.begin(); };
-  fail_all(core::invalid_argument(
+  fail_all(base::invalid_argument(
       fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(static_cast<Kind>(mine.what & 0xff)),
                   number_of(mesh_->rank()), describe(mine), number_of(rank), describe(theirs))));
 }
@@ -80,7 +80,7 @@ void Engine::receive_failure(const OperationDescriptor& operation) {
                                  return found == nullptr;
                                });
   if (found == nullptr) return;
-  fail(core::invalid_argument(std::string(static_cast<const char*>(found->data), found->bytes)));
+  fail(base::invalid_argument(std::string(static_cast<const char*>(found->data), found->bytes)));
   const Transfer ack =
       mesh_->send(found->header.key.from, {{operation.communicator, MessageKind::kAck}, {}}, {});
   for (const TimePoint end = time_now() + kFailureDrainTimeout;
@@ -94,7 +94,7 @@ void Engine::check_published_failures(const OperationDescriptor& operation) {
   for (const int rank : operation.ranks) {
     if (rank == mesh_->rank() || !is_probed(operation, rank)) continue;
     const std::string reason = mesh_->published_failure(rank);
-    if (!reason.empty()) return fail(core::invalid_argument(reason));
+    if (!reason.empty()) return fail(base::invalid_argument(reason));
   }
 }
 

@@ -8,11 +8,11 @@
 
 #include "collective/ucx/allreduce_progress.h"
 #include "collective/ucx/communicator.h"
-#include "core/arena.h"
+#include "shmem/arena.h"
 
 namespace regroup::collective {
 
-using core::Status;
+using base::Status;
 
 namespace {
 
@@ -110,7 +110,7 @@ struct UcxCommunicator::Sum {
 };
 
 Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
-                                     Dtype dtype, core::TimePoint deadline, const SumBlocks& blocks) {
+                                     Dtype dtype, base::TimePoint deadline, const SumBlocks& blocks) {
   if (layout_.hosts.size() == 1)
     return local_->sum_partials(partials, leaves, result, dtype, deadline, blocks);
   const Operation o{Kind::kSumPartials, dtype, Op::kSum, static_cast<int>(leaves), result, result};
@@ -118,12 +118,12 @@ Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uin
   PartialSums inputs;
   for (const Partial& partial : partials) {
     if (partial.data.size() != result.size()) {
-      return core::invalid_argument(fmt::format("sum_partials: partial [{},{}) has {} bytes, the result {}",
+      return base::invalid_argument(fmt::format("sum_partials: partial [{},{}) has {} bytes, the result {}",
                                                 partial.leaves.begin, partial.leaves.end, partial.data.size(),
                                                 result.size()));
     }
     if (size_of(dtype) == 2 && dtype != Dtype::kInt16 && partial.leaves.size() > 1) {
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("sum_partials: partial [{},{}) of {} was rounded; keep partial sums as float32",
                       partial.leaves.begin, partial.leaves.end, name_of(dtype)));
     }
@@ -131,7 +131,7 @@ Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uin
     inputs.push_back(partial.data.data());
   }
   if (result.size() % size_of(dtype) != 0) {
-    return core::invalid_argument(fmt::format("sum_partials: {} bytes are not whole elements of {} bytes",
+    return base::invalid_argument(fmt::format("sum_partials: {} bytes are not whole elements of {} bytes",
                                               result.size(), size_of(dtype)));
   }
   auto here = plan_merge(std::span(&nodes, 1), leaves);
@@ -210,7 +210,7 @@ Task UcxCommunicator::sum_segment(Exchange& x, Sum& s, const Halving& plan, Segm
     std::size_t unset = range.begin;
     for (segment.range = range; segment.range.begin < range.end; segment.range.begin = segment.range.end) {
       segment.range.end = std::min(range.end, segment.range.begin + step);
-      const core::Interval whole = s.grid.whole_blocks({unset, segment.range.end});
+      const proto::Interval whole = s.grid.whole_blocks({unset, segment.range.end});
       if (whole.size() > 0) unset = s.grid.elements_of(whole).end;
       flight->emplace_back(sum_piece(x, s, plan, segment, index++), whole);
       if (flight->size() >= kSumPieceDepth) co_await finish_oldest(s, flight);
@@ -222,7 +222,7 @@ Task UcxCommunicator::sum(Sum& s, std::uint64_t number) {
   PeerMesh& mesh = engine_->mesh();
   signature_ = s.signature;
   Exchange x(*engine_, scratch_, layout_, ranks_, id_, number, signature_);
-  co_await Until(*engine_, [&] { return core::all_left_before(mesh.arena(), mesh.world().generation); });
+  co_await Until(*engine_, [&] { return shmem::all_left_before(mesh.arena(), mesh.world().generation); });
   // Members of an earlier generation have left, so they mark no more blocks; and no member of this generation
   // marks one before all ranks of this host have read the marks, which compare_signatures() waits for.
   s.progress.nodes = s.here.nodes;

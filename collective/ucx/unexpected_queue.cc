@@ -10,12 +10,12 @@ std::size_t local_bytes(const ActiveMessage& message) { return message.fetch ? 0
 
 }  // namespace
 
-core::Status UnexpectedQueue::put(ActiveMessage message) {
+base::Status UnexpectedQueue::put(ActiveMessage message) {
   const MatchKey& key = message.header.key;
   Usage& usage = usage_[static_cast<std::size_t>(key.from)];
   message.counted = key.kind != MessageKind::kPointToPoint || usage.posted == 0;
   if (message.counted && (usage.messages >= kMaxMessages || usage.bytes >= kMaxBytes)) {
-    return {core::Code::kResourceExhausted,
+    return {base::Code::kResourceExhausted,
             fmt::format("rank {}: unexpected-message limit exceeded ({} messages, {} bytes queued)", key.from,
                         usage.messages, usage.bytes)};
   }

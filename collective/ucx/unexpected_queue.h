@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/status.h"
 #include "collective/ucx/active_message.h"
-#include "core/status.h"
 
 namespace regroup::collective {
 
@@ -33,7 +33,7 @@ class UnexpectedQueue {
   void post_receive(int from) { usage_[static_cast<std::size_t>(from)].posted += 1; }
   // kResourceExhausted: the sender, which the status names, has exceeded its limit, and the message is
   // dropped.
-  [[nodiscard]] core::Status put(ActiveMessage message);
+  [[nodiscard]] base::Status put(ActiveMessage message);
   // The first message with this key, or null. Valid until it is removed.
   [[nodiscard]] ActiveMessage* find(const MatchKey& key);
   // Removes the message that find() finds.

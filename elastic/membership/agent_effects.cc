@@ -1,11 +1,11 @@
 // The effects of an agent: how they are copied, moved and destroyed.
 #include "elastic/membership/agent_effects.h"
 
-#include "core/variant_definitions.h"
+#include "base/variant_definitions.h"
 
 namespace regroup {
 
-template class core::Variant<membership::ToCoordinator, membership::ToMember, membership::StartMember,
+template class base::Variant<membership::ToCoordinator, membership::ToMember, membership::StartMember,
                              membership::KillMember, membership::CloseMember, membership::WatchLine,
                              membership::ReleaseMember, membership::Ring, membership::Fetch,
                              membership::StopFetch, membership::Warn>;

@@ -6,8 +6,8 @@
 
 namespace regroup::membership {
 
-void AgentCore::on_start_source(const core::StartSource& order) {
-  core::SourceStatus answer{order.transfer, order.step, options_.endpoints, ""};
+void AgentCore::on_start_source(const proto::StartSource& order) {
+  proto::SourceStatus answer{order.transfer, order.step, options_.endpoints, ""};
   readers_.clear();
   stop_fetch();  // the snapshot is for the new transfer
   if (!arena_.mapped() || awaits_world()) {
@@ -22,11 +22,11 @@ void AgentCore::on_start_source(const core::StartSource& order) {
   emit(ToCoordinator{std::move(answer)});
 }
 
-void AgentCore::on_start_target(const core::StartTarget& order) {
+void AgentCore::on_start_target(const proto::StartTarget& order) {
   stop_fetch();
   target_.end(arena_);
   std::vector<TransferTarget::LearnerSlot> learners;
-  for (const core::MemberId id : order.members) {
+  for (const proto::MemberId id : order.members) {
     const auto found = members_.find(id);
     if (found == members_.end() || !found->second.slot || found->second.dead || world_->rank_of(id) >= 0)
       continue;  // the coordinator knows, or will be told
@@ -37,7 +37,7 @@ void AgentCore::on_start_target(const core::StartTarget& order) {
   fetched_ = {.snapshot = false, .kept = order.step, .newest = order.step};
   published_ = order.step;
   source_is_local_ = std::ranges::any_of(
-      order.sources, [this](const core::SourceAgent& source) { return source.node == options_.node; });
+      order.sources, [this](const proto::SourceAgent& source) { return source.node == options_.node; });
   if (source_is_local_ && source_.active() && source_.base() == target_.base()) return;
   if (source_is_local_ || order.sources.empty() || arena_.spec().kept_results == 0)
     return report_all(target_.break_off(arena_, "its node cannot fetch the state"));
@@ -54,13 +54,13 @@ AgentEffects AgentCore::poll_transfer(bool* more) {
   *more = source_.poll(arena_, consumed());
   if (!source_.broken().empty()) {
     const std::string why = source_.broken();
-    const core::TransferStep mark = source_.base();
+    const proto::TransferStep mark = source_.base();
     source_.end(arena_);
-    emit(ToCoordinator{core::SourceStatus{mark.transfer, mark.step, options_.endpoints, why}});
+    emit(ToCoordinator{proto::SourceStatus{mark.transfer, mark.step, options_.endpoints, why}});
     if (source_is_local_) report_all(target_.break_off(arena_, why));
   }
   if (target_.active()) {
-    for (core::Step step = published_ + 1; !source_is_local_ && step <= fetched_.kept; ++step)
+    for (proto::Step step = published_ + 1; !source_is_local_ && step <= fetched_.kept; ++step)
       arena_.kept_step(step).store(step, std::memory_order_release);
     published_ = fetched_.kept;
     const TransferTarget::Received received =
@@ -72,14 +72,14 @@ AgentEffects AgentCore::poll_transfer(bool* more) {
   return effects();
 }
 
-void AgentCore::report_all(const std::vector<core::TargetStatus>& news) {
-  for (const core::TargetStatus& status : news) emit(ToCoordinator{status});
+void AgentCore::report_all(const std::vector<proto::TargetStatus>& news) {
+  for (const proto::TargetStatus& status : news) emit(ToCoordinator{status});
 }
 
-core::Step AgentCore::consumed() const {
+proto::Step AgentCore::consumed() const {
   const bool here = source_is_local_ && target_.active();
   if (!here && readers_.empty()) return source_.base().step;  // targets on other nodes are still connecting
-  core::Step least = here ? target_.consumed() : source_.kept();
+  proto::Step least = here ? target_.consumed() : source_.kept();
   for (const auto& [reader, has] : readers_) least = std::min(least, has.kept);
   return std::min(least, source_.kept());
 }
@@ -88,7 +88,7 @@ bool AgentCore::snapshot_read() const {
   return target_.read() && std::ranges::all_of(readers_, [](const auto& r) { return r.second.snapshot; });
 }
 
-bool AgentCore::room_for(core::Step step) const {
+bool AgentCore::room_for(proto::Step step) const {
   return step <=
          std::max(std::min(target_.consumed(), step), target_.base().step) + arena_.spec().kept_results;
 }
@@ -117,14 +117,14 @@ AgentEffects AgentCore::effects() {
 }
 
 // Runs before the World is published: afterwards its donors may overwrite the snapshot.
-void AgentCore::on_world_in_transfer(const core::World& world) {
+void AgentCore::on_world_in_transfer(const proto::World& world) {
   source_.on_world(arena_, world, snapshot_read());
   if (!target_.active()) return;
   if (source_is_local_) {
     if (!source_.broken().empty()) report_all(target_.break_off(arena_, source_.broken()));
     return;
   }
-  if (target_.read() || std::ranges::none_of(world.members, &core::WorldMember::needs_state)) return;
+  if (target_.read() || std::ranges::none_of(world.members, &proto::WorldMember::needs_state)) return;
   stop_fetch();
   report_all(target_.break_off(arena_, "the snapshot is needed for a member that does not learn"));
 }

@@ -8,7 +8,7 @@
 
 namespace regroup::membership {
 
-Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past)
+Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation, Past past)
     : policy_(policy),
       job_(std::move(job)),
       incarnation_(incarnation),
@@ -22,23 +22,23 @@ Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnati
   stage_ = job_.nodes.empty()               ? Stage::kNodes
            : incarnation_ > 1 || past.world ? Stage::kHello
                                             : Stage::kStarting;
-  for (const core::NodeId node : job_.nodes) nodes_.add(node, {"", policy.slots});
+  for (const proto::NodeId node : job_.nodes) nodes_.add(node, {"", policy.slots});
   if (past.world) restore(std::move(*past.world));
   if (past.intent) restore(*past.intent);
   budget_.restore(std::move(past.failures));
 }
 
-void Coordinator::restore(core::World world) {
+void Coordinator::restore(proto::World world) {
   world_ = std::move(world);
   highest_ = world_.generation;
   policy_.shards = world_.shards;
-  for (const core::WorldMember& m : world_.members) {
+  for (const proto::WorldMember& m : world_.members) {
     MemberInfo& r = members_.add(m.id, m.seat.node, {});
     r.seat = m.seat;
     r.entry = m;
     r.rank = static_cast<int>(&m - world_.members.data());
     r.restart_slot = static_cast<std::uint32_t>(r.rank);
-    r.entered = core::TimePoint(core::Duration(1));  // unknown, but long ago
+    r.entered = base::TimePoint(base::Duration(1));  // unknown, but long ago
     r.entered_at = world_.resume.step();
     r.state = MemberState::kActive;
   }
@@ -85,33 +85,33 @@ void Coordinator::journal(Intent intent) {
 }
 
 // Called at least once a second: a longer gap means that this process was stopped, and does not count.
-void Coordinator::pass_to(core::TimePoint now) {
-  awake_ += std::min<core::Duration>(now - now_, std::chrono::seconds(1));
+void Coordinator::pass_to(base::TimePoint now) {
+  awake_ += std::min<base::Duration>(now - now_, std::chrono::seconds(1));
   now_ = now;
 }
 
-Effects Coordinator::tick(core::TimePoint now) {
+Effects Coordinator::tick(base::TimePoint now) {
   if (done()) return {};
   pass_to(now);
   if (!begun_) {
     begun_ = true;
     progress_since_ = now;
-    if (began_ == core::TimePoint{}) {
+    if (began_ == base::TimePoint{}) {
       began_ = now;
       journal_intent();
     }
-    if (stage_ == Stage::kHello) to_agents(core::Hello{});
+    if (stage_ == Stage::kHello) to_agents(proto::Hello{});
   }
   advance();
   return finish_call();
 }
 
-Effects Coordinator::handle(core::TimePoint now, Sender source, const core::Message& message) {
+Effects Coordinator::handle(base::TimePoint now, Sender source, const proto::Message& message) {
   pass_to(now);
   if (source.kind == Sender::Kind::kClient) {
     emit(ToClient{source.id, answer(message.body)});
-  } else if (!done() && !on_nodes(message.body) && nodes_.contains(static_cast<core::NodeId>(source.id))) {
-    on_agent(static_cast<core::NodeId>(source.id), message);
+  } else if (!done() && !on_nodes(message.body) && nodes_.contains(static_cast<proto::NodeId>(source.id))) {
+    on_agent(static_cast<proto::NodeId>(source.id), message);
   }
   if (!done() && begun_) advance();
   return finish_call();
@@ -125,36 +125,36 @@ Effects Coordinator::finish_call() {
   return std::exchange(effects_, {});
 }
 
-void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
-  const auto own = [&](core::MemberId member) { return may_report(known(), node, member); };
-  if (const auto* ready = std::get_if<core::MemberReady>(&message.body)) {
+void Coordinator::on_agent(proto::NodeId node, const proto::Message& message) {
+  const auto own = [&](proto::MemberId member) { return may_report(known(), node, member); };
+  if (const auto* ready = std::get_if<proto::MemberReady>(&message.body)) {
     if (own(ready->join.member)) on_ready(node, *ready);
-  } else if (const auto* drained = std::get_if<core::MemberDrained>(&message.body)) {
+  } else if (const auto* drained = std::get_if<proto::MemberDrained>(&message.body)) {
     if (own(drained->member)) on_drained(node, *drained);
-  } else if (const auto* lost = std::get_if<core::MemberLost>(&message.body)) {
+  } else if (const auto* lost = std::get_if<proto::MemberLost>(&message.body)) {
     if (own(lost->member)) on_lost(node, *lost);
-  } else if (const auto* failure = std::get_if<core::Failure>(&message.body)) {
+  } else if (const auto* failure = std::get_if<proto::Failure>(&message.body)) {
     if (own(failure->member) && failure->final) end(1, what_of(*failure, ""));
   } else if (message.incarnation < incarnation_) {
     return;  // a reply to an earlier incarnation; only the facts handled above stay true
   } else if (const std::string inconsistency = inconsistency_in(known(), message.body);
              !inconsistency.empty()) {
     drop_node(node, fmt::format("host {}: its agent {}", nodes_.find(node)->name, inconsistency));
-  } else if (const auto* report = std::get_if<core::Report>(&message.body)) {
+  } else if (const auto* report = std::get_if<proto::Report>(&message.body)) {
     on_report(node, *report);
-  } else if (const auto* hello = std::get_if<core::HelloReply>(&message.body)) {
+  } else if (const auto* hello = std::get_if<proto::HelloReply>(&message.body)) {
     on_hello_reply(node, *hello);
-  } else if (const auto* contacts = std::get_if<core::Contacts>(&message.body)) {
+  } else if (const auto* contacts = std::get_if<proto::Contacts>(&message.body)) {
     on_contacts(node, *contacts);
-  } else if (const auto* suspect = std::get_if<core::PeerSuspect>(&message.body)) {
+  } else if (const auto* suspect = std::get_if<proto::PeerSuspect>(&message.body)) {
     on_peer_suspect(node, *suspect);
-  } else if (const auto* diverged = std::get_if<core::Diverged>(&message.body)) {
+  } else if (const auto* diverged = std::get_if<proto::Diverged>(&message.body)) {
     // Which of the states is right is unknown, so the job does not resume from memory.
     if (own(diverged->member) && world_.rank_of(diverged->member) >= 0)
       end(1, diverged->why, StateLeft::kDiverged);
-  } else if (const auto* source_status = std::get_if<core::SourceStatus>(&message.body)) {
+  } else if (const auto* source_status = std::get_if<proto::SourceStatus>(&message.body)) {
     regroup_to_copy(transfers_.on_source_status(transfer_context(), node, *source_status));
-  } else if (const auto* target_status = std::get_if<core::TargetStatus>(&message.body)) {
+  } else if (const auto* target_status = std::get_if<proto::TargetStatus>(&message.body)) {
     if (own(target_status->member))
       regroup_to_copy(transfers_.on_target_status(transfer_context(), *target_status));
   }
@@ -162,7 +162,7 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
 
 // Adds a member that an earlier incarnation started and that an agent reports. Dead ones that belong neither
 // to the World nor to the present launch have been dealt with.
-MemberInfo& Coordinator::recover(core::MemberId id, core::NodeId node, bool alive) {
+MemberInfo& Coordinator::recover(proto::MemberId id, proto::NodeId node, bool alive) {
   MemberInfo& r = members_.add(id, node, now_);
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
   const bool launched = world_.generation == 0 && id >= first_member_;
@@ -177,12 +177,12 @@ MemberInfo& Coordinator::recover(core::MemberId id, core::NodeId node, bool aliv
   return r;
 }
 
-void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
+void Coordinator::on_ready(proto::NodeId node, const proto::MemberReady& ready) {
   MemberInfo* r = members_.edit(ready.join.member);
   if (r == nullptr) r = &recover(ready.join.member, node, true);
   if (r->state != MemberState::kStarting || !accept_declaration(r, ready.join)) return;
   // The slot's previous member was reaped, since an agent reassigns no slot before.
-  for (const core::MemberId id : members_.on_node(node)) {
+  for (const proto::MemberId id : members_.on_node(node)) {
     const MemberInfo& other = *members_.find(id);
     const bool living = other.state == MemberState::kWarm || other.lives_in_world();
     if (!living || other.seat.slot != ready.slot) continue;
@@ -209,7 +209,7 @@ void Coordinator::on_first_ready() {
   journal_intent();
 }
 
-void Coordinator::on_drained(core::NodeId node, const core::MemberDrained& drained) {
+void Coordinator::on_drained(proto::NodeId node, const proto::MemberDrained& drained) {
   MemberInfo* r = members_.edit(drained.member);
   if (r == nullptr) r = &recover(drained.member, node, true);
   r->drained = true;  // it opens no step any more, but serves its state while that is needed
@@ -223,10 +223,10 @@ void Coordinator::settle_drained(MemberInfo* r) {
   if (r->state == MemberState::kDraining) r->state = MemberState::kDrained;
 }
 
-void Coordinator::on_report(core::NodeId node, const core::Report& report) {
+void Coordinator::on_report(proto::NodeId node, const proto::Report& report) {
   take_lines(node, report.lines);
   if (report.generation == 0) {
-    for (const core::SlotReport& line : report.lines) {
+    for (const proto::SlotReport& line : report.lines) {
       const MemberInfo* r = members_.find(line.member);
       if (r != nullptr && r->seat.node == node && r->rank >= 0) watch_.update(awake_, line);
     }
@@ -239,17 +239,17 @@ void Coordinator::on_report(core::NodeId node, const core::Report& report) {
   }
 }
 
-void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& reply) {
+void Coordinator::on_hello_reply(proto::NodeId node, const proto::HelloReply& reply) {
   if (stage_ != Stage::kHello) return;
   highest_ = std::max({highest_, reply.world, reply.revoked_up_to});
   agreed_ = agreed_ && reply.world == world_.generation && reply.revoked_up_to < world_.generation;
   if (!declared_) declared_ = reply.declared;
-  for (const core::SlotReport& line : reply.lines) {
+  for (const proto::SlotReport& line : reply.lines) {
     if (members_.find(line.member) == nullptr && may_report(known(), node, line.member))
       (void)recover(line.member, node, line.alive);
   }
-  for (const core::MemberId id : members_.on_node(node)) {
-    const auto has = [&](const core::SlotReport& line) { return line.member == id; };
+  for (const proto::MemberId id : members_.on_node(node)) {
+    const auto has = [&](const proto::SlotReport& line) { return line.member == id; };
     if (members_.find(id)->rank < 0 || std::any_of(reply.lines.begin(), reply.lines.end(), has)) continue;
     MemberInfo* r = members_.edit(id);
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
@@ -261,8 +261,8 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
   lines_[node] = lines_of_host(known(), node, reply.lines);
 }
 
-void Coordinator::take_lines(core::NodeId node, const std::vector<core::SlotReport>& lines) {
-  for (const core::SlotReport& line : lines) {
+void Coordinator::take_lines(proto::NodeId node, const std::vector<proto::SlotReport>& lines) {
+  for (const proto::SlotReport& line : lines) {
     MemberInfo* r = members_.edit(line.member);
     if (r == nullptr || r->seat.node != node) continue;
     r->word = line.state;
@@ -277,19 +277,19 @@ void Coordinator::take_lines(core::NodeId node, const std::vector<core::SlotRepo
   }
 }
 
-core::Body Coordinator::answer(const core::Body& request) {
-  if (std::holds_alternative<core::StatusRequest>(request)) {
+proto::Body Coordinator::answer(const proto::Body& request) {
+  if (std::holds_alternative<proto::StatusRequest>(request)) {
     next_query_ = now_;  // the next status request then shows fresh progress
-    return core::StatusReply{status_json(now_)};
+    return proto::StatusReply{status_json(now_)};
   }
-  if (done()) return core::Reply{false, "the job is over"};
-  if (const auto* r = std::get_if<core::ResizeRequest>(&request)) return resize(r->members);
-  if (const auto* r = std::get_if<core::NoticeRequest>(&request)) return notice(r->member);
-  if (const auto* r = std::get_if<core::KillRequest>(&request)) return kill(r->member);
-  return core::Reply{false, "not a request to a coordinator"};
+  if (done()) return proto::Reply{false, "the job is over"};
+  if (const auto* r = std::get_if<proto::ResizeRequest>(&request)) return resize(r->members);
+  if (const auto* r = std::get_if<proto::NoticeRequest>(&request)) return notice(r->member);
+  if (const auto* r = std::get_if<proto::KillRequest>(&request)) return kill(r->member);
+  return proto::Reply{false, "not a request to a coordinator"};
 }
 
-core::Reply Coordinator::resize(std::uint32_t members) {
+proto::Reply Coordinator::resize(std::uint32_t members) {
   if (members < policy_.min || members > policy_.max) {
     return {false, fmt::format("resize {}: this job can have {} to {} members (-np {}:{})", members,
                                policy_.min, policy_.max, policy_.min, policy_.max)};
@@ -313,7 +313,7 @@ core::Reply Coordinator::resize(std::uint32_t members) {
   return {true, fmt::format("target {}, {} in the World now", members, world_.size())};
 }
 
-core::Reply Coordinator::notice(core::MemberId id) {
+proto::Reply Coordinator::notice(proto::MemberId id) {
   MemberInfo* r = members_.edit(id);
   if (r == nullptr || r->state >= MemberState::kLost) {
     return {false, fmt::format("notice {}: no such member; there are {}", id, members_.ids_of_living())};
@@ -332,17 +332,17 @@ core::Reply Coordinator::notice(core::MemberId id) {
                             waits ? "as soon as it can be spared" : "at the next step boundary")};
 }
 
-core::Reply Coordinator::kill(core::MemberId id) {
+proto::Reply Coordinator::kill(proto::MemberId id) {
   MemberInfo* r = members_.edit(id);
   if (r == nullptr || r->state >= MemberState::kLost) {
     return {false, fmt::format("kill-member {}: no such member; there are {}", id, members_.ids_of_living())};
   }
   r->kill_asked = true;
   r->cause = "killed by regroup kill-member";
-  emit(ToAgent{r->seat.node, core::Kill{id, false, "kill-member"}});
+  emit(ToAgent{r->seat.node, proto::Kill{id, false, "kill-member"}});
   return {true, fmt::format("member {} is being killed", id)};
 }
 
-void Coordinator::to_agents(const core::Body& body) { emit(ToAgent{core::kEveryNode, body}); }
+void Coordinator::to_agents(const proto::Body& body) { emit(ToAgent{proto::kEveryNode, body}); }
 
 }  // namespace regroup::membership

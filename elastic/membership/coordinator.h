@@ -8,9 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/message.h"
-#include "core/world.h"
+#include "base/clock.h"
 #include "elastic/membership/agent_facts.h"
 #include "elastic/membership/coordinator_effects.h"
 #include "elastic/membership/journal_entry.h"
@@ -20,6 +18,8 @@
 #include "elastic/membership/progress_watch.h"
 #include "elastic/membership/restart_budget.h"
 #include "elastic/membership/state_transfers.h"
+#include "proto/message.h"
+#include "proto/world.h"
 
 namespace regroup::membership {
 
@@ -27,54 +27,54 @@ class Coordinator {
  public:
   // `past`: the journal. With a World in it, or an incarnation above 1, members may be running: the
   // coordinator first sends Hello to all agents. Incarnations begin at 1 and grow at each restart.
-  Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past = {});
+  Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation, Past past = {});
 
   // From agents: facts about members, Report, HelloReply, SourceStatus, TargetStatus. From the driver, which
   // closes the link of a node that is sent a NodeLost: NodeUp, NodeSilent, NodeLost, NodesKnown.
-  [[nodiscard]] Effects handle(core::TimePoint now, Sender source, const core::Message& message);
-  [[nodiscard]] Effects tick(core::TimePoint now);  // first, and after each next_deadline()
+  [[nodiscard]] Effects handle(base::TimePoint now, Sender source, const proto::Message& message);
+  [[nodiscard]] Effects tick(base::TimePoint now);  // first, and after each next_deadline()
   // When to call tick() next, at most a second ahead; nothing once the job is done.
-  [[nodiscard]] std::optional<core::TimePoint> next_deadline() const;
-  [[nodiscard]] std::string status_json(core::TimePoint now) const;
+  [[nodiscard]] std::optional<base::TimePoint> next_deadline() const;
+  [[nodiscard]] std::string status_json(base::TimePoint now) const;
 
-  [[nodiscard]] const core::World& world() const { return world_; }  // generation 0: none yet
+  [[nodiscard]] const proto::World& world() const { return world_; }  // generation 0: none yet
   [[nodiscard]] bool done() const { return stage_ == Stage::kDone; }
 
  private:
   enum class Stage : std::uint8_t { kNodes, kHello, kStarting, kRelaunching, kSteady, kRegrouping, kDone };
   [[nodiscard]] Known known() const { return {members_, world_, highest_, !job_.nodes.empty()}; }
-  void on_agent(core::NodeId node, const core::Message& message);
-  MemberInfo& recover(core::MemberId id, core::NodeId node, bool alive);
-  void on_ready(core::NodeId node, const core::MemberReady& ready);
+  void on_agent(proto::NodeId node, const proto::Message& message);
+  MemberInfo& recover(proto::MemberId id, proto::NodeId node, bool alive);
+  void on_ready(proto::NodeId node, const proto::MemberReady& ready);
   void on_first_ready();
-  void on_drained(core::NodeId node, const core::MemberDrained& drained);
+  void on_drained(proto::NodeId node, const proto::MemberDrained& drained);
   void settle_drained(MemberInfo* member);
-  void on_lost(core::NodeId node, const core::MemberLost& lost);
+  void on_lost(proto::NodeId node, const proto::MemberLost& lost);
   void not_replaced(const MemberInfo& lost);  // lowers desired_ unless lost members are replaced
-  void on_report(core::NodeId node, const core::Report& report);
-  void on_hello_reply(core::NodeId node, const core::HelloReply& reply);
-  void take_lines(core::NodeId node, const std::vector<core::SlotReport>& lines);
-  [[nodiscard]] core::Body answer(const core::Body& request);
-  [[nodiscard]] core::Reply resize(std::uint32_t members);
-  [[nodiscard]] core::Reply notice(core::MemberId id);
-  [[nodiscard]] core::Reply kill(core::MemberId id);
-  [[nodiscard]] bool on_nodes(const core::Body& body);
-  void on_node_up(const core::NodeUp& up);
-  void leave_node(core::NodeId node);
+  void on_report(proto::NodeId node, const proto::Report& report);
+  void on_hello_reply(proto::NodeId node, const proto::HelloReply& reply);
+  void take_lines(proto::NodeId node, const std::vector<proto::SlotReport>& lines);
+  [[nodiscard]] proto::Body answer(const proto::Body& request);
+  [[nodiscard]] proto::Reply resize(std::uint32_t members);
+  [[nodiscard]] proto::Reply notice(proto::MemberId id);
+  [[nodiscard]] proto::Reply kill(proto::MemberId id);
+  [[nodiscard]] bool on_nodes(const proto::Body& body);
+  void on_node_up(const proto::NodeUp& up);
+  void leave_node(proto::NodeId node);
   void settle_owed(NodeTable::Node* node, std::uint32_t had);
   void grow(std::uint32_t leased = 0);
   void count_slots();
-  void on_nodes_known(const core::NodesKnown& known);
+  void on_nodes_known(const proto::NodesKnown& known);
   void end_without_room();
-  void lose_node(core::NodeId node, const std::string& why);
+  void lose_node(proto::NodeId node, const std::string& why);
   void lose_with_node(MemberInfo* r);
-  void on_peer_suspect(core::NodeId node, const core::PeerSuspect& suspect);
-  void drop_node(core::NodeId node, const std::string& why);
+  void on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& suspect);
+  void drop_node(proto::NodeId node, const std::string& why);
   void drop_suspected_nodes();
   void drop_unresponsive_nodes();
-  void on_contacts(core::NodeId node, const core::Contacts& contacts);
-  [[nodiscard]] bool accept_declaration(MemberInfo* r, const core::Join& join);
-  void pass_to(core::TimePoint now);
+  void on_contacts(proto::NodeId node, const proto::Contacts& contacts);
+  [[nodiscard]] bool accept_declaration(MemberInfo* r, const proto::Join& join);
+  void pass_to(base::TimePoint now);
   void advance();  // coordinator_regroup.cc: from one World to the next, and the end
   void end_hello();
   void end_hello_before_world_1();
@@ -85,15 +85,15 @@ class Coordinator {
   void start_regroup(const std::string& why);
   [[nodiscard]] StateTransfers::Context transfer_context();
   void regroup_to_copy(const StateTransfers::RegroupReason& why);
-  void form_world(const std::vector<core::MemberId>& next, const std::string& why);
-  [[nodiscard]] bool assign_donors(std::vector<core::WorldMember>* members, core::Position resume) const;
-  void enter(const core::World& world);
+  void form_world(const std::vector<proto::MemberId>& next, const std::string& why);
+  [[nodiscard]] bool assign_donors(std::vector<proto::WorldMember>* members, proto::Position resume) const;
+  void enter(const proto::World& world);
   void end_if_over();
   void end(std::int32_t exit_code, const std::string& reason, StateLeft left = StateLeft::kWithMembers);
   void fail(const std::string& what, StateLeft left = StateLeft::kWithMembers);
   void start_members();
   void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
-  void lost_before_ready(MemberInfo* member, const core::MemberLost& lost);
+  void lost_before_ready(MemberInfo* member, const proto::MemberLost& lost);
   void launch_lost_one(const MemberInfo& member, const std::string& what);
   void charge(MemberInfo*member), forget_failures();  // counts a failure against its slot
   void launch();
@@ -108,8 +108,8 @@ class Coordinator {
   void ask_to_leave(MemberInfo* member);
   void dismiss(MemberInfo* member, bool gently, const std::string& reason);
   void emit(Effect effect) { effects_.push_back(std::move(effect)); }
-  void to_agents(const core::Body& body);
-  void restore(core::World world);
+  void to_agents(const proto::Body& body);
+  void restore(proto::World world);
   void restore(const Intent& intent);
   [[nodiscard]] Intent intent() const;
   [[nodiscard]] Effects finish_call();
@@ -119,29 +119,29 @@ class Coordinator {
   void note(const std::string& sentence);      // for status and the terminal
   Policy policy_;
   const JobInfo job_;
-  const core::Incarnation incarnation_;
+  const proto::Incarnation incarnation_;
   Stage stage_;
-  core::TimePoint now_{}, began_{};                          // of the call in progress; of the job
-  core::Duration awake_{};                                   // time in which this process was not stopped
+  base::TimePoint now_{}, began_{};                          // of the call in progress; of the job
+  base::Duration awake_{};                                   // time in which this process was not stopped
   bool begun_ = false, agreed_ = true, losses_due_ = false;  // replies fit the journal; desired_ < journaled_
-  core::World world_;                 // newest formed (or journaled); generation 0 before World 1
-  core::TimePoint progress_since_{};  // when a World began that resumes later than the one before
-  core::Generation highest_ = 0;      // highest generation that any agent knows
+  proto::World world_;                // newest formed (or journaled); generation 0 before World 1
+  base::TimePoint progress_since_{};  // when a World began that resumes later than the one before
+  proto::Generation highest_ = 0;     // highest generation that any agent knows
   MemberTable members_;
   RestartBudget budget_;
   std::uint32_t desired_, journaled_ = 0, launched_ = 0;  // members to keep; on disk; of this launch, or 0
   std::uint64_t ready_count_ = 0;
-  core::MemberId first_member_ = 0, promised_ids_ = 0;  // of that launch; ids below are reserved on disk
+  proto::MemberId first_member_ = 0, promised_ids_ = 0;  // of that launch; ids below are reserved on disk
   Relaunches relaunches_;
   NodeTable nodes_;
   StateTransfers transfers_;
   ProgressWatch watch_;
-  std::optional<core::Join> declared_;                           // by the first member
-  std::map<core::NodeId, std::vector<core::SlotReport>> lines_;  // reported in this regroup, by node
-  std::string held_;                                             // why no World is formed, for status
-  std::optional<core::TimePoint> below_min_since_, straggling_since_, first_ready_;  // no member has joined
-  core::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = core::TimePoint::max();
-  std::optional<std::tuple<std::uint64_t, std::uint32_t, core::TimePoint>> decided_;  // decided_recently()
+  std::optional<proto::Join> declared_;                            // by the first member
+  std::map<proto::NodeId, std::vector<proto::SlotReport>> lines_;  // reported in this regroup, by node
+  std::string held_;                                               // why no World is formed, for status
+  std::optional<base::TimePoint> below_min_since_, straggling_since_, first_ready_;  // no member has joined
+  base::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = base::TimePoint::max();
+  std::optional<std::tuple<std::uint64_t, std::uint32_t, base::TimePoint>> decided_;  // decided_recently()
   std::deque<Sentence> history_;
   Effects effects_;  // of the call in progress
 };

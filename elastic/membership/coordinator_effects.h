@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/message.h"
-#include "core/variant.h"
-#include "core/world.h"
+#include "base/variant.h"
 #include "elastic/membership/journal_entry.h"
+#include "proto/message.h"
+#include "proto/world.h"
 
 namespace regroup::membership {
 
@@ -24,9 +24,9 @@ struct JobInfo {
   std::uint64_t seed = 0;
   // Nodes for members, with one agent each. Empty: the driver reports nodes by NodeUp and NodeLost, and the
   // coordinator waits for NodesKnown, which says that the first ones are complete.
-  std::vector<core::NodeId> nodes{0};
-  Attempt attempt = {};                   // for status
-  std::vector<core::NodeId> placed = {};  // the node of each rank, in a World of fixed size
+  std::vector<proto::NodeId> nodes{0};
+  Attempt attempt = {};                    // for status
+  std::vector<proto::NodeId> placed = {};  // the node of each rank, in a World of fixed size
 };
 
 // The sender of a message: the agent of node `id` (for messages about nodes: the driver, which holds the
@@ -37,13 +37,13 @@ struct Sender {
   std::uint64_t id = 0;
 };
 
-struct ToAgent {          // JobDone goes to the driver if that reports the nodes
-  core::NodeId node = 0;  // or core::kEveryNode
-  core::Body body;        // sent in a Message with the coordinator's incarnation
+struct ToAgent {           // JobDone goes to the driver if that reports the nodes
+  proto::NodeId node = 0;  // or proto::kEveryNode
+  proto::Body body;        // sent in a Message with the coordinator's incarnation
 };
 struct ToClient {
   std::uint64_t client = 0;
-  core::Body body;
+  proto::Body body;
 };
 struct Journal {  // on disk before any later effect is performed; a World or an Intent with fdatasync
   JournalEntry entry;
@@ -58,7 +58,7 @@ struct Done {  // the last effect: the driver kills what still runs
   std::int32_t exit_code = 0;
   std::string reason;
 };
-using Effect = core::Variant<ToAgent, ToClient, Journal, Say, Done>;
+using Effect = base::Variant<ToAgent, ToClient, Journal, Say, Done>;
 using Effects = std::vector<Effect>;
 
 }  // namespace regroup::membership

@@ -12,7 +12,7 @@
 namespace regroup::membership {
 namespace {
 
-std::string cause_of(const core::MemberLost& lost) {
+std::string cause_of(const proto::MemberLost& lost) {
   if (!lost.reaped) return "";
   if (lost.signal != 0) return fmt::format("killed by signal {}", lost.signal);
   const bool early = lost.exit_code == 0 && lost.joined && !lost.finished;
@@ -20,12 +20,12 @@ std::string cause_of(const core::MemberLost& lost) {
 }
 
 bool refused(const MemberInfo& r) {
-  return r.failure.kind == core::kRefusedKind || r.failure.kind == kOtherModelKind;
+  return r.failure.kind == proto::kRefusedKind || r.failure.kind == kOtherModelKind;
 }
 
 }  // namespace
 
-void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
+void Coordinator::on_lost(proto::NodeId node, const proto::MemberLost& lost) {
   MemberInfo* r = members_.edit(lost.member);
   if (r == nullptr) {
     r = &recover(lost.member, node, false);
@@ -83,12 +83,12 @@ void Coordinator::charge(MemberInfo* r) {
   if (r->failure.kind == kOtherModelKind && world_.generation == 0 && members_.staying() < policy_.min)
     return end(r->status != 0 ? r->status : 1, r->failure.message);
   std::set<std::uint32_t> others;
-  for (const core::WorldMember& m : world_.members) {
+  for (const proto::WorldMember& m : world_.members) {
     const MemberInfo* other = members_.find(m.id);
     if (other != nullptr && other->lives_in_world()) others.insert(other->restart_slot);
   }
   const FailureRow before = budget_.row();
-  const bool was_in = r->entered != core::TimePoint{};
+  const bool was_in = r->entered != base::TimePoint{};
   const auto verdict = budget_.on_ending(
       now_,
       {.member = r->id,
@@ -98,7 +98,7 @@ void Coordinator::charge(MemberInfo* r) {
        .outside = r->reaped && !r->stood_still && !r->failure.known() && ended_from_outside(r->status),
        .ready = r->warm_order > 0,
        .learning = r->learning && !was_in,
-       .lived = was_in ? now_ - r->entered : core::Duration{},
+       .lived = was_in ? now_ - r->entered : base::Duration{},
        .steps = was_in ? r->step - std::min(r->step, r->entered_at) : 0,
        .at = std::max(r->step, world_.resume.step())},
       others);
@@ -107,7 +107,7 @@ void Coordinator::charge(MemberInfo* r) {
   const std::int32_t status = r->status != 0 ? r->status : 1;
   if (verdict.what == RestartBudget::What::kEndJob)
     return end(status, verdict.why,
-               r->failure.kind == core::kUnreadableKind ? StateLeft::kNone : StateLeft::kWithMembers);
+               r->failure.kind == proto::kUnreadableKind ? StateLeft::kNone : StateLeft::kWithMembers);
   // On a single host no further slots can come, and before World 1 no progress is lost by ending.
   const bool more = budget_.any_left(desired_, members_.used_slots()) || members_.staying() >= policy_.min;
   if (more || (job_.nodes.empty() && world_.generation > 0))
@@ -122,7 +122,7 @@ void Coordinator::forget_failures() {
   if (known) emit(Journal{budget_.row()});
 }
 
-void Coordinator::lost_before_ready(MemberInfo* member, const core::MemberLost& lost) {
+void Coordinator::lost_before_ready(MemberInfo* member, const proto::MemberLost& lost) {
   member->state = MemberState::kGone;
   member->since = now_;
   if (stage_ == Stage::kHello) return;

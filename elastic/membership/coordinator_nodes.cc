@@ -14,10 +14,10 @@ namespace regroup::membership {
 namespace {
 
 // How long a member's report that it cannot reach another counts.
-constexpr core::Duration kSuspicion = std::chrono::seconds(5);
+constexpr base::Duration kSuspicion = std::chrono::seconds(5);
 // Longer than the detection of a lost agent and of a lost relay, and the reconnection by another way,
 // together.
-constexpr core::Duration kAnswer = std::chrono::seconds(20);
+constexpr base::Duration kAnswer = std::chrono::seconds(20);
 constexpr std::size_t kContactBytes = 256 << 10;  // of addresses in one message
 
 // A size without the leased slots.
@@ -27,18 +27,18 @@ std::uint32_t without(std::uint32_t leased, std::uint32_t size, std::uint32_t mi
 
 }  // namespace
 
-bool Coordinator::on_nodes(const core::Body& body) {
-  if (const auto* up = std::get_if<core::NodeUp>(&body)) {
+bool Coordinator::on_nodes(const proto::Body& body) {
+  if (const auto* up = std::get_if<proto::NodeUp>(&body)) {
     on_node_up(*up);
-  } else if (const auto* silent = std::get_if<core::NodeSilent>(&body)) {
+  } else if (const auto* silent = std::get_if<proto::NodeSilent>(&body)) {
     if (NodeTable::Node* node = nodes_.find(silent->node)) node->silent = silent->silent;
     drop_suspected_nodes();
-  } else if (const auto* lost = std::get_if<core::NodeLost>(&body)) {
+  } else if (const auto* lost = std::get_if<proto::NodeLost>(&body)) {
     if (nodes_.contains(lost->node))
       lose_node(lost->node, lost->why);
     else if (stage_ == Stage::kNodes)
       note(lost->why);
-  } else if (const auto* known = std::get_if<core::NodesKnown>(&body)) {
+  } else if (const auto* known = std::get_if<proto::NodesKnown>(&body)) {
     on_nodes_known(*known);
   } else {
     return false;
@@ -46,7 +46,7 @@ bool Coordinator::on_nodes(const core::Body& body) {
   return true;
 }
 
-void Coordinator::on_node_up(const core::NodeUp& up) {
+void Coordinator::on_node_up(const proto::NodeUp& up) {
   if (NodeTable::Node* known = nodes_.find(up.node)) {
     const std::uint32_t had = known->slots;
     if (had == up.slots && known->for_now == up.for_now) return;
@@ -72,21 +72,21 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
   if (stage_ == Stage::kNodes) return;
   grow(leased);
   remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
-  if (stage_ == Stage::kHello) emit(ToAgent{up.node, core::Hello{}});
+  if (stage_ == Stage::kHello) emit(ToAgent{up.node, proto::Hello{}});
   // The regroup waits for a report of every node, so also for this one, which has no member of the World.
-  if (stage_ == Stage::kRegrouping) emit(ToAgent{up.node, core::Revoke{highest_}});
+  if (stage_ == Stage::kRegrouping) emit(ToAgent{up.node, proto::Revoke{highest_}});
 }
 
 // The allocator takes slots of this host back: members above its slots leave as on a notice, the newest
 // first.
-void Coordinator::leave_node(core::NodeId node) {
+void Coordinator::leave_node(proto::NodeId node) {
   const std::uint32_t before = desired_, slots = nodes_.find(node)->slots;
   const bool for_now = nodes_.find(node)->for_now;
   const std::uint32_t leased = slots == 0 && !for_now ? nodes_.take_leased(node) : 0;
   const std::uint32_t wanted = without(leased, desired_, policy_.min);
   const auto all = members_.on_node(node);
-  std::vector<core::MemberId> there(all.begin(), all.end());
-  std::erase_if(there, [&](core::MemberId m) { return members_.find(m)->state >= MemberState::kLost; });
+  std::vector<proto::MemberId> there(all.begin(), all.end());
+  std::erase_if(there, [&](proto::MemberId m) { return members_.find(m)->state >= MemberState::kLost; });
   if (there.size() <= slots || policy_.oversubscribe * slots > 0) there.clear();
   std::ranges::sort(there);
   bool asked = false;
@@ -136,7 +136,7 @@ void Coordinator::count_slots() {
 }
 
 // The known nodes decide the size of the first launch.
-void Coordinator::on_nodes_known(const core::NodesKnown& known) {
+void Coordinator::on_nodes_known(const proto::NodesKnown& known) {
   if (stage_ != Stage::kNodes) return;
   if (known.shards > 0 && world_.generation == 0) policy_.shards = known.shards;
   if (known.shards > 0) policy_.resume = known.resume;
@@ -150,7 +150,7 @@ void Coordinator::on_nodes_known(const core::NodesKnown& known) {
   stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
   if (world_.generation == 0 && policy_.slots < policy_.min) return end_without_room();
   nodes_.ask_all(awake_);
-  if (stage_ == Stage::kHello) to_agents(core::Hello{});
+  if (stage_ == Stage::kHello) to_agents(proto::Hello{});
   for (auto& [id, r] : members_.edit_all()) {
     if (!r.reaped && !nodes_.contains(r.seat.node)) lose_with_node(&r);
   }
@@ -162,7 +162,7 @@ void Coordinator::end_without_room() {
                      policy_.min));
 }
 
-void Coordinator::lose_node(core::NodeId node, const std::string& why) {
+void Coordinator::lose_node(proto::NodeId node, const std::string& why) {
   if (const std::uint32_t leased = nodes_.take_leased(node); leased > 0) {
     policy_.target = desired_ = without(leased, desired_, policy_.min);
     journal_intent();
@@ -174,7 +174,7 @@ void Coordinator::lose_node(core::NodeId node, const std::string& why) {
   if (world_.generation == 0 && stage_ != Stage::kNodes && policy_.slots < policy_.min)
     return end_without_room();
   bool launch_lost = false;
-  for (const core::MemberId id : members_.on_node(node)) {
+  for (const proto::MemberId id : members_.on_node(node)) {
     MemberInfo& r = *members_.edit(id);
     if (r.reaped) continue;
     launch_lost |= r.state == MemberState::kStarting && !first_ready_;
@@ -199,7 +199,7 @@ void Coordinator::lose_with_node(MemberInfo* r) {
 }
 
 // Counts only if the reporting node has a member in the World. Recorded once per suspicion.
-void Coordinator::on_peer_suspect(core::NodeId node, const core::PeerSuspect& suspect) {
+void Coordinator::on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& suspect) {
   MemberInfo* r = members_.edit(suspect.member);
   if (r == nullptr || !r->lives_in_world() || r->seat.node == node || !has_member_on(world_, node)) return;
   const bool known = r->suspected && now_ - *r->suspected <= kSuspicion;
@@ -208,21 +208,21 @@ void Coordinator::on_peer_suspect(core::NodeId node, const core::PeerSuspect& su
   drop_suspected_nodes();
 }
 
-void Coordinator::drop_node(core::NodeId node, const std::string& why) {
-  emit(ToAgent{node, core::NodeLost{node, why}});
+void Coordinator::drop_node(proto::NodeId node, const std::string& why) {
+  emit(ToAgent{node, proto::NodeLost{node, why}});
   lose_node(node, why);
 }
 
 // Two independent observations agree: the agent's heartbeats and another member's data connection.
 void Coordinator::drop_suspected_nodes() {
   if (!members_.any_suspected()) return;
-  std::set<core::NodeId> dropped;
+  std::set<proto::NodeId> dropped;
   for (const auto& [id, r] : members_.all()) {
     const NodeTable::Node* node = nodes_.find(r.seat.node);
     const bool suspected = r.lives_in_world() && r.suspected && now_ - *r.suspected <= kSuspicion;
     if (suspected && node != nullptr && node->silent) dropped.insert(r.seat.node);
   }
-  for (const core::NodeId node : dropped) {
+  for (const proto::NodeId node : dropped) {
     drop_node(node, fmt::format("host {}: neither its agent nor its members are heard any more",
                                 nodes_.find(node)->name));
   }
@@ -232,7 +232,7 @@ void Coordinator::drop_suspected_nodes() {
 // has no other agent to continue with.
 void Coordinator::drop_unresponsive_nodes() {
   if (awake_ - nodes_.asked_all() < kAnswer || lines_.size() == nodes_.size() || !job_.nodes.empty()) return;
-  std::vector<std::pair<core::NodeId, std::string>> unresponsive;
+  std::vector<std::pair<proto::NodeId, std::string>> unresponsive;
   for (const auto& [id, node] : nodes_.all()) {
     if (!lines_.contains(id) && awake_ - node.asked >= kAnswer) unresponsive.emplace_back(id, node.name);
   }
@@ -242,13 +242,13 @@ void Coordinator::drop_unresponsive_nodes() {
   }
 }
 
-void Coordinator::on_contacts(core::NodeId node, const core::Contacts& contacts) {
+void Coordinator::on_contacts(proto::NodeId node, const proto::Contacts& contacts) {
   if (stage_ != Stage::kSteady && stage_ != Stage::kHello) return;
   const auto all = nodes_.gather(node, contacts_of_host(known(), node, contacts), world_);
   if (!all) return;
-  core::Contacts part{all->generation, {}};
+  proto::Contacts part{all->generation, {}};
   std::size_t bytes = 0;
-  for (const core::Contact& contact : all->members) {
+  for (const proto::Contact& contact : all->members) {
     if (bytes > 0 && bytes + contact.address.size() > kContactBytes) {
       to_agents(part);
       part.members.clear();
@@ -261,10 +261,10 @@ void Coordinator::on_contacts(core::NodeId node, const core::Contacts& contacts)
 }
 
 // Members on all nodes must declare the same.
-bool Coordinator::accept_declaration(MemberInfo* r, const core::Join& join) {
+bool Coordinator::accept_declaration(MemberInfo* r, const proto::Join& join) {
   if (!declared_) declared_ = join;
   std::string warning;
-  const core::Status status = check_declaration(join, *declared_, policy_.any_fingerprint, &warning);
+  const base::Status status = check_declaration(join, *declared_, policy_.any_fingerprint, &warning);
   if (status.ok()) return true;
   note(status.message());
   dismiss(r, false, status.message());

@@ -42,7 +42,7 @@ void Coordinator::decide_next() {
       held_ = still_starting(members_.count(MemberState::kWarm), members_.count(MemberState::kStarting));
     return;
   }
-  Roster roster = members_.roster(world_, below_min_since_.value_or(core::TimePoint{}));
+  Roster roster = members_.roster(world_, below_min_since_.value_or(base::TimePoint{}));
   roster.revoked = reported;
   Policy policy = policy_;
   // Once no host has slots any more, the remaining members finish their step and leave.
@@ -90,7 +90,7 @@ void Coordinator::end_hello() {
     const bool ending = r.state == MemberState::kLost && !r.reaped && !r.finished;
     if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
     // The incarnation that journaled this may have died before it sent the Notice.
-    if (r.state == MemberState::kDraining && !r.drained) emit(ToAgent{r.seat.node, core::Notice{id}});
+    if (r.state == MemberState::kDraining && !r.drained) emit(ToAgent{r.seat.node, proto::Notice{id}});
     if (r.drained) settle_drained(&r);
   }
   shrink();
@@ -108,7 +108,7 @@ void Coordinator::end_hello() {
 }
 
 void Coordinator::end_hello_before_world_1() {
-  const auto joined = [](const core::SlotReport& line) { return line.slot != core::kNoSlot; };
+  const auto joined = [](const proto::SlotReport& line) { return line.slot != proto::kNoSlot; };
   const bool any_joined = std::any_of(lines_.begin(), lines_.end(), [&](const auto& reply) {
     return std::any_of(reply.second.begin(), reply.second.end(), joined);
   });
@@ -147,7 +147,7 @@ void Coordinator::start_regroup(const std::string& why) {
   decided_.reset();
   nodes_.ask_all(awake_);
   for (auto& [id, r] : members_.edit_all()) r.learning &= !r.caught_up;  // caught-up learners join now
-  to_agents(core::Revoke{highest_});
+  to_agents(proto::Revoke{highest_});
   remember(why);
 }
 
@@ -163,37 +163,37 @@ void Coordinator::regroup_to_copy(const StateTransfers::RegroupReason& why) {
   if (why && stage_ == Stage::kSteady) start_regroup(*why);
 }
 
-void Coordinator::form_world(const std::vector<core::MemberId>& next, const std::string& why) {
-  core::World w{
+void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std::string& why) {
+  proto::World w{
       .incarnation = incarnation_, .generation = highest_ + 1, .shards = policy_.shards, .why = why};
-  if (w.generation > core::kMaxGeneration) return end(1, "no generation number is left");
-  w.resume = std::max(resume_of(world_, lines_), core::Position::of(policy_.resume));
-  for (core::MemberId id : next) {
+  if (w.generation > proto::kMaxGeneration) return end(1, "no generation number is left");
+  w.resume = std::max(resume_of(world_, lines_), proto::Position::of(policy_.resume));
+  for (proto::MemberId id : next) {
     const MemberInfo& r = *members_.find(id);
     w.members.push_back({.id = id, .seat = r.seat});
     // A step that a learner has applied was committed with the votes of all.
-    if (r.caught_up) w.resume = std::max(w.resume, core::Position::of(r.caught_up_to));
+    if (r.caught_up) w.resume = std::max(w.resume, proto::Position::of(r.caught_up_to));
   }
   if (!assign_donors(&w.members, w.resume)) {
     return fail(fmt::format("all members that held the state of step {} are lost", w.resume.step()),
                 StateLeft::kNone);
   }
-  const core::Step open = w.resume.step() + 1;
-  const auto before = world_.generation > 0 ? core::owners_of(world_, open) : std::vector<core::Seat>{};
+  const proto::Step open = w.resume.step() + 1;
+  const auto before = world_.generation > 0 ? proto::owners_of(world_, open) : std::vector<proto::Seat>{};
   w.plan = plan_leaves(open, w.shards, before, w.members, lines_);
   if (journaled_ != desired_) journal_intent();
   emit(Journal{w});
-  to_agents(core::Announce{w});
+  to_agents(proto::Announce{w});
   enter(w);
 }
 
 // Sets for each member whether it has the state of `resume`, replays to it or copies it. False: no member has
 // it.
-bool Coordinator::assign_donors(std::vector<core::WorldMember>* members, core::Position resume) const {
+bool Coordinator::assign_donors(std::vector<proto::WorldMember>* members, proto::Position resume) const {
   const bool first = world_.generation == 0;
   bool donor = false;
-  core::WorldMember* holder = nullptr;
-  for (core::WorldMember& m : *members) {
+  proto::WorldMember* holder = nullptr;
+  for (proto::WorldMember& m : *members) {
     const MemberInfo& r = *members_.find(m.id);
     if (first) {
       m.needs_state = &m != members->data();
@@ -202,7 +202,7 @@ bool Coordinator::assign_donors(std::vector<core::WorldMember>* members, core::P
       m.needs_state = !m.replays;
       m.from_step = resume.step() + 1;
     } else {
-      const core::WorldMember& was = r.entry;
+      const proto::WorldMember& was = r.entry;
       const bool lacks = (was.needs_state || was.replays) && !r.proved;
       m.replays = lacks && was.replays && r.caught_up;
       m.needs_state = lacks && !m.replays;
@@ -222,7 +222,7 @@ bool Coordinator::assign_donors(std::vector<core::WorldMember>* members, core::P
   return true;
 }
 
-void Coordinator::enter(const core::World& world) {
+void Coordinator::enter(const proto::World& world) {
   if (world.resume > world_.resume) progress_since_ = now_;
   world_ = world;
   highest_ = world.generation;
@@ -232,7 +232,7 @@ void Coordinator::enter(const core::World& world) {
   lines_.clear();
   note(world.why);
   for (auto& [id, r] : members_.edit_all()) r.rank = -1;
-  for (const core::WorldMember& m : world_.members) {
+  for (const proto::WorldMember& m : world_.members) {
     MemberInfo& r = *members_.edit(m.id);
     r.entry = m;
     r.rank = static_cast<int>(&m - world_.members.data());
@@ -262,7 +262,7 @@ void Coordinator::end_if_over() {
   if (members_.count(MemberState::kActive, MemberState::kDraining) > 0) return;
   std::int32_t status = 0;
   bool lost = false, well = members_.first_failure(progress_since_) == nullptr;
-  for (const core::WorldMember& m : world_.members) {
+  for (const proto::WorldMember& m : world_.members) {
     const MemberInfo& r = members_.all().at(m.id);
     const bool late = !r.finished && now_ >= r.since + std::chrono::seconds(5);
     if (r.state == MemberState::kLost && !r.reaped && !late) return;
@@ -302,10 +302,10 @@ void Coordinator::fail(const std::string& what, StateLeft left) {
 void Coordinator::end(std::int32_t exit_code, const std::string& reason, StateLeft left) {
   stage_ = Stage::kDone;
   remember(reason);
-  const core::JobDone done{exit_code, reason, left == StateLeft::kNone,
-                           exit_code > 0 && left == StateLeft::kWithMembers};
+  const proto::JobDone done{exit_code, reason, left == StateLeft::kNone,
+                            exit_code > 0 && left == StateLeft::kWithMembers};
   // The revoke frees members that wait for a lost one in a collective, so that their state can be saved.
-  if (done.save_state && highest_ > 0) to_agents(core::Revoke{highest_});
+  if (done.save_state && highest_ > 0) to_agents(proto::Revoke{highest_});
   if (job_.nodes.empty()) {  // the driver ends the nodes' agents
     emit(ToAgent{0, done});
   } else {

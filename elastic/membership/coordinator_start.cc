@@ -11,12 +11,12 @@
 namespace regroup::membership {
 namespace {
 
-constexpr core::Duration kSecond = std::chrono::seconds(1);
-constexpr core::MemberId kIdsAhead = 16;
+constexpr base::Duration kSecond = std::chrono::seconds(1);
+constexpr proto::MemberId kIdsAhead = 16;
 
-bool others_have_state(const MemberTable& members, const core::World& world,
-                       const std::vector<core::MemberId>& but) {
-  return std::any_of(world.members.begin(), world.members.end(), [&](const core::WorldMember& m) {
+bool others_have_state(const MemberTable& members, const proto::World& world,
+                       const std::vector<proto::MemberId>& but) {
+  return std::any_of(world.members.begin(), world.members.end(), [&](const proto::WorldMember& m) {
     const MemberInfo* r = members.find(m.id);
     return r != nullptr && r->lives_in_world() && r->has_state() &&
            std::find(but.begin(), but.end(), m.id) == but.end();
@@ -25,7 +25,7 @@ bool others_have_state(const MemberTable& members, const core::World& world,
 
 // For a World of fixed size, whose members are ranks.
 std::string missing_ranks(const MemberTable& members, std::uint32_t size, long seconds) {
-  std::vector<core::MemberId> missing;
+  std::vector<proto::MemberId> missing;
   for (const auto& [id, r] : members.all()) {
     if (r.state == MemberState::kStarting) missing.push_back(id);
   }
@@ -66,7 +66,7 @@ void Coordinator::start_members() {
 }
 
 void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot) {
-  const core::MemberId id = members_.next_id();
+  const proto::MemberId id = members_.next_id();
   if (members_.find(id) != nullptr) return end(1, "no member ID is left");
   // Reserved on disk: if this coordinator dies together with the member's node, nothing else tells its
   // successor that the id was used.
@@ -77,14 +77,14 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size, std::u
   }
   members_.end_edits();
   for (const auto& [changed, processes] : members_.take_loads()) nodes_.set_load(changed, processes);
-  const core::NodeId node = job_.placed.empty() ? nodes_.next() : job_.placed.at(rank);
+  const proto::NodeId node = job_.placed.empty() ? nodes_.next() : job_.placed.at(rank);
   MemberInfo& member = members_.add(id, node, now_);
   member.first_rank = rank;
   member.restart_slot = restart_slot;
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
   // An earlier launch has printed this traceback.
   if (budget_.row().passed_on) emit(ToAgent{node, budget_.row().failure});
-  emit(ToAgent{node, core::Start{id, rank, world_size, relaunches_.restarts()}});
+  emit(ToAgent{node, proto::Start{id, rank, world_size, relaunches_.restarts()}});
 }
 
 void Coordinator::dismiss_launch() {
@@ -127,23 +127,23 @@ void Coordinator::enforce_limits() {
   if (now_ >= members_.earliest_kill()) kill_overdue();
   if (first_ready_ && now_ >= first_unready_due_) end_unready_members();
   if (done()) return;
-  for (const core::MemberId id : std::set(members_.waiting_to_leave())) ask_to_leave(members_.edit(id));
+  for (const proto::MemberId id : std::set(members_.waiting_to_leave())) ask_to_leave(members_.edit(id));
   end_straggling_finish();
   if (now_ >= next_query_ && world_.generation > 0) {
     const bool waits = !members_.waiting_to_leave().empty();
     next_query_ =
         now_ + (waits ? kSecond / 10 : kSecond);  // a leaving member may be replaced once a copy is proved
-    to_agents(core::Query{});
+    to_agents(proto::Query{});
     watch_progress();
   }
 }
 
 void Coordinator::kill_overdue() {
-  core::TimePoint next = core::TimePoint::max();
+  base::TimePoint next = base::TimePoint::max();
   for (auto& [id, r] : members_.edit_all()) {
     if (r.kill_at && now_ >= *r.kill_at) {
       r.kill_at.reset();
-      emit(ToAgent{r.seat.node, core::Kill{id, false, "it did not exit in time"}});
+      emit(ToAgent{r.seat.node, proto::Kill{id, false, "it did not exit in time"}});
     }
     if (r.kill_at) next = std::min(next, *r.kill_at);
   }
@@ -152,10 +152,10 @@ void Coordinator::kill_overdue() {
 
 void Coordinator::end_unready_members() {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count();
-  first_unready_due_ = core::TimePoint::max();
+  first_unready_due_ = base::TimePoint::max();
   for (auto& [id, r] : members_.edit_all()) {
     if (r.state != MemberState::kStarting) continue;
-    const core::TimePoint due = std::max(r.since, *first_ready_) + policy_.ready_timeout;
+    const base::TimePoint due = std::max(r.since, *first_ready_) + policy_.ready_timeout;
     if (now_ < due) {
       first_unready_due_ = std::min(first_unready_due_, due);
       continue;
@@ -181,7 +181,7 @@ void Coordinator::end_straggling_finish() {
     straggling_since_.reset();
   } else if (!straggling_since_) {
     straggling_since_ = now_;
-    to_agents(core::Query{});
+    to_agents(proto::Query{});
   } else if (now_ >= *straggling_since_ + kSecond) {
     start_regroup("some members have finished, others do not know it yet");
   }
@@ -189,12 +189,12 @@ void Coordinator::end_straggling_finish() {
 
 // Judges by the reports of the last query.
 void Coordinator::watch_progress() {
-  if (stage_ != Stage::kSteady || policy_.hung_after == core::Duration()) return;
+  if (stage_ != Stage::kSteady || policy_.hung_after == base::Duration()) return;
   const bool long_quiet = policy_.kill_hung && watch_.is_long_quiet(awake_, policy_.hung_after);
   if (!long_quiet && !watch_.is_quiet(awake_, policy_.hung_after)) return;
   const auto is_silent = [](const auto& node) { return node.second.silent; };
   if (std::any_of(nodes_.all().begin(), nodes_.all().end(), is_silent)) return;
-  const auto found = watch_.find_stall(awake_, world_, [this](core::MemberId id) {
+  const auto found = watch_.find_stall(awake_, world_, [this](proto::MemberId id) {
     const MemberInfo* r = members_.find(id);
     return r != nullptr && (r->state == MemberState::kActive || r->state == MemberState::kDraining);
   });
@@ -204,7 +204,7 @@ void Coordinator::watch_progress() {
                 (policy_.kill_hung ? "; which of them hangs is unknown, so none is killed (--on-hang)" : ""));
   constexpr std::size_t kMostNames = 8;
   std::vector<std::string> names;
-  for (const core::MemberId id : found->members) {
+  for (const proto::MemberId id : found->members) {
     if (names.size() == kMostNames) break;
     const NodeTable::Node* node = nodes_.find(members_.find(id)->seat.node);
     const bool named = node != nullptr && !node->name.empty();
@@ -219,7 +219,7 @@ void Coordinator::watch_progress() {
                    : policy_.kill_hung ? "; not killed (--on-hang): " + why_not_killed(*found, have, policy_)
                                        : ""));
   if (!kills) return;
-  for (const core::MemberId id : found->members) {
+  for (const proto::MemberId id : found->members) {
     MemberInfo* r = members_.edit(id);
     if (policy_.drop_hung && !r->leave_wanted) {
       policy_.target = desired_ = std::max(policy_.min, std::max(desired_, 1U) - 1);
@@ -252,7 +252,7 @@ void Coordinator::shrink() {
       }
       if (members_.staying_active() <= desired_) return;
       r->state = MemberState::kDraining;
-      emit(ToAgent{r->seat.node, core::Notice{r->id}});
+      emit(ToAgent{r->seat.node, proto::Notice{r->id}});
     }
   }
 }
@@ -283,20 +283,20 @@ void Coordinator::ask_to_leave(MemberInfo* member) {
   // A drained member does not vote and so holds the others up: it does not wait for a successor.
   if (!member->drained && members_.staying_active() < policy_.min && room) return;
   member->state = member->drained ? MemberState::kDrained : MemberState::kDraining;
-  if (!member->drained) emit(ToAgent{member->seat.node, core::Notice{member->id}});
+  if (!member->drained) emit(ToAgent{member->seat.node, proto::Notice{member->id}});
 }
 
 void Coordinator::dismiss(MemberInfo* member, bool gently, const std::string& reason) {
   member->state = MemberState::kGone;
   member->dismissed = true;
   if (gently) member->kill_at = now_ + policy_.leave_grace;
-  emit(ToAgent{member->seat.node, core::Kill{member->id, gently, reason}});
+  emit(ToAgent{member->seat.node, proto::Kill{member->id, gently, reason}});
 }
 
-std::optional<core::TimePoint> Coordinator::next_deadline() const {
+std::optional<base::TimePoint> Coordinator::next_deadline() const {
   if (done()) return std::nullopt;
-  core::TimePoint next = now_ + kSecond;
-  const auto consider = [&](core::TimePoint at) {
+  base::TimePoint next = now_ + kSecond;
+  const auto consider = [&](base::TimePoint at) {
     if (at > now_) next = std::min(next, at);
   };
   consider(budget_.next_change(now_).value_or(now_));

@@ -10,15 +10,15 @@
 #include <string_view>
 #include <vector>
 
-#include "core/printable.h"
+#include "base/printable.h"
 
 namespace regroup::membership {
 namespace {
 
 constexpr std::size_t kMostTensors = 6;  // in one message
 
-core::Status differs(core::MemberId id, const char* what, const std::string& its, const std::string& ours) {
-  return core::invalid_argument(
+base::Status differs(proto::MemberId id, const char* what, const std::string& its, const std::string& ours) {
+  return base::invalid_argument(
       fmt::format("member {} is refused: its {} is {}, the job's is {}", id, what, its, ours));
 }
 
@@ -58,25 +58,25 @@ std::vector<Tensor> tensors_of(std::string_view model) {
 
 // "tensor w is float32 [5] in member 1, float32 [4] in member 0; ...", or nothing. If a list was cut, tensors
 // that only one member has are not reported.
-std::string tensors_that_differ(const core::Join& join, const core::Join& first) {
+std::string tensors_that_differ(const proto::Join& join, const proto::Join& first) {
   const std::vector<Tensor> its = tensors_of(join.model), ours = tensors_of(first.model);
   std::map<std::string_view, std::string_view> of_first, of_join;
   for (const Tensor& tensor : ours) of_first.emplace(tensor.name, tensor.what);
   for (const Tensor& tensor : its) of_join.emplace(tensor.name, tensor.what);
   const bool whole = std::max(join.model.size(), first.model.size()) < kMostOfList;
   std::vector<std::string> out;
-  const auto only = [&](const Tensor& tensor, core::MemberId member) {
+  const auto only = [&](const Tensor& tensor, proto::MemberId member) {
     if (whole)
-      out.push_back(fmt::format("tensor {}, {}, is in member {} only", core::escaped(tensor.name),
-                                core::escaped(tensor.what), member));
+      out.push_back(fmt::format("tensor {}, {}, is in member {} only", base::escaped(tensor.name),
+                                base::escaped(tensor.what), member));
   };
   for (const Tensor& tensor : its) {
     const auto found = of_first.find(tensor.name);
     if (found == of_first.end())
       only(tensor, join.member);
     else if (found->second != tensor.what)
-      out.push_back(fmt::format("tensor {} is {} in member {}, {} in member {}", core::escaped(tensor.name),
-                                core::escaped(tensor.what), join.member, core::escaped(found->second),
+      out.push_back(fmt::format("tensor {} is {} in member {}, {} in member {}", base::escaped(tensor.name),
+                                base::escaped(tensor.what), join.member, base::escaped(found->second),
                                 first.member));
   }
   for (const Tensor& tensor : ours) {
@@ -90,24 +90,24 @@ std::string tensors_that_differ(const core::Join& join, const core::Join& first)
   return fmt::format("{}", fmt::join(out, "; "));
 }
 
-bool same_model(const core::Join& join, const core::Join& first) {
+bool same_model(const proto::Join& join, const proto::Join& first) {
   return text_of(join.model) == text_of(first.model) && join.elements == first.elements &&
          join.element_bytes == first.element_bytes && join.state_bytes == first.state_bytes;
 }
 
 }  // namespace
 
-const char* refusal_kind(const core::Join& join, const core::Join& first) {
-  return same_model(join, first) ? core::kRefusedKind : kOtherModelKind;
+const char* refusal_kind(const proto::Join& join, const proto::Join& first) {
+  return same_model(join, first) ? proto::kRefusedKind : kOtherModelKind;
 }
 
-core::Status check_declaration(const core::Join& join, const core::Join& first, bool any_fingerprint,
+base::Status check_declaration(const proto::Join& join, const proto::Join& first, bool any_fingerprint,
                                std::string* warning) {
   const auto number = [](std::uint64_t n) { return fmt::format("{}", n); };
   if (!same_model(join, first)) {
     const std::string tensors = tensors_that_differ(join, first);
     if (!tensors.empty())
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("member {} is refused: its model differs from that of member {}: {}", join.member,
                       first.member, tensors));
   }
@@ -125,7 +125,7 @@ core::Status check_declaration(const core::Join& join, const core::Join& first, 
     return differs(join.member, "state size", number(join.state_bytes), number(first.state_bytes));
   }
   if (join.fingerprint == first.fingerprint) return {};
-  core::Status status =
+  base::Status status =
       differs(join.member, "numeric fingerprint", fmt::format("'{}'", join.fingerprint),
               fmt::format("'{}'", first.fingerprint) + difference(join.fingerprint, first.fingerprint));
   if (!any_fingerprint) return status;
@@ -136,14 +136,14 @@ core::Status check_declaration(const core::Join& join, const core::Join& first, 
   return {};
 }
 
-core::Status check_resumed(const core::Join& join, const std::string& fingerprint, bool any_fingerprint,
+base::Status check_resumed(const proto::Join& join, const std::string& fingerprint, bool any_fingerprint,
                            std::string* warning) {
   if (fingerprint.empty() || join.fingerprint == fingerprint) return {};
   const std::string both =
       fmt::format("its numeric fingerprint is '{}', the checkpoint's is '{}'{}", join.fingerprint,
                   fingerprint, difference(join.fingerprint, fingerprint));
   if (!any_fingerprint)
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("member {} is refused: {}; --reproducible=off resumes the job with results that differ "
                     "in the last bits",
                     join.member, both));

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string>
 
-#include "core/message.h"
-#include "core/status.h"
+#include "base/status.h"
+#include "proto/message.h"
 
 namespace regroup::membership {
 
@@ -15,18 +15,18 @@ namespace regroup::membership {
 inline constexpr char kTensors = '\x1e';
 inline constexpr std::size_t kMostOfList = 32 << 10;  // bytes; a longer list of tensors is cut
 
-// core::Failure::kind of a member whose model differs from the job's.
+// proto::Failure::kind of a member whose model differs from the job's.
 inline constexpr const char* kOtherModelKind = "another model";
-// core::Failure::kind of a member that is refused because `join` differs from `first`.
-[[nodiscard]] const char* refusal_kind(const core::Join& join, const core::Join& first);
+// proto::Failure::kind of a member that is refused because `join` differs from `first`.
+[[nodiscard]] const char* refusal_kind(const proto::Join& join, const proto::Join& first);
 
 // Checks that `join` has the model, shape and numeric fingerprint of `first`, the job's first member.
 // kInvalidArgument says what differs. With `any_fingerprint` (--reproducible=off) another fingerprint is
 // accepted and `warning` says so.
-[[nodiscard]] core::Status check_declaration(const core::Join& join, const core::Join& first,
+[[nodiscard]] base::Status check_declaration(const proto::Join& join, const proto::Join& first,
                                              bool any_fingerprint, std::string* warning);
 // The same for the fingerprint of the checkpoint that the job resumes from.
-[[nodiscard]] core::Status check_resumed(const core::Join& join, const std::string& fingerprint,
+[[nodiscard]] base::Status check_resumed(const proto::Join& join, const std::string& fingerprint,
                                          bool any_fingerprint, std::string* warning);
 
 }  // namespace regroup::membership

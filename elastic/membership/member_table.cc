@@ -9,7 +9,7 @@
 
 namespace regroup::membership {
 
-MemberInfo& MemberTable::add(core::MemberId id, core::NodeId node, core::TimePoint now) {
+MemberInfo& MemberTable::add(proto::MemberId id, proto::NodeId node, base::TimePoint now) {
   MemberInfo& r = members_[id];
   r.id = id;
   r.seat.node = node;
@@ -19,24 +19,26 @@ MemberInfo& MemberTable::add(core::MemberId id, core::NodeId node, core::TimePoi
   return r;
 }
 
-MemberInfo* MemberTable::edit(core::MemberId id) {
+MemberInfo* MemberTable::edit(proto::MemberId id) {
   const auto found = members_.find(id);
   if (found == members_.end()) return nullptr;
   edited_.push_back(&found->second);
   return &found->second;
 }
 
-const MemberInfo* MemberTable::find(core::MemberId id) const {
+const MemberInfo* MemberTable::find(proto::MemberId id) const {
   const auto found = members_.find(id);
   return found == members_.end() ? nullptr : &found->second;
 }
 
-std::map<core::MemberId, MemberInfo>& MemberTable::edit_all() {
+std::map<proto::MemberId, MemberInfo>& MemberTable::edit_all() {
   all_edited_ = true;
   return members_;
 }
 
-const std::set<core::MemberId>& MemberTable::on_node(core::NodeId node) const { return nodes_[node].members; }
+const std::set<proto::MemberId>& MemberTable::on_node(proto::NodeId node) const {
+  return nodes_[node].members;
+}
 
 void MemberTable::end_edits() {
   count();
@@ -98,7 +100,7 @@ std::uint32_t MemberTable::count(MemberState first, MemberState last) const {
   return std::accumulate(at(first), at(last) + 1, 0U);
 }
 
-MemberCounts MemberTable::counts(const core::World& world) const {
+MemberCounts MemberTable::counts(const proto::World& world) const {
   count();
   return {.started = world.generation > 0,
           .starting = count(MemberState::kStarting),
@@ -111,20 +113,20 @@ MemberCounts MemberTable::counts(const core::World& world) const {
           .unfinished = any_unfinished()};
 }
 
-std::map<core::NodeId, std::uint32_t> MemberTable::take_loads() {
+std::map<proto::NodeId, std::uint32_t> MemberTable::take_loads() {
   count();
-  std::map<core::NodeId, std::uint32_t> loads;
-  for (const core::NodeId node : std::exchange(load_changed_, {})) loads[node] = nodes_[node].processes;
+  std::map<proto::NodeId, std::uint32_t> loads;
+  for (const proto::NodeId node : std::exchange(load_changed_, {})) loads[node] = nodes_[node].processes;
   return loads;
 }
 
-core::MemberId MemberTable::next_id() const {
+proto::MemberId MemberTable::next_id() const {
   return std::max(reserved_below_, members_.empty() ? 0 : members_.rbegin()->first + 1);
 }
 
-Roster MemberTable::roster(const core::World& world, core::TimePoint below_min_since) const {
+Roster MemberTable::roster(const proto::World& world, base::TimePoint below_min_since) const {
   Roster out{.started = world.generation > 0, .below_min_since = below_min_since};
-  for (const core::WorldMember& m : world.members) {
+  for (const proto::WorldMember& m : world.members) {
     const auto found = members_.find(m.id);
     if (found != members_.end() && found->second.in_world()) out.members.push_back(found->second);
   }
@@ -152,14 +154,14 @@ std::vector<bool> MemberTable::used_slots() const {
 }
 
 std::string MemberTable::ids_of_living() const {
-  std::vector<core::MemberId> ids;
+  std::vector<proto::MemberId> ids;
   for (const auto& [id, r] : members_) {
     if (r.state < MemberState::kLost) ids.push_back(id);
   }
   return fmt::format("{}", fmt::join(ids, ", "));
 }
 
-const MemberInfo* MemberTable::first_failure(core::TimePoint since) const {
+const MemberInfo* MemberTable::first_failure(base::TimePoint since) const {
   const MemberInfo* first = nullptr;
   for (const auto& [id, r] : members_) {
     if (!r.reaped || r.dismissed || r.status == 0 || r.since < since) continue;

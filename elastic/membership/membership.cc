@@ -10,7 +10,7 @@
 namespace regroup::membership {
 namespace {
 
-using Ids = std::vector<core::MemberId>;
+using Ids = std::vector<proto::MemberId>;
 
 constexpr std::size_t kMostReasons = 8;  // in one sentence
 
@@ -59,15 +59,15 @@ struct Tally {
   bool finishing = false, unfinished = false;  // some member has finished; some living member has not
 };
 
-long seconds_left(core::TimePoint now, const Roster& roster, const Policy& policy) {
-  core::Duration left = policy.wait;
-  if (roster.below_min_since != core::TimePoint{}) left -= now - roster.below_min_since;
+long seconds_left(base::TimePoint now, const Roster& roster, const Policy& policy) {
+  base::Duration left = policy.wait;
+  if (roster.below_min_since != base::TimePoint{}) left -= now - roster.below_min_since;
   return std::max<long>(0, std::chrono::ceil<std::chrono::seconds>(left).count());
 }
 
 std::string members(std::size_t n) { return fmt::format("{} member{}", n, n == 1 ? "" : "s"); }
 
-Verdict decide_first(core::TimePoint now, const Tally& tally, const Roster& roster, const Policy& policy) {
+Verdict decide_first(base::TimePoint now, const Tally& tally, const Roster& roster, const Policy& policy) {
   const std::size_t ready = tally.warm.size();
   if (tally.starting > 0) return {.why = still_starting(ready, tally.starting)};
   if (ready < policy.min) {
@@ -94,7 +94,7 @@ Ids joiners(const Tally& tally, const Policy& policy) {
 
 std::string sentence(const Tally& tally, const Ids& join, std::size_t size) {
   std::vector<std::string> reasons = tally.reasons;
-  for (core::MemberId id : join) reasons.push_back(fmt::format("member {} is warm", id));
+  for (proto::MemberId id : join) reasons.push_back(fmt::format("member {} is warm", id));
   if (reasons.empty()) reasons.emplace_back("the generation was revoked");
   if (reasons.size() > kMostReasons) {  // it is sent to every member
     const std::size_t others = reasons.size() - kMostReasons;
@@ -138,7 +138,7 @@ bool may_decide(const MemberCounts& counts, const Policy& policy) {
   return warm > 0 && !counts.finishing && policy.target > counts.staying && policy.max > counts.in_world;
 }
 
-Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy) {
+Verdict decide(base::TimePoint now, const Roster& roster, const Policy& policy) {
   Tally tally(roster);
   if (tally.stay.size() + tally.warm.size() < policy.min) {  // without training there is nothing to replay
     tally.warm.insert(tally.warm.end(), tally.learning.begin(), tally.learning.end());
@@ -164,7 +164,7 @@ Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy) 
   return {.next = std::move(next), .broken = broken, .why = why};
 }
 
-std::vector<core::MemberId> learners(const Roster& roster, const Policy& policy) {
+std::vector<proto::MemberId> learners(const Roster& roster, const Policy& policy) {
   Tally tally(roster);
   const std::size_t warm = tally.warm.size();
   tally.warm.insert(tally.warm.end(), tally.learning.begin(), tally.learning.end());
@@ -173,16 +173,16 @@ std::vector<core::MemberId> learners(const Roster& roster, const Policy& policy)
   return ids;
 }
 
-core::Position resume_of(const core::World& before,
-                         const std::map<core::NodeId, std::vector<core::SlotReport>>& lines) {
-  core::Position resume = before.resume;
-  std::unordered_map<core::MemberId, core::Step> from_steps;
-  for (const core::WorldMember& m : before.members) from_steps.emplace(m.id, m.from_step);
+proto::Position resume_of(const proto::World& before,
+                          const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
+  proto::Position resume = before.resume;
+  std::unordered_map<proto::MemberId, proto::Step> from_steps;
+  for (const proto::WorldMember& m : before.members) from_steps.emplace(m.id, m.from_step);
   for (const auto& [node, of_node] : lines) {
-    for (const core::SlotReport& line : of_node) {
+    for (const proto::SlotReport& line : of_node) {
       const auto from = from_steps.find(line.member);
       if (from == from_steps.end()) continue;
-      resume = std::max(resume, core::committed_up_to(line.state, from->second));
+      resume = std::max(resume, proto::committed_up_to(line.state, from->second));
     }
   }
   return resume;

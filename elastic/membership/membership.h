@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/message.h"
-#include "core/world.h"
+#include "base/clock.h"
 #include "elastic/membership/relaunch.h"
+#include "proto/message.h"
+#include "proto/world.h"
 
 namespace regroup::membership {
 
@@ -32,16 +32,16 @@ struct Policy {
   bool replace = true;           // start a new member for a lost one, up to the target
   bool fixed = false;            // a World of fixed size: member i is rank i, and the launcher starts them
   std::uint32_t shards = 1;      // V
-  core::Duration wait = std::chrono::seconds(30);            // the job fails after this long below min
-  core::Duration ready_timeout = std::chrono::seconds(300);  // from a member's start to its Ready
+  base::Duration wait = std::chrono::seconds(30);            // the job fails after this long below min
+  base::Duration ready_timeout = std::chrono::seconds(300);  // from a member's start to its Ready
   std::uint32_t kept_results = 0;  // results kept for learners; 0: state is copied inside the regroup ...
   std::uint64_t learn_above = 0;   // ... as it is for a state of fewer bytes than this
-  core::Duration hung_after =
+  base::Duration hung_after =
       std::chrono::seconds(60);  // and ten median steps; 0: hung members are not looked for
   bool kill_hung = false;        // else a hung member is only reported
   bool drop_hung = false;        // and do not replace it, down to min
-  core::Duration leave_grace = std::chrono::seconds(10);  // from Excluded to SIGKILL
-  core::Step resume = 0;    // step of the checkpoint to resume from, which every member can read
+  base::Duration leave_grace = std::chrono::seconds(10);  // from Excluded to SIGKILL
+  proto::Step resume = 0;   // step of the checkpoint to resume from, which every member can read
   RelaunchPolicy relaunch;  // before the first member joined
 };
 
@@ -57,8 +57,8 @@ enum class MemberState : std::uint8_t {
 [[nodiscard]] const char* state_name(MemberState state);
 
 struct Member {
-  core::MemberId id = 0;
-  core::Seat seat;  // meaningful from kWarm on
+  proto::MemberId id = 0;
+  proto::Seat seat;  // meaningful from kWarm on
   MemberState state = MemberState::kStarting;
   bool finished = false;      // its finish() committed
   bool learning = false;      // warm, but admitted before it has caught up only if min requires it
@@ -71,13 +71,13 @@ struct Roster {
   std::vector<Member> members;  // lost ones stay until a World without them is formed
   bool started = false;         // a World exists
   bool revoked = false;         // it is over: another must follow, even with the same members
-  core::TimePoint below_min_since{};
+  base::TimePoint below_min_since{};
 };
 
 // The members of the next World in rank order, and the reason. No `next`: keep the present World, or wait;
 // with `broken` the present World has lost members and must be revoked anyway.
 struct Verdict {
-  std::optional<std::vector<core::MemberId>> next;
+  std::optional<std::vector<proto::MemberId>> next;
   bool broken = false;
   std::string why;
 };
@@ -99,14 +99,14 @@ struct MemberCounts {
 // Survivors keep their relative order. Warm members join at the end, up to policy.target (leaving members not
 // counted) and policy.max. No World has fewer than policy.min members, except that after a member has
 // finished no member joins any more and the others end.
-[[nodiscard]] Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy);
+[[nodiscard]] Verdict decide(base::TimePoint now, const Roster& roster, const Policy& policy);
 // The learners that are to be admitted once they have caught up.
-[[nodiscard]] std::vector<core::MemberId> learners(const Roster& roster, const Policy& policy);
+[[nodiscard]] std::vector<proto::MemberId> learners(const Roster& roster, const Policy& policy);
 
 // The position up to which everything is committed: the maximum over the lines of all members of `before`,
 // dead ones included, and the resume position of `before`.
-[[nodiscard]] core::Position resume_of(const core::World& before,
-                                       const std::map<core::NodeId, std::vector<core::SlotReport>>& lines);
+[[nodiscard]] proto::Position resume_of(const proto::World& before,
+                                        const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines);
 
 // Returns the plan of step `step`: the seat that holds or computes each leaf. Leaves that are sealed on a
 // node of the next World stay where they are, also in the slots of dead members. A leaf that a survivor was
@@ -114,9 +114,9 @@ struct MemberCounts {
 // fewest leaves left; a member that needs_state or replays gets none, and at least one member must do
 // neither. If a member's buffers cannot hold its leaves, all get even shares and other seals are void.
 // `before`: the owner of each leaf until now; empty (the first World): even shares.
-[[nodiscard]] std::vector<core::Seat> plan_leaves(
-    core::Step step, std::uint32_t shards, const std::vector<core::Seat>& before,
-    const std::vector<core::WorldMember>& next,
-    const std::map<core::NodeId, std::vector<core::SlotReport>>& lines);
+[[nodiscard]] std::vector<proto::Seat> plan_leaves(
+    proto::Step step, std::uint32_t shards, const std::vector<proto::Seat>& before,
+    const std::vector<proto::WorldMember>& next,
+    const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines);
 
 }  // namespace regroup::membership

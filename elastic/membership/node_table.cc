@@ -6,25 +6,25 @@
 
 namespace regroup::membership {
 
-NodeTable::Node* NodeTable::find(core::NodeId id) {
+NodeTable::Node* NodeTable::find(proto::NodeId id) {
   const auto found = nodes_.find(id);
   return found == nodes_.end() ? nullptr : &found->second;
 }
 
-void NodeTable::add(core::NodeId id, const Node& node) {
+void NodeTable::add(proto::NodeId id, const Node& node) {
   if (!nodes_.try_emplace(id, node).second) return;
   slots_ += node.slots;
   by_load_.insert(load_key(id));
 }
 
-void NodeTable::erase(core::NodeId id) {
+void NodeTable::erase(proto::NodeId id) {
   if (!contains(id)) return;
   by_load_.erase(load_key(id));
   slots_ -= nodes_.at(id).slots;
   nodes_.erase(id);
 }
 
-void NodeTable::resize(core::NodeId id, std::uint32_t slots) {
+void NodeTable::resize(proto::NodeId id, std::uint32_t slots) {
   Node& node = nodes_.at(id);
   by_load_.erase(load_key(id));
   slots_ += slots - node.slots;
@@ -32,18 +32,18 @@ void NodeTable::resize(core::NodeId id, std::uint32_t slots) {
   by_load_.insert(load_key(id));
 }
 
-std::uint32_t NodeTable::lease(core::NodeId id, std::uint32_t lacked, std::uint32_t most) {
+std::uint32_t NodeTable::lease(proto::NodeId id, std::uint32_t lacked, std::uint32_t most) {
   Node& node = nodes_.at(id);
   node.leased = std::min(node.slots - std::min(node.slots, lacked), most);
   return node.leased;
 }
 
-std::uint32_t NodeTable::take_leased(core::NodeId id) {
+std::uint32_t NodeTable::take_leased(proto::NodeId id) {
   const auto found = nodes_.find(id);
   return found == nodes_.end() ? 0 : std::exchange(found->second.leased, 0);
 }
 
-void NodeTable::lease_again(core::NodeId id) { restored_ -= lease(id, 0, restored_); }
+void NodeTable::lease_again(proto::NodeId id) { restored_ -= lease(id, 0, restored_); }
 
 std::uint32_t NodeTable::leased() const {
   std::uint32_t sum = restored_;
@@ -56,19 +56,19 @@ void NodeTable::forget_changes() {
   for (auto& [id, node] : nodes_) node.leased = node.owed = 0;
 }
 
-void NodeTable::ask_all(core::Duration at) {
+void NodeTable::ask_all(base::Duration at) {
   asked_all_ = at;
   for (auto& [id, node] : nodes_) node.asked = at;
 }
 
-void NodeTable::set_load(core::NodeId id, std::uint32_t processes) {
+void NodeTable::set_load(proto::NodeId id, std::uint32_t processes) {
   const bool here = contains(id);  // its members may be known before the node is
   if (here) by_load_.erase(load_key(id));
   load_[id] = processes;
   if (here) by_load_.insert(load_key(id));
 }
 
-NodeTable::LoadKey NodeTable::load_key(core::NodeId id) const {
+NodeTable::LoadKey NodeTable::load_key(proto::NodeId id) const {
   const auto found = load_.find(id);
   const std::uint32_t used = found == load_.end() ? 0 : found->second;
   const std::uint32_t slots = nodes_.at(id).slots;
@@ -76,8 +76,8 @@ NodeTable::LoadKey NodeTable::load_key(core::NodeId id) const {
   return {room, room != Room::kFree || by_node_ ? used : 0, id};
 }
 
-std::optional<core::Contacts> NodeTable::gather(core::NodeId from, const core::Contacts& contacts,
-                                                const core::World& world) {
+std::optional<proto::Contacts> NodeTable::gather(proto::NodeId from, const proto::Contacts& contacts,
+                                                 const proto::World& world) {
   if (contacts.generation != world.generation) return std::nullopt;
   if (generation_ != world.generation) {
     generation_ = world.generation;
@@ -88,15 +88,15 @@ std::optional<core::Contacts> NodeTable::gather(core::NodeId from, const core::C
   if (awaited_.erase(from) == 0 && !contacts_.contains(from)) return std::nullopt;
   contacts_[from] = contacts.members;
   if (!awaited_.empty()) return std::nullopt;
-  core::Contacts all{world.generation, {}};
+  proto::Contacts all{world.generation, {}};
   for (const auto& [node, members] : contacts_)
     all.members.insert(all.members.end(), members.begin(), members.end());
   return all;
 }
 
-std::vector<core::NodeId> nodes_of(const core::World& world) {
-  std::set<core::NodeId> nodes;
-  for (const core::WorldMember& m : world.members) nodes.insert(m.seat.node);
+std::vector<proto::NodeId> nodes_of(const proto::World& world) {
+  std::set<proto::NodeId> nodes;
+  for (const proto::WorldMember& m : world.members) nodes.insert(m.seat.node);
   return {nodes.begin(), nodes.end()};
 }
 

@@ -9,9 +9,9 @@
 #include <tuple>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/message.h"
-#include "core/world.h"
+#include "base/clock.h"
+#include "proto/message.h"
+#include "proto/world.h"
 
 namespace regroup::membership {
 
@@ -24,62 +24,62 @@ class NodeTable {
     bool for_now = false;      // its missing slots may return
     std::uint32_t owed = 0;    // members by which the job shrinks if they do not
     std::uint32_t leased = 0;  // members by which the job is larger while it is there
-    core::Duration asked{};    // when its report was requested, on the caller's clock
+    base::Duration asked{};    // when its report was requested, on the caller's clock
   };
 
   // Slots are filled node by node, or with `by_node` on the node with the fewest processes.
   explicit NodeTable(bool by_node) : by_node_(by_node) {}
 
-  void add(core::NodeId id, const Node& node);
-  void erase(core::NodeId id);
-  void resize(core::NodeId id, std::uint32_t slots);
+  void add(proto::NodeId id, const Node& node);
+  void erase(proto::NodeId id);
+  void resize(proto::NodeId id, std::uint32_t slots);
   // Leases the slots of a node, less those that fill the `lacked` members, to the job: returns by how many
   // members it grows, at most `most`, until take_leased().
-  std::uint32_t lease(core::NodeId id, std::uint32_t lacked, std::uint32_t most);
-  std::uint32_t take_leased(core::NodeId id);
+  std::uint32_t lease(proto::NodeId id, std::uint32_t lacked, std::uint32_t most);
+  std::uint32_t take_leased(proto::NodeId id);
   // Restores the leases of an earlier incarnation: nodes take their part of them by lease_again().
   void restore_leased(std::uint32_t members) { restored_ = members; }
-  void lease_again(core::NodeId id);
+  void lease_again(proto::NodeId id);
   [[nodiscard]] std::uint32_t leased() const;  // by all nodes, restored ones included
   void forget_changes();                       // after a resize: no leases, no missing slots
-  [[nodiscard]] Node* find(core::NodeId id);
-  [[nodiscard]] bool contains(core::NodeId id) const { return nodes_.contains(id); }
+  [[nodiscard]] Node* find(proto::NodeId id);
+  [[nodiscard]] bool contains(proto::NodeId id) const { return nodes_.contains(id); }
   [[nodiscard]] bool empty() const { return nodes_.empty(); }
-  [[nodiscard]] const std::map<core::NodeId, Node>& all() const { return nodes_; }
+  [[nodiscard]] const std::map<proto::NodeId, Node>& all() const { return nodes_; }
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
   [[nodiscard]] std::uint32_t slots() const { return slots_; }
 
-  void ask_all(core::Duration at);
-  [[nodiscard]] core::Duration asked_all() const { return asked_all_; }  // the last time
+  void ask_all(base::Duration at);
+  [[nodiscard]] base::Duration asked_all() const { return asked_all_; }  // the last time
 
-  void set_load(core::NodeId id, std::uint32_t processes);
+  void set_load(proto::NodeId id, std::uint32_t processes);
   // The node for the next process; the table must not be empty. If all slots are in use: the node with the
   // fewest processes.
-  [[nodiscard]] core::NodeId next() const { return std::get<2>(*by_load_.begin()); }
+  [[nodiscard]] proto::NodeId next() const { return std::get<2>(*by_load_.begin()); }
 
   // Adds the addresses of the members of `world` on node `from`. Returns all addresses once every node of the
   // World has sent its own.
-  [[nodiscard]] std::optional<core::Contacts> gather(core::NodeId from, const core::Contacts& contacts,
-                                                     const core::World& world);
+  [[nodiscard]] std::optional<proto::Contacts> gather(proto::NodeId from, const proto::Contacts& contacts,
+                                                      const proto::World& world);
 
  private:
-  enum class Room : std::uint8_t { kFree, kFull, kNone };         // kNone: no slots
-  using LoadKey = std::tuple<Room, std::uint32_t, core::NodeId>;  // the middle one: processes that matter;
-                                                                  // the smallest key is next
-  [[nodiscard]] LoadKey load_key(core::NodeId id) const;
+  enum class Room : std::uint8_t { kFree, kFull, kNone };          // kNone: no slots
+  using LoadKey = std::tuple<Room, std::uint32_t, proto::NodeId>;  // the middle one: processes that matter;
+                                                                   // the smallest key is next
+  [[nodiscard]] LoadKey load_key(proto::NodeId id) const;
 
   const bool by_node_;
-  std::map<core::NodeId, Node> nodes_;
+  std::map<proto::NodeId, Node> nodes_;
   std::uint32_t slots_ = 0, restored_ = 0;
-  core::Duration asked_all_{};
-  std::map<core::NodeId, std::uint32_t> load_;
+  base::Duration asked_all_{};
+  std::map<proto::NodeId, std::uint32_t> load_;
   std::set<LoadKey> by_load_;
-  core::Generation generation_ = 0;  // of the next two
-  std::set<core::NodeId> awaited_;   // nodes whose addresses are missing
-  std::map<core::NodeId, std::vector<core::Contact>> contacts_;
+  proto::Generation generation_ = 0;  // of the next two
+  std::set<proto::NodeId> awaited_;   // nodes whose addresses are missing
+  std::map<proto::NodeId, std::vector<proto::Contact>> contacts_;
 };
 
 // The nodes of the members of `world`.
-[[nodiscard]] std::vector<core::NodeId> nodes_of(const core::World& world);
+[[nodiscard]] std::vector<proto::NodeId> nodes_of(const proto::World& world);
 
 }  // namespace regroup::membership

@@ -9,35 +9,36 @@
 #include <tuple>
 #include <utility>
 
-#include "core/canonical.h"
 #include "elastic/membership/membership.h"
+#include "proto/canonical.h"
 
 namespace regroup::membership {
 namespace {
 
 // A sealed interval of the open step, held at `seat`.
 struct Sealed {
-  core::Seat seat;
-  core::Interval leaves;
+  proto::Seat seat;
+  proto::Interval leaves;
   bool planned = false;  // `seat` owned all of it in the plan before
   bool alive = false;
 };
 
 // Skips nodes without a member of the next World, which could not read the seals there.
-std::vector<Sealed> seals_of_step(core::Step step, std::uint32_t shards,
-                                  const std::vector<core::Seat>& before, const std::set<core::NodeId>& nodes,
-                                  const std::map<core::NodeId, std::vector<core::SlotReport>>& lines) {
+std::vector<Sealed> seals_of_step(proto::Step step, std::uint32_t shards,
+                                  const std::vector<proto::Seat>& before,
+                                  const std::set<proto::NodeId>& nodes,
+                                  const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
   std::vector<Sealed> found;
   for (const auto& [node, of_node] : lines) {
     if (!nodes.contains(node)) continue;
-    for (const core::SlotReport& line : of_node) {
-      for (const core::Seal& seal : line.seals) {
-        const core::Interval& at = seal.leaves;
+    for (const proto::SlotReport& line : of_node) {
+      for (const proto::Seal& seal : line.seals) {
+        const proto::Interval& at = seal.leaves;
         if (seal.step != step || at.begin >= at.end || at.end > shards) continue;
-        const core::Seat seat{node, line.slot};
+        const proto::Seat seat{node, line.slot};
         const bool planned =
             !before.empty() && std::all_of(before.begin() + at.begin, before.begin() + at.end,
-                                           [&](core::Seat s) { return s == seat; });
+                                           [&](proto::Seat s) { return s == seat; });
         found.push_back({seat, at, planned, line.alive});
       }
     }
@@ -53,7 +54,7 @@ std::vector<Sealed> seals_of_step(core::Step step, std::uint32_t shards,
   return found;
 }
 
-using Plan = std::vector<std::optional<core::Seat>>;
+using Plan = std::vector<std::optional<proto::Seat>>;
 
 void keep_sealed(const std::vector<Sealed>& seals, Plan* plan) {
   for (const Sealed& s : seals) {
@@ -69,14 +70,14 @@ void keep_sealed(const std::vector<Sealed>& seals, Plan* plan) {
 // complete leaves, folding siblings whenever possible.
 bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
           const std::vector<std::uint32_t>& leaves) {
-  const std::uint32_t buffers = core::canonical_buffers(shards);
-  std::set<core::Interval> nodes;
+  const std::uint32_t buffers = proto::canonical_buffers(shards);
+  std::set<proto::Interval> nodes;
   const auto add = [&](std::uint32_t leaf) {
-    core::Interval node{leaf, leaf + 1};
-    while (const auto parent = core::canonical_parent(shards, node)) {
-      const std::uint32_t middle = core::canonical_split(*parent);
-      const core::Interval sibling =
-          node.begin < middle ? core::Interval{middle, parent->end} : core::Interval{parent->begin, middle};
+    proto::Interval node{leaf, leaf + 1};
+    while (const auto parent = proto::canonical_parent(shards, node)) {
+      const std::uint32_t middle = proto::canonical_split(*parent);
+      const proto::Interval sibling =
+          node.begin < middle ? proto::Interval{middle, parent->end} : proto::Interval{parent->begin, middle};
       if (nodes.erase(sibling) == 0) break;
       node = *parent;
     }
@@ -91,8 +92,8 @@ bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
 }
 
 // Assigns `leaves` in runs, in rank order, such that the loads differ by at most one where possible.
-void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<core::Seat>& candidates,
-              const std::map<core::Seat, std::uint32_t>& load, Plan* plan) {
+void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<proto::Seat>& candidates,
+              const std::map<proto::Seat, std::uint32_t>& load, Plan* plan) {
   using Candidate = std::pair<std::uint32_t, std::size_t>;  // its load, its index in `candidates`
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> least;
   for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate)
@@ -111,36 +112,36 @@ void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<core::
 }
 
 // Contiguous even shares, whatever was sealed before.
-std::vector<core::Seat> even_shares(std::uint32_t shards, const std::vector<core::Seat>& candidates) {
-  std::vector<core::Seat> plan(shards);
+std::vector<proto::Seat> even_shares(std::uint32_t shards, const std::vector<proto::Seat>& candidates) {
+  std::vector<proto::Seat> plan(shards);
   const auto size = static_cast<std::uint32_t>(candidates.size());
   for (std::uint32_t rank = 0; rank < size; ++rank) {
-    const core::Interval share = core::share_of_rank(shards, size, rank);
+    const proto::Interval share = proto::share_of_rank(shards, size, rank);
     std::fill(plan.begin() + share.begin, plan.begin() + share.end, candidates[rank]);
   }
   return plan;
 }
 
-bool all_fit(std::uint32_t shards, const Plan& sealed, const std::vector<core::Seat>& plan,
-             const std::vector<core::WorldMember>& next) {
-  std::map<core::Seat, std::vector<std::uint32_t>> complete, open;
+bool all_fit(std::uint32_t shards, const Plan& sealed, const std::vector<proto::Seat>& plan,
+             const std::vector<proto::WorldMember>& next) {
+  std::map<proto::Seat, std::vector<std::uint32_t>> complete, open;
   for (std::uint32_t leaf = 0; leaf < shards; ++leaf)
     (sealed[leaf] ? complete : open)[plan[leaf]].push_back(leaf);
-  return std::all_of(next.begin(), next.end(), [&](const core::WorldMember& m) {
+  return std::all_of(next.begin(), next.end(), [&](const proto::WorldMember& m) {
     return fits(shards, complete[m.seat], open[m.seat]);
   });
 }
 
 }  // namespace
 
-std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
-                                    const std::vector<core::Seat>& before,
-                                    const std::vector<core::WorldMember>& next,
-                                    const std::map<core::NodeId, std::vector<core::SlotReport>>& lines) {
-  std::vector<core::Seat> candidates;
-  std::map<core::Seat, std::uint32_t> load;
-  std::set<core::NodeId> nodes;
-  for (const core::WorldMember& m : next) {
+std::vector<proto::Seat> plan_leaves(proto::Step step, std::uint32_t shards,
+                                     const std::vector<proto::Seat>& before,
+                                     const std::vector<proto::WorldMember>& next,
+                                     const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
+  std::vector<proto::Seat> candidates;
+  std::map<proto::Seat, std::uint32_t> load;
+  std::set<proto::NodeId> nodes;
+  for (const proto::WorldMember& m : next) {
     nodes.insert(m.seat.node);
     load[m.seat] = 0;
     if (before.empty() || !(m.needs_state || m.replays)) candidates.push_back(m.seat);
@@ -161,7 +162,7 @@ std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
     }
   }
   hand_out(orphans, candidates, load, &plan);
-  std::vector<core::Seat> out;
+  std::vector<proto::Seat> out;
   std::transform(plan.begin(), plan.end(), std::back_inserter(out), [](const auto& seat) { return *seat; });
   return all_fit(shards, sealed, out, next) ? out : even_shares(shards, candidates);
 }

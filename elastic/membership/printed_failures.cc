@@ -14,9 +14,9 @@ constexpr std::size_t kMost = 16;
 
 }  // namespace
 
-const PrintedFailures::Printed* PrintedFailures::printed(const core::Failure& failure) const {
+const PrintedFailures::Printed* PrintedFailures::printed(const proto::Failure& failure) const {
   const auto same = std::ranges::find_if(printed_, [&](const Printed& one) {
-    const core::Failure& other = one.failure;
+    const proto::Failure& other = one.failure;
     return other.kind == failure.kind && other.place == failure.place && other.trace == failure.trace;
   });
   return same == printed_.end() ? nullptr : &*same;
@@ -27,11 +27,11 @@ void PrintedFailures::add(Printed failure) {
   if (printed_.size() > kMost) printed_.pop_front();
 }
 
-void PrintedFailures::restore(core::Failure failure) {
+void PrintedFailures::restore(proto::Failure failure) {
   if (printed(failure) == nullptr) add({std::move(failure), true});
 }
 
-core::Reply PrintedFailures::answer(const core::Failure& failure) {
+proto::Reply PrintedFailures::answer(const proto::Failure& failure) {
   if (failure.final) final_.insert(failure.member);
   if (final_.contains(failure.member)) return {false, ""};
   if (const Printed* same = printed(failure)) {

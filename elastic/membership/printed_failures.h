@@ -5,8 +5,8 @@
 #include <set>
 #include <string>
 
-#include "core/control_message.h"
-#include "core/failure.h"
+#include "proto/control_message.h"
+#include "proto/failure.h"
 
 namespace regroup::membership {
 
@@ -14,20 +14,20 @@ class PrintedFailures {
  public:
   // The reply to a failing member. ok: print the full report. Else print the message in its place; an empty
   // message means that the launcher reports the failure.
-  [[nodiscard]] core::Reply answer(const core::Failure& failure);
+  [[nodiscard]] proto::Reply answer(const proto::Failure& failure);
   // A member of an earlier launch of the job has printed this failure.
-  void restore(core::Failure failure);
+  void restore(proto::Failure failure);
 
  private:
   struct Printed {
-    core::Failure failure;
+    proto::Failure failure;
     bool earlier = false;  // by a launch before
   };
-  [[nodiscard]] const Printed* printed(const core::Failure& failure) const;
+  [[nodiscard]] const Printed* printed(const proto::Failure& failure) const;
   void add(Printed failure);
 
-  std::deque<Printed> printed_;     // the newest, each once
-  std::set<core::MemberId> final_;  // members whose failure ends the job
+  std::deque<Printed> printed_;      // the newest, each once
+  std::set<proto::MemberId> final_;  // members whose failure ends the job
 };
 
 }  // namespace regroup::membership

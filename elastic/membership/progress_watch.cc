@@ -30,28 +30,28 @@ struct Progress {
 };
 
 // The leaves of a step by owner.
-using Shares = std::map<core::Seat, std::vector<std::uint32_t>>;
+using Shares = std::map<proto::Seat, std::vector<std::uint32_t>>;
 
-Shares shares_in(const core::World& world, core::Step step) {
+Shares shares_in(const proto::World& world, proto::Step step) {
   Shares out;
-  const std::vector<core::Seat> owners = core::owners_of(world, step);
+  const std::vector<proto::Seat> owners = proto::owners_of(world, step);
   for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) out[owners[leaf]].push_back(leaf);
   return out;
 }
 
-bool has_sealed(const core::SlotReport& line, core::Step step, const std::vector<std::uint32_t>& leaves) {
+bool has_sealed(const proto::SlotReport& line, proto::Step step, const std::vector<std::uint32_t>& leaves) {
   return std::ranges::all_of(leaves, [&](std::uint32_t leaf) {
     return std::ranges::any_of(
-        line.seals, [&](const core::Seal& s) { return s.step == step && s.leaves.contains(leaf); });
+        line.seals, [&](const proto::Seal& s) { return s.step == step && s.leaves.contains(leaf); });
   });
 }
 
 // The progress of a line that is in no collective section. `shares` caches the steps seen.
-Progress progress_of(const core::SlotReport& line, const core::World& world, core::Seat seat,
-                     std::map<core::Step, Shares>* shares) {
-  const core::StateWord& word = line.state;
-  const core::Step step = word.position.step();
-  const bool open = word.phase != core::Phase::kCommitted;
+Progress progress_of(const proto::SlotReport& line, const proto::World& world, proto::Seat seat,
+                     std::map<proto::Step, Shares>* shares) {
+  const proto::StateWord& word = line.state;
+  const proto::Step step = word.position.step();
+  const bool open = word.phase != proto::Phase::kCommitted;
   if (word.generation != world.generation || (open && step <= world.resume.step())) return {};
   Progress out{true, word.position.value, open ? Activity::kWaits : Activity::kBehind};
   if (!open) return out;
@@ -60,38 +60,38 @@ Progress progress_of(const core::SlotReport& line, const core::World& world, cor
   return out;
 }
 
-bool in_region(const core::SlotReport& line) {
-  return line.state.phase != core::Phase::kCommitted && line.state.position.region() != 0;
+bool in_region(const proto::SlotReport& line) {
+  return line.state.phase != proto::Phase::kCommitted && line.state.position.region() != 0;
 }
 
-std::string where(const Progress& of, const Progress& furthest, const core::World& world) {
-  const core::Step step = core::Position{of.position}.step();
+std::string where(const Progress& of, const Progress& furthest, const proto::World& world) {
+  const proto::Step step = proto::Position{of.position}.step();
   if (!of.here) return fmt::format("has not come to generation {}", world.generation);
   if (of.activity == Activity::kComputes) return fmt::format("computes step {}", step);
   if (of.activity == Activity::kBehind)
-    return fmt::format("has not begun step {}", core::Position{furthest.position}.step());
+    return fmt::format("has not begun step {}", proto::Position{furthest.position}.step());
   return fmt::format("is still in step {}", step);
 }
 
-std::string seconds(core::Duration time) {
+std::string seconds(base::Duration time) {
   const double s = std::chrono::duration<double>(time).count();
   return s < 10 ? fmt::format("{:.2g} s", s) : fmt::format("{:.0f} s", s);
 }
 
 }  // namespace
 
-void ProgressWatch::begin(core::Duration at) {
+void ProgressWatch::begin(base::Duration at) {
   seen_.clear();
   quiet_since_ = at;
   reported_ = reported_again_ = false;
   furthest_at_ = {};  // the time of the regroup is no step
 }
 
-void ProgressWatch::update(core::Duration at, const core::SlotReport& line) {
+void ProgressWatch::update(base::Duration at, const proto::SlotReport& line) {
   const auto [entry, is_new] = seen_.try_emplace(line.member);
   Seen& seen = entry->second;
   seen.at = at;
-  const core::SlotReport& before = seen.line;
+  const proto::SlotReport& before = seen.line;
   if (!is_new && before.state == line.state && before.step == line.step && before.seals == line.seals &&
       before.finished == line.finished && before.proved == line.proved &&
       before.caught_up_to == line.caught_up_to)
@@ -103,11 +103,11 @@ void ProgressWatch::update(core::Duration at, const core::SlotReport& line) {
   measure(at, line.step);
 }
 
-void ProgressWatch::measure(core::Duration at, core::Step step) {
-  const bool known = furthest_at_ != core::Duration();
+void ProgressWatch::measure(base::Duration at, proto::Step step) {
+  const bool known = furthest_at_ != base::Duration();
   if (step <= furthest_ || (known && at - furthest_at_ < kGrain)) return;
   if (known) {
-    const core::Duration took = (at - furthest_at_) / (step - furthest_);
+    const base::Duration took = (at - furthest_at_) / (step - furthest_);
     if (steps_.size() < kSteps) {
       steps_.push_back(took);
     } else {
@@ -118,40 +118,40 @@ void ProgressWatch::measure(core::Duration at, core::Step step) {
   furthest_at_ = at;
 }
 
-std::optional<core::Duration> ProgressWatch::median_step() const {
+std::optional<base::Duration> ProgressWatch::median_step() const {
   if (steps_.empty()) return std::nullopt;
-  std::vector<core::Duration> steps = steps_;
+  std::vector<base::Duration> steps = steps_;
   const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
   std::nth_element(steps.begin(), middle, steps.end());
   return *middle;
 }
 
-bool ProgressWatch::is_quiet(core::Duration at, core::Duration least) const {
-  const core::Duration quiet = at - quiet_since_;
-  return !reported_ && quiet >= least && quiet >= kMedians * median_step().value_or(core::Duration());
+bool ProgressWatch::is_quiet(base::Duration at, base::Duration least) const {
+  const base::Duration quiet = at - quiet_since_;
+  return !reported_ && quiet >= least && quiet >= kMedians * median_step().value_or(base::Duration());
 }
 
-bool ProgressWatch::is_long_quiet(core::Duration at, core::Duration least) {
-  const core::Duration quiet = at - quiet_since_;
+bool ProgressWatch::is_long_quiet(base::Duration at, base::Duration least) {
+  const base::Duration quiet = at - quiet_since_;
   if (!reported_ || reported_again_ || quiet < kAgainAfter * least) return false;
-  return reported_again_ = quiet >= kAgainAfter * kMedians * median_step().value_or(core::Duration());
+  return reported_again_ = quiet >= kAgainAfter * kMedians * median_step().value_or(base::Duration());
 }
 
 std::optional<ProgressWatch::Stall> ProgressWatch::find_stall(
-    core::Duration at, const core::World& world, const std::function<bool(core::MemberId)>& takes_part) {
-  std::vector<std::pair<Progress, core::MemberId>> all;
-  std::map<core::Step, Shares> shares;
-  for (const core::WorldMember& member : world.members) {
+    base::Duration at, const proto::World& world, const std::function<bool(proto::MemberId)>& takes_part) {
+  std::vector<std::pair<Progress, proto::MemberId>> all;
+  std::map<proto::Step, Shares> shares;
+  for (const proto::WorldMember& member : world.members) {
     if (!takes_part(member.id)) continue;
     const auto seen = seen_.find(member.id);
     if (seen == seen_.end() || at - seen->second.at > kHeard) return std::nullopt;
-    const core::SlotReport& line = seen->second.line;
+    const proto::SlotReport& line = seen->second.line;
     if (line.finished) continue;
     if (in_region(line)) return std::nullopt;
     all.emplace_back(progress_of(line, world, member.seat, &shares), member.id);
   }
   reported_ = true;
-  const core::Duration quiet = at - quiet_since_;
+  const base::Duration quiet = at - quiet_since_;
   const auto step = median_step();
   if (all.size() < 2) return std::nullopt;
   const Progress last = std::ranges::min_element(all)->first;
@@ -161,7 +161,7 @@ std::optional<ProgressWatch::Stall> ProgressWatch::find_stall(
     if (last.activity != Activity::kWaits) return std::nullopt;
     return Stall{{},
                  fmt::format("all {} members have waited for each other in step {} for {}{}", all.size(),
-                             core::Position{last.position}.step(), seconds(quiet), took)};
+                             proto::Position{last.position}.step(), seconds(quiet), took)};
   }
   Stall out;
   for (const auto& [progress, id] : all) {
@@ -171,7 +171,7 @@ std::optional<ProgressWatch::Stall> ProgressWatch::find_stall(
   const bool one = out.members.size() == 1;
   out.minority = out.members.size() <= others;
   out.sure = out.minority && steps_.size() >= kMeasured &&
-             std::ranges::all_of(out.members, [this](core::MemberId id) { return steps_of_[id] >= kTaken; });
+             std::ranges::all_of(out.members, [this](proto::MemberId id) { return steps_of_[id] >= kTaken; });
   out.why = fmt::format("{} {} other{} waiting for {}{}: {} {}", one ? "keeps" : "keep", others,
                         others == 1 ? "" : "s", seconds(quiet), took, one ? "it" : "each",
                         where(last, first, world));

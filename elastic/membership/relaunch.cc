@@ -11,12 +11,12 @@ namespace regroup::membership {
 Relaunches::Relaunches(RelaunchPolicy policy, std::uint32_t min, std::uint32_t target)
     : policy_(policy), min_(min), slots_(target) {}
 
-std::uint32_t Relaunches::free_slots(core::TimePoint at) const {
+std::uint32_t Relaunches::free_slots(base::TimePoint at) const {
   return static_cast<std::uint32_t>(
       std::count_if(slots_.begin(), slots_.end(), [at](const Slot& slot) { return slot.free_at <= at; }));
 }
 
-std::uint32_t Relaunches::launch(core::TimePoint now, std::uint32_t most) {
+std::uint32_t Relaunches::launch(base::TimePoint now, std::uint32_t most) {
   if (!used_.empty()) ++restarts_;
   used_.clear();
   launched_at_ = now;
@@ -26,21 +26,21 @@ std::uint32_t Relaunches::launch(core::TimePoint now, std::uint32_t most) {
   return launched();
 }
 
-void Relaunches::adopt(core::TimePoint now, std::uint32_t members) {
+void Relaunches::adopt(base::TimePoint now, std::uint32_t members) {
   launched_at_ = now;
   used_.resize(std::min<std::size_t>(members, slots_.size()));
   std::iota(used_.begin(), used_.end(), 0U);
 }
 
-void Relaunches::put_off(core::TimePoint now, Slot& slot) const {
-  core::Duration wait = policy_.back_off;
+void Relaunches::put_off(base::TimePoint now, Slot& slot) const {
+  base::Duration wait = policy_.back_off;
   for (std::uint32_t i = 0; i < slot.failures && wait < policy_.longest_back_off; ++i) wait *= 2;
   ++slot.failures;
   slot.free_at = now + std::min(wait, policy_.longest_back_off);
 }
 
-Relaunches::Verdict Relaunches::on_failure(core::TimePoint now, std::uint32_t rank, std::int32_t status,
-                                           const std::string& what, const core::Failure& failure) {
+Relaunches::Verdict Relaunches::on_failure(base::TimePoint now, std::uint32_t rank, std::int32_t status,
+                                           const std::string& what, const proto::Failure& failure) {
   same_ = failure.known() && failure.kind == last_.kind && failure.place == last_.place ? same_ + 1 : 1;
   last_ = failure;
   if (failure.known() && same_ >= policy_.most_same) {
@@ -68,7 +68,7 @@ Relaunches::Verdict Relaunches::on_failure(core::TimePoint now, std::uint32_t ra
   if (rank < used_.size()) put_off(now, slots_[used_[rank]]);
   Verdict verdict{.again = true, .due = now};
   if (free_slots(now) < min_) {
-    std::vector<core::TimePoint> free;
+    std::vector<base::TimePoint> free;
     for (const Slot& slot : slots_) free.push_back(slot.free_at);
     std::nth_element(free.begin(), free.begin() + (min_ - 1), free.end());
     verdict.due = free[min_ - 1];

@@ -15,15 +15,15 @@ namespace {
 
 constexpr std::array kOfProgram{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
 constexpr std::size_t kMostNames = 8;
-constexpr core::Duration kFirst = std::chrono::milliseconds(100);
-constexpr core::Duration kLongest = std::chrono::seconds(10);
+constexpr base::Duration kFirst = std::chrono::milliseconds(100);
+constexpr base::Duration kLongest = std::chrono::seconds(10);
 
 bool of_program(std::int32_t signal) { return std::ranges::find(kOfProgram, signal) != kOfProgram.end(); }
 
 bool is_used(const std::vector<bool>& used, std::uint32_t slot) { return slot < used.size() && used[slot]; }
 
-core::Duration delay_after(std::uint32_t failures) {
-  return std::min<core::Duration>(kFirst * (1 << std::min(failures, 10U)), kLongest);
+base::Duration delay_after(std::uint32_t failures) {
+  return std::min<base::Duration>(kFirst * (1 << std::min(failures, 10U)), kLongest);
 }
 
 }  // namespace
@@ -33,19 +33,19 @@ bool ended_from_outside(std::int32_t status) {
   return status > 128 && status < 128 + 32 && !of_program(status - 128);
 }
 
-std::string what_of(const core::Failure& failure, const std::string& cause) {
+std::string what_of(const proto::Failure& failure, const std::string& cause) {
   if (!failure.known()) return cause;
   const std::string& what = failure.message.empty() ? failure.kind : failure.message;
   return failure.place.empty() ? what : fmt::format("{} at {}", what, failure.place);
 }
 
 FailureRow passed_on(FailureRow row) {
-  if (!row.failure.known() || row.failure.kind == core::kUnreadableKind) return {};
+  if (!row.failure.known() || row.failure.kind == proto::kUnreadableKind) return {};
   row.passed_on = true;
   return row;
 }
 
-RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Ending& ending,
+RestartBudget::Verdict RestartBudget::on_ending(base::TimePoint now, const Ending& ending,
                                                 const std::set<std::uint32_t>& others) {
   Slot& slot = slots_[ending.slot];
   const bool well = ending.lived >= kWell && ending.steps >= kWellSteps;
@@ -53,7 +53,7 @@ RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Endin
     if (well) row_ = {};
     // Repeated early ends cost the others a regroup each, so the back-off grows.
     const std::uint32_t endings = ending.lived >= kLongest ? 0 : slot.endings + 1;
-    const core::TimePoint due = endings == 0 ? slot.free_at : now + delay_after(endings - 1);
+    const base::TimePoint due = endings == 0 ? slot.free_at : now + delay_after(endings - 1);
     slot = {.endings = endings, .free_at = std::max(slot.free_at, due)};
     return {};
   }
@@ -112,13 +112,13 @@ std::string RestartBudget::ends_why(const Ending& ending) const {
                      row_.length > row_.members.size() ? "..., " : "", fmt::join(row_.members, ", "), last);
 }
 
-void RestartBudget::put_off(core::TimePoint now, std::uint32_t number, bool survivors_go_on) {
+void RestartBudget::put_off(base::TimePoint now, std::uint32_t number, bool survivors_go_on) {
   Slot& slot = slots_[number];
-  const core::Duration least = survivors_go_on ? kSurvivorsFirst : core::Duration::zero();
+  const base::Duration least = survivors_go_on ? kSurvivorsFirst : base::Duration::zero();
   slot.free_at = now + std::max(delay_after(slot.endings), least);
 }
 
-std::optional<std::uint32_t> RestartBudget::next(core::TimePoint now, std::uint32_t slots,
+std::optional<std::uint32_t> RestartBudget::next(base::TimePoint now, std::uint32_t slots,
                                                  const std::vector<bool>& used) const {
   for (std::uint32_t number = 0; number < slots; ++number) {
     if (is_used(used, number)) continue;
@@ -136,8 +136,8 @@ bool RestartBudget::any_left(std::uint32_t slots, const std::vector<bool>& used)
   return false;
 }
 
-std::optional<core::TimePoint> RestartBudget::next_change(core::TimePoint now) const {
-  std::optional<core::TimePoint> next;
+std::optional<base::TimePoint> RestartBudget::next_change(base::TimePoint now) const {
+  std::optional<base::TimePoint> next;
   for (const auto& [number, slot] : slots_) {
     if (!slot.disabled && slot.free_at > now && (!next || slot.free_at < *next)) next = slot.free_at;
   }

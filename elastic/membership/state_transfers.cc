@@ -10,8 +10,8 @@
 namespace regroup::membership {
 namespace {
 
-constexpr core::Duration kPause = std::chrono::milliseconds(200);  // between a state transfer and the next
-constexpr core::TransferId kOfIncarnation = 4096;
+constexpr base::Duration kPause = std::chrono::milliseconds(200);  // between a state transfer and the next
+constexpr proto::TransferId kOfIncarnation = 4096;
 constexpr std::size_t kMostSources = 4;
 constexpr std::uint32_t kMaxFailedTransfers = 3;  // then the member is copied to inside the regroup
 
@@ -27,10 +27,10 @@ std::string lost(const std::string& host) {
 // Why a source node cannot serve the state any more, or empty. `host` is passed, since a lost node is in no
 // table. `writing`: the World is still the one whose members write the snapshot, so all of them have the
 // state then.
-std::string why_unable(const StateTransfers::Context& context, core::NodeId node, const std::string& host,
+std::string why_unable(const StateTransfers::Context& context, proto::NodeId node, const std::string& host,
                        bool writing) {
   if (!context.nodes.contains(node)) return lost(host);
-  const bool gives = std::ranges::any_of(context.members.on_node(node), [&](core::MemberId id) {
+  const bool gives = std::ranges::any_of(context.members.on_node(node), [&](proto::MemberId id) {
     const MemberInfo& r = *context.members.find(id);
     return r.lives_in_world() && (writing || r.has_state());
   });
@@ -39,13 +39,13 @@ std::string why_unable(const StateTransfers::Context& context, core::NodeId node
 
 }  // namespace
 
-StateTransfers::StateTransfers(core::Incarnation incarnation)
+StateTransfers::StateTransfers(proto::Incarnation incarnation)
     : last_(incarnation % kOfIncarnation * kOfIncarnation) {}
 
 // Never 0. Each incarnation cycles through its own range of ids.
-core::TransferId StateTransfers::next_id() {
-  const core::TransferId first = last_ / kOfIncarnation * kOfIncarnation;
-  last_ = first + std::max<core::TransferId>((last_ + 1) % kOfIncarnation, 1);
+proto::TransferId StateTransfers::next_id() {
+  const proto::TransferId first = last_ / kOfIncarnation * kOfIncarnation;
+  last_ = first + std::max<proto::TransferId>((last_ + 1) % kOfIncarnation, 1);
   return last_;
 }
 
@@ -90,11 +90,11 @@ void StateTransfers::begin(const Context& context) {
   if (!context.steady || context.now < next_ || context.members.any_finished() ||
       context.members.learning() == 0)
     return;
-  const std::vector<core::MemberId> learning =
+  const std::vector<proto::MemberId> learning =
       learners(context.members.roster(context.world, {}), context.policy);
   if (learning.empty()) return;
-  std::map<core::NodeId, std::pair<int, int>> members;  // those with the state, and all
-  for (const core::WorldMember& m : context.world.members) {
+  std::map<proto::NodeId, std::pair<int, int>> members;  // those with the state, and all
+  for (const proto::WorldMember& m : context.world.members) {
     const MemberInfo& r = *context.members.find(m.id);
     if (!r.lives_in_world()) return;  // this World commits no further step
     if (!context.nodes.contains(m.seat.node)) continue;
@@ -107,19 +107,19 @@ void StateTransfers::begin(const Context& context) {
   transfer_ = Transfer();
   transfer_->id = next_id();
   transfer_->generation = context.world.generation;
-  for (const core::MemberId id : learning) transfer_->learners[id] = false;
+  for (const proto::MemberId id : learning) transfer_->learners[id] = false;
   context.remember(fmt::format("state transfer {} for member{} {}", transfer_->id,
                                learning.size() == 1 ? "" : "s", fmt::join(learning, ", ")));
   ask(context, most->first);
 }
 
-void StateTransfers::ask(const Context& context, core::NodeId node) {
+void StateTransfers::ask(const Context& context, proto::NodeId node) {
   transfer_->asked[node] = context.nodes.all().at(node).name;
-  context.effects.emplace_back(ToAgent{node, core::StartSource{transfer_->id, transfer_->step}});
+  context.effects.emplace_back(ToAgent{node, proto::StartSource{transfer_->id, transfer_->step}});
 }
 
-StateTransfers::RegroupReason StateTransfers::on_source_status(const Context& context, core::NodeId node,
-                                                               const core::SourceStatus& status) {
+StateTransfers::RegroupReason StateTransfers::on_source_status(const Context& context, proto::NodeId node,
+                                                               const proto::SourceStatus& status) {
   if (!transfer_ || status.transfer != transfer_->id) return {};
   const bool first = transfer_->step == 0;
   const auto answered = transfer_->asked.extract(node);
@@ -143,8 +143,8 @@ StateTransfers::RegroupReason StateTransfers::on_source_status(const Context& co
 }
 
 void StateTransfers::ask_more_sources(const Context& context) {
-  for (const core::WorldMember& m : context.world.members) {
-    const core::NodeId node = m.seat.node;
+  for (const proto::WorldMember& m : context.world.members) {
+    const proto::NodeId node = m.seat.node;
     if (transfer_->sources.contains(node)) continue;
     if (transfer_->asked.contains(node) || !context.nodes.contains(node)) continue;
     if (transfer_->asked.size() + 1 < kMostSources) ask(context, node);
@@ -153,7 +153,7 @@ void StateTransfers::ask_more_sources(const Context& context) {
 
 void StateTransfers::start_targets(Context context) {
   transfer_->begun = true;
-  std::map<core::NodeId, core::StartTarget> orders;
+  std::map<proto::NodeId, proto::StartTarget> orders;
   for (const auto& [id, caught_up] : transfer_->learners)
     orders[context.members.edit(id)->seat.node].members.push_back(id);
   for (auto& [node, order] : orders) {
@@ -165,7 +165,7 @@ void StateTransfers::start_targets(Context context) {
 }
 
 StateTransfers::RegroupReason StateTransfers::on_target_status(Context context,
-                                                               const core::TargetStatus& status) {
+                                                               const proto::TargetStatus& status) {
   if (!transfer_ || status.transfer != transfer_->id || !transfer_->learners.contains(status.member))
     return {};
   MemberInfo& r = *context.members.edit(status.member);
@@ -189,7 +189,7 @@ StateTransfers::RegroupReason StateTransfers::end(Context context, const std::st
   const Transfer transfer = std::move(*transfer_);
   transfer_.reset();
   next_ = context.now + kPause;
-  std::set<core::NodeId> nodes;
+  std::set<proto::NodeId> nodes;
   for (const auto& [node, host] : transfer.asked) nodes.insert(node);
   for (const auto& [node, source] : transfer.sources) nodes.insert(node);
   bool stuck = false;
@@ -200,9 +200,9 @@ StateTransfers::RegroupReason StateTransfers::end(Context context, const std::st
     if (!r.in_world()) r.learning = ++r.failed_transfers < kMaxFailedTransfers;
     stuck |= r.lacks_results();
   }
-  for (const core::NodeId node : nodes) {
+  for (const proto::NodeId node : nodes) {
     if (context.nodes.contains(node))
-      context.effects.emplace_back(ToAgent{node, core::EndTransfer{transfer.id}});
+      context.effects.emplace_back(ToAgent{node, proto::EndTransfer{transfer.id}});
   }
   if (!why.empty()) context.remember(fmt::format("state transfer {} ended: {}", transfer.id, why));
   if (!stuck) return {};

@@ -9,25 +9,25 @@
 #include <set>
 #include <string>
 
-#include "core/clock.h"
-#include "core/node_message.h"
-#include "core/world.h"
+#include "base/clock.h"
 #include "elastic/membership/coordinator_effects.h"
 #include "elastic/membership/member_table.h"
 #include "elastic/membership/membership.h"
 #include "elastic/membership/node_table.h"
+#include "proto/node_message.h"
+#include "proto/world.h"
 
 namespace regroup::membership {
 
 // One transfer at a time. Pure: no timers, no I/O.
 class StateTransfers {
  public:
-  explicit StateTransfers(core::Incarnation incarnation);
+  explicit StateTransfers(proto::Incarnation incarnation);
 
   // The coordinator's state during one call.
   struct Context {
-    core::TimePoint now;
-    const core::World& world;
+    base::TimePoint now;
+    const proto::World& world;
     MemberTable& members;
     const NodeTable& nodes;
     const Policy& policy;
@@ -41,31 +41,31 @@ class StateTransfers {
   // Begins a transfer if a member is to catch up, admits learners that have, ends a transfer without
   // learners.
   [[nodiscard]] RegroupReason poll(Context context);
-  [[nodiscard]] RegroupReason on_source_status(const Context& context, core::NodeId node,
-                                               const core::SourceStatus& status);
-  [[nodiscard]] RegroupReason on_target_status(Context context, const core::TargetStatus& status);
+  [[nodiscard]] RegroupReason on_source_status(const Context& context, proto::NodeId node,
+                                               const proto::SourceStatus& status);
+  [[nodiscard]] RegroupReason on_target_status(Context context, const proto::TargetStatus& status);
   [[nodiscard]] bool on() const { return transfer_.has_value(); }
 
  private:
   struct Transfer {
-    core::TransferId id = 0;
-    core::Generation generation = 0;            // of the World whose members write the snapshot
-    core::Step step = 0;                        // of the snapshot; 0: the first source has not answered
-    std::map<core::NodeId, std::string> asked;  // nodes that have not answered: the names of their hosts
-    std::map<core::NodeId, core::SourceAgent> sources;  // nodes that serve the state
-    std::map<core::MemberId, bool> learners;            // whether each has caught up
-    bool begun = false;                                 // the learners' agents have been started
+    proto::TransferId id = 0;
+    proto::Generation generation = 0;            // of the World whose members write the snapshot
+    proto::Step step = 0;                        // of the snapshot; 0: the first source has not answered
+    std::map<proto::NodeId, std::string> asked;  // nodes that have not answered: the names of their hosts
+    std::map<proto::NodeId, proto::SourceAgent> sources;  // nodes that serve the state
+    std::map<proto::MemberId, bool> learners;             // whether each has caught up
+    bool begun = false;                                   // the learners' agents have been started
   };
-  [[nodiscard]] core::TransferId next_id();
+  [[nodiscard]] proto::TransferId next_id();
   void begin(const Context& context);
-  void ask(const Context& context, core::NodeId node);
+  void ask(const Context& context, proto::NodeId node);
   void ask_more_sources(const Context& context);
   void start_targets(Context context);
   [[nodiscard]] RegroupReason end(Context context, const std::string& why);
 
   std::optional<Transfer> transfer_;
-  core::TransferId last_;
-  core::TimePoint next_{};  // not before this
+  proto::TransferId last_;
+  base::TimePoint next_{};  // not before this
 };
 
 }  // namespace regroup::membership

@@ -10,7 +10,7 @@ namespace {
 using nlohmann::json;
 
 // Of the transaction that the member is in, or was in last.
-const char* phase_name(core::Phase phase) {
+const char* phase_name(proto::Phase phase) {
   static constexpr const char* kPhases[] = {"none", "open", "committed", "closed"};
   return kPhases[static_cast<std::size_t>(phase)];
 }
@@ -30,10 +30,10 @@ json member_json(const MemberInfo& r) {
 
 }  // namespace
 
-std::string Coordinator::status_json(core::TimePoint now) const {
+std::string Coordinator::status_json(base::TimePoint now) const {
   static constexpr const char* kStages[] = {"waiting for hosts", "hello", "starting", "relaunching", "steady",
                                             "regrouping",        "done"};
-  const auto seconds = [&](core::TimePoint at) { return std::chrono::duration<double>(at - began_).count(); };
+  const auto seconds = [&](base::TimePoint at) { return std::chrono::duration<double>(at - began_).count(); };
   json out{{"job", job_.id},
            {"incarnation", incarnation_},
            {"generation", world_.generation},
@@ -55,7 +55,7 @@ std::string Coordinator::status_json(core::TimePoint now) const {
            {"held", held_},
            {"seconds", begun_ ? seconds(now) : 0.0}};
   out["members"] = json::array();
-  core::Step step = 0;
+  proto::Step step = 0;
   for (const auto& [id, r] : members_.all()) {
     if (r.state >= MemberState::kLost) continue;
     out["members"].push_back(member_json(r));

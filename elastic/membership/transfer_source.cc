@@ -7,47 +7,47 @@
 #include <atomic>
 #include <utility>
 
-#include "core/crc32c.h"
+#include "base/crc32c.h"
 
 namespace regroup::membership {
 namespace {
 
 constexpr std::size_t kChunksAtOnce = 4;
 // A member that sees the request has at least a whole step left before the snapshot's step.
-constexpr core::Step kAhead = 2;
+constexpr proto::Step kAhead = 2;
 
 template <class Take>
-void for_each_member(const core::Arena& arena, Take take) {
-  for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    const core::MemberSlot& line = arena.member_slot(slot);
+void for_each_member(const shmem::Arena& arena, Take take) {
+  for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
+    const shmem::MemberSlot& line = arena.member_slot(slot);
     if (line.occupied.load(std::memory_order_acquire) != 0) take(line);
   }
 }
 
 }  // namespace
 
-bool snapshot_in_use(const core::Arena& arena) {
+bool snapshot_in_use(const shmem::Arena& arena) {
   bool used = false;
-  for_each_member(arena, [&](const core::MemberSlot& line) {
+  for_each_member(arena, [&](const shmem::MemberSlot& line) {
     used |=
         line.dead.load(std::memory_order_acquire) == 0 && line.adopting.load(std::memory_order_acquire) != 0;
   });
   return used;
 }
 
-core::Result<core::Step> TransferSource::begin(const core::Arena& arena, core::TransferStep base,
-                                               const core::World& world) {
-  const auto cannot = [](std::string why) { return core::Status(core::Code::kUnavailable, std::move(why)); };
+base::Result<proto::Step> TransferSource::begin(const shmem::Arena& arena, proto::TransferStep base,
+                                                const proto::World& world) {
+  const auto cannot = [](std::string why) { return base::Status(base::Code::kUnavailable, std::move(why)); };
   end(arena);
   if (arena.spec().kept_results == 0) return cannot("no memory is reserved for past results");
   furthest_ = committed_ = 0;
   if (snapshot_in_use(arena)) return cannot("the snapshot is in use");
-  for (const core::WorldMember& m : world.members) {
+  for (const proto::WorldMember& m : world.members) {
     if (m.seat.node == arena.spec().node) writers_.push_back(m.seat);
   }
   if (writers_.empty()) return cannot("no member of the World is here");
   read_state_words(arena);
-  const core::Step resume = world.resume.step();
+  const proto::Step resume = world.resume.step();
   if (base.step == 0) base.step = std::max(furthest_, resume) + kAhead;
   if (base.step <= resume) {
     end(arena);
@@ -65,20 +65,20 @@ core::Result<core::Step> TransferSource::begin(const core::Arena& arena, core::T
   return base.step;
 }
 
-void TransferSource::read_state_words(const core::Arena& arena) {
-  for_each_member(arena, [this](const core::MemberSlot& line) {
-    const core::StateWord word = core::load_state<core::RealPolicy>(line.state);
-    if (word.phase == core::Phase::kNone) return;
+void TransferSource::read_state_words(const shmem::Arena& arena) {
+  for_each_member(arena, [this](const shmem::MemberSlot& line) {
+    const proto::StateWord word = shmem::load_state<shmem::RealPolicy>(line.state);
+    if (word.phase == proto::Phase::kNone) return;
     furthest_ = std::max(furthest_, word.position.step());
-    committed_ = std::max(committed_, core::committed_up_to(word, 0).step());
+    committed_ = std::max(committed_, proto::committed_up_to(word, 0).step());
   });
 }
 
-void TransferSource::check_writers(const core::Arena& arena) {
-  const auto wrote = [&](const core::Seat& seat) {
+void TransferSource::check_writers(const shmem::Arena& arena) {
+  const auto wrote = [&](const proto::Seat& seat) {
     return arena.member_slot(seat.slot).donated_step.load(std::memory_order_acquire) == base_.pack();
   };
-  const auto dead = [&](const core::Seat& seat) {
+  const auto dead = [&](const proto::Seat& seat) {
     return arena.member_slot(seat.slot).dead.load(std::memory_order_acquire) != 0;
   };
   complete_ = std::ranges::all_of(writers_, wrote);
@@ -86,11 +86,11 @@ void TransferSource::check_writers(const core::Arena& arena) {
     break_off(arena, "a member that wrote the state died");
 }
 
-bool TransferSource::poll(const core::Arena& arena, core::Step consumed) {
+bool TransferSource::poll(const shmem::Arena& arena, proto::Step consumed) {
   if (!active()) return false;
   read_state_words(arena);
   if (!complete_) check_writers(arena);
-  const core::Step next = kept_ + 1;
+  const proto::Step next = kept_ + 1;
   if (!active() || next > committed_) return false;
   if (next > std::max(consumed, base_.step) + arena.spec().kept_results && chunk_ == 0) {
     if (furthest_ >= next + 2) break_off(arena, "the learners are slower than the steps");
@@ -99,16 +99,16 @@ bool TransferSource::poll(const core::Arena& arena, core::Step consumed) {
   return copy_next_chunks(arena);
 }
 
-bool TransferSource::copy_next_chunks(const core::Arena& arena) {
-  const core::Step next = kept_ + 1;
+bool TransferSource::copy_next_chunks(const shmem::Arena& arena) {
+  const proto::Step next = kept_ + 1;
   const std::span<std::byte> from = arena.result(next), to = arena.kept(next);
   const std::span<std::uint32_t> crcs = arena.kept_crcs(next);
   if (chunk_ == 0) arena.kept_step(next).store(0, std::memory_order_release);
   for (std::size_t n = 0; n < kChunksAtOnce && chunk_ < crcs.size(); ++n, ++chunk_) {
-    const std::size_t begin = chunk_ * core::kSnapshotChunk;
-    const std::size_t size = std::min(core::kSnapshotChunk, from.size() - begin);
+    const std::size_t begin = chunk_ * shmem::kSnapshotChunk;
+    const std::size_t size = std::min(shmem::kSnapshotChunk, from.size() - begin);
     std::copy_n(from.data() + begin, size, to.data() + begin);
-    crcs[chunk_] = core::crc32c(to.subspan(begin, size), core::result_salt(next));
+    crcs[chunk_] = base::crc32c(to.subspan(begin, size), proto::result_salt(next));
   }
   // Result next + 2 is written into the same memory, and only by members that have opened that step before.
   // So the copy is intact if no member is seen there after it.
@@ -125,21 +125,21 @@ bool TransferSource::copy_next_chunks(const core::Arena& arena) {
   return kept_ < committed_;
 }
 
-void TransferSource::on_world(const core::Arena& arena, const core::World& world, bool read) {
+void TransferSource::on_world(const shmem::Arena& arena, const proto::World& world, bool read) {
   if (!active()) return;
   if (!complete_) return break_off(arena, "the members changed while they wrote the state");
   // The donors of this World write the snapshot of its resume step into the same memory.
-  const bool donors = std::ranges::any_of(world.members, &core::WorldMember::needs_state);
+  const bool donors = std::ranges::any_of(world.members, &proto::WorldMember::needs_state);
   if (donors && !read) break_off(arena, "the snapshot is needed for a member that does not learn");
   gone_ |= donors;
 }
 
-void TransferSource::break_off(const core::Arena& arena, std::string why) {
+void TransferSource::break_off(const shmem::Arena& arena, std::string why) {
   arena.snapshot_at().store(0, std::memory_order_seq_cst);
   broken_ = std::move(why);
 }
 
-void TransferSource::end(const core::Arena& arena) {
+void TransferSource::end(const shmem::Arena& arena) {
   if (arena.mapped()) arena.snapshot_at().store(0, std::memory_order_seq_cst);
   *this = TransferSource();
 }

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/status.h"
-#include "core/transfer_step.h"
-#include "core/world.h"
+#include "base/status.h"
+#include "proto/transfer_step.h"
+#include "proto/world.h"
+#include "shmem/arena.h"
 
 namespace regroup::membership {
 
@@ -21,38 +21,39 @@ class TransferSource {
   // first step that none of them can have passed. Returns that step, which is after the one the World resumes
   // from, so that every member has its state. kUnavailable: the step is passed or too old, no member is here,
   // no memory is reserved, or the snapshot is in use.
-  [[nodiscard]] core::Result<core::Step> begin(const core::Arena& arena, core::TransferStep base,
-                                               const core::World& world);
+  [[nodiscard]] base::Result<proto::Step> begin(const shmem::Arena& arena, proto::TransferStep base,
+                                                const proto::World& world);
   // Does the next part of the work. No target needs results up to `consumed` any more. True: call again at
   // once.
-  bool poll(const core::Arena& arena, core::Step consumed);
+  bool poll(const shmem::Arena& arena, proto::Step consumed);
   // Call before a member's slot is reassigned: its progress counts, and is readable only until then.
-  void read_state_words(const core::Arena& arena);
+  void read_state_words(const shmem::Arena& arena);
   // A new World is about to be published. `read`: every target has read the snapshot.
-  void on_world(const core::Arena& arena, const core::World& world, bool read);
-  void end(const core::Arena& arena);
+  void on_world(const shmem::Arena& arena, const proto::World& world, bool read);
+  void end(const shmem::Arena& arena);
 
   [[nodiscard]] bool active() const { return base_.transfer != 0 && broken_.empty(); }
-  [[nodiscard]] core::TransferStep base() const { return base_; }  // the transfer and the snapshot's step
+  [[nodiscard]] proto::TransferStep base() const { return base_; }  // the transfer and the snapshot's step
   [[nodiscard]] bool snapshot_complete() const { return complete_; }
   [[nodiscard]] bool snapshot_gone() const { return gone_; }  // overwritten by the donors of a later World
-  [[nodiscard]] core::Step kept() const { return kept_; }     // the ring has every result up to this step
+  [[nodiscard]] proto::Step kept() const { return kept_; }    // the ring has every result up to this step
   [[nodiscard]] const std::string& broken() const { return broken_; }  // why it failed; empty: it has not
 
  private:
-  void break_off(const core::Arena& arena, std::string why);
-  void check_writers(const core::Arena& arena);
-  [[nodiscard]] bool copy_next_chunks(const core::Arena& arena);
+  void break_off(const shmem::Arena& arena, std::string why);
+  void check_writers(const shmem::Arena& arena);
+  [[nodiscard]] bool copy_next_chunks(const shmem::Arena& arena);
 
-  core::TransferStep base_;
-  std::vector<core::Seat> writers_;
+  proto::TransferStep base_;
+  std::vector<proto::Seat> writers_;
   bool complete_ = false, gone_ = false;
-  core::Step kept_ = 0, committed_ = 0, furthest_ = 0;  // furthest: the highest step that a member has opened
-  std::size_t chunk_ = 0;                               // next chunk of the result that is being copied
+  proto::Step kept_ = 0, committed_ = 0,
+              furthest_ = 0;  // furthest: the highest step that a member has opened
+  std::size_t chunk_ = 0;     // next chunk of the result that is being copied
   std::string broken_;
 };
 
 // True if a living member of this node reads or writes the snapshot.
-[[nodiscard]] bool snapshot_in_use(const core::Arena& arena);
+[[nodiscard]] bool snapshot_in_use(const shmem::Arena& arena);
 
 }  // namespace regroup::membership

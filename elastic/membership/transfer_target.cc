@@ -7,7 +7,7 @@
 
 namespace regroup::membership {
 
-void TransferTarget::begin(core::TransferStep base, const std::vector<LearnerSlot>& learners) {
+void TransferTarget::begin(proto::TransferStep base, const std::vector<LearnerSlot>& learners) {
   base_ = base;
   announced_ = false;
   kept_ = base.step;
@@ -16,24 +16,24 @@ void TransferTarget::begin(core::TransferStep base, const std::vector<LearnerSlo
 }
 
 // Reads a learner's progress. Returns why it failed, or nothing.
-std::string TransferTarget::read_progress(const core::Arena& arena, Learner* learner) const {
+std::string TransferTarget::read_progress(const shmem::Arena& arena, Learner* learner) const {
   const auto at =
-      core::TransferStep::unpack(arena.member_slot(learner->slot).replayed.load(std::memory_order_acquire));
+      proto::TransferStep::unpack(arena.member_slot(learner->slot).replayed.load(std::memory_order_acquire));
   if (at.transfer != base_.transfer) return "";
   if (at.step == 0) return "the received data does not match its CRC32C";
   learner->replayed = at.step;
   return "";
 }
 
-std::vector<core::TargetStatus> TransferTarget::poll(const core::Arena& arena, const Received& received,
-                                                     const core::World& world) {
-  std::vector<core::TargetStatus> news;
+std::vector<proto::TargetStatus> TransferTarget::poll(const shmem::Arena& arena, const Received& received,
+                                                      const proto::World& world) {
+  std::vector<proto::TargetStatus> news;
   const bool announce = received.snapshot && !std::exchange(announced_, announced_ || received.snapshot);
   for (auto it = learners_.begin(); it != learners_.end();) {
     Learner& learner = it->second;
-    core::MemberSlot& line = arena.member_slot(learner.slot);
+    shmem::MemberSlot& line = arena.member_slot(learner.slot);
     if (announce) line.transfer.store(base_.pack(), std::memory_order_seq_cst);
-    if (announce || received.kept != kept_) core::ring(line.bell);
+    if (announce || received.kept != kept_) shmem::ring(line.bell);
     if (const std::string why = read_progress(arena, &learner); !why.empty()) {
       line.transfer.store(0, std::memory_order_seq_cst);
       news.push_back({base_.transfer, it->first, 0, why});
@@ -57,8 +57,9 @@ std::vector<core::TargetStatus> TransferTarget::poll(const core::Arena& arena, c
   return news;
 }
 
-std::vector<core::TargetStatus> TransferTarget::break_off(const core::Arena& arena, const std::string& why) {
-  std::vector<core::TargetStatus> news;
+std::vector<proto::TargetStatus> TransferTarget::break_off(const shmem::Arena& arena,
+                                                           const std::string& why) {
+  std::vector<proto::TargetStatus> news;
   for (const auto& [member, learner] : learners_) {
     if (!learner.arrived) news.push_back({base_.transfer, member, 0, why});
   }
@@ -66,17 +67,17 @@ std::vector<core::TargetStatus> TransferTarget::break_off(const core::Arena& are
   return news;
 }
 
-void TransferTarget::end(const core::Arena& arena) {
+void TransferTarget::end(const shmem::Arena& arena) {
   for (const auto& [member, learner] : learners_) {
-    core::MemberSlot& line = arena.member_slot(learner.slot);
+    shmem::MemberSlot& line = arena.member_slot(learner.slot);
     if (line.occupied.load(std::memory_order_acquire) != member + 1) continue;
     line.transfer.store(0, std::memory_order_seq_cst);
-    core::ring(line.bell);
+    shmem::ring(line.bell);
   }
   learners_.clear();
 }
 
-core::Step TransferTarget::may_have(core::MemberId member) const {
+proto::Step TransferTarget::may_have(proto::MemberId member) const {
   const auto found = learners_.find(member);
   return found != learners_.end() && found->second.reported ? kept_ : 0;
 }
@@ -85,8 +86,8 @@ bool TransferTarget::read() const {
   return std::ranges::all_of(learners_, [](const auto& l) { return l.second.replayed > 0; });
 }
 
-core::Step TransferTarget::consumed() const {
-  core::Step least = std::numeric_limits<core::Step>::max();
+proto::Step TransferTarget::consumed() const {
+  proto::Step least = std::numeric_limits<proto::Step>::max();
   for (const auto& [member, learner] : learners_) {
     if (!learner.arrived) least = std::min(least, std::max(learner.replayed, base_.step));
   }

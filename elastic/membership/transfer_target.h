@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/node_message.h"
-#include "core/transfer_step.h"
-#include "core/world.h"
+#include "proto/node_message.h"
+#include "proto/transfer_step.h"
+#include "proto/world.h"
+#include "shmem/arena.h"
 
 namespace regroup::membership {
 
@@ -17,45 +17,45 @@ namespace regroup::membership {
 class TransferTarget {
  public:
   struct LearnerSlot {
-    core::MemberId member = 0;
-    core::SlotIndex slot = 0;
+    proto::MemberId member = 0;
+    proto::SlotIndex slot = 0;
   };
-  void begin(core::TransferStep base, const std::vector<LearnerSlot>& learners);
+  void begin(proto::TransferStep base, const std::vector<LearnerSlot>& learners);
   struct Received {  // what this node has of the transfer
     bool snapshot = false;
-    core::Step kept = 0, newest = 0;  // results: all up to `kept`; the source has them up to `newest`
+    proto::Step kept = 0, newest = 0;  // results: all up to `kept`; the source has them up to `newest`
   };
   // Returns the reports that are due: a learner has caught up (once), has the state of its World (once), or
   // has failed.
-  [[nodiscard]] std::vector<core::TargetStatus> poll(const core::Arena& arena, const Received& received,
-                                                     const core::World& world);
+  [[nodiscard]] std::vector<proto::TargetStatus> poll(const shmem::Arena& arena, const Received& received,
+                                                      const proto::World& world);
   // Ends the transfer with an error: a report with `why` for every learner that does not have its state yet.
-  [[nodiscard]] std::vector<core::TargetStatus> break_off(const core::Arena& arena, const std::string& why);
-  void forget(core::MemberId member) { learners_.erase(member); }
+  [[nodiscard]] std::vector<proto::TargetStatus> break_off(const shmem::Arena& arena, const std::string& why);
+  void forget(proto::MemberId member) { learners_.erase(member); }
   // The newest step that a learner which has caught up may have applied; 0 for any other member.
-  [[nodiscard]] core::Step may_have(core::MemberId member) const;
-  void end(const core::Arena& arena);
+  [[nodiscard]] proto::Step may_have(proto::MemberId member) const;
+  void end(const shmem::Arena& arena);
 
-  [[nodiscard]] core::TransferStep base() const { return base_; }
+  [[nodiscard]] proto::TransferStep base() const { return base_; }
   [[nodiscard]] bool active() const { return !learners_.empty(); }
   // All learners have read the snapshot.
   [[nodiscard]] bool read() const;
   // Every learner that still replays has applied the results up to this step.
-  [[nodiscard]] core::Step consumed() const;
+  [[nodiscard]] proto::Step consumed() const;
 
  private:
   struct Learner {
-    core::SlotIndex slot = 0;
-    core::Step replayed = 0;  // 0: it has not read the snapshot
-    bool reported = false;    // that it has caught up
-    bool arrived = false;     // it has the state of its World
+    proto::SlotIndex slot = 0;
+    proto::Step replayed = 0;  // 0: it has not read the snapshot
+    bool reported = false;     // that it has caught up
+    bool arrived = false;      // it has the state of its World
   };
-  [[nodiscard]] std::string read_progress(const core::Arena& arena, Learner* learner) const;
+  [[nodiscard]] std::string read_progress(const shmem::Arena& arena, Learner* learner) const;
 
-  core::TransferStep base_;
+  proto::TransferStep base_;
   bool announced_ = false;
-  core::Step kept_ = 0;
-  std::map<core::MemberId, Learner> learners_;
+  proto::Step kept_ = 0;
+  std::map<proto::MemberId, Learner> learners_;
 };
 
 }  // namespace regroup::membership

@@ -10,8 +10,8 @@
 #include "digits_model.h"
 #include "elastic/session.h"
 
-using regroup::core::Code;
-using regroup::core::Status;
+using regroup::base::Code;
+using regroup::base::Status;
 
 namespace {
 
@@ -25,7 +25,7 @@ constexpr std::uint64_t kEpochs = 30;
 }
 
 template <class T>
-T must(regroup::core::Result<T> result) {
+T must(regroup::base::Result<T> result) {
   if (!result.ok()) stop(result.status());
   return std::move(*result);
 }

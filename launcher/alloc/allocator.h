@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -40,7 +40,7 @@ class Allocator {
  public:
   virtual ~Allocator() = default;
   // What the job may use now. Does not block.
-  [[nodiscard]] virtual core::Result<Allocation> allocation() = 0;
+  [[nodiscard]] virtual base::Result<Allocation> allocation() = 0;
 };
 
 // This machine alone: one slot per core of which the affinity mask of the calling process has a hardware
@@ -56,7 +56,7 @@ class Allocator {
 class FakeAllocator final : public Allocator {
  public:
   explicit FakeAllocator(Allocation grant) : grant_(std::move(grant)) {}
-  [[nodiscard]] core::Result<Allocation> allocation() override { return grant_; }
+  [[nodiscard]] base::Result<Allocation> allocation() override { return grant_; }
   void change(std::vector<Host> hosts) { grant_ = {grant_.number + 1, std::move(hosts)}; }
 
  private:

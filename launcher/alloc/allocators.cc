@@ -74,17 +74,17 @@ const AllocatorRow* find_allocator(const AllocInput& input, std::string_view nam
   return nullptr;
 }
 
-core::Result<Granted> find_allocation(const AllocInput& input, std::string_view name) {
+base::Result<Granted> find_allocation(const AllocInput& input, std::string_view name) {
   if (name == "none") return Granted{};
   for (const AllocatorRow& row : allocators()) {
     if (!name.empty() && name != row.name) continue;
     const Viability viable = row.viable(input);
     if (!viable.ok && name.empty()) continue;
     if (!viable.ok)
-      return core::Status(core::Code::kUnavailable, fmt::format("--allocator {}: {}", name, viable.reason));
+      return base::Status(base::Code::kUnavailable, fmt::format("--allocator {}: {}", name, viable.reason));
     auto reading = row.read(input);
     if (!reading.ok()) {
-      return core::Status(reading.code(), fmt::format("{}: {} (--allocator none uses only this machine)",
+      return base::Status(reading.code(), fmt::format("{}: {} (--allocator none uses only this machine)",
                                                       row.title, reading.status().message()));
     }
     return Granted{&row, std::move(*reading)};
@@ -92,7 +92,7 @@ core::Result<Granted> find_allocation(const AllocInput& input, std::string_view 
   if (name.empty()) return Granted{};
   std::vector<std::string_view> known;
   for (const AllocatorRow& row : allocators()) known.emplace_back(row.name);
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("--allocator {}: unknown; expected none, {}", name, fmt::join(known, ", ")));
 }
 

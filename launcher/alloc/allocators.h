@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/alloc/reading.h"
 #include "launcher/alloc/resize.h"
 
@@ -20,9 +20,9 @@ struct AllocatorRow {
   const char* name;   // of --allocator
   const char* title;  // in sentences
   Viability (*viable)(const AllocInput& input);
-  core::Result<Reading> (*read)(const AllocInput& input);
+  base::Result<Reading> (*read)(const AllocInput& input);
   const char* growth;  // how such a job grows and shrinks, a sentence
-  core::Result<Grace> (*grace)(const AllocInput& input);
+  base::Result<Grace> (*grace)(const AllocInput& input);
   // The commands by which a job asks for it; none: there are none.
   AllocatorRequest (*grow)(const AllocInput& input, const Growth& growth) = nullptr;
   AllocatorRequest (*give_back)(const AllocInput& input, const Host& host,
@@ -46,7 +46,7 @@ struct Granted {
 
 // The first that is viable, or the one named: "none" is this machine alone, "" the first. kInvalidArgument:
 // there is none of that name; kUnavailable: it is not viable here, and why; or its reader's error.
-[[nodiscard]] core::Result<Granted> find_allocation(const AllocInput& input, std::string_view name);
+[[nodiscard]] base::Result<Granted> find_allocation(const AllocInput& input, std::string_view name);
 
 // The output of `regroup allocation`: which allocator granted which hosts, by which variables, and why the
 // other allocators were not used.

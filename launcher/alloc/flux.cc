@@ -12,9 +12,9 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Result;
-using core::Status;
+using base::invalid_argument;
+using base::Result;
+using base::Status;
 using nlohmann::json;
 
 struct Rank {

@@ -8,14 +8,14 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Result;
+using base::Result;
 using std::chrono::seconds;
 
 Result<std::string> run(const AllocInput& input, const std::vector<std::string>& command) {
-  if (!input.run) return core::invalid_argument("commands cannot be run here");
+  if (!input.run) return base::invalid_argument("commands cannot be run here");
   auto text = input.run(command);
   if (text.ok()) return text;
-  return core::Status(text.code(), fmt::format("{} {}: {}", command[0], command[1], text.status().message()));
+  return base::Status(text.code(), fmt::format("{} {}: {}", command[0], command[1], text.status().message()));
 }
 
 // The number behind `name` and "=" or blanks.
@@ -35,15 +35,15 @@ std::optional<std::uint32_t> number_after(std::string_view text, std::string_vie
 // KillWait, as all have at scancel and at the time limit.
 Result<Grace> slurm_grace(const AllocInput& input) {
   const std::string& partition = input.value("SLURM_JOB_PARTITION");
-  if (partition.empty()) return core::invalid_argument("SLURM_JOB_PARTITION is not set");
+  if (partition.empty()) return base::invalid_argument("SLURM_JOB_PARTITION is not set");
   const auto config = run(input, {"scontrol", "show", "config"});
   if (!config.ok()) return config.status();
   const auto wait = number_after(*config, "KillWait");
-  if (!wait) return core::invalid_argument("scontrol show config: KillWait is missing");
+  if (!wait) return base::invalid_argument("scontrol show config: KillWait is missing");
   const auto shown = run(input, {"scontrol", "show", "partition", partition, "-o"});
   if (!shown.ok()) return shown.status();
   const auto grace = number_after(*shown, "GraceTime=");
-  if (!grace) return core::invalid_argument(fmt::format("partition {}: GraceTime is missing", partition));
+  if (!grace) return base::invalid_argument(fmt::format("partition {}: GraceTime is missing", partition));
   const bool preempted = *grace > 0;
   return Grace{seconds(preempted ? *grace : *wait), seconds(*wait),
                preempted ? fmt::format("GraceTime of partition {}", partition) : "KillWait"};
@@ -52,7 +52,7 @@ Result<Grace> slurm_grace(const AllocInput& input) {
 // qsub -notify: so long before SIGSTOP or SIGKILL.
 Result<Grace> grid_engine_grace(const AllocInput& input) {
   const std::string& queue = input.value("QUEUE");
-  if (queue.empty()) return core::invalid_argument("QUEUE is not set");
+  if (queue.empty()) return base::invalid_argument("QUEUE is not set");
   const auto shown = run(input, {"qconf", "-sq", queue});
   if (!shown.ok()) return shown.status();
   for (std::string_view rest = *shown, line; next_part(rest, '\n', line);) {
@@ -61,12 +61,12 @@ Result<Grace> grid_engine_grace(const AllocInput& input) {
     std::uint32_t total = 0, part = 0;
     for (std::string_view piece; next_part(word, ':', piece);) {
       if (!whole(piece, part) || part > 86'400)
-        return core::invalid_argument("qconf -sq: notify is not a time");
+        return base::invalid_argument("qconf -sq: notify is not a time");
       total = total * 60 + part;
     }
     return Grace{seconds(total), seconds(total), fmt::format("notify of queue {}", queue)};
   }
-  return core::invalid_argument(fmt::format("queue {}: notify is missing", queue));
+  return base::invalid_argument(fmt::format("queue {}: notify is missing", queue));
 }
 
 Result<Grace> lsf_grace(const AllocInput&) {

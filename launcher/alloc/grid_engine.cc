@@ -7,8 +7,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 // "host slots queue@host binding", one for each queue of a host. The binding is of sockets and cores, which
 // only the host itself can number.
@@ -24,7 +24,7 @@ Status read_line(std::string_view line, const std::string& where, HostSum& sum) 
 
 }  // namespace
 
-core::Result<Reading> read_grid_engine(const AllocInput& input) {
+base::Result<Reading> read_grid_engine(const AllocInput& input) {
   Reading reading;
   reading.id = input.value("JOB_ID");
   const std::string source = "PE_HOSTFILE=" + input.value("PE_HOSTFILE");

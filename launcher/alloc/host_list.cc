@@ -14,18 +14,18 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Result;
+using base::invalid_argument;
+using base::Result;
 using Names = std::vector<std::string>;
 
 constexpr std::size_t kMostDigits = 12;
 constexpr std::ptrdiff_t kMostBrackets = 8;  // in one name
 
-core::Status too_many(std::string_view word, std::size_t most) {
+base::Status too_many(std::string_view word, std::size_t most) {
   return invalid_argument(fmt::format("'{}': more than {} names", printable_word(word), most));
 }
 
-core::Status bad(std::string_view word, std::string_view why) {
+base::Status bad(std::string_view word, std::string_view why) {
   return invalid_argument(fmt::format("'{}': {}", printable_word(word), why));
 }
 

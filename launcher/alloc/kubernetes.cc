@@ -11,8 +11,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Result;
+using base::invalid_argument;
+using base::Result;
 
 constexpr const char* kHostFiles[] = {"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile",
                                       "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"};

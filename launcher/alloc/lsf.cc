@@ -11,8 +11,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 // A word for each slot.
 Status read_words(std::string_view text, HostSum& sum) {
@@ -83,7 +83,7 @@ Status add_pairs(const AllocInput& input, const std::string& name, HostSum& sum)
   return {};
 }
 
-core::Result<Reading> read_lsf(const AllocInput& input) {
+base::Result<Reading> read_lsf(const AllocInput& input) {
   Reading reading;
   reading.id = input.value("LSB_JOBID");
   const std::string source = input.has("LSB_MCPU_HOSTS")      ? "LSB_MCPU_HOSTS"

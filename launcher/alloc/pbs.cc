@@ -11,8 +11,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 // Lines "host-gpu0".
 Status read_gpus(const AllocInput& input, HostSum& sum, Reading& reading) {
@@ -77,7 +77,7 @@ void attach_to_job(const AllocInput& input, Reading& reading) {
 
 }  // namespace
 
-core::Result<Reading> read_pbs(const AllocInput& input) {
+base::Result<Reading> read_pbs(const AllocInput& input) {
   Reading reading;
   reading.id = input.value("PBS_JOBID");
   if (!input.has("PBS_NODEFILE")) return invalid_argument("PBS_JOBID is set, but PBS_NODEFILE is not");

@@ -11,8 +11,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 constexpr std::uint64_t kMostSlots = 1 << 20;  // of a host
 constexpr std::size_t kLongestName = 255;
@@ -87,7 +87,7 @@ std::string fact(const AllocInput& input, const std::string& name) {
   return fmt::format("{}={}", name, printable_word(input.value(name)));
 }
 
-core::Result<std::string> read_named_file(const AllocInput& input, const std::string& name) {
+base::Result<std::string> read_named_file(const AllocInput& input, const std::string& name) {
   const std::string& path = input.value(name);
   if (!input.read_file) return invalid_argument(fmt::format("{}={}: files cannot be read here", name, path));
   auto text = input.read_file(path);

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/alloc/allocator.h"
 #include "launcher/options/request.h"
 
@@ -16,9 +16,9 @@ namespace regroup::launcher {
 struct AllocInput {
   Environment environment;
   std::string host_name;  // of this machine
-  std::function<core::Result<std::string>(const std::string& path)> read_file;
+  std::function<base::Result<std::string>(const std::string& path)> read_file;
   // What a command prints; kDeadlineExceeded, or a status that says how it ended. Only Flux needs one.
-  std::function<core::Result<std::string>(const std::vector<std::string>& command)> run;
+  std::function<base::Result<std::string>(const std::vector<std::string>& command)> run;
 
   // "" if it is not set.
   [[nodiscard]] const std::string& value(const std::string& name) const;
@@ -45,9 +45,9 @@ class HostSum {
  public:
   explicit HostSum(std::string source) : source_(std::move(source)) {}
   // Slots of a host that is named again add up. kInvalidArgument: no name of a host, or too many slots.
-  [[nodiscard]] core::Status add(std::string_view name, std::uint64_t slots);
+  [[nodiscard]] base::Status add(std::string_view name, std::uint64_t slots);
   // kInvalidArgument: it is named already.
-  [[nodiscard]] core::Status add_once(std::string_view name, std::uint64_t slots);
+  [[nodiscard]] base::Status add_once(std::string_view name, std::uint64_t slots);
   [[nodiscard]] Host* find(std::string_view name);
   [[nodiscard]] std::uint64_t slots() const { return slots_; }
   [[nodiscard]] std::vector<Host>& hosts() { return hosts_; }
@@ -55,7 +55,7 @@ class HostSum {
   void mark_here(std::string_view name);
 
  private:
-  [[nodiscard]] core::Status append(std::string_view name, std::uint64_t slots);
+  [[nodiscard]] base::Status append(std::string_view name, std::uint64_t slots);
   struct Hash {
     using is_transparent = void;
     std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -69,40 +69,40 @@ class HostSum {
 // "NAME=value" for a message, a long value cut.
 [[nodiscard]] std::string fact(const AllocInput& input, const std::string& name);
 // The file that variable `name` names; the error names both.
-[[nodiscard]] core::Result<std::string> read_named_file(const AllocInput& input, const std::string& name);
+[[nodiscard]] base::Result<std::string> read_named_file(const AllocInput& input, const std::string& name);
 // A line for `warnings`, if `name` is set and its number is not `found`.
 void check_count(const AllocInput& input, const std::string& name, std::uint64_t found,
                  const std::string& believed, Reading& reading);
 
 // LSF's "hA 2 hB 4" in variable `name`; the error names it.
-[[nodiscard]] core::Status add_pairs(const AllocInput& input, const std::string& name, HostSum& sum);
+[[nodiscard]] base::Status add_pairs(const AllocInput& input, const std::string& name, HostSum& sum);
 
 // One of each allocator. Each error names the variable, or file and line, and what is wrong.
-[[nodiscard]] core::Result<Reading> read_slurm(const AllocInput& input);
-[[nodiscard]] core::Result<Reading> read_lsf(const AllocInput& input);
-[[nodiscard]] core::Result<Reading> read_pbs(const AllocInput& input);
-[[nodiscard]] core::Result<Reading> read_grid_engine(const AllocInput& input);
-[[nodiscard]] core::Result<Reading> read_flux(const AllocInput& input);
-[[nodiscard]] core::Result<Reading> read_kubernetes(const AllocInput& input);
+[[nodiscard]] base::Result<Reading> read_slurm(const AllocInput& input);
+[[nodiscard]] base::Result<Reading> read_lsf(const AllocInput& input);
+[[nodiscard]] base::Result<Reading> read_pbs(const AllocInput& input);
+[[nodiscard]] base::Result<Reading> read_grid_engine(const AllocInput& input);
+[[nodiscard]] base::Result<Reading> read_flux(const AllocInput& input);
+[[nodiscard]] base::Result<Reading> read_kubernetes(const AllocInput& input);
 
 // How long it is from the allocator's word to the end.
 struct Grace {
-  core::Duration host{};  // of a host, or of an agent's step
-  core::Duration head{};  // of the process that the job's script has started
+  base::Duration host{};  // of a host, or of an agent's step
+  base::Duration head{};  // of the process that the job's script has started
   std::string source;     // "GraceTime of partition low"
 };
 // One of each allocator; those of Slurm, Grid Engine and Kubernetes run a command. An error says why it is
 // not known.
-[[nodiscard]] core::Result<Grace> slurm_grace(const AllocInput& input);
-[[nodiscard]] core::Result<Grace> lsf_grace(const AllocInput& input);
-[[nodiscard]] core::Result<Grace> pbs_grace(const AllocInput& input);
-[[nodiscard]] core::Result<Grace> grid_engine_grace(const AllocInput& input);
-[[nodiscard]] core::Result<Grace> flux_grace(const AllocInput& input);
-[[nodiscard]] core::Result<Grace> kubernetes_grace(const AllocInput& input);
+[[nodiscard]] base::Result<Grace> slurm_grace(const AllocInput& input);
+[[nodiscard]] base::Result<Grace> lsf_grace(const AllocInput& input);
+[[nodiscard]] base::Result<Grace> pbs_grace(const AllocInput& input);
+[[nodiscard]] base::Result<Grace> grid_engine_grace(const AllocInput& input);
+[[nodiscard]] base::Result<Grace> flux_grace(const AllocInput& input);
+[[nodiscard]] base::Result<Grace> kubernetes_grace(const AllocInput& input);
 
 // What a discovery script printed: "HOST" or "HOST:SLOTS" a line, as Horovod has it; `slots` where a line
 // says none. No line at all is no host, which is no error. `source` names the script in errors.
-[[nodiscard]] core::Result<std::vector<Host>> read_discovered(std::string_view text,
+[[nodiscard]] base::Result<std::vector<Host>> read_discovered(std::string_view text,
                                                               const std::string& source, std::uint32_t slots);
 
 }  // namespace regroup::launcher

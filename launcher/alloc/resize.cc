@@ -78,22 +78,22 @@ AllocatorRequest lsf_give_back(const AllocInput& input, const Host& host, const 
       {"bresize", "release", "-rncn", fmt::format("{}*{}", host.slots, host.name), input.value("LSB_JOBID")}};
 }
 
-core::Result<ResizeEvent> read_resize_event(const AllocInput& input) {
+base::Result<ResizeEvent> read_resize_event(const AllocInput& input) {
   ResizeEvent event;
   const std::string& what = input.value("LSB_RESIZE_EVENT");
-  if (what.empty()) return core::Status(core::Code::kUnavailable, "LSB_RESIZE_EVENT is not set");
+  if (what.empty()) return base::Status(base::Code::kUnavailable, "LSB_RESIZE_EVENT is not set");
   if (what != "grow" && what != "shrink")
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("{}: expected grow or shrink", fact(input, "LSB_RESIZE_EVENT")));
   event.grow = what == "grow";
   HostSum sum("LSB_RESIZE_HOSTS");
   REGROUP_RETURN_IF_ERROR(add_pairs(input, "LSB_RESIZE_HOSTS", sum));
-  if (sum.hosts().empty()) return core::invalid_argument("LSB_RESIZE_HOSTS contains no host");
+  if (sum.hosts().empty()) return base::invalid_argument("LSB_RESIZE_HOSTS contains no host");
   event.hosts = std::move(sum.hosts());
   for (const auto& [name, status] : {std::pair{"LSB_RESIZE_NOTIFY_OK", &event.taken},
                                      std::pair{"LSB_RESIZE_NOTIFY_FAIL", &event.refused}}) {
     if (input.has(name) && (!whole(input.value(name), *status) || *status > 255))
-      return core::invalid_argument(fmt::format("{}: expected an exit status", fact(input, name)));
+      return base::invalid_argument(fmt::format("{}: expected an exit status", fact(input, name)));
   }
   return event;
 }

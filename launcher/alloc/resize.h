@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/alloc/reading.h"
 
 namespace regroup::launcher {
@@ -50,6 +50,6 @@ struct ResizeEvent {
   int taken = 0, refused = 1;  // exit statuses of the notification command
 };
 // kInvalidArgument: a variable is malformed, named; kUnavailable: this is no notification command of LSF.
-[[nodiscard]] core::Result<ResizeEvent> read_resize_event(const AllocInput& input);
+[[nodiscard]] base::Result<ResizeEvent> read_resize_event(const AllocInput& input);
 
 }  // namespace regroup::launcher

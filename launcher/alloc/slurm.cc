@@ -11,9 +11,9 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Result;
-using core::Status;
+using base::invalid_argument;
+using base::Result;
+using base::Status;
 
 struct SlurmNames {
   std::string hosts, tasks, number;  // of tasks

@@ -44,7 +44,7 @@ class ThisMachine final : public Allocator {
   ThisMachine(std::string sysfs, std::string cgroup_root)
       : sysfs_(std::move(sysfs)), cgroup_root_(std::move(cgroup_root)) {}
 
-  [[nodiscard]] core::Result<Allocation> allocation() override {
+  [[nodiscard]] base::Result<Allocation> allocation() override {
     // A machine may have more cores than a cpu_set_t: the kernel refuses a set that is too small.
     for (std::size_t cores = CPU_SETSIZE; cores <= (1U << 20); cores *= 2) {
       std::vector<cpu_set_t> set(CPU_ALLOC_SIZE(cores) / sizeof(cpu_set_t));
@@ -52,7 +52,7 @@ class ThisMachine final : public Allocator {
       if (::sched_getaffinity(0, bytes, set.data()) == 0) return granted(set.data(), bytes);
       if (errno != EINVAL) break;
     }
-    return core::system_error("sched_getaffinity", "this process", errno);
+    return base::system_error("sched_getaffinity", "this process", errno);
   }
 
  private:

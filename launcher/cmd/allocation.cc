@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/alloc/allocators.h"
 #include "launcher/cmd/grant.h"
 #include "launcher/cmd/start.h"
@@ -37,7 +37,7 @@ int run_allocation(const Options& options) {
       name = words[++i];
     } else {
       const bool help = words[i] == "--help" || words[i] == "-h";
-      if (!help) fmt::print(stderr, "regroup allocation: what is {}?\n", core::escaped(words[i]));
+      if (!help) fmt::print(stderr, "regroup allocation: what is {}?\n", base::escaped(words[i]));
       fmt::print(help ? stdout : stderr, "{}", kHelp);
       return help ? 0 : 1;
     }

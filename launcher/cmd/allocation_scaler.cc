@@ -15,7 +15,7 @@
 #include <sstream>
 #include <utility>
 
-#include "core/fd.h"
+#include "base/fd.h"
 #include "launcher/alloc/allocators.h"
 #include "launcher/cmd/grant.h"
 #include "launcher/spawn/remote_script.h"
@@ -36,11 +36,11 @@ launcher::Environment without(const launcher::Environment& environment, const st
   return out;
 }
 
-core::Status write_script(const std::string& path, const std::string& text) {
-  const core::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700));
-  if (!file.valid()) return core::system_error("open", path, errno);
+base::Status write_script(const std::string& path, const std::string& text) {
+  const base::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700));
+  if (!file.valid()) return base::system_error("open", path, errno);
   if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return core::system_error("write", path, errno);
+    return base::system_error("write", path, errno);
   return {};
 }
 
@@ -140,7 +140,7 @@ void AllocationScaler::forget_ended() {
            if (row_.requests == nullptr || requests_.slots() == 0) return std::nullopt;
            return row_.requests(*input_);
          },
-         [this](const core::Result<std::string>& printed) {
+         [this](const base::Result<std::string>& printed) {
            if (!printed.ok() || row_.requests == nullptr) return;
            std::istringstream lines(*printed);
            requests_.keep({std::istream_iterator<std::string>(lines), std::istream_iterator<std::string>()});
@@ -157,7 +157,7 @@ void AllocationScaler::ask_for(std::uint32_t slots, std::vector<std::string> has
            wanted.has = has;
            return row_.grow(*input_, wanted);
          },
-         [this, more, done = std::move(done)](const core::Result<std::string>& printed) {
+         [this, more, done = std::move(done)](const base::Result<std::string>& printed) {
            if (printed.ok() && *more > 0) {
              const std::string id =
                  row_.requests == nullptr ? "" : printed->substr(0, printed->find_first_of(";\n"));
@@ -182,7 +182,7 @@ void AllocationScaler::cancel_beyond(std::uint32_t slots) {
 
 void AllocationScaler::cancel(const Requests::Request& request) {
   begin({[this, request] { return row_.cancel(*input_, request.id); },
-         [this, request](const core::Result<std::string>& printed) {
+         [this, request](const base::Result<std::string>& printed) {
            say_(fmt::format("{} {} that {} it was asked for {} not wanted any more{}", title(),
                             printed.ok() ? "is told" : "could not be told", slots_text(request.slots),
                             request.slots == 1 ? "is" : "are",
@@ -199,7 +199,7 @@ void AllocationScaler::give_back(const std::string& host, std::uint32_t part, Do
            if (part > 0) gone.slots = part;
            return row_.give_back(*input_, gone, rest);
          },
-         [this, host, part, done = std::move(done)](const core::Result<std::string>& printed) {
+         [this, host, part, done = std::move(done)](const base::Result<std::string>& printed) {
            if (printed.ok()) part > 0 ? lessen(host, part) : drop(host);
            done(printed);
          }});
@@ -217,18 +217,18 @@ void AllocationScaler::next() {
 }
 
 void AllocationScaler::run(const launcher::AllocatorRequest& request) {
-  const auto end = [this, name = request.words.at(0)](const core::Result<std::string>& printed) {
+  const auto end = [this, name = request.words.at(0)](const base::Result<std::string>& printed) {
     if (printed.ok()) return finish(printed);
-    finish(core::Status(printed.status().code(), fmt::format("{}: {}", name, printed.status().message())));
+    finish(base::Status(printed.status().code(), fmt::format("{}: {}", name, printed.status().message())));
   };
-  const core::Status written =
-      request.script.empty() ? core::Status() : write_script(script(), request.script);
+  const base::Status written =
+      request.script.empty() ? base::Status() : write_script(script(), request.script);
   if (!written.ok()) return boost::asio::post(loop_, [end, written] { end(written); });
   hook_ = launcher::Hook::start(loop_, request.words, without(input_->environment, request.without),
                                 kScalerLimit, end);
 }
 
-void AllocationScaler::finish(const core::Result<std::string>& printed) {
+void AllocationScaler::finish(const base::Result<std::string>& printed) {
   hook_.reset();
   pending_.front().done(printed);  // which may add another one at the end
   pending_.pop_front();

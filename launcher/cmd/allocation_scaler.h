@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/option_rules.h"
 #include "launcher/cmd/requests.h"
@@ -66,10 +66,10 @@ class AllocationScaler {
   [[nodiscard]] bool arrived(const std::string& request) { return requests_.arrived(request); }
 
   // Called later with the output of the command, or with the reason for its failure.
-  using Done = std::function<void(const core::Result<std::string>&)>;
+  using Done = std::function<void(const base::Result<std::string>&)>;
   // Requests as many slots as are needed for `slots` pending ones in all, and cancels surplus requests.
   // `has`: all hosts that the job has now. `done` gets the number of slots that were requested in addition.
-  using Asked = std::function<void(std::uint32_t more, const core::Result<std::string>&)>;
+  using Asked = std::function<void(std::uint32_t more, const base::Result<std::string>&)>;
   void ask_for(std::uint32_t slots, std::vector<std::string> has, Asked done);
   // Cancels pending requests beyond `slots` slots.
   void cancel_beyond(std::uint32_t slots);
@@ -94,7 +94,7 @@ class AllocationScaler {
   void begin(PendingRequest request);
   void next();
   void run(const launcher::AllocatorRequest& request);
-  void finish(const core::Result<std::string>& printed);
+  void finish(const base::Result<std::string>& printed);
   void forget_ended();
   [[nodiscard]] std::uint32_t still_missing(std::uint32_t slots);
   void cancel(const Requests::Request& request);

@@ -13,8 +13,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/detached_call.h"
-#include "core/fd.h"
+#include "base/detached_call.h"
+#include "base/fd.h"
 #include "launcher/cmd/run_in_subprocess.h"
 #include "launcher/cmd/start.h"
 #include "launcher/cmd/time_limit.h"
@@ -34,7 +34,7 @@ struct Kept {
 
 std::string path_in(const std::string& directory) { return directory + "/ATTEMPTS"; }
 
-core::Result<Kept> plain(const json& value, const std::string& path) {
+base::Result<Kept> plain(const json& value, const std::string& path) {
   Kept kept;
   const auto number = [&](const char* name, std::uint32_t& out) {
     const bool there = value.is_object() && value.contains(name) && value[name].is_number_unsigned();
@@ -43,7 +43,7 @@ core::Result<Kept> plain(const json& value, const std::string& path) {
   };
   const bool good = number("attempts", kept.attempt.number) && number("preempted", kept.attempt.preempted) &&
                     number("failed", kept.attempt.failed) && number("killed", kept.attempt.killed);
-  if (!good) return core::Status(core::Code::kDataLoss, fmt::format("{}: it cannot be read", path));
+  if (!good) return base::Status(base::Code::kDataLoss, fmt::format("{}: it cannot be read", path));
   kept.running = value.value("running", json()) == json(true);
   return kept;
 }
@@ -58,21 +58,21 @@ std::string text_of(const Kept& kept) {
          "\n";
 }
 
-core::Result<Kept> read_kept(const std::string& path) {
+base::Result<Kept> read_kept(const std::string& path) {
   std::ifstream file(path);
   if (!file && errno == ENOENT) return Kept();
   return plain(json::parse(file, nullptr, false), path);
 }
 
-core::Status write_kept(const std::string& path, const Kept& kept) {
+base::Status write_kept(const std::string& path, const Kept& kept) {
   const std::string text = text_of(kept);
   const std::string part = path + ".part";
-  core::Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.valid()) return core::system_error("open", part, errno);
+  base::Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.valid()) return base::system_error("open", part, errno);
   const auto failed = [&](const char* call) {
     const int why = errno;
     ::unlink(part.c_str());
-    return core::system_error(call, part, why);
+    return base::system_error(call, part, why);
   };
   errno = ENOSPC;  // of a short write
   if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
@@ -80,8 +80,8 @@ core::Status write_kept(const std::string& path, const Kept& kept) {
   if (::fsync(file.get()) != 0) return failed("fsync");
   if (std::rename(part.c_str(), path.c_str()) != 0) return failed("rename");
   const std::string folder = std::filesystem::path(path).parent_path();
-  const core::Fd opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!opened.valid() || ::fsync(opened.get()) != 0) return core::system_error("fsync", folder, errno);
+  const base::Fd opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!opened.valid() || ::fsync(opened.get()) != 0) return base::system_error("fsync", folder, errno);
   return {};
 }
 
@@ -99,7 +99,7 @@ std::uint32_t restarts_in(const launcher::Environment& environment) {
 }
 
 // Runs in a child process: records a new attempt and returns the record.
-core::Result<std::string> count_now(const std::string& path) {
+base::Result<std::string> count_now(const std::string& path) {
   auto kept = read_kept(path);
   if (!kept.ok()) fail(kept.status().message() + ": attempts are counted anew", 0);
   Kept now = kept.ok() ? *kept : Kept();
@@ -112,7 +112,7 @@ core::Result<std::string> count_now(const std::string& path) {
 
 }  // namespace
 
-core::Result<Attempt> count_attempt(const std::string& directory, const launcher::Environment& environment) {
+base::Result<Attempt> count_attempt(const std::string& directory, const launcher::Environment& environment) {
   if (directory.empty()) return Attempt{restarts_in(environment) + 1, 0, 0, 0};
   const std::string path = path_in(directory);
   const auto text =
@@ -126,9 +126,9 @@ core::Result<Attempt> count_attempt(const std::string& directory, const launcher
 
 void AttemptLog::record(std::function<void(Attempt&)> count) {
   if (directory_.empty()) return;
-  written_ = core::call_detached([count = std::move(count), path = path_in(directory_)] {
+  written_ = base::call_detached([count = std::move(count), path = path_in(directory_)] {
     auto kept = read_kept(path);
-    core::Status status = kept.status();
+    base::Status status = kept.status();
     if (status.ok()) {
       kept->running = false;
       count(kept->attempt);

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "elastic/membership/coordinator_effects.h"
 #include "launcher/options/request.h"
 #include "launcher/supervise/agent.h"
@@ -20,7 +20,7 @@ namespace regroup::cmd {
 // `environment`. A file that cannot be read counts as none, with a warning on standard error.
 // kDeadlineExceeded: the directory has not answered for 10 s. Forks a child, so the process must have one
 // thread only.
-[[nodiscard]] core::Result<membership::Attempt> count_attempt(const std::string& directory,
+[[nodiscard]] base::Result<membership::Attempt> count_attempt(const std::string& directory,
                                                               const launcher::Environment& environment);
 
 // Records how the attempt ends; an attempt without a record was killed. A detached thread writes, so that a
@@ -40,7 +40,7 @@ class AttemptLog {
   void await();
 
   const std::string directory_;
-  std::future<core::Status> written_;
+  std::future<base::Status> written_;
 };
 
 }  // namespace regroup::cmd

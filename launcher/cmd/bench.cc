@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/cmd/helper.h"
 #include "launcher/options/outer_place.h"
 
@@ -36,7 +36,7 @@ launcher::Environment for_bench(const launcher::Environment& environment) {
 }
 
 int cannot_measure(const std::string& why) {
-  fmt::print(stderr, "regroup bench: {}\n", core::escaped_lines(why));
+  fmt::print(stderr, "regroup bench: {}\n", base::escaped_lines(why));
   return 1;
 }
 

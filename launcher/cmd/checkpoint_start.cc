@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/lock_owner.h"
+#include "base/lock_owner.h"
 #include "launcher/cmd/persist_task.h"
 #include "launcher/cmd/run_in_subprocess.h"
 #include "launcher/cmd/start.h"
@@ -18,8 +18,8 @@ namespace regroup::cmd {
 namespace {
 
 namespace fs = std::filesystem;
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 using Json = nlohmann::json;
 
 constexpr const char* kPassOver = "pass-over";  // damaged ones stay where they are
@@ -53,7 +53,7 @@ LockWait lock_wait(const Options& options, const std::string& option) {
 // Creates the directory if it does not exist, and writes the job into its LOCK.
 Status take(const std::string& option, const std::string& path, const std::string& job,
             const Options& options, HeldLocks* locks) {
-  auto taken = take_directory(path, core::lock_owner(job), /*make=*/true, lock_wait(options, option));
+  auto taken = take_directory(path, base::lock_owner(job), /*make=*/true, lock_wait(options, option));
   if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
   locks->add(std::move(**taken));
   return {};
@@ -61,15 +61,15 @@ Status take(const std::string& option, const std::string& path, const std::strin
 
 // For a host that may have neither a member nor such a directory: returns no lock then. Fails if another job
 // holds the lock.
-Result<std::optional<core::FileLock>> take_if_there(const std::string& path, const std::string& job,
+Result<std::optional<base::FileLock>> take_if_there(const std::string& path, const std::string& job,
                                                     const Options& options) {
   auto taken =
-      take_directory(path, core::lock_owner(job), /*make=*/false, lock_wait(options, "--checkpoint"));
+      take_directory(path, base::lock_owner(job), /*make=*/false, lock_wait(options, "--checkpoint"));
   if (taken.ok()) return taken;
   const std::string why = "--checkpoint " + taken.status().message();
-  if (taken.code() == core::Code::kUnavailable) return Status(taken.code(), why);
+  if (taken.code() == base::Code::kUnavailable) return Status(taken.code(), why);
   fail(fmt::format("{}: what this host has there is not looked at", why), 0);
-  return std::optional<core::FileLock>();
+  return std::optional<base::FileLock>();
 }
 
 // The checkpoint from which a job on several hosts resumes. All hosts see only `plan.shared`, so a newer
@@ -100,7 +100,7 @@ Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& 
   CheckpointPlan plan;
   const launcher::CheckpointRequest& asked = options->checkpoint;
   if (asked.directory.empty() && !asked.shared.empty())
-    return core::invalid_argument("--checkpoint-shared: it is behind a directory; say which by --checkpoint");
+    return base::invalid_argument("--checkpoint-shared: it is behind a directory; say which by --checkpoint");
   if (asked.directory.empty()) return plan;
   plan.directory = absolute(asked.directory);
   plan.job = job;

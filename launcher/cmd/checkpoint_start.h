@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/cmd/checkpoint_texts.h"
 #include "launcher/cmd/option_rules.h"
 #include "launcher/cmd/run_in_subprocess.h"
@@ -15,7 +15,7 @@ namespace regroup::cmd {
 // that checkpoint is verified. With `hosts` (a job on several) the first of two directories is local to each
 // host: a newer checkpoint in this host's local directory, if it can be locked, is copied to the second one,
 // from which the job resumes and which alone stays locked.
-[[nodiscard]] core::Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job,
+[[nodiscard]] base::Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job,
                                                                bool hosts, HeldLocks* locks);
 
 }  // namespace regroup::cmd

@@ -10,7 +10,7 @@ namespace regroup::cmd {
 namespace {
 
 namespace fs = std::filesystem;
-using core::Result;
+using base::Result;
 using Json = nlohmann::json;
 
 }  // namespace
@@ -18,21 +18,21 @@ using Json = nlohmann::json;
 Result<std::optional<Resume>> resume_of(const std::string& text, const std::string& about) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())
-    return core::internal_error(fmt::format("{}: regroup-persist said {:?}", about, text));
+    return base::internal_error(fmt::format("{}: regroup-persist said {:?}", about, text));
   if (json.empty()) return std::optional<Resume>();
   const auto unsigned_at = [&](const char* key) {
     return json.contains(key) && json[key].is_number_unsigned();
   };
   if (!unsigned_at("step") || !unsigned_at("seed") || !unsigned_at("shards") || !json["path"].is_string() ||
       !json["fingerprint"].is_string())
-    return core::internal_error(fmt::format("{}: regroup-persist said {:?}", about, text));
+    return base::internal_error(fmt::format("{}: regroup-persist said {:?}", about, text));
   // At step 0 members would silently start from scratch, with the seed and the shards of the file.
   if (const std::string made_by = json.value("made_by_other", ""); !made_by.empty())
-    return core::invalid_argument(fmt::format(
+    return base::invalid_argument(fmt::format(
         "{}: {} was made by {}: it has tensors but no training to go on from. To begin from them, load them "
         "before join(), as by model.load_state_dict(), and give another directory",
         about, json.value("path", ""), made_by));
-  return std::optional(Resume{json.value("path", ""), json.value("step", core::Step{0}),
+  return std::optional(Resume{json.value("path", ""), json.value("step", proto::Step{0}),
                               json.value("seed", std::uint64_t{0}), json.value("shards", std::uint32_t{1}),
                               json["fingerprint"].get<std::string>()});
 }
@@ -41,7 +41,7 @@ std::string resumes(const CheckpointPlan& plan) {
   return fmt::format("the job goes on after step {}, from {}", plan.resume->step, plan.resume->path);
 }
 
-std::string newest_of(const CheckpointPlan& plan, core::Step committed, core::Step writing,
+std::string newest_of(const CheckpointPlan& plan, proto::Step committed, proto::Step writing,
                       bool several_hosts) {
   if (plan.directory.empty()) return "";
   const std::string more = writing > 0 ? fmt::format(" (that of step {} is being written)", writing) : "";

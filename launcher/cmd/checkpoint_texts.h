@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
-#include "core/status.h"
-#include "core/world.h"
+#include "base/status.h"
 #include "launcher/node/checkpoint_plan.h"
 #include "launcher/options/request.h"
+#include "proto/world.h"
 
 namespace regroup::cmd {
 
@@ -15,7 +15,7 @@ using node::CheckpointPlan;
 using node::Resume;
 
 // Parses regroup-persist's description of a checkpoint in `about`; none: there is no checkpoint.
-[[nodiscard]] core::Result<std::optional<Resume>> resume_of(const std::string& text,
+[[nodiscard]] base::Result<std::optional<Resume>> resume_of(const std::string& text,
                                                             const std::string& about);
 // The local directory that may hold the checkpoint to resume from, too; "": none.
 [[nodiscard]] std::string local_copy(const CheckpointPlan& plan);
@@ -25,7 +25,7 @@ void add_checkpoint_variables(const CheckpointPlan& plan, launcher::Environment&
 
 // A sentence about the newest checkpoint; `committed`: that this host has written, `writing`: that it is
 // writing; 0: none.
-[[nodiscard]] std::string newest_of(const CheckpointPlan& plan, core::Step committed, core::Step writing,
+[[nodiscard]] std::string newest_of(const CheckpointPlan& plan, proto::Step committed, proto::Step writing,
                                     bool several_hosts);
 // The sentence for the user about plan.resume, which must be set.
 [[nodiscard]] std::string resumes(const CheckpointPlan& plan);

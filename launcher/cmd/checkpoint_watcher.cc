@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "core/doorbell.h"
-#include "core/fd.h"
-#include "core/save_mark.h"
+#include "base/fd.h"
+#include "shmem/doorbell.h"
+#include "shmem/save_mark.h"
 
 namespace regroup::cmd {
 namespace {
@@ -18,17 +18,17 @@ constexpr std::chrono::hours kLongestSave{1};  // the longest sleep
 
 }  // namespace
 
-core::Result<std::unique_ptr<CheckpointWatcher>> CheckpointWatcher::start(boost::asio::io_context& loop,
-                                                                          const core::Arena& arena,
+base::Result<std::unique_ptr<CheckpointWatcher>> CheckpointWatcher::start(boost::asio::io_context& loop,
+                                                                          const shmem::Arena& arena,
                                                                           std::function<void()> rung) {
-  core::Fd own(::fcntl(arena.memfd(), F_DUPFD_CLOEXEC, 0));
-  if (!own.valid()) return core::system_error("fcntl", "arena", errno);
-  auto mapped = core::Arena::open(std::move(own));
+  base::Fd own(::fcntl(arena.memfd(), F_DUPFD_CLOEXEC, 0));
+  if (!own.valid()) return base::system_error("fcntl", "arena", errno);
+  auto mapped = shmem::Arena::open(std::move(own));
   if (!mapped.ok()) return mapped.status();
   return std::unique_ptr<CheckpointWatcher>(new CheckpointWatcher(loop, std::move(*mapped), std::move(rung)));
 }
 
-CheckpointWatcher::CheckpointWatcher(boost::asio::io_context& loop, core::Arena arena,
+CheckpointWatcher::CheckpointWatcher(boost::asio::io_context& loop, shmem::Arena arena,
                                      std::function<void()> rung)
     : loop_(loop),
       arena_(std::move(arena)),
@@ -37,20 +37,20 @@ CheckpointWatcher::CheckpointWatcher(boost::asio::io_context& loop, core::Arena 
 
 CheckpointWatcher::~CheckpointWatcher() {
   stop_ = true;
-  core::ring(core::save_header(arena_.save_area()).bell);
+  shmem::ring(shmem::save_header(arena_.save_area()).bell);
   thread_.join();
   *rung_ = nullptr;  // handlers that are still queued do nothing
 }
 
 void CheckpointWatcher::run() {
-  auto& bell = core::save_header(arena_.save_area()).bell;
+  auto& bell = shmem::save_header(arena_.save_area()).bell;
   std::uint32_t seen = bell.count.load(std::memory_order_acquire);
   for (;;) {  // the first call covers rings before the start
     boost::asio::post(loop_, [rung = rung_] {
       if (*rung) (*rung)();
     });
     const auto changed = [&] { return stop_ || bell.count.load(std::memory_order_acquire) != seen; };
-    while (!core::wait_until(bell, changed, core::RealPolicy::now() + kLongestSave)) {
+    while (!shmem::wait_until(bell, changed, shmem::RealPolicy::now() + kLongestSave)) {
     }
     if (stop_) return;
     seen = bell.count.load(std::memory_order_acquire);

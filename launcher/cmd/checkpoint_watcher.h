@@ -7,8 +7,8 @@
 #include <memory>
 #include <thread>
 
-#include "core/arena.h"
-#include "core/status.h"
+#include "base/status.h"
+#include "shmem/arena.h"
 
 namespace regroup::cmd {
 
@@ -17,19 +17,19 @@ class CheckpointWatcher {
  public:
   // Calls `rung` on the loop's thread at least once after each ring, until it is destroyed. Maps the arena,
   // whose save area must not be empty, once more, because the agent may replace its mapping.
-  [[nodiscard]] static core::Result<std::unique_ptr<CheckpointWatcher>> start(boost::asio::io_context& loop,
-                                                                              const core::Arena& arena,
+  [[nodiscard]] static base::Result<std::unique_ptr<CheckpointWatcher>> start(boost::asio::io_context& loop,
+                                                                              const shmem::Arena& arena,
                                                                               std::function<void()> rung);
   ~CheckpointWatcher();
   CheckpointWatcher(const CheckpointWatcher&) = delete;
   CheckpointWatcher& operator=(const CheckpointWatcher&) = delete;
 
  private:
-  CheckpointWatcher(boost::asio::io_context& loop, core::Arena arena, std::function<void()> rung);
+  CheckpointWatcher(boost::asio::io_context& loop, shmem::Arena arena, std::function<void()> rung);
   void run();
 
   boost::asio::io_context& loop_;
-  const core::Arena arena_;
+  const shmem::Arena arena_;
   const std::shared_ptr<std::function<void()>> rung_;  // empty once this is destroyed; the loop's thread
   std::atomic<bool> stop_{false};
   std::thread thread_;

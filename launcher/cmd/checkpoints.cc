@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/lock_owner.h"
+#include "base/lock_owner.h"
 #include "launcher/cmd/final_checkpoint.h"
 #include "launcher/cmd/persist_task.h"
 #include "launcher/supervise/app.h"
@@ -21,10 +21,10 @@
 namespace regroup::cmd {
 namespace {
 
-using core::Result;
-using core::SaveMark;
-using core::SaveRequest;
-using core::Status;
+using base::Result;
+using base::Status;
+using shmem::SaveMark;
+using shmem::SaveRequest;
 using Json = nlohmann::json;
 
 constexpr std::chrono::seconds kAnswerLimit(10);  // for a local directory to answer, until a message
@@ -38,7 +38,7 @@ constexpr int kAnotherJobs = 3;                   // ... and exits so if another
 }  // namespace
 
 Checkpoints::Checkpoints(boost::asio::io_context& loop, CheckpointPlan plan, std::string host,
-                         std::function<const core::Arena&()> arena, Say say, bool quiet)
+                         std::function<const shmem::Arena&()> arena, Say say, bool quiet)
     : plan_(std::move(plan)),
       host_(std::move(host)),
       arena_(std::move(arena)),
@@ -66,7 +66,7 @@ void Checkpoints::start() {
 
 // A new arena is made while the old one exists, so its descriptor differs.
 void Checkpoints::look_for_arena() {
-  const core::Arena& arena = arena_();
+  const shmem::Arena& arena = arena_();
   if (plan_.every == 0 || !arena.mapped() || arena.memfd() == watched_) return;
   watched_ = arena.memfd();
   watcher_.reset();
@@ -85,7 +85,7 @@ void Checkpoints::check_directory() { check({"regroup-persist", "owner", plan_.d
 // host sees the same directory, it may hold it for the same job. A newer checkpoint there is copied first,
 // and nothing is written until then.
 void Checkpoints::take_own() {
-  const core::Step after = plan_.resume ? plan_.resume->step : 0;
+  const proto::Step after = plan_.resume ? plan_.resume->step : 0;
   taking_ = true;
   late_.expires_after(kAnswerLimit);
   late_.async_wait([this](const boost::system::error_code& error) {
@@ -93,7 +93,7 @@ void Checkpoints::take_own() {
     not_ours_yet(fmt::format("{} has not answered for {} s", plan_.directory, kAnswerLimit.count()));
   });
   check({"regroup-persist", "hold", plan_.directory, plan_.shared, plan_.job, std::to_string(after),
-         core::lock_owner(plan_.job)});
+         base::lock_owner(plan_.job)});
 }
 
 // Reports each reason once. The end of the job does not wait for the directory.
@@ -171,13 +171,13 @@ bool Checkpoints::release_own() {
   if (!check_ || !std::exchange(held_, false)) return false;
   releasing_ = true;
   check_->close_input();
-  const core::TimePoint limit = core::SystemClock().now() + kReleaseLimit;
+  const base::TimePoint limit = base::SystemClock().now() + kReleaseLimit;
   end_by(deadline_ ? std::min(*deadline_, limit) : limit);
   return true;
 }
 
 void Checkpoints::poll() {
-  const core::Arena& arena = arena_();
+  const shmem::Arena& arena = arena_();
   const bool there = arena.mapped() && !arena.save_area().empty();
   const auto mark = there ? SaveMark::unpack(arena.save_word().load(std::memory_order_acquire)) : SaveMark{};
   last_.set_hangs((taking_ && hangs_) || barred_);
@@ -196,12 +196,12 @@ void Checkpoints::finish(std::function<void()> then) {
   then_ = std::move(then);
   if (!process_) poll();
   if (process_ || copy_ || (taking_ && !hangs_))
-    end_by(deadline_.value_or(core::SystemClock().now() + kDiskLimit));
+    end_by(deadline_.value_or(base::SystemClock().now() + kDiskLimit));
 }
 
 // Ends writing at `deadline`: a disk that hangs loses the checkpoint that is being written; the one before
 // stays.
-void Checkpoints::end_by(core::TimePoint deadline) {
+void Checkpoints::end_by(base::TimePoint deadline) {
   limit_.expires_at(std::chrono::steady_clock::time_point(deadline.time_since_epoch()));
   limit_.async_wait([this](const boost::system::error_code& error) {
     if (error || !launcher::is_due(limit_)) return;
@@ -215,7 +215,7 @@ void Checkpoints::end_by(core::TimePoint deadline) {
   });
 }
 
-void Checkpoints::on_notice(core::TimePoint deadline) {
+void Checkpoints::on_notice(base::TimePoint deadline) {
   if (plan_.every == 0 || (deadline_ && deadline >= *deadline_)) return;
   const bool further = std::exchange(deadline_, deadline).has_value();
   end_by(deadline);
@@ -232,8 +232,8 @@ void Checkpoints::on_notice(core::TimePoint deadline) {
   if (keep_ || !last_.can_ask()) return;
   using What = SaveRequest::What;
   last_.ask(choice.what == FinalCheckpointDecision::What::kPersist ? What::kAtBoundary : What::kLater,
-            copied_by(core::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
-  const core::TimePoint now = core::SystemClock().now();
+            copied_by(base::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
+  const base::TimePoint now = base::SystemClock().now();
   last_.insist_at(now + (deadline - now) / 2);
 }
 
@@ -249,18 +249,18 @@ void Checkpoints::ask_after_writing() {
   if (!quiet_ && newer) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
   if (!persist) return newer ? last_.call_off() : last_.ask_on(What::kNone);
   last_.ask(last_.insists() ? What::kNow : What::kAtBoundary,
-            copied_by(core::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
+            copied_by(base::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
 }
 
 void Checkpoints::save_now(std::function<void()> then) {
   if (plan_.every == 0 || deadline_ || keep_ || barred_ || !last_.can_ask()) return then();
   if (!quiet_) say_("a last checkpoint is made before the end: the job has failed");
-  last_.ask(SaveRequest::What::kNow, core::SystemClock().now() + kSaveLimit);
+  last_.ask(SaveRequest::What::kNow, base::SystemClock().now() + kSaveLimit);
   last_.await(kClaimLimit, std::move(then));
 }
 
 FinalCheckpointDecision Checkpoints::choose() const {
-  const core::TimePoint now = core::SystemClock().now();
+  const base::TimePoint now = base::SystemClock().now();
   Remaining remaining{{}, {}, arena_().spec().snapshot_bytes, bandwidth_, *deadline_ - now};
   if (process_) remaining.writing = writing_, remaining.since = now - since_;
   remaining.copied = !host_.empty() && !plan_.shared.empty();
@@ -269,9 +269,9 @@ FinalCheckpointDecision Checkpoints::choose() const {
   return decide_final_checkpoint(remaining);
 }
 
-core::Duration Checkpoints::still_needs() const {
-  if ((!process_ && !copy_) || !deadline_) return core::Duration::zero();
-  return std::max(core::Duration::zero(), *deadline_ - core::SystemClock().now());
+base::Duration Checkpoints::still_needs() const {
+  if ((!process_ && !copy_) || !deadline_) return base::Duration::zero();
+  return std::max(base::Duration::zero(), *deadline_ - base::SystemClock().now());
 }
 
 }  // namespace regroup::cmd

@@ -12,15 +12,15 @@
 #include <string>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/save_mark.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/cmd/checkpoint_texts.h"
 #include "launcher/cmd/checkpoint_watcher.h"
 #include "launcher/cmd/last_snapshot.h"
 #include "launcher/cmd/run_in_subprocess.h"
 #include "launcher/node/checkpoint_plan.h"
 #include "launcher/spawn/piped_process.h"
+#include "shmem/arena.h"
+#include "shmem/save_mark.h"
 
 namespace regroup::cmd {
 
@@ -33,7 +33,7 @@ class Checkpoints {
   // `arena` gives the agent's, which may not be mapped yet. `host`: name of this one in a job on several, of
   // which another one says what the job goes on from; else empty.
   Checkpoints(boost::asio::io_context& loop, CheckpointPlan plan, std::string host,
-              std::function<const core::Arena&()> arena, Say say, bool quiet);
+              std::function<const shmem::Arena&()> arena, Say say, bool quiet);
   ~Checkpoints();
   void start();
   // The agent's arena may have been made, or another one.
@@ -41,14 +41,14 @@ class Checkpoints {
   // This host goes at `deadline`: decides whether the checkpoint that is being written, or another snapshot,
   // can be finished by then, and reports the decision with its reason. Nothing is written after the deadline.
   // An earlier deadline replaces it.
-  void on_notice(core::TimePoint deadline);
+  void on_notice(base::TimePoint deadline);
   // The job has failed and its members are about to be killed: calls `then` once a member that waits for
   // others has saved its state, or none claims to.
   void save_now(std::function<void()> then);
   // A member of this host ended; it may have claimed the last snapshot.
   void on_member_ended() { last_.on_member_ended(); }
   // Until the deadline, while something is being written; else zero.
-  [[nodiscard]] core::Duration still_needs() const;
+  [[nodiscard]] base::Duration still_needs() const;
   // "the newest checkpoint is that of step 20 in DIR", as far as this host knows, and which is being
   // written; empty: the job keeps none.
   [[nodiscard]] std::string newest() const {
@@ -69,22 +69,22 @@ class Checkpoints {
   void taken(bool held);
   void drop_check();
   [[nodiscard]] bool release_own();
-  void end_by(core::TimePoint deadline);
+  void end_by(base::TimePoint deadline);
   [[nodiscard]] FinalCheckpointDecision choose() const;
   void ask_after_writing();
   void poll();
-  void write(core::Step step);
+  void write(proto::Step step);
   void copy();
   void copied(int wait_status);
   void written(int wait_status);
-  [[nodiscard]] core::Result<std::string> description(core::Step step) const;
-  void failed(core::Step step, const std::string& why);
-  void free_area(core::Step step);
+  [[nodiscard]] base::Result<std::string> description(proto::Step step) const;
+  void failed(proto::Step step, const std::string& why);
+  void free_area(proto::Step step);
   void moved();
 
   const CheckpointPlan plan_;
   const std::string host_;
-  const std::function<const core::Arena&()> arena_;
+  const std::function<const shmem::Arena&()> arena_;
   const Say say_;
   const bool quiet_;
   boost::asio::io_context& loop_;
@@ -98,22 +98,22 @@ class Checkpoints {
   bool held_ = false;    // check_ has its lock ...
   bool releasing_ = false;  // ... and gives it back, since the job is over
   std::string check_error_, not_yet_;
-  core::Step writing_ = 0, committed_ = 0;  // committed_: the newest of this job, 0: none yet
+  proto::Step writing_ = 0, committed_ = 0;  // committed_: the newest of this job, 0: none yet
   std::uint64_t attempts_ = 0, bytes_ = 0;
-  core::TimePoint since_{};
+  base::TimePoint since_{};
   double bandwidth_ = 0;       // bytes per second, of the newest that was written ...
   double copy_bandwidth_ = 0;  // ... and of the newest copy
-  std::optional<core::TimePoint> deadline_;
+  std::optional<base::TimePoint> deadline_;
   LastSnapshot last_;
   bool keep_ = false;    // nothing more is written
   bool barred_ = false;  // nor ever: this host's own directory could not be prepared
   bool acknowledged_ = false;
   std::string error_, copy_error_, copy_step_;
-  core::Step failed_ = 0;    // step of the newest snapshot that was not written ...
+  proto::Step failed_ = 0;   // step of the newest snapshot that was not written ...
   std::string failure_;      // ... and why
   std::string cut_off_;      // why a process that writes was killed
   bool copy_again_ = false;  // one more has been committed meanwhile
-  core::TimePoint copying_since_{};
+  base::TimePoint copying_since_{};
   std::function<void()> then_;
 };
 

@@ -14,9 +14,9 @@
 namespace regroup::cmd {
 namespace {
 
-using core::Result;
-using core::SaveMark;
-using core::Status;
+using base::Result;
+using base::Status;
+using shmem::SaveMark;
 using Json = nlohmann::json;
 
 constexpr double kMiB = 1 << 20;
@@ -25,17 +25,17 @@ constexpr double kMiB = 1 << 20;
 
 // The member's description of the snapshot, with what only the agent knows. The member may be dead by now, so
 // the arena is read like untrusted input.
-Result<std::string> Checkpoints::description(core::Step step) const {
+Result<std::string> Checkpoints::description(proto::Step step) const {
   const std::span<std::byte> area = arena_().save_area();
-  const core::SaveHeader& header = core::save_header(area);
+  const shmem::SaveHeader& header = shmem::save_header(area);
   const std::uint64_t offset = header.offset, bytes = header.bytes;  // members may change them: read once
   if (offset > area.size() || bytes > area.size() - offset)
-    return core::internal_error("the snapshot's description is damaged");
+    return base::internal_error("the snapshot's description is damaged");
   const auto* text = reinterpret_cast<const char*>(area.data()) + offset;
   Json json = Json::parse(text, text + bytes, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step") || json["step"] != step)
-    return core::internal_error("the snapshot's description is damaged");
-  if (json.contains("error")) return Status(core::Code::kResourceExhausted, json["error"].dump());
+    return base::internal_error("the snapshot's description is damaged");
+  if (json.contains("error")) return Status(base::Code::kResourceExhausted, json["error"].dump());
   json["directory"] = plan_.directory;
   json["uuid"] = fmt::format("{}-{}-{}", plan_.job, arena_().spec().node, attempts_);
   json["fenced"] = true;
@@ -47,7 +47,7 @@ Result<std::string> Checkpoints::description(core::Step step) const {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-void Checkpoints::write(core::Step step) {
+void Checkpoints::write(proto::Step step) {
   ++attempts_;
   const auto text = description(step);
   launcher::SpawnSpec spec;
@@ -71,7 +71,7 @@ void Checkpoints::write(core::Step step) {
   }
   writing_ = step;
   bytes_ = arena_().spec().snapshot_bytes;
-  since_ = core::SystemClock().now();
+  since_ = base::SystemClock().now();
   arena_().save_word().store(SaveMark{SaveMark::Phase::kTaken, step}.pack(), std::memory_order_release);
   process_ = *started;
   process_->feed(*text + "\n");
@@ -79,7 +79,7 @@ void Checkpoints::write(core::Step step) {
 
 // Called before the area is freed: a member that waits for the area then checks whether to save its state
 // again.
-void Checkpoints::failed(core::Step step, const std::string& why) {
+void Checkpoints::failed(proto::Step step, const std::string& why) {
   failed_ = step, failure_ = why;
   last_.failed(step);
   free_area(step);
@@ -88,13 +88,13 @@ void Checkpoints::failed(core::Step step, const std::string& why) {
 // The disk is slow but accepts data, so the time limit begins anew.
 void Checkpoints::moved() {
   last_.moved();
-  if (then_ && !deadline_) end_by(core::SystemClock().now() + kDiskLimit);
+  if (then_ && !deadline_) end_by(base::SystemClock().now() + kDiskLimit);
 }
 
 std::string Checkpoints::unsaved() const {
-  const core::Step have = std::max(committed_, plan_.resume ? plan_.resume->step : 0);
+  const proto::Step have = std::max(committed_, plan_.resume ? plan_.resume->step : 0);
   if (plan_.every == 0 || last_.due() / plan_.every <= have / plan_.every) return "";
-  const core::Step due = last_.due() / plan_.every * plan_.every;
+  const proto::Step due = last_.due() / plan_.every * plan_.every;
   const std::string why = hangs_ || barred_ ? not_yet_
                           : failed_ > have  ? failure_
                                             : "no snapshot of it was taken";
@@ -102,14 +102,14 @@ std::string Checkpoints::unsaved() const {
                      std::max(failed_, due), plan_.directory, why);
 }
 
-void Checkpoints::free_area(core::Step step) {
+void Checkpoints::free_area(proto::Step step) {
   arena_().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
-  if (last_.awaited()) core::ring_all(arena_());
+  if (last_.awaited()) shmem::ring_all(arena_());
 }
 
 void Checkpoints::written(int wait_status) {
   process_.reset();
-  const double seconds = std::chrono::duration<double>(core::SystemClock().now() - since_).count();
+  const double seconds = std::chrono::duration<double>(base::SystemClock().now() - since_).count();
   const std::string why = acknowledged_       ? ""
                           : !error_.empty()   ? error_
                           : !cut_off_.empty() ? cut_off_
@@ -122,7 +122,7 @@ void Checkpoints::written(int wait_status) {
                      host_.empty() ? "" : ", by host " + host_));
     if (!error_.empty()) say_(error_);
   }
-  if (const core::Step newest = last_.newest(); newest >= writing_ + plan_.every && !quiet_)
+  if (const proto::Step newest = last_.newest(); newest >= writing_ + plan_.every && !quiet_)
     say_(fmt::format(
         "the checkpoint due after step {} waited for the disk: step {} is done (--checkpoint-interval {})",
         (writing_ / plan_.every + 1) * plan_.every, newest, plan_.every));
@@ -148,7 +148,7 @@ void Checkpoints::copy() {
                std::to_string(plan_.keep_last),
                std::to_string(plan_.keep_every)};
   copy_error_.clear(), copy_step_.clear();
-  copying_since_ = core::SystemClock().now();
+  copying_since_ = base::SystemClock().now();
   const auto said = [this](std::string_view line, bool error) {
     if (!error && line.empty()) return moved();
     if (!error) copy_step_ = line;
@@ -165,7 +165,7 @@ void Checkpoints::copy() {
 void Checkpoints::copied(int wait_status) {
   copy_.reset();
   if (wait_status != 0 && copy_error_.empty()) copy_error_ = silent_end(wait_status);
-  const double seconds = std::chrono::duration<double>(core::SystemClock().now() - copying_since_).count();
+  const double seconds = std::chrono::duration<double>(base::SystemClock().now() - copying_since_).count();
   if (wait_status != 0)
     say_(fmt::format("no copy in {}, the one before stays: {}", plan_.shared, copy_error_));
   else if (!copy_error_.empty())  // a damaged one was passed over

@@ -15,37 +15,37 @@
 #include <thread>
 #include <utility>
 
-#include "core/printable.h"
-#include "core/wire.h"
+#include "base/printable.h"
 #include "launcher/cmd/fixed_job.h"
 #include "launcher/cmd/grant_lines.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/usage_columns.h"
 #include "launcher/supervise/unix_socket.h"
 #include "launcher/usage/usage_text.h"
+#include "proto/wire.h"
 
 namespace regroup::cmd {
 namespace {
 
 using nlohmann::json;
 
-constexpr core::Duration kDeadline = std::chrono::seconds(10);
-constexpr core::Duration kAllocatorDeadline = std::chrono::seconds(60);  // two of its commands
-constexpr core::Duration kAllocatorPause = std::chrono::seconds(5);      // until a message to the user
+constexpr base::Duration kDeadline = std::chrono::seconds(10);
+constexpr base::Duration kAllocatorDeadline = std::chrono::seconds(60);  // two of its commands
+constexpr base::Duration kAllocatorPause = std::chrono::seconds(5);      // until a message to the user
 constexpr std::chrono::milliseconds kFollow{250};
 
 // One request at a time, blocking.
 class Client {
  public:
-  explicit Client(core::Fd socket) : socket_(std::move(socket)) {}
+  explicit Client(base::Fd socket) : socket_(std::move(socket)) {}
 
-  core::Result<core::Body> ask(const core::Body& request) {
-    const std::vector<std::byte> frame = core::encode({0, request});
+  base::Result<proto::Body> ask(const proto::Body& request) {
+    const std::vector<std::byte> frame = proto::encode({0, request});
     if (::send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(frame.size())) {
-      return core::system_error("send", "coordinator", errno);
+      return base::system_error("send", "coordinator", errno);
     }
-    const core::TimePoint deadline = clock_.now() + kDeadline;
+    const base::TimePoint deadline = clock_.now() + kDeadline;
     for (;;) {
       auto message = reader_.next();
       if (!message.ok()) return message.status();
@@ -55,24 +55,24 @@ class Client {
   }
 
  private:
-  core::Status read_some(core::TimePoint deadline) {
+  base::Status read_some(base::TimePoint deadline) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock_.now());
     pollfd poll{socket_.get(), POLLIN, 0};
     const int ready = left.count() > 0 ? ::poll(&poll, 1, static_cast<int>(left.count())) : 0;
-    if (ready < 0 && errno != EINTR) return core::system_error("poll", "coordinator", errno);
-    if (ready == 0) return core::deadline_exceeded("the coordinator did not answer within 10 s");
+    if (ready < 0 && errno != EINTR) return base::system_error("poll", "coordinator", errno);
+    if (ready == 0) return base::deadline_exceeded("the coordinator did not answer within 10 s");
     std::array<std::byte, 64 << 10> bytes;
     const ssize_t count = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return {};
-    if (count < 0) return core::system_error("recv", "coordinator", errno);
-    if (count == 0) return {core::Code::kPeerLost, "the coordinator closed the connection"};
+    if (count < 0) return base::system_error("recv", "coordinator", errno);
+    if (count == 0) return {base::Code::kPeerLost, "the coordinator closed the connection"};
     reader_.append(std::span(bytes).first(static_cast<std::size_t>(count)));
     return {};
   }
 
-  core::Fd socket_;
-  core::FrameReader reader_;
-  core::SystemClock clock_;
+  base::Fd socket_;
+  proto::FrameReader reader_;
+  base::SystemClock clock_;
 };
 
 std::string text_of(const json& value) {
@@ -135,20 +135,20 @@ std::string one_line(const json& status) {
 }
 
 int command_failed(const std::string& message) {
-  fmt::print(stderr, "regroup: {}\n", core::escaped_lines(message));
+  fmt::print(stderr, "regroup: {}\n", base::escaped_lines(message));
   return 1;
 }
 
-core::Result<std::string> status_of(Client& client) {
-  auto body = client.ask(core::StatusRequest{});
+base::Result<std::string> status_of(Client& client) {
+  auto body = client.ask(proto::StatusRequest{});
   if (!body.ok()) return body.status();
-  auto* reply = std::get_if<core::StatusReply>(&*body);
-  if (reply == nullptr) return core::internal_error("the coordinator answered something else");
-  if (!json::accept(reply->json)) return core::Status(core::Code::kDataLoss, "the status is no JSON");
+  auto* reply = std::get_if<proto::StatusReply>(&*body);
+  if (reply == nullptr) return base::internal_error("the coordinator answered something else");
+  if (!json::accept(reply->json)) return base::Status(base::Code::kDataLoss, "the status is no JSON");
   return std::move(reply->json);
 }
 
-using Source = std::function<core::Result<std::string>()>;  // of a job's status
+using Source = std::function<base::Result<std::string>()>;  // of a job's status
 
 int show_status(const Options& options, const Source& source, const std::string& usage) {
   auto text = source();
@@ -161,7 +161,7 @@ int show_status(const Options& options, const Source& source, const std::string&
   } else if (options.json) {
     fmt::print("{}\n", status.dump());
   } else {
-    fmt::print("{}", core::escaped_lines(fixed ? fixed_job_table(*text) : table(status)));
+    fmt::print("{}", base::escaped_lines(fixed ? fixed_job_table(*text) : table(status)));
   }
   return 0;
 }
@@ -173,21 +173,21 @@ int follow_status(const Options& options, const Source& source) {
     auto text = source();
     if (!text.ok()) return before.empty() ? command_failed(text.status().message()) : 0;
     const std::string line = options.json ? *text + "\n" : one_line(json::parse(*text));
-    if (line != before) fmt::print("{}", options.json ? line : core::escaped_lines(line));
+    if (line != before) fmt::print("{}", options.json ? line : base::escaped_lines(line));
     std::fflush(stdout);
     before = line;
     std::this_thread::sleep_for(kFollow);
   }
 }
 
-core::Body request_of(const Options& options) {
-  if (options.verb == Verb::kResize) return core::ResizeRequest{options.number};
-  if (options.verb == Verb::kNotice) return core::NoticeRequest{options.number};
-  return core::KillRequest{options.number};
+proto::Body request_of(const Options& options) {
+  if (options.verb == Verb::kResize) return proto::ResizeRequest{options.number};
+  if (options.verb == Verb::kNotice) return proto::NoticeRequest{options.number};
+  return proto::KillRequest{options.number};
 }
 
 // Tells the user for how long the allocator has not answered. False: stop waiting.
-bool still_waits(core::Duration waited) {
+bool still_waits(base::Duration waited) {
   const bool waits = waited < kAllocatorDeadline;
   fmt::print(stderr, "regroup: the allocator has not answered for {:g} s{}\n",
              std::chrono::duration<double>(waited).count(),
@@ -203,9 +203,9 @@ void notify_controller(const JobFiles& files, std::uint32_t members) {
   const std::string line = to_line(Resized{members});
   if (::send(socket->get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
     return;
-  core::SystemClock clock;
-  const core::TimePoint began = clock.now();
-  core::TimePoint next = began + kAllocatorPause;
+  base::SystemClock clock;
+  const base::TimePoint began = clock.now();
+  base::TimePoint next = began + kAllocatorPause;
   std::string read;
   for (std::array<char, 4096> bytes{};;) {
     const std::size_t end = read.find('\n');
@@ -225,7 +225,7 @@ void notify_controller(const JobFiles& files, std::uint32_t members) {
     const auto reply = parse_reply(std::string_view(read).substr(0, end));
     read.erase(0, end + 1);
     if (reply.ok() && !reply->text.empty())
-      fmt::print(reply->ok ? stdout : stderr, "{}\n", core::escaped_lines(reply->text));
+      fmt::print(reply->ok ? stdout : stderr, "{}\n", base::escaped_lines(reply->text));
     if (reply.ok() && reply->over) return;
   }
 }
@@ -248,10 +248,10 @@ int run_control(const Options& options) {
   if (status) return tell_status(options, *files, [&client] { return status_of(client); });
   auto body = client.ask(request_of(options));
   if (!body.ok()) return command_failed(body.status().message());
-  const auto* reply = std::get_if<core::Reply>(&*body);
+  const auto* reply = std::get_if<proto::Reply>(&*body);
   if (reply == nullptr) return command_failed("the coordinator answered something else");
   if (!reply->ok) return command_failed(reply->message);
-  fmt::print("{}\n", core::escaped_lines(reply->message));
+  fmt::print("{}\n", base::escaped_lines(reply->message));
   if (options.verb == Verb::kResize) notify_controller(*files, options.number);
   return 0;
 }

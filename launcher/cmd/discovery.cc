@@ -25,9 +25,9 @@ std::vector<std::string> words_of(const launcher::DiscoveryRequest& request) {
   return {"/bin/sh", "-c", request.script};
 }
 
-core::Result<std::vector<launcher::HostRequest>> hosts_in(const core::Result<std::string>& text,
+base::Result<std::vector<launcher::HostRequest>> hosts_in(const base::Result<std::string>& text,
                                                           const launcher::DiscoveryRequest& request) {
-  if (!text.ok()) return core::Status(text.code(), name_of(request) + ": " + text.status().message());
+  if (!text.ok()) return base::Status(text.code(), name_of(request) + ": " + text.status().message());
   auto hosts = launcher::read_discovered(*text, name_of(request), request.slots);
   if (!hosts.ok()) return hosts.status();
   std::vector<launcher::HostRequest> out;
@@ -41,7 +41,7 @@ core::Result<std::vector<launcher::HostRequest>> hosts_in(const core::Result<std
 
 }  // namespace
 
-core::Result<launcher::Grant> discover_hosts(const launcher::Environment& environment,
+base::Result<launcher::Grant> discover_hosts(const launcher::Environment& environment,
                                              const launcher::DiscoveryRequest& request,
                                              const std::string& allocator) {
   auto grant = grant_of(environment, allocator);
@@ -50,7 +50,7 @@ core::Result<launcher::Grant> discover_hosts(const launcher::Environment& enviro
                         request);
   if (!hosts.ok()) return hosts.status();
   if (hosts->empty())
-    return core::Status(core::Code::kUnavailable, name_of(request) + ": contains no host to begin with");
+    return base::Status(base::Code::kUnavailable, name_of(request) + ": contains no host to begin with");
   grant->by = name_of(request);
   grant->hosts = std::move(*hosts);
   return grant;
@@ -80,10 +80,10 @@ void Discovery::ask_later() {
 void Discovery::ask() {
   hook_ =
       launcher::Hook::start(loop_, words_of(request_), environment_, time_limit(environment_, kScriptLimit),
-                            [this](const core::Result<std::string>& text) { on_text(text); });
+                            [this](const base::Result<std::string>& text) { on_text(text); });
 }
 
-void Discovery::on_text(const core::Result<std::string>& text) {
+void Discovery::on_text(const base::Result<std::string>& text) {
   hook_.reset();
   const auto hosts = hosts_in(text, request_);
   const std::string failure = hosts.ok() ? "" : hosts.status().message();

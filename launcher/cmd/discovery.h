@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/cmd/option_rules.h"
 #include "launcher/spawn/hook.h"
 
@@ -16,7 +16,7 @@ namespace regroup::cmd {
 
 // What the script names now, reached as what the allocator here has granted is, or by ssh. Blocks, ten
 // seconds at most (time_limit.h); an error names the script, and what is wrong with its end or its lines.
-[[nodiscard]] core::Result<launcher::Grant> discover_hosts(const launcher::Environment& environment,
+[[nodiscard]] base::Result<launcher::Grant> discover_hosts(const launcher::Environment& environment,
                                                            const launcher::DiscoveryRequest& request,
                                                            const std::string& allocator);
 
@@ -35,7 +35,7 @@ class Discovery {
  private:
   void ask_later();
   void ask();
-  void on_text(const core::Result<std::string>& text);
+  void on_text(const base::Result<std::string>& text);
 
   boost::asio::io_context& loop_;
   const launcher::DiscoveryRequest request_;

@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::chrono::seconds kLinger(2);
 constexpr std::chrono::seconds kTeardown(1);  // most killed processes end sooner
-constexpr std::size_t kMostLinks = 4 * core::kMaxSlots;
+constexpr std::size_t kMostLinks = 4 * proto::kMaxSlots;
 constexpr int kNotStarted = 127;
 constexpr std::chrono::milliseconds kTransferPollInterval(1);
 
 }  // namespace
 
-void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet,
-             int doubtful_hosts, core::Step resumed, core::Duration last) {
+void end_job(launcher::Agent& agent, const proto::JobDone& done, const launcher::App& app, bool quiet,
+             int doubtful_hosts, proto::Step resumed, base::Duration last) {
   if (agent.ending()) return;
   // An allocator signals all processes of a job: the members got the signal before this process.
   if (done.exit_code == membership::kEndedOnNotice) {
@@ -39,32 +39,32 @@ void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::
     agent.say(fmt::format("the job is over: {}", done.reason));
   }
   if (done.state_lost) return agent.kill_stateless(done.exit_code, doubtful_hosts, resumed);
-  if (done.exit_code != 0 && last > core::Duration::zero()) return agent.end_within(done.exit_code, last);
+  if (done.exit_code != 0 && last > base::Duration::zero()) return agent.end_within(done.exit_code, last);
   agent.kill(done.exit_code);
 }
 
 ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
-                           std::function<void(const core::Message&)> send)
+                           std::function<void(const proto::Message&)> send)
     : agent_(agent),
       options_(std::move(options)),
       core_(options_.core),
       listener_(agent.loop(),
-                [this](core::Fd socket, pid_t peer) { on_connection(std::move(socket), peer); }),
+                [this](base::Fd socket, pid_t peer) { on_connection(std::move(socket), peer); }),
       core_slots_(options_.cores.size()),
       transfer_timer_(agent.loop()),
       send_(std::move(send)),
       checkpoints_(
           agent.loop(), options_.checkpoints, options_.host,
-          [this]() -> const core::Arena& { return core_.arena(); },
+          [this]() -> const shmem::Arena& { return core_.arena(); },
           [this](const std::string& text) { agent_.say(text); }, options_.quiet),
       finished_(options_.finished_limit),
       watcher_(
-          agent.loop(), [this](core::SlotIndex slot) { on_line_dead(slot); },
-          [this](const core::Status& failure) {
+          agent.loop(), [this](proto::SlotIndex slot) { on_line_dead(slot); },
+          [this](const base::Status& failure) {
             if (!options_.quiet) agent_.say(failure.message());
           }) {}
 
-core::Status ElasticAgent::start() {
+base::Status ElasticAgent::start() {
   if (options_.transfer_service) {
     options_.transfer_service->attach(core_,
                                       [this](const membership::AgentEffects& effects) { perform(effects); });
@@ -76,7 +76,7 @@ core::Status ElasticAgent::start() {
         [this](const std::string& text) {
           if (!agent_.ending() && !options_.quiet) agent_.say(text);
         },
-        [this](const core::Start& start, launcher::Extras extras) {
+        [this](const proto::Start& start, launcher::Extras extras) {
           start_member(start, std::move(extras));
         });
   }
@@ -84,12 +84,12 @@ core::Status ElasticAgent::start() {
   return listener_.start(options_.socket);
 }
 
-void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
+void ElasticAgent::on_coordinator(base::Fd socket, std::int32_t) {
   if (coordinator_) coordinator_->close();
   coordinator_ = std::make_shared<launcher::Channel>(
       agent_.loop(), std::move(socket),
-      [this](const core::Message& message) {
-        const auto* done = std::get_if<core::JobDone>(&message.body);
+      [this](const proto::Message& message) {
+        const auto* done = std::get_if<proto::JobDone>(&message.body);
         if (done == nullptr) return on_message(message);
         const auto end = [this, message, done = *done] {
           on_message(message);
@@ -99,38 +99,38 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
         done->save_state ? checkpoints_.save_now(end) : end();
       },
       // A restarted coordinator requests by Hello what it missed.
-      [](const core::Status&) {});
+      [](const base::Status&) {});
   coordinator_->start();
-  send_ = [this](const core::Message& message) { coordinator_->send(message); };
+  send_ = [this](const proto::Message& message) { coordinator_->send(message); };
 }
 
 // Opens the port for state transfers at the first transfer.
-void ElasticAgent::on_message(const core::Message& message) {
+void ElasticAgent::on_message(const proto::Message& message) {
   if (options_.fixed) {
     know_ranks();
-    if (const auto* over = std::get_if<core::JobDone>(&message.body)) return fail(over->reason);
+    if (const auto* over = std::get_if<proto::JobDone>(&message.body)) return fail(over->reason);
   }
-  if (const auto* past = std::get_if<core::Failure>(&message.body)) return printed_.restore(*past);
-  if (options_.transfer_service && std::holds_alternative<core::StartSource>(message.body)) {
-    const core::Status status = options_.transfer_service->listen();
+  if (const auto* past = std::get_if<proto::Failure>(&message.body)) return printed_.restore(*past);
+  if (options_.transfer_service && std::holds_alternative<proto::StartSource>(message.body)) {
+    const base::Status status = options_.transfer_service->listen();
     if (!status.ok() && !options_.quiet)
       agent_.say("this host cannot serve state to joining members: " + status.message());
     core_.set_endpoints(options_.transfer_service->endpoints());
   }
-  const auto* done = std::get_if<core::JobDone>(&message.body);
+  const auto* done = std::get_if<proto::JobDone>(&message.body);
   if (done != nullptr && done->save_state && !options_.host.empty())  // the core kills the members
     return checkpoints_.save_now([this, message] { perform(core_.handle({}, message)); });
   perform(core_.handle({}, message));
-  if (std::holds_alternative<core::Query>(message.body)) poll_finished();  // each second
+  if (std::holds_alternative<proto::Query>(message.body)) poll_finished();  // each second
 }
 
 // For a job on this host only, whose last member would otherwise wait for a successor.
-void ElasticAgent::on_notice(core::TimePoint deadline) {
+void ElasticAgent::on_notice(base::TimePoint deadline) {
   checkpoints_.on_notice(deadline);
-  if (coordinator_) coordinator_->send({core_.incarnation(), core::NodeUp{core::NodeId{0}, "this one", 0}});
+  if (coordinator_) coordinator_->send({core_.incarnation(), proto::NodeUp{proto::NodeId{0}, "this one", 0}});
 }
 
-void ElasticAgent::on_connection(core::Fd socket, pid_t peer) {
+void ElasticAgent::on_connection(base::Fd socket, pid_t peer) {
   if (links_.size() >= kMostLinks) return;
   know_ranks();
   const LinkId id = ++last_link_;
@@ -138,8 +138,8 @@ void ElasticAgent::on_connection(core::Fd socket, pid_t peer) {
   link.peer = peer;
   link.channel = std::make_shared<launcher::Channel>(
       agent_.loop(), std::move(socket),
-      [this, id](const core::Message& message) { on_member_message(id, message); },
-      [this, id](const core::Status&) {
+      [this, id](const proto::Message& message) { on_member_message(id, message); },
+      [this, id](const base::Status&) {
         const auto gone = links_.extract(id);
         if (gone && gone.mapped().member) on_member_gone(*gone.mapped().member);
       });
@@ -152,7 +152,7 @@ void ElasticAgent::on_connection(core::Fd socket, pid_t peer) {
 
 // The connection of a member closed: it usually exits now, with a message of its own. A member that only
 // closed its session would block all others, so it is killed after kLinger.
-void ElasticAgent::on_member_gone(core::MemberId member) {
+void ElasticAgent::on_member_gone(proto::MemberId member) {
   auto& timer = lingering_.try_emplace(member, agent_.loop()).first->second;
   timer.expires_after(kLinger);
   timer.async_wait([this, member](const boost::system::error_code& error) {
@@ -173,21 +173,21 @@ void ElasticAgent::on_join_deadline(LinkId id) {
   links_.erase(found);
 }
 
-void ElasticAgent::on_member_message(LinkId id, const core::Message& message) {
+void ElasticAgent::on_member_message(LinkId id, const proto::Message& message) {
   Link& link = links_.at(id);
-  if (!link.member && std::holds_alternative<core::Failure>(message.body)) return on_failure(link, message);
+  if (!link.member && std::holds_alternative<proto::Failure>(message.body)) return on_failure(link, message);
   if (!link.member) {
-    const auto* join = std::get_if<core::Join>(&message.body);
-    if (join == nullptr) return link.channel->fail(core::invalid_argument("the first message must be Join"));
-    const core::Status status = failed_.empty() ? adopt(link, join->member) : core::invalid_argument(failed_);
+    const auto* join = std::get_if<proto::Join>(&message.body);
+    if (join == nullptr) return link.channel->fail(base::invalid_argument("the first message must be Join"));
+    const base::Status status = failed_.empty() ? adopt(link, join->member) : base::invalid_argument(failed_);
     if (!status.ok()) {
-      link.channel->send({core_.incarnation(), core::Refused{status.message()}});
+      link.channel->send({core_.incarnation(), proto::Refused{status.message()}});
       return link.channel->fail(status);
     }
   }
-  if (const auto* diverged = std::get_if<core::Diverged>(&message.body)) {
+  if (const auto* diverged = std::get_if<proto::Diverged>(&message.body)) {
     const std::string newest = checkpoints_.newest();
-    const core::Diverged full{diverged->member, diverged->why + (newest.empty() ? "" : "; " + newest)};
+    const proto::Diverged full{diverged->member, diverged->why + (newest.empty() ? "" : "; " + newest)};
     return perform(core_.handle({link.member}, {.incarnation = message.incarnation, .body = full}));
   }
   perform(core_.handle({link.member}, message));
@@ -195,7 +195,7 @@ void ElasticAgent::on_member_message(LinkId id, const core::Message& message) {
 }
 
 // The futex reports the death before the process is reaped: its core slot is free for its replacement.
-void ElasticAgent::on_line_dead(core::SlotIndex slot) {
+void ElasticAgent::on_line_dead(proto::SlotIndex slot) {
   for (const auto& [member, line] : watched_) {
     if (line == slot) core_slots_.leave(member);
   }
@@ -203,11 +203,11 @@ void ElasticAgent::on_line_dead(core::SlotIndex slot) {
   checkpoints_.on_member_ended();
 }
 
-core::Status ElasticAgent::adopt(Link& link, core::MemberId member) {
+base::Status ElasticAgent::adopt(Link& link, proto::MemberId member) {
   if (const auto line = watched_.find(member); options_.fixed && line != watched_.end())
     REGROUP_RETURN_IF_ERROR(check_first_world(core_.arena(), line->second, member));
   if (link_of(member) != nullptr)
-    return core::invalid_argument(fmt::format("member {} is connected already", member));
+    return base::invalid_argument(fmt::format("member {} is connected already", member));
   const pid_t started = agent_.processes().pid_of(member);
   if (started != 0 && link.peer != 0 && link.peer != started)
     REGROUP_RETURN_IF_ERROR(watch_joined(member, link.peer));
@@ -219,12 +219,12 @@ core::Status ElasticAgent::adopt(Link& link, core::MemberId member) {
 
 // Watches the process that joined, which need not be the one that was started: its buffers may be reused only
 // after its own end.
-core::Status ElasticAgent::watch_joined(core::MemberId member, pid_t pid) {
+base::Status ElasticAgent::watch_joined(proto::MemberId member, pid_t pid) {
   if (joined_.contains(member)) return {};
   const int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0 && errno == ESRCH) return {};  // gone already
   if (fd < 0)
-    return core::system_error("pidfd_open", fmt::format("process {} of member {}", pid, member), errno);
+    return base::system_error("pidfd_open", fmt::format("process {} of member {}", pid, member), errno);
   Joined& joined = joined_.try_emplace(member, agent_.loop()).first->second;
   joined.pid = pid;
   joined.pidfd.assign(fd);
@@ -232,7 +232,7 @@ core::Status ElasticAgent::watch_joined(core::MemberId member, pid_t pid) {
   return {};
 }
 
-void ElasticAgent::await_joined(core::MemberId member) {
+void ElasticAgent::await_joined(proto::MemberId member) {
   const auto found = joined_.find(member);
   if (found == joined_.end()) return;
   if (auto& pidfd = found->second.pidfd; !launcher::is_readable(pidfd.native_handle())) {
@@ -270,7 +270,7 @@ void ElasticAgent::reaped(const launcher::MemberExit& exit) {
   checkpoints_.on_member_ended();
 }
 
-ElasticAgent::Link* ElasticAgent::link_of(core::MemberId member) {
+ElasticAgent::Link* ElasticAgent::link_of(proto::MemberId member) {
   const auto found = std::find_if(links_.begin(), links_.end(),
                                   [member](const auto& entry) { return entry.second.member == member; });
   return found == links_.end() ? nullptr : &found->second;
@@ -306,7 +306,7 @@ void ElasticAgent::perform_one(const membership::ToMember& effect) {
   }
 }
 
-void ElasticAgent::start_member(const core::Start& start, launcher::Extras extras) {
+void ElasticAgent::start_member(const proto::Start& start, launcher::Extras extras) {
   if (agent_.ending()) return;
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);
   if (options_.core.any_fingerprint) extras.environment["REGROUP_CHECK_STATE"] = "0";
@@ -322,7 +322,7 @@ void ElasticAgent::start_member(const core::Start& start, launcher::Extras extra
       extras.environment.insert(options_.environments[*core_slot].begin(),
                                 options_.environments[*core_slot].end());
   }
-  const core::Status status =
+  const base::Status status =
       agent_.processes().start({start.member, start.rank, start.world_size}, std::move(extras));
   if (!status.ok()) {
     core_slots_.leave(start.member);
@@ -342,7 +342,7 @@ void ElasticAgent::perform_one(const membership::KillMember& effect) {
   if (killed_.try_emplace(effect.member, agent_.loop()).second) look_for_its_end(effect.member);
 }
 
-void ElasticAgent::look_for_its_end(core::MemberId member) {
+void ElasticAgent::look_for_its_end(proto::MemberId member) {
   boost::asio::steady_timer& timer = killed_.at(member);
   timer.expires_after(kTeardown);
   timer.async_wait([this, member](const boost::system::error_code& error) {
@@ -351,7 +351,7 @@ void ElasticAgent::look_for_its_end(core::MemberId member) {
 }
 
 // A killed process that hangs in the kernel must not delay the others: treat it as dead once it is stuck.
-void ElasticAgent::on_still_there(core::MemberId member) {
+void ElasticAgent::on_still_there(proto::MemberId member) {
   const pid_t pid = process_of(member);
   if (pid == 0) {
     killed_.erase(member);
@@ -376,7 +376,7 @@ void ElasticAgent::perform_one(const membership::CloseMember& effect) {
 
 void ElasticAgent::perform_one(const membership::WatchLine& effect) {
   watched_[effect.member] = effect.slot;
-  const core::Status status =
+  const base::Status status =
       watcher_.watch(effect.slot, launcher::futex_word(core_.arena().member_slot(effect.slot).alive));
   if (!status.ok()) agent_.say(status.message());
 }

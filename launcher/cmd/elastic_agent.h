@@ -13,8 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/message.h"
+#include "base/clock.h"
 #include "elastic/membership/agent_core.h"
 #include "elastic/membership/printed_failures.h"
 #include "launcher/cmd/checkpoints.h"
@@ -26,50 +25,51 @@
 #include "launcher/supervise/core_slots.h"
 #include "launcher/supervise/futex_watcher.h"
 #include "launcher/supervise/unix_socket.h"
+#include "proto/message.h"
 
 namespace regroup::cmd {
 
 struct ElasticAgentOptions {
   membership::AgentOptions core;
   std::string socket;  // where members connect
-  core::Duration orphan_timeout{};
+  base::Duration orphan_timeout{};
   bool quiet = false;
   std::optional<pmi::HelperOptions> helper = {};             // none: MPI programs get no services
   std::uint32_t slots = 0;                                   // cores there are for the members; 0: not known
   std::vector<std::vector<int>> cores = {};                  // by core slot; empty: members are not bound
   std::vector<launcher::Environment> environments = {};      // by core slot, of its devices; empty: none
-  core::Duration join_deadline = std::chrono::seconds(10);   // of a connection, for its Join
+  base::Duration join_deadline = std::chrono::seconds(10);   // of a connection, for its Join
   std::unique_ptr<TransferService> transfer_service = {};    // none: there is no other node
   CheckpointPlan checkpoints = {};                           // none: an empty directory
   std::string host = {};                                     // its name in a job on several; else empty
-  core::Duration finished_limit = std::chrono::seconds(60);  // when a member has finished and does not end
+  base::Duration finished_limit = std::chrono::seconds(60);  // when a member has finished and does not end
   bool fixed = false;  // a World of fixed size: others start the members, and end them
 };
 
 // Prints how the job ended, unless it is ending already, and ends all members of `agent`. `doubtful_hosts`:
 // the number of hosts whose members may still live for a moment; `resumed`: the step from which the job
 // resumed, if it is not known elsewhere; `last`: time for agents of a failed job to save its state.
-void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet,
-             int doubtful_hosts = 0, core::Step resumed = 0, core::Duration last = {});
+void end_job(launcher::Agent& agent, const proto::JobDone& done, const launcher::App& app, bool quiet,
+             int doubtful_hosts = 0, proto::Step resumed = 0, base::Duration last = {});
 
 // Used by the loop's thread.
 class ElasticAgent final : public launcher::MembershipJob {
  public:
   // `send` takes messages to the coordinator; without it they go where on_coordinator() says.
   ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
-               std::function<void(const core::Message&)> send = {});
-  [[nodiscard]] core::Status start() override;
+               std::function<void(const proto::Message&)> send = {});
+  [[nodiscard]] base::Status start() override;
   void on_exit(const launcher::MemberExit& exit) override;
-  void on_coordinator(core::Fd socket, std::int32_t incarnation) override;
-  void on_message(const core::Message& message) override;
+  void on_coordinator(base::Fd socket, std::int32_t incarnation) override;
+  void on_message(const proto::Message& message) override;
   void fail(const std::string& why);  // of a World of fixed size: the others hear it in their next call
-  [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
+  [[nodiscard]] base::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   [[nodiscard]] bool keeps_checkpoints() const override { return options_.checkpoints.every > 0; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
   [[nodiscard]] std::optional<int> completed() const override;
   [[nodiscard]] std::string unsaved() const override { return checkpoints_.unsaved(); }
-  void on_notice(core::TimePoint deadline) override;
-  [[nodiscard]] core::Duration still_needs() const override { return checkpoints_.still_needs(); }
+  void on_notice(base::TimePoint deadline) override;
+  [[nodiscard]] base::Duration still_needs() const override { return checkpoints_.still_needs(); }
 
  private:
   struct Link {  // a connection to our socket; `member` once it has said Join
@@ -77,7 +77,7 @@ class ElasticAgent final : public launcher::MembershipJob {
     std::shared_ptr<launcher::Channel> channel;
     boost::asio::steady_timer deadline;  // of its Join
     pid_t peer = 0;
-    std::optional<core::MemberId> member;
+    std::optional<proto::MemberId> member;
   };
   using LinkId = std::uint64_t;  // what handlers keep: the link may be gone when they run
   // The process that joined, where it is not the one that was started (a shell's child, for example).
@@ -88,31 +88,31 @@ class ElasticAgent final : public launcher::MembershipJob {
     std::optional<launcher::MemberExit> exit;  // of the started one, if that was first
   };
 
-  void on_line_dead(core::SlotIndex slot);
+  void on_line_dead(proto::SlotIndex slot);
   void know_ranks();
-  void on_connection(core::Fd socket, pid_t peer);
-  void on_member_message(LinkId id, const core::Message& message);
-  void on_failure(Link& link, const core::Message& message);
+  void on_connection(base::Fd socket, pid_t peer);
+  void on_member_message(LinkId id, const proto::Message& message);
+  void on_failure(Link& link, const proto::Message& message);
   void on_exceeded_memory(const launcher::MemberExit& exit);
-  void on_member_gone(core::MemberId member);
+  void on_member_gone(proto::MemberId member);
   void on_join_deadline(LinkId id);
   void release(Link& link);
-  [[nodiscard]] core::Status adopt(Link& link, core::MemberId member);
-  [[nodiscard]] core::Status watch_joined(core::MemberId member, pid_t pid);
-  void await_joined(core::MemberId member);
-  void look_for_its_end(core::MemberId member);
-  void on_still_there(core::MemberId member);
+  [[nodiscard]] base::Status adopt(Link& link, proto::MemberId member);
+  [[nodiscard]] base::Status watch_joined(proto::MemberId member, pid_t pid);
+  void await_joined(proto::MemberId member);
+  void look_for_its_end(proto::MemberId member);
+  void on_still_there(proto::MemberId member);
   void reaped(const launcher::MemberExit& exit);
-  [[nodiscard]] Link* link_of(core::MemberId member);
+  [[nodiscard]] Link* link_of(proto::MemberId member);
   void poll_finished();
-  [[nodiscard]] pid_t process_of(core::MemberId member) const;
+  [[nodiscard]] pid_t process_of(proto::MemberId member) const;
 
   void perform(const membership::AgentEffects& effects);
   void poll_transfer();
   void perform_one(const membership::ToCoordinator& effect);
   void perform_one(const membership::ToMember& effect);
   void perform_one(const membership::StartMember& effect);
-  void start_member(const core::Start& start, launcher::Extras extras);
+  void start_member(const proto::Start& start, launcher::Extras extras);
   void perform_one(const membership::KillMember& effect);
   void perform_one(const membership::CloseMember& effect);
   void perform_one(const membership::WatchLine& effect);
@@ -128,18 +128,18 @@ class ElasticAgent final : public launcher::MembershipJob {
   membership::PrintedFailures printed_;
   launcher::Listener listener_;
   std::map<LinkId, Link> links_;
-  std::map<core::MemberId, boost::asio::steady_timer> lingering_;  // their connection is closed
-  std::map<core::MemberId, boost::asio::steady_timer> killed_;     // and not reaped yet
+  std::map<proto::MemberId, boost::asio::steady_timer> lingering_;  // their connection is closed
+  std::map<proto::MemberId, boost::asio::steady_timer> killed_;     // and not reaped yet
   LinkId last_link_ = 0;
-  std::map<core::MemberId, Joined> joined_;
-  std::map<core::MemberId, core::SlotIndex> watched_;
+  std::map<proto::MemberId, Joined> joined_;
+  std::map<proto::MemberId, proto::SlotIndex> watched_;
   launcher::CoreSlots core_slots_;
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   boost::asio::steady_timer transfer_timer_;
   bool attending_ = false, knows_ranks_ = false, first_here_ = false;  // rank 0 was started on this host
   std::string failed_;                                                 // why a World of fixed size is over
-  std::function<void(const core::Message&)> send_;
+  std::function<void(const proto::Message&)> send_;
   Checkpoints checkpoints_;
   FinishedWatch finished_;
   std::shared_ptr<launcher::Channel> coordinator_;

@@ -7,14 +7,14 @@ namespace regroup::cmd {
 
 // Accepts the report of the process that joined or, before the join, of any process of the member. A member
 // whose output goes to a file of its own prints its traceback there.
-void ElasticAgent::on_failure(Link& link, const core::Message& message) {
-  core::Failure failure = std::get<core::Failure>(message.body);
+void ElasticAgent::on_failure(Link& link, const proto::Message& message) {
+  proto::Failure failure = std::get<proto::Failure>(message.body);
   const auto joined = joined_.find(failure.member);
   const pid_t pid = joined != joined_.end()              ? joined->second.pid
                     : link_of(failure.member) != nullptr ? agent_.processes().pid_of(failure.member)
                                                          : link.peer;
   const launcher::OutputRequest& output = agent_.processes().options().output;
-  core::Reply answer;
+  proto::Reply answer;
   if (link.peer == 0 || link.peer == pid) {
     // An unhandled exception ends the job only while it begins: on the host that started rank 0, and before
     // any member has joined. A later member may run a program that was changed meanwhile.
@@ -32,7 +32,7 @@ void ElasticAgent::on_failure(Link& link, const core::Message& message) {
 // member's own failure, so it is reported as one.
 void ElasticAgent::on_exceeded_memory(const launcher::MemberExit& exit) {
   agent_.say(fmt::format("member {} (pid {}) {}", exit.member, exit.pid, exit.what()));
-  const core::Failure failure{.member = exit.member, .kind = "memory limit", .message = exit.what()};
+  const proto::Failure failure{.member = exit.member, .kind = "memory limit", .message = exit.what()};
   perform(core_.handle({exit.member}, {core_.incarnation(), failure}));
 }
 

@@ -14,7 +14,7 @@ void ElasticAgent::know_ranks() {
   if (!options_.fixed || std::exchange(knows_ranks_, true)) return;
   launcher::prefer_promptness();
   for (const launcher::UsageTarget& rank : agent_.processes().usage_targets())
-    perform(core_.handle({}, {1, core::Start{.member = rank.member, .rank = rank.rank}}));
+    perform(core_.handle({}, {1, proto::Start{.member = rank.member, .rank = rank.rank}}));
 }
 
 void ElasticAgent::perform_one(const membership::StartMember& effect) {
@@ -28,20 +28,20 @@ void ElasticAgent::fail(const std::string& why) {
   failed_ = why;
   for (auto& [id, link] : links_) release(link);
   // A revoke interrupts ranks that are in a collective.
-  const core::Generation open = core_.arena().mapped() ? core_.arena().newest_world() : 0;
-  if (open > 0) perform(core_.handle({}, {core_.incarnation(), core::Revoke{open}}));
+  const proto::Generation open = core_.arena().mapped() ? core_.arena().newest_world() : 0;
+  if (open > 0) perform(core_.handle({}, {core_.incarnation(), proto::Revoke{open}}));
 }
 
 // A rank that is joining the World is released when it sends Ready.
 void ElasticAgent::release(Link& link) {
   const auto line = link.member ? watched_.find(*link.member) : watched_.end();
   if (line == watched_.end() || core_.arena().member_slot(line->second).finished.load() != 0) return;
-  link.channel->send({core_.incarnation(), core::Refused{failed_}});
+  link.channel->send({core_.incarnation(), proto::Refused{failed_}});
   core_.release(line->second);
 }
 
 // The process of a living member: the one that joined.
-pid_t ElasticAgent::process_of(core::MemberId member) const {
+pid_t ElasticAgent::process_of(proto::MemberId member) const {
   const auto joined = joined_.find(member);
   return joined != joined_.end() ? joined->second.pid : agent_.processes().pid_of(member);
 }
@@ -54,7 +54,7 @@ void ElasticAgent::poll_finished() {
       living.push_back({member, pid});
   }
   if (agent_.ending()) return;
-  for (const std::string& text : finished_.look(core::SystemClock().now(), living)) agent_.say(text);
+  for (const std::string& text : finished_.look(base::SystemClock().now(), living)) agent_.say(text);
 }
 
 std::optional<int> ElasticAgent::completed() const {

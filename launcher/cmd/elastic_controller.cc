@@ -19,9 +19,9 @@ namespace regroup::cmd {
 namespace {
 
 constexpr std::chrono::seconds kLastSave(35);  // agents need 30 s at most to save and to kill their members
-constexpr core::Duration kFirstBackoff = std::chrono::seconds(1);  // doubles with each failure ...
-constexpr core::Duration kLongestBackoff = std::chrono::seconds(30);
-constexpr core::Duration kStable = std::chrono::seconds(3);  // ... and begins anew after so long without one
+constexpr base::Duration kFirstBackoff = std::chrono::seconds(1);  // doubles with each failure ...
+constexpr base::Duration kLongestBackoff = std::chrono::seconds(30);
+constexpr base::Duration kStable = std::chrono::seconds(3);  // ... and begins anew after so long without one
 
 }  // namespace
 
@@ -41,11 +41,11 @@ ElasticController::ElasticController(launcher::Agent& agent, ElasticControllerOp
            .reconnected = [this](GrantId id,
                                  const LeaseReconnect& reconnect) { return on_reconnect(id, reconnect); }}) {
   hosts_->set_elastic(
-      {.membership = [this](core::NodeId node,
-                            const core::Message& message) { on_agent_message(node, message); },
+      {.membership = [this](proto::NodeId node,
+                            const proto::Message& message) { on_agent_message(node, message); },
        .silent =
-           [this](core::NodeId node, bool silent) {
-             tell_coordinator(core::NodeSilent{node, silent}, node);
+           [this](proto::NodeId node, bool silent) {
+             tell_coordinator(proto::NodeSilent{node, silent}, node);
            },
        .noticed = [this](std::size_t index, const node::HostNotice& notice) { on_notice(index, notice); },
        .came =
@@ -53,7 +53,7 @@ ElasticController::ElasticController(launcher::Agent& agent, ElasticControllerOp
        .left = [this](std::size_t index) { on_left(index, "is given back"); }});
 }
 
-core::Status ElasticController::start() {
+base::Status ElasticController::start() {
   if (options_.scaler) options_.scaler->listen([this](const std::string& text) { say(text); });
   launcher::NodeEvents events;
   events.exited = [this](const launcher::MemberExit&) { agent_.look_whether_over(); };
@@ -65,11 +65,11 @@ core::Status ElasticController::start() {
     agent_.add_usage(host, json, lives);
   };
   hosts_->serve(
-      std::move(events), [this](std::size_t index, const core::Status& why) { on_lost(index, why); },
+      std::move(events), [this](std::size_t index, const base::Status& why) { on_lost(index, why); },
       agent_.out(), agent_.err());
   for (std::size_t index = 0; index < hosts_->size(); ++index) begin(index);
   if (options_.grants_socket.empty()) return {};
-  if (const core::Status status = lease_server_.start(options_.grants_socket);
+  if (const base::Status status = lease_server_.start(options_.grants_socket);
       !status.ok() && !options_.quiet)
     agent_.say(fmt::format("`regroup join` will not find this job: {}", status.message()));
   return {};
@@ -94,7 +94,7 @@ void ElasticController::begin(std::size_t index) {
 // Also for a host that was lost before: it may have other GPUs now.
 void ElasticController::query_inventory_of(std::size_t index) {
   hosts_->query_inventory(index, *options_.inventory,
-                          [this, index, id = hosts_->id(index)](const core::Result<std::string>& answer) {
+                          [this, index, id = hosts_->id(index)](const base::Result<std::string>& answer) {
                             if (hosts_->id(index) != id || agent_.ending()) return;
                             const std::uint32_t given = options_.slots.at(index);
                             auto resources = options_.resources_of(
@@ -109,7 +109,7 @@ void ElasticController::came(std::size_t index, std::vector<node::SlotResources>
   awaited_.erase(index);
   set_up(index, std::move(resources));
   if (const auto backoff = backoffs_.find(index); backoff != backoffs_.end())
-    backoff->second.came = core::SystemClock().now();
+    backoff->second.came = base::SystemClock().now();
   tell_coordinator(node_up_of(index), hosts_->id(index));
 }
 
@@ -128,7 +128,7 @@ void ElasticController::set_up(std::size_t index, std::vector<node::SlotResource
   hosts_->set_up(index, setup, options_.app);
 }
 
-core::NodeUp ElasticController::node_up_of(std::size_t index) const {
+proto::NodeUp ElasticController::node_up_of(std::size_t index) const {
   if (draining(index))
     return {.node = hosts_->id(index), .name = hosts_->name(index), .for_now = suspended(index)};
   const std::uint32_t given = options_.slots.at(index);
@@ -143,48 +143,48 @@ core::NodeUp ElasticController::node_up_of(std::size_t index) const {
           .for_now = reclaims_.contains(index)};
 }
 
-void ElasticController::on_coordinator(core::Fd socket, std::int32_t) {
+void ElasticController::on_coordinator(base::Fd socket, std::int32_t) {
   if (coordinator_) coordinator_->close();
   coordinator_ = std::make_shared<launcher::Channel>(
-      agent_.loop(), std::move(socket), [this](const core::Message& message) { on_order(message); },
+      agent_.loop(), std::move(socket), [this](const proto::Message& message) { on_order(message); },
       // A restarted coordinator requests by Hello what it missed.
-      [](const core::Status&) {});
+      [](const base::Status&) {});
   coordinator_->start();
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     if (hosts_->is_set_up(index)) tell_coordinator(node_up_of(index), hosts_->id(index));
   }
-  for (const core::NodeLost& lost : std::exchange(unreported_, {})) tell_coordinator(lost, lost.node);
+  for (const proto::NodeLost& lost : std::exchange(unreported_, {})) tell_coordinator(lost, lost.node);
   tell_coordinator(options_.known);
 }
 
-void ElasticController::tell_coordinator(core::Body body, core::NodeId node) {
+void ElasticController::tell_coordinator(proto::Body body, proto::NodeId node) {
   if (coordinator_) coordinator_->send({0, std::move(body), node});
 }
 
-void ElasticController::on_order(const core::Message& message) {
-  if (const auto* done = std::get_if<core::JobDone>(&message.body)) {
+void ElasticController::on_order(const proto::Message& message) {
+  if (const auto* done = std::get_if<proto::JobDone>(&message.body)) {
     int lost = 0;
     for (std::size_t index = 0; index < hosts_->size(); ++index) lost += hosts_->is_up(index) ? 0 : 1;
     const auto& elastic = options_.setup.elastic;
     const bool saves = elastic && elastic->checkpoints.every > 0 && done->save_state;
-    if (saves) hosts_->tell_membership({message.incarnation, *done, core::kEveryNode});
+    if (saves) hosts_->tell_membership({message.incarnation, *done, proto::kEveryNode});
     end_job(agent_, *done, options_.app, options_.quiet, lost, options_.known.resume,
-            saves ? kLastSave : core::Duration());
-  } else if (const auto* lost = std::get_if<core::NodeLost>(&message.body)) {
-    hosts_->give_up(lost->node, {core::Code::kPeerLost, lost->why});
-  } else if (!agent_.ending() || !std::holds_alternative<core::Start>(message.body)) {
+            saves ? kLastSave : base::Duration());
+  } else if (const auto* lost = std::get_if<proto::NodeLost>(&message.body)) {
+    hosts_->give_up(lost->node, {base::Code::kPeerLost, lost->why});
+  } else if (!agent_.ending() || !std::holds_alternative<proto::Start>(message.body)) {
     if (keeps_checkpoints()) trained_.hear(message.body, agent_.ending());
-    if (message.node == core::kEveryNode)
+    if (message.node == proto::kEveryNode)
       hosts_->tell_membership(message);
     else
       hosts_->tell_membership(message.node, message);
   }
 }
 
-void ElasticController::on_agent_message(core::NodeId node, const core::Message& message) {
+void ElasticController::on_agent_message(proto::NodeId node, const proto::Message& message) {
   const auto refuse = [&](std::string_view what) {
     const auto index = hosts_->index_of(node);
-    hosts_->give_up(node, core::invalid_argument(fmt::format("host {}: its agent said {}",
+    hosts_->give_up(node, base::invalid_argument(fmt::format("host {}: its agent said {}",
                                                              index ? hosts_->name(*index) : "?", what)));
   };
   if (!membership::is_agent_message(message.body)) return refuse("what only others may say");
@@ -195,10 +195,10 @@ void ElasticController::on_agent_message(core::NodeId node, const core::Message&
 
 void ElasticController::on_notice(std::size_t index, const node::HostNotice& notice) {
   const auto state = host_states_.find(index);
-  const bool granted = state != host_states_.end() && state->second.grace > core::Duration::zero();
-  const core::Duration usual = granted ? state->second.grace : options_.notice_grace;
+  const bool granted = state != host_states_.end() && state->second.grace > base::Duration::zero();
+  const base::Duration usual = granted ? state->second.grace : options_.notice_grace;
   const bool said = notice.within_ms != node::HostNotice::kNotSaid;
-  const core::Duration within = said ? std::chrono::milliseconds(notice.within_ms) : usual;
+  const base::Duration within = said ? std::chrono::milliseconds(notice.within_ms) : usual;
   if (notice.kind == node::HostNotice::Kind::kOver) return resume(index, notice.why);
   if (notice.kind == node::HostNotice::Kind::kSuspended) {
     suspend(index, within, notice.why);
@@ -209,7 +209,7 @@ void ElasticController::on_notice(std::size_t index, const node::HostNotice& not
 }
 
 // Without a host that stays, no member can take over the state, so the job ends.
-void ElasticController::end_without_hosts(core::Duration within) {
+void ElasticController::end_without_hosts(base::Duration within) {
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     if (hosts_->is_up(index) && !draining(index)) return;
   }
@@ -218,14 +218,14 @@ void ElasticController::end_without_hosts(core::Duration within) {
 }
 
 // The whole job ends, so no member can take over the state of the last ones: all hosts lose their slots.
-void ElasticController::on_notice(core::TimePoint) {
+void ElasticController::on_notice(base::TimePoint) {
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
-    const core::NodeUp now = node_up_of(index);
-    if (hosts_->is_up(index)) tell_coordinator(core::NodeUp{now.node, now.name, 0}, now.node);
+    const proto::NodeUp now = node_up_of(index);
+    if (hosts_->is_up(index)) tell_coordinator(proto::NodeUp{now.node, now.name, 0}, now.node);
   }
 }
 
-void ElasticController::on_lost(std::size_t index, const core::Status& why) {
+void ElasticController::on_lost(std::size_t index, const base::Status& why) {
   trained_.lose(hosts_->id(index), hosts_->name(index), why);
   if (!agent_.ending()) {
     if (awaited_.erase(index) > 0) {  // the coordinator does not know this host
@@ -234,7 +234,7 @@ void ElasticController::on_lost(std::size_t index, const core::Status& why) {
     }
     const bool was_in = in_job_.erase(index) > 0;
     if (!was_in) report_failed_start(index, why.message());
-    const core::NodeLost lost{hosts_->id(index), why.message()};
+    const proto::NodeLost lost{hosts_->id(index), why.message()};
     if (coordinator_ && coordinator_->open())
       tell_coordinator(lost, lost.node);
     else
@@ -280,9 +280,9 @@ void ElasticController::finish(const std::function<void()>& then) {
 
 void ElasticController::retry_later(std::size_t index) {
   HostBackoff& backoff = backoffs_.try_emplace(index, agent_.loop()).first->second;
-  const core::TimePoint came = std::exchange(backoff.came, core::TimePoint());
-  if (came != core::TimePoint() && core::SystemClock().now() - came > kStable) backoff.delay = {};
-  backoff.delay = std::clamp<core::Duration>(2 * backoff.delay, kFirstBackoff, kLongestBackoff);
+  const base::TimePoint came = std::exchange(backoff.came, base::TimePoint());
+  if (came != base::TimePoint() && base::SystemClock().now() - came > kStable) backoff.delay = {};
+  backoff.delay = std::clamp<base::Duration>(2 * backoff.delay, kFirstBackoff, kLongestBackoff);
   backoff.timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(backoff.delay));
   backoff.timer.async_wait([this, index](const boost::system::error_code& error) {
     if (!error && !agent_.ending() && (!draining(index) || suspended(index))) hosts_->bring_back(index);

@@ -13,14 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/message.h"
+#include "base/clock.h"
 #include "launcher/cmd/elastic_controller_options.h"
 #include "launcher/cmd/finished_watch.h"
 #include "launcher/cmd/lease_server.h"
 #include "launcher/node/hosts.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/channel.h"
+#include "proto/message.h"
 
 namespace regroup::cmd {
 
@@ -36,16 +36,16 @@ class ElasticController final : public launcher::AgentJob {
   ElasticController(launcher::Agent& agent, ElasticControllerOptions options,
                     std::unique_ptr<node::Hosts> hosts);
 
-  [[nodiscard]] core::Status start() override;
+  [[nodiscard]] base::Status start() override;
   void on_exit(const launcher::MemberExit&) override {}
-  void on_coordinator(core::Fd socket, std::int32_t incarnation) override;
-  [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
+  void on_coordinator(base::Fd socket, std::int32_t incarnation) override;
+  [[nodiscard]] base::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   [[nodiscard]] bool keeps_checkpoints() const override {
     return options_.setup.elastic->checkpoints.every > 0;
   }
   [[nodiscard]] launcher::OtherHosts* others() override { return hosts_.get(); }
   void finish(const std::function<void()>& then) override;
-  void on_notice(core::TimePoint deadline) override;
+  void on_notice(base::TimePoint deadline) override;
   [[nodiscard]] std::optional<int> completed() const override { return trained_.status(); }
   [[nodiscard]] std::string unsaved() const override { return trained_.unsaved; }
 
@@ -53,8 +53,8 @@ class ElasticController final : public launcher::AgentJob {
   struct HostState {  // of a host that is leased, or that leaves the job
     explicit HostState(boost::asio::io_context& loop) : timer(loop) {}
     std::optional<GrantId> grant;  // the lease
-    core::Duration grace{};
-    core::TimePoint deadline{};  // until then it must be drained
+    base::Duration grace{};
+    base::TimePoint deadline{};  // until then it must be drained
     std::string failure = {};    // the last reported reason why it did not start
     bool draining = false, left = false;
     bool leased = false;                      // a user offered it, without a request to an allocator
@@ -67,44 +67,44 @@ class ElasticController final : public launcher::AgentJob {
     explicit SlotReclaim(boost::asio::io_context& loop) : timer(loop) {}
     std::optional<GrantId> grant;  // the client that demanded them; none: the job returns them by itself
     std::uint32_t slots = 0;
-    core::TimePoint deadline{};
+    base::TimePoint deadline{};
     boost::asio::steady_timer timer;
   };
   struct HostBackoff {  // restarts of the agent of a lost host
     explicit HostBackoff(boost::asio::io_context& loop) : timer(loop) {}
     boost::asio::steady_timer timer;
-    core::Duration delay{};
-    core::TimePoint came{};                          // when it was up again, if it is
+    base::Duration delay{};
+    base::TimePoint came{};                          // when it was up again, if it is
     std::optional<std::set<std::string>> said = {};  // reported reasons, once the host had been in the job
   };
-  void on_order(const core::Message& message);
-  void on_agent_message(core::NodeId node, const core::Message& message);
+  void on_order(const proto::Message& message);
+  void on_agent_message(proto::NodeId node, const proto::Message& message);
   void on_notice(std::size_t index, const node::HostNotice& notice);
-  void on_lost(std::size_t index, const core::Status& why);
+  void on_lost(std::size_t index, const base::Status& why);
   void report_failed_start(std::size_t index, const std::string& why);
   void retry_later(std::size_t index);
   void begin(std::size_t index);
   void set_up(std::size_t index, std::vector<node::SlotResources> resources);
   void query_inventory_of(std::size_t index);
   void came(std::size_t index, std::vector<node::SlotResources> resources);
-  [[nodiscard]] core::Status on_offer(GrantId id, const LeaseOffer& offer);
-  void end_without_hosts(core::Duration within);
+  [[nodiscard]] base::Status on_offer(GrantId id, const LeaseOffer& offer);
+  void end_without_hosts(base::Duration within);
   void add(const launcher::HostRequest& host, node::HostAccess way);
   void add(const launcher::HostRequest& host, const launcher::Grant& way);
   [[nodiscard]] node::HostAccess access_through(GrantId id);
-  void revoke(GrantId id, core::Duration within, const std::string& why);
+  void revoke(GrantId id, base::Duration within, const std::string& why);
   void on_gone(GrantId id);
-  [[nodiscard]] core::Status on_reconnect(GrantId id, const LeaseReconnect& reconnect);
+  [[nodiscard]] base::Status on_reconnect(GrantId id, const LeaseReconnect& reconnect);
   [[nodiscard]] bool all_left(GrantId id) const;
-  [[nodiscard]] core::Status on_wanted(GrantId id, const LeaseRevoke& what);
+  [[nodiscard]] base::Status on_wanted(GrantId id, const LeaseRevoke& what);
   void reclaim_slots(std::size_t index, std::uint32_t slots, std::optional<GrantId> id,
-                     core::Duration within);
+                     base::Duration within);
   void check_reclaim(std::size_t index);
   void on_slots_free(std::size_t index);
   void return_slots(std::size_t index);
   void keep_slots(std::size_t index);
   void change_slots(std::size_t index, std::uint32_t slots);
-  [[nodiscard]] core::Status on_growth(GrantId id, const LeaseOffer& offer);
+  [[nodiscard]] base::Status on_growth(GrantId id, const LeaseOffer& offer);
   void on_resized(GrantId id, std::uint32_t members);
   void ask_for(std::uint32_t slots, GrantId id);
   [[nodiscard]] std::uint32_t missing() const;
@@ -114,25 +114,25 @@ class ElasticController final : public launcher::AgentJob {
   void return_host(std::size_t index);
   [[nodiscard]] std::uint32_t room(bool with_lost) const;
   [[nodiscard]] std::optional<std::size_t> find(const std::string& host) const;
-  void give_back(std::size_t index, core::Duration within, const std::string& why);
-  void drain(std::size_t index, core::Duration within);
-  [[nodiscard]] bool shorten_deadline(std::size_t index, core::Duration within);
-  void suspend(std::size_t index, core::Duration within, const std::string& source);
+  void give_back(std::size_t index, base::Duration within, const std::string& why);
+  void drain(std::size_t index, base::Duration within);
+  [[nodiscard]] bool shorten_deadline(std::size_t index, base::Duration within);
+  void suspend(std::size_t index, base::Duration within, const std::string& source);
   void resume(std::size_t index, const std::string& why);
   void check_drained(std::size_t index);
   void on_left(std::size_t index, const std::string& how);
   [[nodiscard]] bool draining(std::size_t index) const;
   [[nodiscard]] bool suspended(std::size_t index) const;
   [[nodiscard]] bool leased(std::size_t index) const;
-  void tell_coordinator(core::Body body, core::NodeId node = 0);
-  [[nodiscard]] core::NodeUp node_up_of(std::size_t index) const;
+  void tell_coordinator(proto::Body body, proto::NodeId node = 0);
+  [[nodiscard]] proto::NodeUp node_up_of(std::size_t index) const;
 
   launcher::Agent& agent_;
   ElasticControllerOptions options_;  // `slots` grows with the hosts
   const std::unique_ptr<node::Hosts> hosts_;
   std::shared_ptr<launcher::Channel> coordinator_;
   TrainingEnd trained_;
-  std::vector<core::NodeLost> unreported_;       // losses while no coordinator ran
+  std::vector<proto::NodeLost> unreported_;      // losses while no coordinator ran
   std::map<std::size_t, HostBackoff> backoffs_;  // by host
   std::set<std::size_t> in_job_;                 // hosts that were set up and not lost since
   std::set<std::size_t> awaited_;                // hosts of the start that are not up yet

@@ -13,12 +13,12 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr core::Duration kNoGrace = std::chrono::seconds(2);  // after `regroup join` is gone for good
+constexpr base::Duration kNoGrace = std::chrono::seconds(2);  // after `regroup join` is gone for good
 
 }  // namespace
 
-core::Status ElasticController::on_offer(GrantId id, const LeaseOffer& offer) {
-  if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
+base::Status ElasticController::on_offer(GrantId id, const LeaseOffer& offer) {
+  if (agent_.ending()) return base::Status(base::Code::kUnavailable, "the job is over");
   if (offer.own) return on_growth(id, offer);
   const bool asked_for = options_.scaler && options_.scaler->asked_for(offer.request);
   if (options_.scaler && !options_.scaler->arrived(offer.request)) {
@@ -27,7 +27,7 @@ core::Status ElasticController::on_offer(GrantId id, const LeaseOffer& offer) {
   }
   for (const launcher::HostRequest& host : offer.grant.hosts) {
     if (find(host.name))
-      return core::invalid_argument(fmt::format("host {} is part of this job already", host.name));
+      return base::invalid_argument(fmt::format("host {} is part of this job already", host.name));
   }
   if (!offer.token.empty()) tokens_[offer.token] = id;
   std::uint32_t slots = 0;
@@ -61,7 +61,7 @@ node::HostAccess ElasticController::access_through(GrantId id) {
           }};
 }
 
-void ElasticController::revoke(GrantId id, core::Duration within, const std::string& why) {
+void ElasticController::revoke(GrantId id, base::Duration within, const std::string& why) {
   std::vector<std::size_t> all;
   for (const auto& [index, state] : host_states_) {
     if (state.grant == id) all.push_back(index);
@@ -73,16 +73,16 @@ void ElasticController::revoke(GrantId id, core::Duration within, const std::str
 // A `regroup join` with a token holds its hosts for the grace of its offer and reconnects within that time.
 void ElasticController::on_gone(GrantId id) {
   const bool returns = std::ranges::any_of(tokens_, [id](const auto& each) { return each.second == id; });
-  core::Duration within = kNoGrace;
+  base::Duration within = kNoGrace;
   for (const auto& [index, state] : host_states_) {
     if (returns && state.grant == id) within = std::max(within, state.grace);
   }
   revoke(id, within, "`regroup join` is gone");
 }
 
-core::Status ElasticController::on_reconnect(GrantId id, const LeaseReconnect& reconnect) {
+base::Status ElasticController::on_reconnect(GrantId id, const LeaseReconnect& reconnect) {
   const auto known = tokens_.find(reconnect.token);
-  if (known == tokens_.end()) return core::Status(core::Code::kNotFound, "this job has none of these hosts");
+  if (known == tokens_.end()) return base::Status(base::Code::kNotFound, "this job has none of these hosts");
   const GrantId before = std::exchange(known->second, id);
   lease_server_.move_joiner(before, id);
   for (auto& [index, state] : host_states_) {

@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/message.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/cmd/allocation_scaler.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
 #include "launcher/options/hosts.h"
 #include "launcher/supervise/app.h"
+#include "proto/message.h"
 
 namespace regroup::cmd {
 
@@ -28,18 +28,18 @@ struct ElasticControllerOptions {
   // `resources_of` assigns the resources of `slots` slots from the answer of a host and from what was granted
   // there. `first_resources` has the result for hosts that were up at the start.
   std::optional<node::InventoryRequest> inventory = {};
-  using Resources = core::Result<std::vector<node::SlotResources>>;
+  using Resources = base::Result<std::vector<node::SlotResources>>;
   std::function<Resources(const launcher::HostRequest& host, std::uint32_t slots,
-                          const core::Result<std::string>& answer)>
+                          const base::Result<std::string>& answer)>
       resources_of = {};
   std::vector<launcher::HostRequest> granted = {};  // by host, of the start and of all that are added
   std::map<std::size_t, std::vector<node::SlotResources>> first_resources = {};  // by host
-  core::Duration orphan_timeout{};
+  base::Duration orphan_timeout{};
   bool quiet = false;
   std::string grants_socket = {};                    // path where `regroup join` offers hosts; "": none
-  core::Duration notice_grace = node::kNoticeGrace;  // of a host whose notice says no time
+  base::Duration notice_grace = node::kNoticeGrace;  // of a host whose notice says no time
   std::shared_ptr<AllocationScaler> scaler = {};     // none: the allocation cannot grow or shrink
-  core::NodesKnown known = {};                       // the message that ends the list of nodes at a start
+  proto::NodesKnown known = {};                      // the message that ends the list of nodes at a start
   std::uint32_t spares = 0;                          // members beyond the size of the job
 };
 

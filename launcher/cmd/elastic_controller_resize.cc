@@ -18,12 +18,12 @@ constexpr std::chrono::milliseconds kReclaimPoll{50};  // between checks whether
 }  // namespace
 
 // The allocation of the job has grown by new hosts, or by slots on hosts of the job.
-core::Status ElasticController::on_growth(GrantId id, const LeaseOffer& offer) {
-  if (!options_.scaler) return core::invalid_argument("this job is in no allocation that grows");
+base::Status ElasticController::on_growth(GrantId id, const LeaseOffer& offer) {
+  if (!options_.scaler) return base::invalid_argument("this job is in no allocation that grows");
   std::uint32_t slots = 0;
   for (const launcher::HostRequest& host : offer.grant.hosts) {
     if (const auto index = find(host.name); index && draining(*index))
-      return core::Status(core::Code::kUnavailable, fmt::format("host {} is on its way out", host.name));
+      return base::Status(base::Code::kUnavailable, fmt::format("host {} is on its way out", host.name));
     slots += host.slots;
   }
   options_.scaler->grow(offer.grant.hosts);
@@ -42,20 +42,20 @@ core::Status ElasticController::on_growth(GrantId id, const LeaseOffer& offer) {
 }
 
 // The allocator reclaims hosts of the job's own allocation, or some of their slots.
-core::Status ElasticController::on_wanted(GrantId id, const LeaseRevoke& what) {
-  if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
-  if (what.hosts.empty()) return core::invalid_argument("this recall names no host");
+base::Status ElasticController::on_wanted(GrantId id, const LeaseRevoke& what) {
+  if (agent_.ending()) return base::Status(base::Code::kUnavailable, "the job is over");
+  if (what.hosts.empty()) return base::invalid_argument("this recall names no host");
   std::set<std::string> named;
   for (const launcher::HostRequest& host : what.hosts) {
     if (!named.insert(host.name).second)
-      return core::invalid_argument(fmt::format("this recall names host {} twice", host.name));
+      return base::invalid_argument(fmt::format("this recall names host {} twice", host.name));
     const auto index = find(host.name);
     const bool part = index && host.slots < options_.slots.at(*index);
     if (!index || !options_.scaler || !options_.scaler->has(host.name) ||
         (!part && !options_.scaler->takes_back(host.name)))
-      return core::invalid_argument(fmt::format("host {} is none that this job can give back", host.name));
+      return base::invalid_argument(fmt::format("host {} is none that this job can give back", host.name));
     if (draining(*index) || reclaims_.contains(*index))
-      return core::Status(core::Code::kUnavailable,
+      return base::Status(base::Code::kUnavailable,
                           fmt::format("host {} is on its way out already", host.name));
   }
   for (const launcher::HostRequest& host : what.hosts) {
@@ -76,11 +76,11 @@ core::Status ElasticController::on_wanted(GrantId id, const LeaseRevoke& what) {
 // The newest members of the host leave as on a notice, as many as do not fit any more. The slots count as
 // "for now" until then (NodeUp::for_now), because the job keeps them if the members do not leave in time.
 void ElasticController::reclaim_slots(std::size_t index, std::uint32_t slots, std::optional<GrantId> id,
-                                      core::Duration within) {
+                                      base::Duration within) {
   SlotReclaim& reclaim = reclaims_.try_emplace(index, agent_.loop()).first->second;
   reclaim.grant = id;
   reclaim.slots = slots;
-  reclaim.deadline = core::SystemClock().now() + within;
+  reclaim.deadline = base::SystemClock().now() + within;
   change_slots(index, options_.slots.at(index) - slots);
   check_reclaim(index);
 }
@@ -93,7 +93,7 @@ void ElasticController::check_reclaim(std::size_t index) {
     const SlotReclaim& reclaim = reclaims_.at(index);
     const bool free = hosts_->members(index) <= options_.slots.at(index);
     if (free) return reclaim.grant ? on_slots_free(index) : return_slots(index);
-    if (core::SystemClock().now() < reclaim.deadline) return check_reclaim(index);
+    if (base::SystemClock().now() < reclaim.deadline) return check_reclaim(index);
     keep_slots(index);
   });
 }
@@ -112,7 +112,7 @@ void ElasticController::on_slots_free(std::size_t index) {
 void ElasticController::return_slots(std::size_t index) {
   const std::uint32_t slots = reclaims_.at(index).slots;
   options_.scaler->give_back(
-      hosts_->name(index), slots, [this, index, slots](const core::Result<std::string>& printed) {
+      hosts_->name(index), slots, [this, index, slots](const base::Result<std::string>& printed) {
         if (agent_.ending()) return;
         reclaims_.erase(index);
         change_slots(index, options_.slots.at(index) + (printed.ok() ? 0 : slots));
@@ -171,7 +171,7 @@ void ElasticController::ask_for(std::uint32_t slots, GrantId id) {
     if (find(hosts_->name(index)) == index) names.push_back(hosts_->name(index));
   }
   options_.scaler->ask_for(
-      slots, std::move(names), [this, id, slots](std::uint32_t more, const core::Result<std::string>& said) {
+      slots, std::move(names), [this, id, slots](std::uint32_t more, const base::Result<std::string>& said) {
         const char* title = options_.scaler->title();
         if (slots == 0) return lease_server_.end(id, "");
         if (more == 0)
@@ -248,7 +248,7 @@ void ElasticController::release_idle_slots(std::uint32_t spare) {
 void ElasticController::return_host(std::size_t index) {
   const std::string name = hosts_->name(index);
   const launcher::HostRequest host{.name = name, .slots = options_.slots.at(index)};
-  options_.scaler->give_back(name, 0, [this, host](const core::Result<std::string>& printed) {
+  options_.scaler->give_back(name, 0, [this, host](const base::Result<std::string>& printed) {
     if (agent_.ending()) return;
     if (printed.ok()) return say(fmt::format("{} has host {} back", options_.scaler->title(), host.name));
     say(fmt::format("host {} stays in the job: {}", host.name, printed.status().message()));

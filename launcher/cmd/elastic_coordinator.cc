@@ -12,8 +12,8 @@
 #include <map>
 #include <memory>
 
-#include "core/clock.h"
-#include "core/printable.h"
+#include "base/clock.h"
+#include "base/printable.h"
 #include "launcher/cmd/journal.h"
 #include "launcher/supervise/channel.h"
 #include "launcher/supervise/due.h"
@@ -30,7 +30,7 @@ using membership::Sender;
 
 class CoordinatorProcess {
  public:
-  CoordinatorProcess(const CoordinatorOptions& options, core::Fd agent, core::Incarnation incarnation,
+  CoordinatorProcess(const CoordinatorOptions& options, base::Fd agent, proto::Incarnation incarnation,
                      JournalFile journal)
       : quiet_(options.quiet),
         incarnation_(incarnation),
@@ -39,19 +39,19 @@ class CoordinatorProcess {
         core_(options.policy, options.job, incarnation, journal_.past()),
         agent_(std::make_shared<launcher::Channel>(
             loop_, std::move(agent),
-            [this](const core::Message& message) {
+            [this](const proto::Message& message) {
               perform(core_.handle(clock_.now(), {Sender::Kind::kAgent, message.node}, message));
             },
             // The agent is gone: the guardian knows whether the job has ended, else it restarts this process.
-            [this](const core::Status&) {
+            [this](const base::Status&) {
               exit_status_ = 1;
               loop_.stop();
             })),
-        listener_(loop_, [this](core::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
+        listener_(loop_, [this](base::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
 
   // Returns the exit status of the process; another one than 0 makes the guardian restart it.
   int run(const std::string& control_socket) {
-    if (core::Status status = listener_.start(control_socket); !status.ok()) {
+    if (base::Status status = listener_.start(control_socket); !status.ok()) {
       if (!quiet_) say(status.message());  // the job runs without control commands
     }
     agent_->start();
@@ -66,16 +66,16 @@ class CoordinatorProcess {
     boost::asio::steady_timer deadline;
   };
 
-  void on_client(core::Fd socket) {
+  void on_client(base::Fd socket) {
     if (clients_.size() >= kMostClients) return;
     const std::uint64_t id = ++last_client_;
     auto channel = std::make_shared<launcher::Channel>(
         loop_, std::move(socket),
-        [this, id](const core::Message& message) {
+        [this, id](const proto::Message& message) {
           restart_deadline(id);
           perform(core_.handle(clock_.now(), {Sender::Kind::kClient, id}, message));
         },
-        [this, id](const core::Status&) { clients_.erase(id); });
+        [this, id](const base::Status&) { clients_.erase(id); });
     clients_.emplace(id, Client{channel, boost::asio::steady_timer(loop_)});
     channel->start();
     restart_deadline(id);
@@ -117,11 +117,11 @@ class CoordinatorProcess {
     }
   }
   void perform_one(const membership::Journal& effect) {
-    if (const auto* world = std::get_if<core::World>(&effect.entry)) {
+    if (const auto* world = std::get_if<proto::World>(&effect.entry)) {
       newest_ = fmt::format("generation {}: {} members", world->generation, world->size());
       newest_why_ = world->why;
     }
-    const core::Status status = journal_.append(effect.entry);
+    const base::Status status = journal_.append(effect.entry);
     if (status.ok()) return;
     // The job does not need this sentence: only a restarted coordinator cannot print it.
     if (std::holds_alternative<membership::Sentence>(effect.entry)) {
@@ -140,14 +140,14 @@ class CoordinatorProcess {
   // The effect before this one made the agent end the job, which ends this process, too.
   void perform_one(const membership::Done&) {}
 
-  void say(const std::string& text) { err_.write("regroup: " + core::escaped_lines(text) + "\n"); }
+  void say(const std::string& text) { err_.write("regroup: " + base::escaped_lines(text) + "\n"); }
 
   const bool quiet_;
-  const core::Incarnation incarnation_;
+  const proto::Incarnation incarnation_;
   int exit_status_ = 0;
   bool warned_ = false;              // of sentences that could not be written
   std::string newest_, newest_why_;  // of the World formed last, for the terminal
-  core::SystemClock clock_;
+  base::SystemClock clock_;
   boost::asio::io_context loop_{1};
   boost::asio::steady_timer timer_{loop_};
   launcher::Sink err_;
@@ -161,11 +161,11 @@ class CoordinatorProcess {
 
 }  // namespace
 
-int run_coordinator(const CoordinatorOptions& options, core::Fd agent, core::Incarnation incarnation) {
+int run_coordinator(const CoordinatorOptions& options, base::Fd agent, proto::Incarnation incarnation) {
   launcher::prefer_promptness();
   auto journal = JournalFile::open(options.files.journal());
   if (!journal.ok()) {
-    fmt::print(stderr, "regroup: {}\n", core::escaped_lines(journal.status().message()));
+    fmt::print(stderr, "regroup: {}\n", base::escaped_lines(journal.status().message()));
     return 1;
   }
   CoordinatorProcess process(options, std::move(agent), incarnation, std::move(*journal));

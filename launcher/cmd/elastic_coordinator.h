@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "core/fd.h"
-#include "core/world.h"
+#include "base/fd.h"
 #include "elastic/membership/coordinator.h"
 #include "launcher/cmd/job_files.h"
+#include "proto/world.h"
 
 namespace regroup::cmd {
 
@@ -20,7 +20,7 @@ struct CoordinatorOptions {
 
 // Serves until the link to the agent is gone; the exit status of this process, never 0. For a process of its
 // own, signals blocked.
-[[nodiscard]] int run_coordinator(const CoordinatorOptions& options, core::Fd agent,
-                                  core::Incarnation incarnation);
+[[nodiscard]] int run_coordinator(const CoordinatorOptions& options, base::Fd agent,
+                                  proto::Incarnation incarnation);
 
 }  // namespace regroup::cmd

@@ -11,7 +11,7 @@ namespace {
 constexpr double kBytesPerMiB = 1 << 20;
 constexpr double kMargin = 1.2;  // the bandwidth of a disk varies
 
-double seconds(core::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+double seconds(base::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // Seconds for the copy; 0: no copy is needed, or its bandwidth was not measured.
 double copy_needs(const Remaining& r) {
@@ -58,39 +58,39 @@ FinalCheckpointDecision decide_final_checkpoint(const Remaining& r) {
                       r.bandwidth / kBytesPerMiB, needs, with, left)};
 }
 
-core::TimePoint copied_by(core::TimePoint now, core::TimePoint deadline, std::uint64_t bytes,
+base::TimePoint copied_by(base::TimePoint now, base::TimePoint deadline, std::uint64_t bytes,
                           double bandwidth) {
-  const core::Duration left = std::max(core::Duration::zero(), deadline - now);
+  const base::Duration left = std::max(base::Duration::zero(), deadline - now);
   const std::chrono::duration<double> needs(bandwidth > 0 ? static_cast<double>(bytes) / bandwidth : 0);
-  return deadline - std::max(left / 4, std::min(left / 2, std::chrono::duration_cast<core::Duration>(needs)));
+  return deadline - std::max(left / 4, std::min(left / 2, std::chrono::duration_cast<base::Duration>(needs)));
 }
 
 bool ask_again(const LastSeen& seen) {
-  using Phase = core::SaveMark::Phase;
+  using Phase = shmem::SaveMark::Phase;
   if (seen.mark.phase == Phase::kReady || seen.mark.phase == Phase::kTaken) return false;
   if (seen.mark.phase == Phase::kIdle && seen.mark.step >= seen.newest) return false;
   switch (seen.request.what) {
-    case core::SaveRequest::What::kClaimed:
+    case shmem::SaveRequest::What::kClaimed:
       return !seen.claimant_lives;
-    case core::SaveRequest::What::kAtBoundary:
+    case shmem::SaveRequest::What::kAtBoundary:
       return seen.late;
-    case core::SaveRequest::What::kNone:
-    case core::SaveRequest::What::kLater:
-    case core::SaveRequest::What::kNow:
+    case shmem::SaveRequest::What::kNone:
+    case shmem::SaveRequest::What::kLater:
+    case shmem::SaveRequest::What::kNow:
       break;
   }
   return false;
 }
 
 std::string outcome_of_last(const LastSeen& seen, bool wrote) {
-  using What = core::SaveRequest::What;
+  using What = shmem::SaveRequest::What;
   if (seen.newest == 0) return "no last checkpoint is made: no member has taken a step";
-  if (seen.mark.phase == core::SaveMark::Phase::kIdle && seen.mark.step >= seen.newest) {
+  if (seen.mark.phase == shmem::SaveMark::Phase::kIdle && seen.mark.step >= seen.newest) {
     if (wrote) return "";
     return fmt::format("no further checkpoint is made: step {}, the last one, was saved before", seen.newest);
   }
   std::string why = "no member that had it was left";
-  const bool copying = seen.mark.phase == core::SaveMark::Phase::kWanted || !wrote;
+  const bool copying = seen.mark.phase == shmem::SaveMark::Phase::kWanted || !wrote;
   if (seen.request.what == What::kNone)
     why = "no time was left to write it";
   else if (seen.request.what == What::kClaimed && copying)

@@ -5,21 +5,21 @@
 #include <optional>
 #include <string>
 
-#include "core/clock.h"
-#include "core/save_mark.h"
-#include "core/world.h"
+#include "base/clock.h"
+#include "proto/world.h"
+#include "shmem/save_mark.h"
 
 namespace regroup::cmd {
 
 struct Remaining {
-  std::optional<core::Step> writing;           // the checkpoint that is being written ...
-  core::Duration since{};                      // ... for so long
+  std::optional<proto::Step> writing;          // the checkpoint that is being written ...
+  base::Duration since{};                      // ... for so long
   std::uint64_t bytes = 0;                     // of a snapshot
   double bandwidth = 0;                        // bytes per second of checkpoints written before; 0: of none
-  core::Duration left{};                       // to the deadline
+  base::Duration left{};                       // to the deadline
   bool copied = false;                         // only the copy in the second directory outlives this host
   double copy_bandwidth = 0;                   // measured bytes per second of such copies; 0: not measured
-  std::optional<core::Duration> copying = {};  // a copy runs since so long and must end first
+  std::optional<base::Duration> copying = {};  // a copy runs since so long and must end first
 };
 
 struct FinalCheckpointDecision {
@@ -40,19 +40,19 @@ struct FinalCheckpointDecision {
 [[nodiscard]] FinalCheckpointDecision decide_final_checkpoint(const Remaining& remaining);
 
 // The time at which a snapshot must be in the save area, so that enough time is left for the disk.
-[[nodiscard]] core::TimePoint copied_by(core::TimePoint now, core::TimePoint deadline, std::uint64_t bytes,
+[[nodiscard]] base::TimePoint copied_by(base::TimePoint now, base::TimePoint deadline, std::uint64_t bytes,
                                         double bandwidth);
 
 // The state of a requested last snapshot, from the arena.
 struct LastSeen {
-  core::SaveMark mark;
-  core::SaveRequest request;
-  bool claimant_lives = true;   // of a claimed request
-  core::MemberId claimant = 0;  // likewise
-  core::Step newest = 0;        // that any member has applied
-  bool late = false;            // half of the time has passed
-  bool had_left = false;        // all members, when they were asked last
-  core::Duration since{};       // the members were asked
+  shmem::SaveMark mark;
+  shmem::SaveRequest request;
+  bool claimant_lives = true;    // of a claimed request
+  proto::MemberId claimant = 0;  // likewise
+  proto::Step newest = 0;        // that any member has applied
+  bool late = false;             // half of the time has passed
+  bool had_left = false;         // all members, when they were asked last
+  base::Duration since{};        // the members were asked
 };
 // True: request it again. Then every member may save its state where it is, not only one that leaves.
 [[nodiscard]] bool ask_again(const LastSeen& seen);

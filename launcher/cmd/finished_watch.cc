@@ -12,53 +12,53 @@
 
 namespace regroup::cmd {
 
-bool all_finished(const core::Arena& arena) {
+bool all_finished(const shmem::Arena& arena) {
   if (!arena.mapped() || arena.newest_world() == 0) return false;
   const auto world = arena.read_world(arena.newest_world());
   if (!world.ok() || world->members.empty()) return false;
   bool any = false;
-  const bool all = std::ranges::all_of(world->members, [&](const core::WorldMember& m) {
+  const bool all = std::ranges::all_of(world->members, [&](const proto::WorldMember& m) {
     if (m.seat.node != arena.spec().node) return true;
     if (m.seat.slot >= arena.spec().slots) return false;
     any = true;
-    const core::MemberSlot& line = arena.member_slot(m.seat.slot);
+    const shmem::MemberSlot& line = arena.member_slot(m.seat.slot);
     return line.occupied.load(std::memory_order_acquire) == m.id + 1 &&
            line.finished.load(std::memory_order_acquire) != 0;
   });
   return any && all;
 }
 
-void TrainingEnd::hear(const core::Body& said, bool ending) {
-  if (const auto* report = std::get_if<core::Report>(&said)) {
-    if (std::ranges::any_of(report->lines, &core::SlotReport::finished)) status_ = status_.value_or(0);
+void TrainingEnd::hear(const proto::Body& said, bool ending) {
+  if (const auto* report = std::get_if<proto::Report>(&said)) {
+    if (std::ranges::any_of(report->lines, &proto::SlotReport::finished)) status_ = status_.value_or(0);
     return;
   }
-  const auto* next = std::get_if<core::Announce>(&said);
+  const auto* next = std::get_if<proto::Announce>(&said);
   if (next != nullptr && !next->world->members.empty() && !status_)
     writer_ = next->world->members[0].seat.node;
-  const auto* lost = std::get_if<core::MemberLost>(&said);
+  const auto* lost = std::get_if<proto::MemberLost>(&said);
   if (lost == nullptr || !lost->finished) return;
   status_ = status_.value_or(0);
   if (*status_ == 0 && lost->reaped && !ending)
     status_ = lost->signal != 0 ? 128 + lost->signal : lost->exit_code;
 }
 
-void TrainingEnd::lose(core::NodeId node, const std::string& host, const core::Status& why) {
+void TrainingEnd::lose(proto::NodeId node, const std::string& host, const base::Status& why) {
   if (status_ && node == writer_ && writer_ != 0 && unsaved.empty())
     unsaved = launcher::writer_lost(host, why);
 }
 
-core::Status check_first_world(const core::Arena& arena, core::SlotIndex line, core::MemberId rank) {
+base::Status check_first_world(const shmem::Arena& arena, proto::SlotIndex line, proto::MemberId rank) {
   if (arena.member_slot(line).finished.load(std::memory_order_acquire) == 0) return {};
-  return core::invalid_argument(fmt::format(
+  return base::invalid_argument(fmt::format(
       "join: rank {} has finished the World of this job. A job on several hosts, or with options such as "
       "--checkpoint, forms one World: start another job for the next training",
       rank));
 }
 
-std::vector<std::string> FinishedWatch::look(core::TimePoint now, const std::vector<Finished>& finished) {
+std::vector<std::string> FinishedWatch::look(base::TimePoint now, const std::vector<Finished>& finished) {
   std::vector<std::string> out;
-  if (limit_ <= core::Duration::zero()) return out;
+  if (limit_ <= base::Duration::zero()) return out;
   for (const Finished& one : finished) {
     Seen& seen = seen_.try_emplace(one.member, Seen{now}).first->second;
     if (seen.reported || now - seen.since < limit_) continue;

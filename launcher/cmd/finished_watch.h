@@ -8,59 +8,59 @@
 #include <string>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/clock.h"
-#include "core/message.h"
-#include "core/world.h"
+#include "base/clock.h"
+#include "proto/message.h"
+#include "proto/world.h"
+#include "shmem/arena.h"
 
 namespace regroup::cmd {
 
 // True: this host has members of the World, and all of them have agreed in finish() that training is over.
 // Their exit statuses do not change that result.
-[[nodiscard]] bool all_finished(const core::Arena& arena);
+[[nodiscard]] bool all_finished(const shmem::Arena& arena);
 
 // kInvalidArgument: the rank in that slot has finished, and a World of fixed size is formed once only.
-[[nodiscard]] core::Status check_first_world(const core::Arena& arena, core::SlotIndex line,
-                                             core::MemberId rank);
+[[nodiscard]] base::Status check_first_world(const shmem::Arena& arena, proto::SlotIndex line,
+                                             proto::MemberId rank);
 
 // Collects the result of training from agents and Worlds: finish() commits for all members or for none.
 class TrainingEnd {
  public:
   // `ending`: the job is being ended, so the statuses of its members do not count.
-  void hear(const core::Body& said, bool ending);
+  void hear(const proto::Body& said, bool ending);
   // The first status of a member that ended after finish() that is not 0, or 0; nothing before finish().
   [[nodiscard]] std::optional<int> status() const { return status_; }
 
   // The host is lost; it may have been about to write the last checkpoint.
-  void lose(core::NodeId node, const std::string& host, const core::Status& why);
+  void lose(proto::NodeId node, const std::string& host, const base::Status& why);
   std::string unsaved;  // AgentJob::unsaved() of another host
 
  private:
-  core::NodeId writer_ = 0;  // where rank 0 was when training ended
+  proto::NodeId writer_ = 0;  // where rank 0 was when training ended
   std::optional<int> status_;
 };
 
 class FinishedWatch {
  public:
-  explicit FinishedWatch(core::Duration limit) : limit_(limit) {}  // 0: report no member
+  explicit FinishedWatch(base::Duration limit) : limit_(limit) {}  // 0: report no member
   struct Finished {
-    core::MemberId member = 0;
+    proto::MemberId member = 0;
     pid_t pid = 0;
   };
   // `finished`: the finished members whose processes live now. Returns a sentence, once, for each of them
   // that has been in these lists for as long as the limit, with what keeps its process alive.
-  [[nodiscard]] std::vector<std::string> look(core::TimePoint now, const std::vector<Finished>& finished);
+  [[nodiscard]] std::vector<std::string> look(base::TimePoint now, const std::vector<Finished>& finished);
   // A finished member has exited; the first status other than 0 counts.
   void ended(int status) { status_ = status_ != 0 ? status_ : status; }
   [[nodiscard]] int status() const { return status_; }
 
  private:
   struct Seen {
-    core::TimePoint since{};
+    base::TimePoint since{};
     bool reported = false;
   };
-  const core::Duration limit_;
-  std::map<core::MemberId, Seen> seen_;
+  const base::Duration limit_;
+  std::map<proto::MemberId, Seen> seen_;
   int status_ = 0;
 };
 

@@ -25,18 +25,18 @@ std::optional<FixedJob> announce_job(const launcher::Environment& environment, c
   auto files = make_job_files(environment, id);
   if (!files.ok()) return {};
   const std::string unnamed = files->fixed() + ".next";
-  auto lock = core::FileLock::take(unnamed, json{{"size", members}}.dump());
+  auto lock = base::FileLock::take(unnamed, json{{"size", members}}.dump());
   if (lock.ok() && std::rename(unnamed.c_str(), files->fixed().c_str()) == 0)
     return FixedJob{std::move(*files), std::move(*lock)};
   remove_job_files(*files);
   return {};
 }
 
-core::Result<std::string> fixed_job_status(const JobFiles& files) {
+base::Result<std::string> fixed_job_status(const JobFiles& files) {
   std::ifstream facts(files.fixed()), usage(files.usage());
   const json known = json::parse(facts, nullptr, false), used = json::parse(usage, nullptr, false);
   if (!known.is_object() || !is_fixed(files))
-    return core::Status(core::Code::kNotFound, fmt::format("job {} has ended", files.id()));
+    return base::Status(base::Code::kNotFound, fmt::format("job {} has ended", files.id()));
   json out = {{"job", files.id()},
               {"stage", "running"},
               {"fixed", true},

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "core/file_lock.h"
-#include "core/status.h"
+#include "base/file_lock.h"
+#include "base/status.h"
 #include "launcher/cmd/job_files.h"
 
 namespace regroup::cmd {
@@ -15,7 +15,7 @@ namespace regroup::cmd {
 // The job exists as long as a process holds a copy of the lock.
 struct FixedJob {
   JobFiles files;
-  core::FileLock lock;
+  base::FileLock lock;
 };
 
 // Creates the folder of job `id` with `members` members. None: that failed; the job runs without it.
@@ -24,7 +24,7 @@ struct FixedJob {
 
 // The status of the job as JSON: {"job", "stage": "running", "fixed": true, "size", "members": the living
 // ones, as usage_json()}. kNotFound: it has ended.
-[[nodiscard]] core::Result<std::string> fixed_job_status(const JobFiles& files);
+[[nodiscard]] base::Result<std::string> fixed_job_status(const JobFiles& files);
 // The same for people.
 [[nodiscard]] std::string fixed_job_table(const std::string& status);
 

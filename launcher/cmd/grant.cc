@@ -31,17 +31,17 @@ launcher::AllocInput allocation_input(const launcher::Environment& environment) 
   return input;
 }
 
-core::Result<std::string> command_output(const std::vector<std::string>& words,
-                                         const launcher::Environment& environment, core::Duration limit) {
+base::Result<std::string> command_output(const std::vector<std::string>& words,
+                                         const launcher::Environment& environment, base::Duration limit) {
   boost::asio::io_context loop(1);
-  core::Result<std::string> printed = core::internal_error("no answer");
+  base::Result<std::string> printed = base::internal_error("no answer");
   launcher::Hook::start(loop, words, environment, limit,
-                        [&](core::Result<std::string> text) { printed = std::move(text); });
+                        [&](base::Result<std::string> text) { printed = std::move(text); });
   loop.run();
   return printed;
 }
 
-core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
+base::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
                                        const std::string& allocator) {
   auto granted = launcher::find_allocation(allocation_input(environment), allocator);
   if (!granted.ok()) return granted.status();
@@ -67,12 +67,12 @@ core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
   return grant;
 }
 
-core::Result<launcher::Grace> grace_of(const launcher::Environment& environment,
+base::Result<launcher::Grace> grace_of(const launcher::Environment& environment,
                                        const std::string& allocator) {
   const launcher::AllocInput input = allocation_input(environment);
   const launcher::AllocatorRow* row = launcher::find_allocator(input, allocator);
   if (row != nullptr) return row->grace(input);
-  return core::Status(core::Code::kNotFound, "no allocator has granted hosts here");
+  return base::Status(base::Code::kNotFound, "no allocator has granted hosts here");
 }
 
 }  // namespace regroup::cmd

@@ -8,15 +8,15 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "core/node_message.h"
-#include "core/world.h"
 #include "launcher/options/json_input.h"
 #include "launcher/spawn/remote_script.h"
+#include "proto/node_message.h"
+#include "proto/world.h"
 
 namespace regroup::cmd {
 namespace {
 
-using core::invalid_argument;
+using base::invalid_argument;
 using nlohmann::json;
 
 constexpr std::int64_t kMostMilliseconds = 86'400'000;
@@ -27,11 +27,11 @@ std::string line_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-std::int64_t milliseconds(core::Duration duration) {
+std::int64_t milliseconds(base::Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
-core::Duration duration_in(const json& value, const char* name) {
+base::Duration duration_in(const json& value, const char* name) {
   const json& number = value.contains(name) ? value[name] : json();
   if (!number.is_number_integer()) return {};
   return std::chrono::milliseconds(
@@ -60,14 +60,14 @@ std::vector<int> numbers_in(const json& value, const char* name) {
   return out;
 }
 
-std::optional<core::NodeId> node_in(const json& value, const char* name) {
+std::optional<proto::NodeId> node_in(const json& value, const char* name) {
   if (!value.contains(name) || !value[name].is_number_unsigned()) return std::nullopt;
   const auto number = value[name].get<std::uint64_t>();
-  if (number >= core::kEveryNode) return std::nullopt;
-  return static_cast<core::NodeId>(number);
+  if (number >= proto::kEveryNode) return std::nullopt;
+  return static_cast<proto::NodeId>(number);
 }
 
-core::Result<json> parse(std::string_view line, std::string_view what) {
+base::Result<json> parse(std::string_view line, std::string_view what) {
   json value = launcher::parse_json(line);
   if (!value.is_object()) return invalid_argument(fmt::format("this is no {}", what));
   return value;
@@ -86,8 +86,8 @@ json list_of(const std::vector<launcher::HostRequest>& hosts) {
   return out;
 }
 
-core::Result<std::vector<launcher::HostRequest>> hosts_in(const json& value, const std::string& what) {
-  const core::Status none = invalid_argument(fmt::format("this {} names no host", what));
+base::Result<std::vector<launcher::HostRequest>> hosts_in(const json& value, const std::string& what) {
+  const base::Status none = invalid_argument(fmt::format("this {} names no host", what));
   if (!value.contains("hosts") || !value["hosts"].is_array() || value["hosts"].empty()) return none;
   std::vector<launcher::HostRequest> out;
   for (const json& each : value["hosts"]) {
@@ -99,7 +99,7 @@ core::Result<std::vector<launcher::HostRequest>> hosts_in(const json& value, con
       const auto slots = each.contains("slots") && each["slots"].is_number_unsigned()
                              ? each["slots"].get<std::uint64_t>()
                              : 0;
-      if (slots > core::kMaxMembers)
+      if (slots > proto::kMaxMembers)
         return invalid_argument(fmt::format("this {} says {} slots of a host", what, slots));
       host.slots = static_cast<std::uint32_t>(slots);
       host.cores = numbers_in(each, "cores");
@@ -125,7 +125,7 @@ std::string to_line(const LeaseOffer& offer) {
                   {"hosts", list_of(offer.grant.hosts)}});
 }
 
-core::Result<LeaseOffer> parse_offer(std::string_view line) {
+base::Result<LeaseOffer> parse_offer(std::string_view line) {
   const auto value = parse(line, "offer of hosts");
   if (!value.ok()) return value.status();
   LeaseOffer offer;
@@ -149,7 +149,7 @@ std::string to_line(const LeaseRevoke& revoke) {
   return line_of(line);
 }
 
-core::Result<LeaseRevoke> parse_revoke(std::string_view line) {
+base::Result<LeaseRevoke> parse_revoke(std::string_view line) {
   const auto value = parse(line, "recall of hosts");
   if (!value.ok()) return value.status();
   if (!value->contains("recall")) return invalid_argument("this is no recall of hosts");
@@ -167,7 +167,7 @@ std::string to_line(const LeaseReconnect& reconnect) {
                   {"within_ms", milliseconds(reconnect.revoke.within)}});
 }
 
-core::Result<LeaseReconnect> parse_reconnect(std::string_view line) {
+base::Result<LeaseReconnect> parse_reconnect(std::string_view line) {
   const auto value = parse(line, "lost connection");
   if (!value.ok()) return value.status();
   LeaseReconnect reconnect{text_in(*value, "again"),
@@ -178,11 +178,11 @@ core::Result<LeaseReconnect> parse_reconnect(std::string_view line) {
 
 std::string to_line(const Resized& resized) { return line_of({{"members", resized.members}}); }
 
-core::Result<Resized> parse_resized(std::string_view line) {
+base::Result<Resized> parse_resized(std::string_view line) {
   const auto value = parse(line, "size of a job");
   if (!value.ok()) return value.status();
   if (!value->contains("members") || !(*value)["members"].is_number_unsigned() ||
-      (*value)["members"].get<std::uint64_t>() > core::kMaxMembers)
+      (*value)["members"].get<std::uint64_t>() > proto::kMaxMembers)
     return invalid_argument("this is no size of a job");
   return Resized{(*value)["members"].get<std::uint32_t>()};
 }
@@ -198,7 +198,7 @@ std::string to_line(const AgentStart& start) {
                   {"secret", start.secret}});
 }
 
-core::Result<AgentStart> parse_agent_start(std::string_view line) {
+base::Result<AgentStart> parse_agent_start(std::string_view line) {
   const auto value = parse(line, "order of an agent");
   if (!value.ok()) return value.status();
   const auto node = node_in(*value, "start");
@@ -217,7 +217,7 @@ core::Result<AgentStart> parse_agent_start(std::string_view line) {
 
 std::string to_line(const AgentEnd& end) { return line_of({{"end", end.node}}); }
 
-core::Result<AgentEnd> parse_agent_end(std::string_view line) {
+base::Result<AgentEnd> parse_agent_end(std::string_view line) {
   const auto value = parse(line, "end of an agent");
   if (!value.ok()) return value.status();
   const auto node = node_in(*value, "end");
@@ -232,7 +232,7 @@ std::string to_line(const AgentNews& news) {
                   {"code", static_cast<int>(news.why.code())}});
 }
 
-core::Result<AgentNews> parse_agent_news(std::string_view line) {
+base::Result<AgentNews> parse_agent_news(std::string_view line) {
   const auto value = parse(line, "news of an agent");
   if (!value.ok()) return value.status();
   const auto node = node_in(*value, "agent");
@@ -243,9 +243,9 @@ core::Result<AgentNews> parse_agent_news(std::string_view line) {
   if (news.what == AgentNews::What::kLine) news.line = launcher::printable(text);
   if (news.what != AgentNews::What::kEnded) return news;
   const json code = value->value("code", json());
-  constexpr auto kLast = static_cast<std::uint64_t>(core::Code::kInternal);
+  constexpr auto kLast = static_cast<std::uint64_t>(base::Code::kInternal);
   const std::uint64_t number = code.is_number_unsigned() ? std::min(code.get<std::uint64_t>(), kLast) : kLast;
-  if (number != 0) news.why = {static_cast<core::Code>(number), launcher::printable(text)};
+  if (number != 0) news.why = {static_cast<base::Code>(number), launcher::printable(text)};
   return news;
 }
 
@@ -253,7 +253,7 @@ std::string to_line(const LeaseReply& reply) {
   return line_of({{"text", reply.text}, {"over", reply.over}, {"ok", reply.ok}});
 }
 
-core::Result<LeaseReply> parse_reply(std::string_view line) {
+base::Result<LeaseReply> parse_reply(std::string_view line) {
   const auto value = parse(line, "answer of a job");
   if (!value.ok()) return value.status();
   return LeaseReply{text_in(*value, "text"), value->value("over", json()) == json(true),

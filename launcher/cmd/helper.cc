@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/supervise/environment.h"
 
 namespace regroup::cmd {
@@ -29,7 +29,7 @@ int become_helper(const std::string& verb, std::vector<std::string> words,
   words.insert(words.begin(), name);
   std::vector<std::string> variables = launcher::to_strings(environment);
   ::execve(program.c_str(), pointers_to(words).data(), pointers_to(variables).data());
-  fmt::print(stderr, "regroup {}: program {} cannot be started: {}\n", verb, core::escaped(program),
+  fmt::print(stderr, "regroup {}: program {} cannot be started: {}\n", verb, base::escaped(program),
              std::strerror(errno));
   return 1;
 }

@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/wire.h"
 #include "launcher/cmd/start.h"
 #include "launcher/node/transfer_messages.h"
 #include "launcher/node/wire.h"
 #include "launcher/pmi/wire.h"
 #include "launcher/supervise/control_message.h"
 #include "launcher/supervise/environment.h"
+#include "proto/wire.h"
 
 namespace regroup::cmd {
 
@@ -29,11 +29,11 @@ node::HostAccess way_of(const Options& options, const launcher::HostRequest& hos
 }  // namespace
 
 std::string build() {
-  return fmt::format("{} (wire {}.{}.{}.{})", REGROUP_VERSION, core::kWireVersion, node::kWireVersion,
+  return fmt::format("{} (wire {}.{}.{}.{})", REGROUP_VERSION, proto::kWireVersion, node::kWireVersion,
                      pmi::kWireVersion, node::kTransferVersion);
 }
 
-core::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& loop, const Options& options,
+base::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& loop, const Options& options,
                                                        const std::string& job, bool with_this) {
   node::HostsOptions hosts;
   hosts.job = job;
@@ -72,17 +72,17 @@ node::Setup common_setup(const Options& options) {
   return setup;
 }
 
-BringUp::BringUp(const Options& options, const core::Fd& guardian, core::Duration spent)
-    : options_(options), guardian_(guardian.get()), began_(core::SystemClock().now() - spent) {}
+BringUp::BringUp(const Options& options, const base::Fd& guardian, base::Duration spent)
+    : options_(options), guardian_(guardian.get()), began_(base::SystemClock().now() - spent) {}
 
 bool BringUp::run(node::Hosts& hosts, std::function<bool()> enough) {
   const auto failures = hosts.bring_up({.over = [this] { return look(); },
                                         .enough = std::move(enough),
-                                        .failed = [](const core::Status& why) { fail(why.message(), 0); }});
+                                        .failed = [](const base::Status& why) { fail(why.message(), 0); }});
   return failures.empty();
 }
 
-core::Duration BringUp::spent() const { return core::SystemClock().now() - began_; }
+base::Duration BringUp::spent() const { return base::SystemClock().now() - began_; }
 
 bool BringUp::look() {
   const launcher::AgentOptions agent = agent_options(options_, {}, {});
@@ -93,11 +93,11 @@ bool BringUp::look() {
   return over_.has_value();
 }
 
-int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, core::Fd guardian) {
+int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, base::Fd guardian) {
   if (!refusal.message.empty()) fail(refusal.message, 0);
   const int fd = guardian.get();
   launcher::ControlSocket socket(
-      loop, std::move(guardian), [](launcher::ControlMessage, std::int32_t, core::Fd) {}, [] {});
+      loop, std::move(guardian), [](launcher::ControlMessage, std::int32_t, base::Fd) {}, [] {});
   socket.send(launcher::ControlMessage::kDone, refusal.exit_status);
   launcher::discard_control_messages(
       fd);  // after kDone: the coordinator ends with the message that carries it

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/cmd/job_plan.h"
 #include "launcher/cmd/option_rules.h"
 #include "launcher/node/hosts.h"
@@ -22,7 +22,7 @@ namespace regroup::cmd {
 
 // Starts agents on the hosts of `options`, without waiting for them; on this host, if it is one of them, only
 // if `with_this`.
-[[nodiscard]] core::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& loop,
+[[nodiscard]] base::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& loop,
                                                                      const Options& options,
                                                                      const std::string& job, bool with_this);
 
@@ -37,24 +37,24 @@ namespace regroup::cmd {
 class BringUp {
  public:
   // `spent`: the part of --timeout that earlier launches used.
-  BringUp(const Options& options, const core::Fd& guardian, core::Duration spent = {});
+  BringUp(const Options& options, const base::Fd& guardian, base::Duration spent = {});
   // False: an agent has failed. `enough`: as in node::BringUp.
   bool run(node::Hosts& hosts, std::function<bool()> enough = {});
   // True: the job is over by now.
   [[nodiscard]] bool look();
   // Why the job is over; none: it is not.
   [[nodiscard]] const std::optional<Refusal>& over() const { return over_; }
-  [[nodiscard]] core::Duration spent() const;
+  [[nodiscard]] base::Duration spent() const;
 
  private:
   const Options& options_;
   const int guardian_;
-  const core::TimePoint began_;
+  const base::TimePoint began_;
   std::optional<Refusal> over_;
 };
 
 // For an agent's process that refuses the job: reports the reason, if any, to the user and to the guardian,
 // and returns the exit status.
-[[nodiscard]] int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, core::Fd guardian);
+[[nodiscard]] int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, base::Fd guardian);
 
 }  // namespace regroup::cmd

@@ -16,7 +16,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "core/fd.h"
+#include "base/fd.h"
 #include "launcher/supervise/unix_socket.h"
 
 namespace regroup::cmd {
@@ -35,8 +35,8 @@ constexpr int kMostFolders = 10;  // tried in the temporary folder
 
 // True: no process listens on the socket.
 bool deserted(const std::string& socket) {
-  const core::Code code = launcher::connect_unix(socket).code();
-  return code == core::Code::kUnavailable || code == core::Code::kNotFound;
+  const base::Code code = launcher::connect_unix(socket).code();
+  return code == base::Code::kUnavailable || code == base::Code::kNotFound;
 }
 
 // True: the folder of a job that does not run. Checks the agent's socket, too: the coordinator may be
@@ -102,22 +102,22 @@ std::vector<Candidate> candidates(const launcher::Environment& environment) {
 }
 
 // The parent must not belong to another user, who could replace the folder.
-core::Status make_folder(const Candidate& candidate) {
+base::Status make_folder(const Candidate& candidate) {
   struct stat info {};
   const std::string& above = candidate.above;
-  if (!above.empty() && ::stat(above.c_str(), &info) != 0) return core::system_error("stat", above, errno);
+  if (!above.empty() && ::stat(above.c_str(), &info) != 0) return base::system_error("stat", above, errno);
   if (!above.empty() && info.st_uid != ::geteuid())
-    return core::invalid_argument(fmt::format("XDG_RUNTIME_DIR={} is another user's", above));
+    return base::invalid_argument(fmt::format("XDG_RUNTIME_DIR={} is another user's", above));
   return launcher::make_private_folder(candidate.folder);
 }
 
 }  // namespace
 
-core::Result<std::string> runtime_folder(const launcher::Environment& environment, std::string* note) {
-  core::Status why;
+base::Result<std::string> runtime_folder(const launcher::Environment& environment, std::string* note) {
+  base::Status why;
   for (const Candidate& candidate : candidates(environment)) {
     const std::string& folder = candidate.folder;
-    const core::Status made = make_folder(candidate);
+    const base::Status made = make_folder(candidate);
     if (!made.ok() && why.ok()) why = made;
     if (!made.ok()) continue;
     if (note != nullptr && !why.ok()) *note = fmt::format("{}: using {}", why.message(), folder);
@@ -126,7 +126,7 @@ core::Result<std::string> runtime_folder(const launcher::Environment& environmen
   return why;
 }
 
-core::Result<JobFiles> make_job_files(const launcher::Environment& environment, const std::string& id) {
+base::Result<JobFiles> make_job_files(const launcher::Environment& environment, const std::string& id) {
   auto base = runtime_folder(environment);
   if (!base.ok()) return base.status();
   remove_what_was_left(*base);
@@ -141,11 +141,11 @@ void remove_job_files(const JobFiles& files) {
 }
 
 bool is_fixed(const JobFiles& files) {
-  const core::Fd file(::open(files.fixed().c_str(), O_RDONLY | O_CLOEXEC));
+  const base::Fd file(::open(files.fixed().c_str(), O_RDONLY | O_CLOEXEC));
   return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-core::Result<JobFiles> find_job(const launcher::Environment& environment, const std::string& id,
+base::Result<JobFiles> find_job(const launcher::Environment& environment, const std::string& id,
                                 JobKind kind) {
   auto base = runtime_folder(environment);
   if (!base.ok()) return base.status();
@@ -165,7 +165,7 @@ core::Result<JobFiles> find_job(const launcher::Environment& environment, const 
   else if (id.empty())
     message = jobs.empty() ? fmt::format("no {} of this user is running", what)
                            : fmt::format("which {}? {}", what, there);
-  return core::Status(core::Code::kNotFound, message);
+  return base::Status(base::Code::kNotFound, message);
 }
 
 }  // namespace regroup::cmd

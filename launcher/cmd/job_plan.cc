@@ -12,11 +12,11 @@
 #include <optional>
 #include <utility>
 
-#include "core/world.h"
 #include "launcher/cmd/start.h"
 #include "launcher/roles/job_file.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/environment.h"
+#include "proto/world.h"
 
 namespace regroup::cmd {
 namespace {
@@ -38,7 +38,7 @@ void prefer_command_line(const Options& options, launcher::AppRequest& app) {
 }
 
 // The programs and roles of --job replace those of the command line.
-core::Status take_job_file(Options& options, JobPlan& plan) {
+base::Status take_job_file(Options& options, JobPlan& plan) {
   auto file = launcher::read_job(
       options.job_file, options.job_environment,
       options.several_hosts() ? std::numeric_limits<std::uint32_t>::max() : launcher::count_gpus());
@@ -52,7 +52,7 @@ core::Status take_job_file(Options& options, JobPlan& plan) {
   return {};
 }
 
-core::Status take_roles(const Options& options, JobPlan& plan) {
+base::Status take_roles(const Options& options, JobPlan& plan) {
   for (const launcher::AppRequest& app : options.apps) {
     if (app.role.empty()) continue;
     launcher::Role role;
@@ -62,10 +62,10 @@ core::Status take_roles(const Options& options, JobPlan& plan) {
   }
   if (plan.roles.empty()) return {};
   if (plan.roles.size() != options.apps.size()) {
-    return core::invalid_argument("--role: every program of the job needs one");
+    return base::invalid_argument("--role: every program of the job needs one");
   }
   if (options.elastic)
-    return core::invalid_argument("--role and -np MIN:MAX: a role has its own number of members");
+    return base::invalid_argument("--role and -np MIN:MAX: a role has its own number of members");
   return launcher::check_roles(plan.roles);
 }
 
@@ -102,7 +102,7 @@ std::variant<launcher::App, Refusal> find_app(const launcher::AppRequest& app, l
 
 std::variant<JobPlan, Refusal> plan_job(Options& options, const launcher::Allocation& allocation) {
   JobPlan plan;
-  core::Status status = options.job_file.empty() ? take_roles(options, plan) : take_job_file(options, plan);
+  base::Status status = options.job_file.empty() ? take_roles(options, plan) : take_job_file(options, plan);
   if (status.ok() && !plan.roles.empty()) count_role_members(options);
   if (status.ok()) status = fit_to_slots(options, allocation.slots());
   if (!status.ok()) return Refusal{refused(options.compat), status.message()};
@@ -159,7 +159,7 @@ launcher::RoleJobOptions role_options(const Options& options, const JobPlan& pla
 
 // All members may come to be on one host.
 std::uint32_t arena_slots(const Options& options) {
-  return std::min<std::uint32_t>(options.max + options.spares + kSpareSlots, core::kMaxSlots - 1);
+  return std::min<std::uint32_t>(options.max + options.spares + kSpareSlots, proto::kMaxSlots - 1);
 }
 
 int placing_failed(const Options& options) {

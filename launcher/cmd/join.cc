@@ -33,7 +33,7 @@ namespace regroup::cmd {
 namespace {
 
 constexpr std::chrono::seconds kDefaultGrace{30};
-constexpr core::Duration kSuspendGrace = std::chrono::seconds(2);  // as Slurm has it, from SIGTSTP to SIGSTOP
+constexpr base::Duration kSuspendGrace = std::chrono::seconds(2);  // as Slurm has it, from SIGTSTP to SIGSTOP
 constexpr std::chrono::seconds kGraceMargin{5};  // after the grace, for the controller's reply
 constexpr int kTries = 5;                        // to reconnect to the job ...
 constexpr std::chrono::seconds kPause{1};        // ... the first one at once
@@ -59,12 +59,12 @@ constexpr const char* kJoinHelp =
 
 struct JoinArguments {
   std::string job, allocator, hosts;
-  std::optional<core::Duration> grace;
+  std::optional<base::Duration> grace;
   std::vector<std::string> through;  // a command
   bool help = false, relay = false, resized = false;
 };
 
-core::Result<JoinArguments> parse_arguments(const std::vector<std::string>& words) {
+base::Result<JoinArguments> parse_arguments(const std::vector<std::string>& words) {
   JoinArguments out;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
@@ -75,17 +75,17 @@ core::Result<JoinArguments> parse_arguments(const std::vector<std::string>& word
       (word == "--relay" ? out.relay : out.resized) = true;
     } else if (word == "--through") {
       out.through.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
-      if (out.through.empty()) return core::invalid_argument("regroup join --through: a command is missing");
+      if (out.through.empty()) return base::invalid_argument("regroup join --through: a command is missing");
       break;
     } else if (valued && i + 1 == words.size()) {
-      return core::invalid_argument(fmt::format("regroup join {}: a value is missing", word));
+      return base::invalid_argument(fmt::format("regroup join {}: a value is missing", word));
     } else if (word == "--grace") {
       REGROUP_RETURN_IF_ERROR(launcher::parse_seconds(word, words[++i], out.grace.emplace()));
     } else if (valued) {
       (word == "--allocator" ? out.allocator : out.hosts) = words[i + 1];
       ++i;
     } else if (word.starts_with('-') || !out.job.empty()) {
-      return core::invalid_argument(fmt::format("regroup join: what is {}?", word));
+      return base::invalid_argument(fmt::format("regroup join: what is {}?", word));
     } else {
       out.job = word;
     }
@@ -93,7 +93,7 @@ core::Result<JoinArguments> parse_arguments(const std::vector<std::string>& word
   return out;
 }
 
-core::Result<launcher::Grant> hosts_of(const JoinArguments& words, const launcher::Environment& environment) {
+base::Result<launcher::Grant> hosts_of(const JoinArguments& words, const launcher::Environment& environment) {
   auto grant = grant_of(environment, words.hosts.empty() ? words.allocator : "none");
   if (!grant.ok()) return grant;
   if (!words.hosts.empty()) {
@@ -102,8 +102,8 @@ core::Result<launcher::Grant> hosts_of(const JoinArguments& words, const launche
     return launcher::Grant{.by = "-H " + words.hosts, .hosts = std::move(*hosts)};
   }
   if (grant->by.empty()) {
-    return core::Status(
-        core::Code::kUnavailable,
+    return base::Status(
+        base::Code::kUnavailable,
         "regroup join: no allocator has granted hosts here (`regroup allocation` says why); -H "
         "HOST:SLOTS gives some that ssh reaches");
   }
@@ -117,17 +117,17 @@ bool works_in_its_own_job_only(const launcher::Grant& grant) {
 }
 
 // The allocator's grace, less the time to hand the hosts over.
-core::Duration usual_grace(const JoinArguments& words, const launcher::Environment& environment) {
+base::Duration usual_grace(const JoinArguments& words, const launcher::Environment& environment) {
   constexpr std::chrono::seconds kHandOver{2};
   const auto grace =
-      words.hosts.empty() ? grace_of(environment, words.allocator) : core::internal_error("-H");
+      words.hosts.empty() ? grace_of(environment, words.allocator) : base::internal_error("-H");
   if (!grace.ok()) return kDefaultGrace;
-  return std::max<core::Duration>(grace->host - kHandOver, grace->host / 2);
+  return std::max<base::Duration>(grace->host - kHandOver, grace->host / 2);
 }
 
 class Joiner {
  public:
-  using Connect = std::function<core::Result<core::Fd>()>;
+  using Connect = std::function<base::Result<base::Fd>()>;
   // `first`: the first line to the job, instead of the offer.
   Joiner(Connect connect, LeaseOffer offer, const launcher::Environment& environment, std::string first = {})
       : connect_(std::move(connect)),
@@ -140,10 +140,10 @@ class Joiner {
         again_(loop_) {}
 
   int run() {
-    const core::Status status =
+    const base::Status status =
         signals_.start({SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGTSTP, SIGCONT});
     if (!status.ok()) return fail(status.message(), 1);
-    if (const core::Status offered = offer(); !offered.ok()) {
+    if (const base::Status offered = offer(); !offered.ok()) {
       return fail(fmt::format("join: this job takes no further hosts (it is no job of -np MIN:MAX on several "
                               "hosts, or in an allocation): {}",
                               offered.message()),
@@ -156,14 +156,14 @@ class Joiner {
  private:
   enum class Suspension { kNone, kDraining, kSuspended };
 
-  core::Status offer() {
+  base::Status offer() {
     auto socket = connect_();
     if (!socket.ok()) return socket.status();
     begin(std::move(*socket), first_.empty() ? to_line(offer_) : first_);
     return {};
   }
 
-  void begin(core::Fd socket, const std::string& line) {
+  void begin(base::Fd socket, const std::string& line) {
     socket_.assign(socket.release());
     read_.clear();
     send(line);
@@ -268,7 +268,7 @@ class Joiner {
     if (signal == SIGTSTP) return suspend();
     if (signal == SIGCONT) return resume();
     if (suspension_ == Suspension::kSuspended) return end(0);
-    const bool repeats = stop_requests_.repeats(signal, signals_.by_key(), core::SystemClock().now());
+    const bool repeats = stop_requests_.repeats(signal, signals_.by_key(), base::SystemClock().now());
     const bool again = revoked_ && !repeats && signal == SIGINT && why_ == launcher::signal_name(SIGINT);
     if (again) return end(fail("join: SIGINT again: not waiting any longer", 1));
     if (revoked_) return;
@@ -306,7 +306,7 @@ class Joiner {
 };
 
 // JOB is an id, or the path of the socket itself.
-core::Result<std::string> socket_of(const JoinArguments& words, const launcher::Environment& environment) {
+base::Result<std::string> socket_of(const JoinArguments& words, const launcher::Environment& environment) {
   if (words.job.starts_with('/')) return words.job;
   const auto files = find_job(environment, words.job);
   if (!files.ok()) return files.status();
@@ -314,9 +314,9 @@ core::Result<std::string> socket_of(const JoinArguments& words, const launcher::
 }
 
 Joiner::Connect connector_to_job(const JoinArguments& words, const launcher::Environment& environment) {
-  return [words, environment]() -> core::Result<core::Fd> {
+  return [words, environment]() -> base::Result<base::Fd> {
     const auto path = socket_of(words, environment);
-    auto here = path.ok() ? launcher::connect_unix(*path) : core::Result<core::Fd>(path.status());
+    auto here = path.ok() ? launcher::connect_unix(*path) : base::Result<base::Fd>(path.status());
     return here.ok() || words.through.empty() ? std::move(here) : connect_through(words.through, environment);
   };
 }
@@ -329,7 +329,7 @@ int run_resized(const JoinArguments& words, const launcher::Environment& environ
   launcher::Grant grant;
   for (const launcher::Host& host : event->hosts)
     grant.hosts.push_back({.name = host.name, .slots = host.slots});
-  const core::Duration grace = words.grace.value_or(kDefaultGrace);
+  const base::Duration grace = words.grace.value_or(kDefaultGrace);
   const std::string shrink =
       event->grow ? "" : to_line(LeaseRevoke{grace, "LSB_RESIZE_EVENT=shrink", grant.hosts});
   const int status = Joiner(connector_to_job(words, environment),

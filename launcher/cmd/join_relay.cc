@@ -35,15 +35,15 @@ bool pass(int from, int to) {
 
 }  // namespace
 
-core::Result<core::Fd> connect_through(const std::vector<std::string>& command,
+base::Result<base::Fd> connect_through(const std::vector<std::string>& command,
                                        const launcher::Environment& environment) {
   auto path = launcher::find_program(command.at(0), "", environment);
   if (!path.ok()) return path.status();
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return core::system_error("socketpair", command[0], errno);
-  core::Fd ours(ends[0]);
-  const core::Fd theirs(ends[1]);
+    return base::system_error("socketpair", command[0], errno);
+  base::Fd ours(ends[0]);
+  const base::Fd theirs(ends[1]);
   launcher::SpawnSpec spec;
   spec.path = std::move(*path);
   spec.argv = command;

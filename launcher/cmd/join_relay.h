@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/options/request.h"
 
 namespace regroup::cmd {
 
 // A socket whose other end are standard input and output of `command`, which is killed with this thread.
 // kNotFound: there is no such program.
-[[nodiscard]] core::Result<core::Fd> connect_through(const std::vector<std::string>& command,
+[[nodiscard]] base::Result<base::Fd> connect_through(const std::vector<std::string>& command,
                                                      const launcher::Environment& environment);
 
 // Copies bytes between the socket at `path` and the standard streams until one side has ended, and returns

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/crc32c.h"
-#include "core/wire.h"
+#include "base/crc32c.h"
+#include "proto/wire.h"
 
 namespace regroup::cmd {
 namespace {
@@ -53,7 +53,8 @@ struct DiskMark {
   std::uint16_t leave_wanted = 0;
 };
 
-// A row of failures on disk: this, its slots, its members, `what`, and its failure as a frame of core/wire.h.
+// A row of failures on disk: this, its slots, its members, `what`, and its failure as a frame of
+// proto/wire.h.
 struct RowHead {
   std::uint64_t at = 0;
   std::uint32_t length = 0;
@@ -70,7 +71,7 @@ std::span<const std::byte> bytes_of(const T& value) {
 }
 
 std::uint32_t crc_of_head(const RecordHead& head) {
-  return core::crc32c(bytes_of(head).first(offsetof(RecordHead, head_crc)));
+  return base::crc32c(bytes_of(head).first(offsetof(RecordHead, head_crc)));
 }
 
 template <class T>
@@ -87,7 +88,7 @@ T take(std::span<const std::byte>& in) {
   return value;
 }
 
-core::TimePoint time_of(std::int64_t count) { return core::TimePoint(core::Duration(count)); }
+base::TimePoint time_of(std::int64_t count) { return base::TimePoint(base::Duration(count)); }
 
 std::vector<std::byte> body_of(const membership::FailureRow& row) {
   std::vector<std::byte> out;
@@ -95,16 +96,17 @@ std::vector<std::byte> body_of(const membership::FailureRow& row) {
       RowHead{row.at, row.length, row.launches, row.passed_on, static_cast<std::uint32_t>(row.slots.size()),
               static_cast<std::uint32_t>(row.members.size()), static_cast<std::uint32_t>(row.what.size())});
   for (const std::uint32_t slot : row.slots) put(out, slot);
-  for (const core::MemberId member : row.members) put(out, member);
+  for (const proto::MemberId member : row.members) put(out, member);
   const auto what = std::as_bytes(std::span(row.what));
   out.insert(out.end(), what.begin(), what.end());
-  const auto failure = core::encode({0, row.failure});
+  const auto failure = proto::encode({0, row.failure});
   out.insert(out.end(), failure.begin(), failure.end());
   return out;
 }
 
 std::pair<Kind, std::vector<std::byte>> body_of(const JournalEntry& entry) {
-  if (const auto* world = std::get_if<core::World>(&entry)) return {Kind::kWorld, core::encode_world(*world)};
+  if (const auto* world = std::get_if<proto::World>(&entry))
+    return {Kind::kWorld, proto::encode_world(*world)};
   if (const auto* row = std::get_if<membership::FailureRow>(&entry)) return {Kind::kFailures, body_of(*row)};
   std::vector<std::byte> out;
   if (const auto* sentence = std::get_if<membership::Sentence>(&entry)) {
@@ -122,8 +124,8 @@ std::pair<Kind, std::vector<std::byte>> body_of(const JournalEntry& entry) {
   return {Kind::kIntent, out};
 }
 
-core::Result<JournalEntry> intent_of(std::span<const std::byte> body) {
-  const core::Status senseless(core::Code::kDataLoss, "an intent that makes no sense");
+base::Result<JournalEntry> intent_of(std::span<const std::byte> body) {
+  const base::Status senseless(base::Code::kDataLoss, "an intent that makes no sense");
   if (body.size() < sizeof(IntentHead)) return senseless;
   const auto head = take<IntentHead>(body);
   membership::Intent out{time_of(head.began), head.target,       head.desired, head.restarts,
@@ -139,8 +141,8 @@ core::Result<JournalEntry> intent_of(std::span<const std::byte> body) {
   return JournalEntry(std::move(out));
 }
 
-core::Result<JournalEntry> row_of(std::span<const std::byte> body) {
-  const core::Status senseless(core::Code::kDataLoss, "a row of failures that makes no sense");
+base::Result<JournalEntry> row_of(std::span<const std::byte> body) {
+  const base::Status senseless(base::Code::kDataLoss, "a row of failures that makes no sense");
   if (body.size() < sizeof(RowHead)) return senseless;
   const auto head = take<RowHead>(body);
   const std::uint64_t numbers = std::uint64_t{head.slots} + head.members;
@@ -148,61 +150,61 @@ core::Result<JournalEntry> row_of(std::span<const std::byte> body) {
   membership::FailureRow out{
       .at = head.at, .length = head.length, .launches = head.launches, .passed_on = head.passed_on == 1};
   for (std::uint32_t i = 0; i < head.slots; ++i) out.slots.insert(take<std::uint32_t>(body));
-  for (std::uint32_t i = 0; i < head.members; ++i) out.members.push_back(take<core::MemberId>(body));
+  for (std::uint32_t i = 0; i < head.members; ++i) out.members.push_back(take<proto::MemberId>(body));
   out.what.assign(reinterpret_cast<const char*>(body.data()), head.what);
-  core::FrameReader frame;
+  proto::FrameReader frame;
   frame.append(body.subspan(head.what));
   auto message = frame.next();
   if (!message.ok() || !*message) return senseless;
-  const auto* failure = std::get_if<core::Failure>(&(*message)->body);
+  const auto* failure = std::get_if<proto::Failure>(&(*message)->body);
   if (failure == nullptr) return senseless;
   out.failure = *failure;
   return JournalEntry(std::move(out));
 }
 
-core::Result<JournalEntry> entry_of(Kind kind, std::span<const std::byte> body) {
+base::Result<JournalEntry> entry_of(Kind kind, std::span<const std::byte> body) {
   if (kind == Kind::kIntent) return intent_of(body);
   if (kind == Kind::kFailures) return row_of(body);
   if (kind == Kind::kSentence && body.size() >= sizeof(std::int64_t)) {
     const auto at = time_of(take<std::int64_t>(body));
     return JournalEntry(membership::Sentence{at, {reinterpret_cast<const char*>(body.data()), body.size()}});
   }
-  if (kind != Kind::kWorld) return core::Status(core::Code::kDataLoss, "no record that is known");
-  auto world = core::decode_world(body);
-  return world.ok() ? core::Result<JournalEntry>(std::move(*world)) : world.status();
+  if (kind != Kind::kWorld) return base::Status(base::Code::kDataLoss, "no record that is known");
+  auto world = proto::decode_world(body);
+  return world.ok() ? base::Result<JournalEntry>(std::move(*world)) : world.status();
 }
 
-core::Status damaged(const std::string& path, std::size_t at, const std::string& what) {
-  return {core::Code::kDataLoss, fmt::format("journal {}: damaged at byte {}: {}", path, at, what)};
+base::Status damaged(const std::string& path, std::size_t at, const std::string& what) {
+  return {base::Code::kDataLoss, fmt::format("journal {}: damaged at byte {}: {}", path, at, what)};
 }
 
-core::Result<std::vector<std::byte>> read_all(int fd, const std::string& path) {
+base::Result<std::vector<std::byte>> read_all(int fd, const std::string& path) {
   std::vector<std::byte> all;
   std::array<std::byte, 64 << 10> block;
   for (;;) {
     const ssize_t count = ::read(fd, block.data(), block.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return core::system_error("read", path, errno);
+    if (count < 0) return base::system_error("read", path, errno);
     if (count == 0) return all;
     all.insert(all.end(), block.begin(), block.begin() + count);
   }
 }
 
-core::Status write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
+base::Status write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-    if (count < 0 && errno != EINTR) return core::system_error("write", path, errno);
+    if (count < 0 && errno != EINTR) return base::system_error("write", path, errno);
     if (count > 0) bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
   return {};
 }
 
-core::Status check_file_head(std::span<const std::byte> all, const std::string& path) {
+base::Status check_file_head(std::span<const std::byte> all, const std::string& path) {
   FileHead head;
   std::memcpy(&head, all.data(), sizeof head);
   if (head.magic != FileHead{}.magic) return damaged(path, 0, "it is no journal");
   if (head.version == FileHead{}.version) return {};
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("journal {}: of version {}, {} is known", path, head.version, FileHead{}.version));
 }
 
@@ -211,20 +213,20 @@ struct Contents {
   membership::Past past;
 };
 
-core::Result<Contents> parse(std::span<const std::byte> all, const std::string& path) {
+base::Result<Contents> parse(std::span<const std::byte> all, const std::string& path) {
   Contents out;
   if (all.size() < sizeof(FileHead)) return out;
   REGROUP_RETURN_IF_ERROR(check_file_head(all, path));
   out.whole = sizeof(FileHead);
   for (RecordHead head; all.size() - out.whole >= sizeof head; out.whole += sizeof head + head.bytes) {
     std::memcpy(&head, all.data() + out.whole, sizeof head);
-    if (crc_of_head(head) != head.head_crc || head.bytes > core::kMaxFrameBytes) {
+    if (crc_of_head(head) != head.head_crc || head.bytes > proto::kMaxFrameBytes) {
       return damaged(path, out.whole, "the head of a record");
     }
     const auto rest = all.subspan(out.whole + sizeof head);
     if (rest.size() < head.bytes) break;
     const auto body = rest.first(head.bytes);
-    if (core::crc32c(body) != head.body_crc) return damaged(path, out.whole, "a record");
+    if (base::crc32c(body) != head.body_crc) return damaged(path, out.whole, "a record");
     auto entry = entry_of(head.kind, body);
     if (!entry.ok()) return damaged(path, out.whole, entry.status().message());
     out.past.add(std::move(*entry));
@@ -234,11 +236,11 @@ core::Result<Contents> parse(std::span<const std::byte> all, const std::string& 
 
 }  // namespace
 
-core::Result<JournalFile> JournalFile::open(const std::string& path) {
+base::Result<JournalFile> JournalFile::open(const std::string& path) {
   JournalFile out;
   out.path_ = path;
   out.fd_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!out.fd_.valid()) return core::system_error("open", path, errno);
+  if (!out.fd_.valid()) return base::system_error("open", path, errno);
   auto all = read_all(out.fd_.get(), path);
   if (!all.ok()) return all.status();
   auto contents = parse(*all, path);
@@ -253,37 +255,37 @@ core::Result<JournalFile> JournalFile::open(const std::string& path) {
   return out;
 }
 
-core::Result<membership::Past> JournalFile::written() const {
-  if (::lseek(fd_.get(), 0, SEEK_SET) != 0) return core::system_error("lseek", path_, errno);
+base::Result<membership::Past> JournalFile::written() const {
+  if (::lseek(fd_.get(), 0, SEEK_SET) != 0) return base::system_error("lseek", path_, errno);
   const auto all = read_all(fd_.get(), path_);
   if (!all.ok()) return all.status();
   auto contents = parse(*all, path_);
-  return contents.ok() ? core::Result<membership::Past>(std::move(contents->past)) : contents.status();
+  return contents.ok() ? base::Result<membership::Past>(std::move(contents->past)) : contents.status();
 }
 
-core::Status JournalFile::cut() {
+base::Status JournalFile::cut() {
   torn_ = ::ftruncate(fd_.get(), whole_) != 0;
-  return torn_ ? core::system_error("ftruncate", path_, errno) : core::Status();
+  return torn_ ? base::system_error("ftruncate", path_, errno) : base::Status();
 }
 
-core::Status JournalFile::append(const JournalEntry& entry) {
+base::Status JournalFile::append(const JournalEntry& entry) {
   if (torn_) REGROUP_RETURN_IF_ERROR(cut());
   const auto [kind, body] = body_of(entry);
-  if (body.size() > core::kMaxFrameBytes) {
-    return core::invalid_argument(fmt::format("journal {}: a record of {} bytes", path_, body.size()));
+  if (body.size() > proto::kMaxFrameBytes) {
+    return base::invalid_argument(fmt::format("journal {}: a record of {} bytes", path_, body.size()));
   }
-  RecordHead head{static_cast<std::uint32_t>(body.size()), kind, 0, core::crc32c(body)};
+  RecordHead head{static_cast<std::uint32_t>(body.size()), kind, 0, base::crc32c(body)};
   head.head_crc = crc_of_head(head);
   std::vector<std::byte> record;
   put(record, head);
   record.insert(record.end(), body.begin(), body.end());
-  if (core::Status status = write_all(fd_.get(), record, path_); !status.ok()) {
+  if (base::Status status = write_all(fd_.get(), record, path_); !status.ok()) {
     (void)cut();  // else before the next record
     return status;
   }
   whole_ += static_cast<off_t>(record.size());
   if (kind == Kind::kSentence || kind == Kind::kFailures || ::fdatasync(fd_.get()) == 0) return {};
-  return core::system_error("fdatasync", path_, errno);
+  return base::system_error("fdatasync", path_, errno);
 }
 
 }  // namespace regroup::cmd

@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "elastic/membership/journal_entry.h"
 
 namespace regroup::cmd {
@@ -16,20 +16,20 @@ class JournalFile {
  public:
   // Opens or makes the file and reads it. A record that ends too early, which was never announced, is cut
   // off; kDataLoss for any other damage, kInvalidArgument for another version.
-  [[nodiscard]] static core::Result<JournalFile> open(const std::string& path);
+  [[nodiscard]] static base::Result<JournalFile> open(const std::string& path);
 
   // What was in it at open().
   [[nodiscard]] const membership::Past& past() const { return past_; }
   // What is in it now, also if its path is gone: others have written, too.
-  [[nodiscard]] core::Result<membership::Past> written() const;
+  [[nodiscard]] base::Result<membership::Past> written() const;
   // Written when it returns ok, and on disk unless it is a sentence or a row of failures: these outlive this
   // process only. What could not be written whole is cut off, so that others can follow it.
-  [[nodiscard]] core::Status append(const membership::JournalEntry& entry);
+  [[nodiscard]] base::Status append(const membership::JournalEntry& entry);
 
  private:
-  [[nodiscard]] core::Status cut();
+  [[nodiscard]] base::Status cut();
 
-  core::Fd fd_;
+  base::Fd fd_;
   off_t whole_ = 0;  // bytes, up to the last record written
   bool torn_ = false;
   std::string path_;

@@ -5,76 +5,78 @@
 #include <chrono>
 #include <utility>
 
-#include "core/generation_fence.h"
 #include "launcher/supervise/due.h"
+#include "shmem/generation_fence.h"
 
 namespace regroup::cmd {
 namespace {
 
-using core::SaveMark;
-using core::SaveRequest;
+using shmem::SaveMark;
+using shmem::SaveRequest;
 
-bool has_finished(const core::MemberSlot& line) { return line.finished.load(std::memory_order_acquire) != 0; }
+bool has_finished(const shmem::MemberSlot& line) {
+  return line.finished.load(std::memory_order_acquire) != 0;
+}
 
 }  // namespace
 
-LastSnapshot::LastSnapshot(boost::asio::io_context& loop, std::function<const core::Arena&()> arena)
+LastSnapshot::LastSnapshot(boost::asio::io_context& loop, std::function<const shmem::Arena&()> arena)
     : arena_(std::move(arena)), half_time_(loop), limit_(loop) {}
 
 bool LastSnapshot::can_ask() const {
-  const core::Arena& arena = arena_();
+  const shmem::Arena& arena = arena_();
   if (!arena.mapped() || arena.save_area().empty() || newest() == 0) return false;
-  for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
+  for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
     if (arena.member_slot(slot).has_living_member() && !has_finished(arena.member_slot(slot))) return true;
   }
   return false;
 }
 
-core::Step LastSnapshot::newest() const {
-  core::Step newest = 0;
-  for (core::SlotIndex slot = 0; arena_().mapped() && slot < arena_().spec().slots; ++slot)
+proto::Step LastSnapshot::newest() const {
+  proto::Step newest = 0;
+  for (proto::SlotIndex slot = 0; arena_().mapped() && slot < arena_().spec().slots; ++slot)
     newest = std::max(newest, arena_().member_slot(slot).step.load(std::memory_order_relaxed));
   return newest;
 }
 
 // True: no living member that has not finished is in a World.
 bool LastSnapshot::all_have_left() const {
-  const core::Arena& arena = arena_();
-  for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    const core::MemberSlot& line = arena.member_slot(slot);
-    const bool in = line.left.load(std::memory_order_acquire) != core::kMaxGeneration;
+  const shmem::Arena& arena = arena_();
+  for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
+    const shmem::MemberSlot& line = arena.member_slot(slot);
+    const bool in = line.left.load(std::memory_order_acquire) != proto::kMaxGeneration;
     if (in && line.has_living_member() && !has_finished(line)) return false;
   }
   return true;
 }
 
 LastSeen LastSnapshot::seen() const {
-  const core::Arena& arena = arena_();
+  const shmem::Arena& arena = arena_();
   LastSeen out;
   out.mark = SaveMark::unpack(arena.save_word().load(std::memory_order_acquire));
   out.request =
-      SaveRequest::unpack(core::save_header(arena.save_area()).asked.load(std::memory_order_acquire));
+      SaveRequest::unpack(shmem::save_header(arena.save_area()).asked.load(std::memory_order_acquire));
   if (out.request.by < arena.spec().slots) {
-    const core::MemberSlot& claimant = arena.member_slot(out.request.by);
+    const shmem::MemberSlot& claimant = arena.member_slot(out.request.by);
     out.claimant_lives = claimant.has_living_member();
     out.claimant = std::max(1U, claimant.occupied.load(std::memory_order_acquire)) - 1;
   }
   out.newest = newest();
   out.late = late_;
   out.had_left = had_left_;
-  out.since = core::SystemClock().now() - asked_at_;
+  out.since = base::SystemClock().now() - asked_at_;
   return out;
 }
 
-void LastSnapshot::ask(SaveRequest::What what, core::TimePoint until) {
-  if (!std::exchange(awaited_, true)) asked_at_ = core::SystemClock().now();
+void LastSnapshot::ask(SaveRequest::What what, base::TimePoint until) {
+  if (!std::exchange(awaited_, true)) asked_at_ = base::SystemClock().now();
   until_ = until;
   had_left_ = all_have_left();
-  core::SaveHeader& header = core::save_header(arena_().save_area());
+  shmem::SaveHeader& header = shmem::save_header(arena_().save_area());
   const auto at = std::chrono::duration_cast<std::chrono::nanoseconds>(until.time_since_epoch());
   header.until.store(at.count(), std::memory_order_release);
   header.asked.store(SaveRequest{what, ++asks_}.pack(), std::memory_order_seq_cst);
-  core::ring_all(arena_());
+  shmem::ring_all(arena_());
 }
 
 void LastSnapshot::call_off() {
@@ -83,7 +85,7 @@ void LastSnapshot::call_off() {
   awaited_ = false;
 }
 
-void LastSnapshot::insist_at(core::TimePoint at) {
+void LastSnapshot::insist_at(base::TimePoint at) {
   half_time_.expires_at(std::chrono::steady_clock::time_point(at.time_since_epoch()));
   half_time_.async_wait([this](const boost::system::error_code& error) {
     if (error || !launcher::is_due(half_time_)) return;
@@ -101,14 +103,14 @@ void LastSnapshot::on_member_ended() {
   look_whether_settled(/*in_time=*/true);
 }
 
-void LastSnapshot::await(core::Duration within, std::function<void()> then) {
+void LastSnapshot::await(base::Duration within, std::function<void()> then) {
   then_ = std::move(then);
   within_ = within;
   start_limit(within);
   look_whether_settled(/*in_time=*/true);
 }
 
-void LastSnapshot::start_limit(core::Duration within) {
+void LastSnapshot::start_limit(base::Duration within) {
   limit_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(within));
   limit_.async_wait([this](const boost::system::error_code& error) {
     if (!error && launcher::is_due(limit_)) look_whether_settled(/*in_time=*/false);
@@ -124,7 +126,7 @@ void LastSnapshot::look_whether_settled(bool in_time) {
   const LastSeen now = seen();
   const bool complete = now.mark.phase != SaveMark::Phase::kWanted && now.mark.step >= now.newest;
   const bool coming = now.request.what == SaveRequest::What::kClaimed && now.claimant_lives;
-  const bool goes_on = (in_time || coming || now.mark.on_its_way()) && core::SystemClock().now() < until_;
+  const bool goes_on = (in_time || coming || now.mark.on_its_way()) && base::SystemClock().now() < until_;
   if (!complete && can_ask() && goes_on) {
     if (!in_time) start_limit(within_);
     return;
@@ -133,28 +135,28 @@ void LastSnapshot::look_whether_settled(bool in_time) {
   std::exchange(then_, nullptr)();
 }
 
-core::SaveHeader* LastSnapshot::header() const {
-  const core::Arena& arena = arena_();
-  return !arena.mapped() || arena.save_area().empty() ? nullptr : &core::save_header(arena.save_area());
+shmem::SaveHeader* LastSnapshot::header() const {
+  const shmem::Arena& arena = arena_();
+  return !arena.mapped() || arena.save_area().empty() ? nullptr : &shmem::save_header(arena.save_area());
 }
 
 void LastSnapshot::set_hangs(bool hangs) const {
-  core::SaveHeader* const header = this->header();
+  shmem::SaveHeader* const header = this->header();
   if (header == nullptr) return;
   const std::uint32_t now = hangs ? 1 : 0;
-  if (header->hangs.exchange(now, std::memory_order_acq_rel) != now) core::ring_all(arena_());
+  if (header->hangs.exchange(now, std::memory_order_acq_rel) != now) shmem::ring_all(arena_());
 }
 
-void LastSnapshot::failed(core::Step step) const {
-  if (core::SaveHeader* const header = this->header()) header->failed.store(step, std::memory_order_release);
+void LastSnapshot::failed(proto::Step step) const {
+  if (shmem::SaveHeader* const header = this->header()) header->failed.store(step, std::memory_order_release);
 }
 
 void LastSnapshot::moved() const {
-  if (core::SaveHeader* const header = this->header()) header->moved.fetch_add(1, std::memory_order_acq_rel);
+  if (shmem::SaveHeader* const header = this->header()) header->moved.fetch_add(1, std::memory_order_acq_rel);
 }
 
-core::Step LastSnapshot::due() const {
-  const core::SaveHeader* const header = this->header();
+proto::Step LastSnapshot::due() const {
+  const shmem::SaveHeader* const header = this->header();
   return header != nullptr ? header->due.load(std::memory_order_acquire) : 0;
 }
 

@@ -8,10 +8,10 @@
 #include <functional>
 #include <string>
 
-#include "core/arena.h"
-#include "core/clock.h"
-#include "core/save_mark.h"
+#include "base/clock.h"
 #include "launcher/cmd/final_checkpoint.h"
+#include "shmem/arena.h"
+#include "shmem/save_mark.h"
 
 namespace regroup::cmd {
 
@@ -19,29 +19,29 @@ namespace regroup::cmd {
 class LastSnapshot {
  public:
   // `arena` gives the agent's, which may not be mapped yet.
-  LastSnapshot(boost::asio::io_context& loop, std::function<const core::Arena&()> arena);
+  LastSnapshot(boost::asio::io_context& loop, std::function<const shmem::Arena&()> arena);
   // True: a member lives here that has not finished, and some member has taken a step.
   [[nodiscard]] bool can_ask() const;
-  [[nodiscard]] core::Step newest() const;  // step that any member here has applied
+  [[nodiscard]] proto::Step newest() const;  // step that any member here has applied
   // Requests a snapshot, which must be in the save area at `until`.
-  void ask(core::SaveRequest::What what, core::TimePoint until);
+  void ask(shmem::SaveRequest::What what, base::TimePoint until);
   // The same with the deadline of the request before; kNone: a snapshot would come too late.
-  void ask_on(core::SaveRequest::What what) { ask(what, until_); }
+  void ask_on(shmem::SaveRequest::What what) { ask(what, until_); }
   // From `at` on the request includes members that wait for others, if none has come to a boundary.
-  void insist_at(core::TimePoint at);
+  void insist_at(base::TimePoint at);
   void call_off();  // withdraws a request that no member has claimed
   // A member here has ended.
   void on_member_ended();
   // Calls `then` once, when the snapshot is complete, or when no member has claimed the request after
   // `within`.
-  void await(core::Duration within, std::function<void()> then);
+  void await(base::Duration within, std::function<void()> then);
   void on_rung();  // the mark in the save area may have changed
   // Nothing can be written now: members do not wait in finish() for a checkpoint that is due.
   void set_hangs(bool hangs) const;
-  void wrote() { wrote_ = true; }      // a snapshot has been written
-  void failed(core::Step step) const;  // it was not written: finish() saves the state again
-  void moved() const;                  // the process that writes is alive
-  [[nodiscard]] core::Step due()
+  void wrote() { wrote_ = true; }       // a snapshot has been written
+  void failed(proto::Step step) const;  // it was not written: finish() saves the state again
+  void moved() const;                   // the process that writes is alive
+  [[nodiscard]] proto::Step due()
       const;  // finish() needs the checkpoints due by then; 0: no member has finished
   // True: a snapshot was requested, and outcome() was not called since.
   [[nodiscard]] bool awaited() const { return awaited_; }
@@ -52,18 +52,18 @@ class LastSnapshot {
  private:
   [[nodiscard]] LastSeen seen() const;
   [[nodiscard]] bool all_have_left() const;
-  [[nodiscard]] core::SaveHeader* header() const;  // null: there is no save area
+  [[nodiscard]] shmem::SaveHeader* header() const;  // null: there is no save area
   void ask_again_if_need_be();
   void look_whether_settled(bool in_time);
-  void start_limit(core::Duration within);
+  void start_limit(base::Duration within);
 
-  const std::function<const core::Arena&()> arena_;
+  const std::function<const shmem::Arena&()> arena_;
   boost::asio::steady_timer half_time_, limit_;
   bool awaited_ = false, late_ = false, wrote_ = false;
   bool had_left_ = false;  // all members had left at the last request
   std::uint32_t asks_ = 0;
-  core::TimePoint asked_at_{}, until_{};  // of the first request; of the newest
-  core::Duration within_{};
+  base::TimePoint asked_at_{}, until_{};  // of the first request; of the newest
+  base::Duration within_{};
   std::function<void()> then_;
 };
 

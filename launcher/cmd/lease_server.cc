@@ -18,16 +18,16 @@ constexpr std::size_t kLongestLine = 32 << 20;  // of ten thousand hosts
 LeaseServer::LeaseServer(boost::asio::io_context& loop, Events events)
     : loop_(loop),
       events_(std::move(events)),
-      listener_(loop, [this](core::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
+      listener_(loop, [this](base::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
 
 // Spawners may outlive this server, so that they must not send through it any more.
 LeaseServer::~LeaseServer() {
   for (const auto& [id, joiner] : joiners_) joiner->send = {};
 }
 
-core::Status LeaseServer::start(const std::string& path) { return listener_.start(path); }
+base::Status LeaseServer::start(const std::string& path) { return listener_.start(path); }
 
-void LeaseServer::on_client(core::Fd socket) {
+void LeaseServer::on_client(base::Fd socket) {
   if (clients_.size() >= kMostGrantClients || ::fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0) return;
   const GrantId id = ++last_;
   clients_.try_emplace(id, loop_).first->second.socket.assign(socket.release());
@@ -79,14 +79,14 @@ void LeaseServer::on_line(GrantId id, const std::string& line) {
   if (const auto resized = parse_resized(line); resized.ok()) return events_.resized(id, *resized);
   if (const auto reconnect = parse_reconnect(line); reconnect.ok()) {
     client.accepted = true;
-    const core::Status status = events_.reconnected(id, *reconnect);
+    const base::Status status = events_.reconnected(id, *reconnect);
     return status.ok() ? void() : end(id, status.message(), false);
   }
   const auto revoke = parse_revoke(line);
   const auto offer = parse_offer(line);
   if (!revoke.ok() && !offer.ok()) return end(id, offer.status().message(), false);
   client.accepted = true;
-  const core::Status status = revoke.ok() ? events_.wanted(id, *revoke) : events_.offered(id, *offer);
+  const base::Status status = revoke.ok() ? events_.wanted(id, *revoke) : events_.offered(id, *offer);
   if (!status.ok()) end(id, status.message(), false);
 }
 

@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/cmd/grant_lines.h"
 #include "launcher/cmd/leased_host_spawner.h"
 #include "launcher/supervise/unix_socket.h"
@@ -27,19 +27,19 @@ class LeaseServer {
  public:
   // Called from the loop. A refused offer gets the error as its reply and ends.
   struct Events {
-    std::function<core::Status(GrantId id, const LeaseOffer& offer)> offered;
+    std::function<base::Status(GrantId id, const LeaseOffer& offer)> offered;
     std::function<void(GrantId id, const LeaseRevoke& revoke)> revoked;
     std::function<void(GrantId id)> gone;  // the client that offered has disconnected
     // From a client without a lease; to be answered by end(). A refused one ends.
-    std::function<core::Status(GrantId id, const LeaseRevoke& revoke)> wanted;
+    std::function<base::Status(GrantId id, const LeaseRevoke& revoke)> wanted;
     std::function<void(GrantId id, const Resized& resized)> resized;
     // A client with a lease has reconnected.
-    std::function<core::Status(GrantId id, const LeaseReconnect& reconnect)> reconnected;
+    std::function<base::Status(GrantId id, const LeaseReconnect& reconnect)> reconnected;
   };
   LeaseServer(boost::asio::io_context& loop, Events events);
   ~LeaseServer();
   // Listens at `path`. The job runs without it if this fails.
-  [[nodiscard]] core::Status start(const std::string& path);
+  [[nodiscard]] base::Status start(const std::string& path);
   void tell(GrantId id, const std::string& text);
   // Ends the lease: its hosts are not used any more.
   void end(GrantId id, const std::string& text, bool ok = true);
@@ -55,7 +55,7 @@ class LeaseServer {
     std::string read;
     bool accepted = false;
   };
-  void on_client(core::Fd socket);
+  void on_client(base::Fd socket);
   void wait(GrantId id);
   [[nodiscard]] bool receive(GrantId id);
   void on_line(GrantId id, const std::string& line);

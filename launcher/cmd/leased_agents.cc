@@ -22,7 +22,7 @@ LeasedAgents::LeasedAgents(boost::asio::io_context& loop, launcher::Grant grant,
                            launcher::Environment environment, std::function<void(const std::string&)> send)
     : loop_(loop), grant_(std::move(grant)), environment_(std::move(environment)), send_(std::move(send)) {}
 
-core::Result<bool> LeasedAgents::on_line(std::string_view line, int socket) {
+base::Result<bool> LeasedAgents::on_line(std::string_view line, int socket) {
   if (const auto end = parse_agent_end(line); end.ok()) {
     const auto agent = agents_.find(end->node);
     if (agent != agents_.end()) agent->second->end(end->node);
@@ -40,11 +40,11 @@ core::Result<bool> LeasedAgents::on_line(std::string_view line, int socket) {
 }
 
 void LeasedAgents::start(launcher::AgentOrder order) {
-  const core::NodeId node = order.node;
+  const proto::NodeId node = order.node;
   const auto host = std::ranges::find(grant_.hosts, order.host, &launcher::HostRequest::name);
   const auto by = host != grant_.hosts.end()
                       ? way(host->here)
-                      : core::invalid_argument(order.host + ": it is no host of this allocation");
+                      : base::invalid_argument(order.host + ": it is no host of this allocation");
   if (!by.ok()) {
     return send_(to_line(AgentNews{.node = node, .what = AgentNews::What::kEnded, .why = by.status()}));
   }
@@ -53,19 +53,19 @@ void LeasedAgents::start(launcher::AgentOrder order) {
   (*by)->start(std::move(order));
 }
 
-core::Result<launcher::Spawner*> LeasedAgents::way(bool here) {
+base::Result<launcher::Spawner*> LeasedAgents::way(bool here) {
   auto& made = here ? forker_ : commander_;
   if (made) return made.get();
-  if (!secret_) return core::internal_error("the job has not told its secret");
+  if (!secret_) return base::internal_error("the job has not told its secret");
   using What = AgentNews::What;
   launcher::SpawnEvents events{
-      .up = [this](core::NodeId node) { send_(to_line(AgentNews{.node = node, .what = What::kUp})); },
+      .up = [this](proto::NodeId node) { send_(to_line(AgentNews{.node = node, .what = What::kUp})); },
       .line =
-          [this](core::NodeId node, const std::string& line) {
+          [this](proto::NodeId node, const std::string& line) {
             send_(to_line(AgentNews{.node = node, .what = What::kLine, .line = line}));
           },
       .ended =
-          [this](core::NodeId node, const core::Status& why) {
+          [this](proto::NodeId node, const base::Status& why) {
             agents_.erase(node);
             send_(to_line(AgentNews{.node = node, .what = What::kEnded, .why = why}));
           }};

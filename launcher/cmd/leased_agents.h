@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/net/job_secret.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/request.h"
@@ -30,11 +30,11 @@ class LeasedAgents {
   // Handles a line of the other job. The job's secret may follow it on `socket` and is read here, which
   // blocks for kSecretLimit at most. False: the line is not about agents. An error: the position in the
   // stream of `socket` is lost.
-  [[nodiscard]] core::Result<bool> on_line(std::string_view line, int socket);
+  [[nodiscard]] base::Result<bool> on_line(std::string_view line, int socket);
 
  private:
   void start(launcher::AgentOrder order);
-  [[nodiscard]] core::Result<launcher::Spawner*> way(bool here);
+  [[nodiscard]] base::Result<launcher::Spawner*> way(bool here);
 
   boost::asio::io_context& loop_;
   const launcher::Grant grant_;
@@ -42,7 +42,7 @@ class LeasedAgents {
   const std::function<void(const std::string&)> send_;
   std::shared_ptr<const launcher::JobSecret> secret_;
   std::unique_ptr<launcher::Spawner> forker_, commander_;  // here, and on other hosts
-  std::map<core::NodeId, launcher::Spawner*> agents_;
+  std::map<proto::NodeId, launcher::Spawner*> agents_;
 };
 
 }  // namespace regroup::cmd

@@ -25,9 +25,9 @@ LeasedHostSpawner::LeasedHostSpawner(boost::asio::io_context& loop,
   joiner_->heard = [this](const AgentNews& news) { heard(news); };
   // Agents that it has started end with it.
   joiner_->gone = [this] {
-    std::vector<core::NodeId> all;
+    std::vector<proto::NodeId> all;
     for (const auto& [node, agent] : agents_) all.push_back(node);
-    for (const core::NodeId node : all) report_later(node, {});
+    for (const proto::NodeId node : all) report_later(node, {});
   };
 }
 
@@ -38,7 +38,7 @@ LeasedHostSpawner::~LeasedHostSpawner() {
 }
 
 void LeasedHostSpawner::start(launcher::AgentOrder order) {
-  const core::NodeId node = order.node;
+  const proto::NodeId node = order.node;
   if (!agents_.try_emplace(node, loop_, std::move(order)).second) return;  // one order for each
   waiting_.push_back(node);
   boost::asio::post(loop_, [this, alive = alive_] {
@@ -55,24 +55,24 @@ void LeasedHostSpawner::fill() {
 }
 
 void LeasedHostSpawner::send(Agent& agent) {
-  const core::NodeId node = agent.order.node;
+  const proto::NodeId node = agent.order.node;
   agent.sent = true;
   ++on_their_way_;
   const bool first = !secret_sent_;
   secret_sent_ = joiner_->send &&
                  joiner_->send(to_line(AgentStart{agent.order, first}), first ? secret_.get() : nullptr);
   if (!secret_sent_) {
-    return report_later(node, {core::Code::kUnavailable,
+    return report_later(node, {base::Code::kUnavailable,
                                fmt::format("{}: the `regroup join` that starts agents there is not heard",
                                            agent.order.host)});
   }
   wait(node, kUp,
-       core::deadline_exceeded(
+       base::deadline_exceeded(
            fmt::format("{}: its `regroup join` has not said for {} s whether an agent runs", agent.order.host,
                        kUp.count())));
 }
 
-void LeasedHostSpawner::wait(core::NodeId node, core::Duration limit, const core::Status& late) {
+void LeasedHostSpawner::wait(proto::NodeId node, base::Duration limit, const base::Status& late) {
   auto& timer = agents_.at(node).timer;
   timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
   timer.async_wait([this, node, late, alive = alive_](const boost::system::error_code& error) {
@@ -98,7 +98,7 @@ void LeasedHostSpawner::heard(const AgentNews& news) {
   if (*alive) fill();
 }
 
-void LeasedHostSpawner::end(core::NodeId node) {
+void LeasedHostSpawner::end(proto::NodeId node) {
   const auto found = agents_.find(node);
   if (found == agents_.end()) return;
   const bool sent = found->second.sent && joiner_->send && joiner_->send(to_line(AgentEnd{node}), nullptr);
@@ -106,16 +106,16 @@ void LeasedHostSpawner::end(core::NodeId node) {
   if (!sent) return report_later(node, {});
   found->second.ending = true;
   wait(node, kLeave,
-       core::deadline_exceeded(fmt::format("{}: its agent did not leave", found->second.order.host)));
+       base::deadline_exceeded(fmt::format("{}: its agent did not leave", found->second.order.host)));
 }
 
-void LeasedHostSpawner::report_later(core::NodeId node, core::Status why) {
+void LeasedHostSpawner::report_later(proto::NodeId node, base::Status why) {
   boost::asio::post(loop_, [this, alive = alive_, node, why = std::move(why)] {
     if (*alive) report(node, why);
   });
 }
 
-void LeasedHostSpawner::report(core::NodeId node, const core::Status& why) {
+void LeasedHostSpawner::report(proto::NodeId node, const base::Status& why) {
   const auto alive = alive_;
   const auto agent = agents_.extract(node);
   if (agent.empty()) return;

@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/cmd/grant_lines.h"
 #include "launcher/net/job_secret.h"
 #include "launcher/spawn/spawner.h"
@@ -34,7 +34,7 @@ class LeasedHostSpawner final : public launcher::Spawner {
                     launcher::SpawnEvents events, std::shared_ptr<JoinerLink> joiner);
   ~LeasedHostSpawner() override;
   void start(launcher::AgentOrder order) override;
-  void end(core::NodeId node) override;
+  void end(proto::NodeId node) override;
 
  private:
   struct Agent {
@@ -46,16 +46,16 @@ class LeasedHostSpawner final : public launcher::Spawner {
   void fill();
   void send(Agent& agent);
   void heard(const AgentNews& news);
-  void wait(core::NodeId node, core::Duration limit, const core::Status& late);
-  void report_later(core::NodeId node, core::Status why);
-  void report(core::NodeId node, const core::Status& why);
+  void wait(proto::NodeId node, base::Duration limit, const base::Status& late);
+  void report_later(proto::NodeId node, base::Status why);
+  void report(proto::NodeId node, const base::Status& why);
 
   boost::asio::io_context& loop_;
   const std::shared_ptr<const launcher::JobSecret> secret_;
   const launcher::SpawnEvents events_;
   const std::shared_ptr<JoinerLink> joiner_;
-  std::map<core::NodeId, Agent> agents_;
-  std::deque<core::NodeId> waiting_;
+  std::map<proto::NodeId, Agent> agents_;
+  std::deque<proto::NodeId> waiting_;
   std::size_t on_their_way_ = 0;
   bool secret_sent_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/cmd/allocation.h"
 #include "launcher/cmd/bench.h"
 #include "launcher/cmd/control.h"
@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   auto options = regroup::cmd::parse_options(args, regroup::cmd::read_environment(), program, &refused);
   if (!options.ok()) {
     fmt::print(stderr, "regroup: {}\nTry regroup --help.\n",
-               regroup::core::escaped_lines(options.status().message()));
+               regroup::base::escaped_lines(options.status().message()));
     return refused;
   }
   switch (options->verb) {

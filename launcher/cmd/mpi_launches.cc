@@ -27,14 +27,14 @@ pmi::MpiEvents MpiLaunches::events() {
   return events;
 }
 
-void MpiLaunches::add(const core::Start& start) {
+void MpiLaunches::add(const proto::Start& start) {
   if (start.rank == 0) waiting_.clear();
   waiting_.push_back(start);
   if (waiting_.size() == start.world_size) open();
 }
 
-bool MpiLaunches::forget(core::MemberId member) {
-  return std::erase_if(waiting_, [member](const core::Start& start) { return start.member == member; }) > 0;
+bool MpiLaunches::forget(proto::MemberId member) {
+  return std::erase_if(waiting_, [member](const proto::Start& start) { return start.member == member; }) > 0;
 }
 
 void MpiLaunches::open() {
@@ -48,7 +48,7 @@ void MpiLaunches::open() {
 
 void MpiLaunches::ready(std::uint32_t space, std::vector<launcher::Extras> extras) {
   if (space + 1 != spaces_) return;
-  for (const core::Start& start : std::exchange(waiting_, {})) {
+  for (const proto::Start& start : std::exchange(waiting_, {})) {
     launcher::Extras of_member = std::move(extras.at(start.rank));
     pmi::add_hints(of_member, app_, slots_ != 0 && start.world_size > slots_);
     start_(start, std::move(of_member));

@@ -9,16 +9,16 @@
 #include <string>
 #include <vector>
 
-#include "core/message.h"
 #include "launcher/pmi/mpi.h"
 #include "launcher/supervise/app.h"
+#include "proto/message.h"
 
 namespace regroup::cmd {
 
 // Used by the loop's thread.
 class MpiLaunches {
  public:
-  using StartMember = std::function<void(const core::Start& start, launcher::Extras extras)>;
+  using StartMember = std::function<void(const proto::Start& start, launcher::Extras extras)>;
   using Say = std::function<void(const std::string&)>;
   // `app`: what all members run. `slots`: cores there are for them; 0: not known.
   MpiLaunches(boost::asio::io_context& loop, pmi::HelperOptions helper, launcher::App app,
@@ -26,9 +26,9 @@ class MpiLaunches {
 
   // One member of a launch of start.world_size, asked for in rank order. Once the last one is, and
   // regroup-pmi is ready for them, `start` is called for each.
-  void add(const core::Start& start);
+  void add(const proto::Start& start);
   // True: it was waiting, and is not started any more.
-  [[nodiscard]] bool forget(core::MemberId member);
+  [[nodiscard]] bool forget(proto::MemberId member);
 
  private:
   [[nodiscard]] pmi::MpiEvents events();
@@ -39,7 +39,7 @@ class MpiLaunches {
   std::uint32_t slots_;
   Say say_;
   StartMember start_;
-  std::vector<core::Start> waiting_;
+  std::vector<proto::Start> waiting_;
   std::uint32_t spaces_ = 0;  // opened so far; the newest is the one that waits
   pmi::Mpi mpi_;
 };

@@ -40,7 +40,7 @@ std::unique_ptr<TransferService> make_transfer_service(launcher::Agent& agent,
 
 node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
   return [options](launcher::Agent& agent, const node::Setup& setup,
-                   std::function<void(const core::Message&)> send) {
+                   std::function<void(const proto::Message&)> send) {
     auto service = setup.elastic->kept_results > 0 ? make_transfer_service(agent, options) : nullptr;
     std::vector<std::vector<int>> cores;
     std::vector<launcher::Environment> environments;
@@ -97,7 +97,7 @@ void answer_inventory(const launcher::Host& host, const launcher::Environment& e
   answer.host = launcher::inventory_to_json(*inventory);
 }
 
-bool read_number(const std::string& text, core::NodeId& out) {
+bool read_number(const std::string& text, proto::NodeId& out) {
   const char* const last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data(), last, out);
   return error == std::errc() && end == last;
@@ -143,7 +143,7 @@ int run_node_agent(const std::vector<std::string>& args) {
   options.agent_socket = fmt::format("{}/{}-{}.agent", options.folder, options.job, options.node);
   const int status =
       launcher::Guardian(
-          [&](core::Fd guardian) {
+          [&](base::Fd guardian) {
             return node::run_node_agent(options, std::move(guardian), make_membership(options));
           },
           nullptr, {options.record, {}, true}, {SIGTERM})

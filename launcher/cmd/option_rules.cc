@@ -11,13 +11,13 @@
 #include <string_view>
 #include <vector>
 
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::cmd {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 constexpr std::uint32_t kMostMembers = 65536;
 constexpr std::array<std::string_view, 3> kOfRoles{"shards", "seed",
@@ -40,9 +40,9 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
   slots = slots_for(options, slots);
   if (options.max == 0) options.min = options.max = slots;
   if (options.apps.size() == 1 && !options.apps[0].count) options.apps[0].count = options.max;
-  if (options.elastic && !options.several_hosts() && options.max >= core::kMaxSlots) {
+  if (options.elastic && !options.several_hosts() && options.max >= proto::kMaxSlots) {
     return invalid_argument(fmt::format("-np {}:{}: expected at most {} members on one machine", options.min,
-                                        options.max, core::kMaxSlots - 1));
+                                        options.max, proto::kMaxSlots - 1));
   }
   if (options.elastic && options.several_hosts() && options.do_not_launch) {
     return invalid_argument(
@@ -83,9 +83,9 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
                                         options.spares, slots, slots - options.start, options.start));
   }
   if (options.elastic && options.shards == 0) options.shards = std::bit_ceil(options.max);
-  if (options.elastic && options.shards > core::kMaxShards) {
+  if (options.elastic && options.shards > proto::kMaxShards) {
     return invalid_argument(
-        fmt::format("--shards {}: expected at most {}", options.shards, core::kMaxShards));
+        fmt::format("--shards {}: expected at most {}", options.shards, proto::kMaxShards));
   }
   return {};
 }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/options.h"
 
 namespace regroup::cmd {
@@ -23,7 +23,7 @@ using launcher::kHydraFailed;
 
 // What stands in `slots` for a job, unless its -H or host file says how many there are: fills in min, max,
 // start, shards and the count of a single app that were not given, and refuses what does not fit.
-[[nodiscard]] core::Status fit_to_slots(Options& options, std::uint32_t slots);
+[[nodiscard]] base::Status fit_to_slots(Options& options, std::uint32_t slots);
 
 // A job of roles, from --role or a job file.
 [[nodiscard]] bool has_roles(const Options& options);

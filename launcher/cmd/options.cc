@@ -13,7 +13,7 @@
 
 namespace regroup::cmd {
 
-core::Result<Options> parse_options(const std::vector<std::string>& args, launcher::Environment environment,
+base::Result<Options> parse_options(const std::vector<std::string>& args, launcher::Environment environment,
                                     const std::string& program, int* exit_status) {
   const launcher::ParseContext context{
       program,

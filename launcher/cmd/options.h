@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/cmd/option_rules.h"
 #include "launcher/options/parse.h"
 
@@ -13,7 +13,7 @@ namespace regroup::cmd {
 
 // As launcher::parse_command_line() for a process called `program` with this environment, on this host and
 // with its files.
-[[nodiscard]] core::Result<Options> parse_options(const std::vector<std::string>& args,
+[[nodiscard]] base::Result<Options> parse_options(const std::vector<std::string>& args,
                                                   launcher::Environment environment,
                                                   const std::string& program = "regroup",
                                                   int* exit_status = nullptr);

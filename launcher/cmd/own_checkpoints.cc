@@ -18,11 +18,11 @@
 namespace regroup::cmd {
 namespace {
 
-using core::Result;
-using core::Status;
-using core::Step;
+using base::Result;
+using base::Status;
 using node::LocalCheckpointReply;
 using node::QueryLocalCheckpoint;
+using proto::Step;
 
 constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory
 constexpr std::chrono::seconds kReaderLimit(
@@ -54,7 +54,7 @@ LocalCheckpointReply found_by(const QueryLocalCheckpoint& order, const Result<st
   if (!text.ok() || order.copy > 0) return found;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), found.step);
   if (error != std::errc() || end != text->data() + text->size())
-    found.status = core::internal_error(fmt::format("regroup-persist said {:?}", *text));
+    found.status = base::internal_error(fmt::format("regroup-persist said {:?}", *text));
   return found;
 }
 
@@ -73,7 +73,7 @@ class Search {
       const LocalCheckpointReply copied = ask({index}, step, kCopyLimit + kAgentMargin).at(index);
       auto resume = copied.status.ok() ? read(step) : Result<Resume>(copied.status);
       const bool may_go_on =
-          copied.status.code() == core::Code::kDeadlineExceeded;  // it may still write there
+          copied.status.code() == base::Code::kDeadlineExceeded;  // it may still write there
       if (resume.ok()) {
         plan_.seed = resume->seed, plan_.shards = resume->shards;
         plan_.resume = std::move(*resume);
@@ -90,7 +90,7 @@ class Search {
   using Answers = std::map<std::size_t, LocalCheckpointReply>;  // by host
   struct Open {
     std::optional<LocalCheckpointReply> said;
-    core::TimePoint heard;
+    base::TimePoint heard;
   };
 
   // Newest first; of equal steps that of the host named first.
@@ -106,23 +106,23 @@ class Search {
       if (!found.status.ok())
         say_(fmt::format("host {}: what it has in {} is not looked at: {}", name, plan_.directory,
                          launcher::printable(found.status.message())));
-      else if (found.step > (plan_.resume ? plan_.resume->step : 0) && found.step <= core::kMaxStep)
+      else if (found.step > (plan_.resume ? plan_.resume->step : 0) && found.step <= proto::kMaxStep)
         out.emplace_back(found.step, index);
     }
     std::ranges::stable_sort(out, std::greater(), [](const auto& one) { return one.first; });
     return out;
   }
 
-  Answers ask(const std::vector<std::size_t>& whom, Step copy, core::Duration silence) {
+  Answers ask(const std::vector<std::size_t>& whom, Step copy, base::Duration silence) {
     const auto open = std::make_shared<std::map<std::size_t, Open>>();
-    const core::SystemClock clock;
-    const core::TimePoint began = clock.now();
+    const base::SystemClock clock;
+    const base::TimePoint began = clock.now();
     for (const std::size_t index : whom) {
       (*open)[index].heard = began;
       hosts_.remote(index).query_local_checkpoint({plan_, copy},
                                                   [open, index](const LocalCheckpointReply& found) {
                                                     Open& one = open->at(index);
-                                                    one.heard = core::SystemClock().now();
+                                                    one.heard = base::SystemClock().now();
                                                     if (!found.busy && !one.said) one.said = found;
                                                   });
     }
@@ -131,17 +131,17 @@ class Search {
     };
     while (waits() && !over_()) {
       loop_.run_one_for(kAskAgain);
-      const core::TimePoint now = clock.now();
+      const base::TimePoint now = clock.now();
       for (auto& [index, one] : *open) {
         if (!one.said && (now - one.heard > silence || now >= end_))
           one.said =
-              LocalCheckpointReply{.status = core::deadline_exceeded("its agent has not answered in time")};
+              LocalCheckpointReply{.status = base::deadline_exceeded("its agent has not answered in time")};
       }
     }
     Answers out;
     for (const auto& [index, one] : *open)
       out[index] =
-          one.said.value_or(LocalCheckpointReply{.status = {core::Code::kUnavailable, "the job ends"}});
+          one.said.value_or(LocalCheckpointReply{.status = {base::Code::kUnavailable, "the job ends"}});
     return out;
   }
 
@@ -152,18 +152,18 @@ class Search {
     PersistTask task(loop_, {"await", plan_.shared, std::to_string(step)},
                      {plan_.shared, kVisibleLimit, kReaderLimit},
                      {{}, [&text](const Result<std::string>& out, const std::string&) { text = out; }});
-    while (!text && !over_() && core::SystemClock().now() < end_) loop_.run_one_for(kAskAgain);
-    if (!text && !over_()) return core::deadline_exceeded("reading it took too long");
-    if (!text) return Status(core::Code::kUnavailable, "the job ends");
+    while (!text && !over_() && base::SystemClock().now() < end_) loop_.run_one_for(kAskAgain);
+    if (!text && !over_()) return base::deadline_exceeded("reading it took too long");
+    if (!text) return Status(base::Code::kUnavailable, "the job ends");
     if (!text->ok()) return text->status();
     auto resume = resume_of(**text, plan_.shared);
     if (!resume.ok()) return resume.status();
     if (!*resume || (*resume)->step != step)
-      return core::internal_error(fmt::format("{}: not the checkpoint of step {}", plan_.shared, step));
+      return base::internal_error(fmt::format("{}: not the checkpoint of step {}", plan_.shared, step));
     return std::move(**resume);
   }
 
-  const core::TimePoint end_ = core::SystemClock().now() + kLongest;
+  const base::TimePoint end_ = base::SystemClock().now() + kLongest;
   boost::asio::io_context& loop_;
   node::Hosts& hosts_;
   const std::function<bool()>& over_;

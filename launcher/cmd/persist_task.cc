@@ -45,12 +45,12 @@ PersistTask::~PersistTask() {
   if (process_) process_->abandon();
 }
 
-void PersistTask::expect_within(core::Duration limit) {
+void PersistTask::expect_within(base::Duration limit) {
   timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
   timer_.async_wait([this, limit, waiting = waiting_](const boost::system::error_code& error) {
     if (error || !*waiting || !launcher::is_due(timer_)) return;
     std::exchange(process_, nullptr)->abandon();
-    end(core::deadline_exceeded(
+    end(base::deadline_exceeded(
         fmt::format("{}: no answer for {:g} s", wait_.about, std::chrono::duration<double>(limit).count())));
   });
 }
@@ -69,12 +69,12 @@ void PersistTask::on_line(std::string_view line, bool error) {
 void PersistTask::on_ended(int wait_status) {
   process_.reset();
   if (wait_status == 0) return end(text_);
-  if (!said_.empty()) return end(core::Status(core::Code::kUnavailable, std::exchange(said_, {})));
-  end(core::internal_error(silent_end(wait_status)));
+  if (!said_.empty()) return end(base::Status(base::Code::kUnavailable, std::exchange(said_, {})));
+  end(base::internal_error(silent_end(wait_status)));
 }
 
 // May be the end of this task.
-void PersistTask::end(const core::Result<std::string>& text) {
+void PersistTask::end(const base::Result<std::string>& text) {
   *waiting_ = false;
   timer_.cancel();
   const auto done = events_.done;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/spawn/piped_process.h"
 
 namespace regroup::cmd {
@@ -23,14 +23,14 @@ class PersistTask {
  public:
   struct Wait {
     std::string about;       // what the process looks into, for the error
-    core::Duration first{};  // until it says anything ...
-    core::Duration quiet{};  // ... and from then on
+    base::Duration first{};  // until it says anything ...
+    base::Duration quiet{};  // ... and from then on
   };
   struct Events {
     std::function<void()> alive;  // it has said that it is still reading
     // Once and last, of the loop, not of start(): what it printed, and what it said on its standard error.
     // kDeadlineExceeded: it was silent for too long.
-    std::function<void(const core::Result<std::string>& text, const std::string& said)> done;
+    std::function<void(const base::Result<std::string>& text, const std::string& said)> done;
   };
   // `words`: its arguments.
   PersistTask(boost::asio::io_context& loop, std::vector<std::string> words, Wait wait, Events events);
@@ -41,8 +41,8 @@ class PersistTask {
  private:
   void on_line(std::string_view line, bool error);
   void on_ended(int wait_status);
-  void expect_within(core::Duration limit);
-  void end(const core::Result<std::string>& text);
+  void expect_within(base::Duration limit);
+  void end(const base::Result<std::string>& text);
 
   const Wait wait_;
   const Events events_;

@@ -13,7 +13,7 @@ namespace {
 
 using launcher::PlaceCommand;
 
-core::Result<launcher::Fabric> hosts_of(const PlaceCommand& command, const launcher::Machine& machine) {
+base::Result<launcher::Fabric> hosts_of(const PlaceCommand& command, const launcher::Machine& machine) {
   if (!command.fabric.empty()) return launcher::load_fabric(command.fabric, machine);
   std::vector<std::string> names;
   const std::string name = machine.name.empty() ? "host" : machine.name;
@@ -22,7 +22,7 @@ core::Result<launcher::Fabric> hosts_of(const PlaceCommand& command, const launc
   return launcher::flat_fabric(machine, names);
 }
 
-core::Status place_and_print(const PlaceCommand& command) {
+base::Status place_and_print(const PlaceCommand& command) {
   auto machine = launcher::load_machine(command.machine);
   if (!machine.ok()) return machine.status();
   auto fabric = hosts_of(command, *machine);
@@ -43,7 +43,7 @@ int run_place(const std::vector<std::string>& words) {
     fmt::print("{}", launcher::place_help());
     return 0;
   }
-  const core::Status status = place_and_print(*command);
+  const base::Status status = place_and_print(*command);
   return status.ok() ? 0 : fail(status.message(), 1);
 }
 

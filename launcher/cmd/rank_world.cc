@@ -16,13 +16,13 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr core::NodeId kHere = 0;
-constexpr core::Incarnation kIncarnation = 1;
+constexpr proto::NodeId kHere = 0;
+constexpr proto::Incarnation kIncarnation = 1;
 
 }  // namespace
 
 RankWorldOptions rank_world_options(const Options& options, const std::string& job, const std::string& socket,
-                                    std::vector<core::NodeId> placed, const CheckpointPlan& checkpoints) {
+                                    std::vector<proto::NodeId> placed, const CheckpointPlan& checkpoints) {
   RankWorldOptions out;
   const auto size = static_cast<std::uint32_t>(placed.size());
   const std::uint32_t shards = world_shards(options, size);
@@ -43,7 +43,7 @@ RankWorldOptions rank_world_options(const Options& options, const std::string& j
   const auto here = std::ranges::count(placed, kHere);
   out.job.placed = std::move(placed);
   out.agent.core = {
-      .slots = std::clamp<std::uint32_t>(static_cast<std::uint32_t>(here), 1, core::kMaxSlots - 1),
+      .slots = std::clamp<std::uint32_t>(static_cast<std::uint32_t>(here), 1, proto::kMaxSlots - 1),
       .shards = shards,
       .seed = options.seed,
       .any_fingerprint = options.any_fingerprint,
@@ -59,7 +59,7 @@ RankWorldOptions rank_world_options(const Options& options, const std::string& j
 }
 
 std::uint32_t world_shards(const Options& options, std::uint32_t size) {
-  return options.shards != 0 ? options.shards : std::min(std::bit_ceil(size), core::kMaxShards);
+  return options.shards != 0 ? options.shards : std::min(std::bit_ceil(size), proto::kMaxShards);
 }
 
 void add_world_variables(const Options& options, const CheckpointPlan& checkpoints,
@@ -77,31 +77,31 @@ RankWorld::RankWorld(launcher::Agent& agent, RankWorldOptions options, node::Hos
       quiet_(options.agent.quiet),
       hosts_(hosts),
       local_(agent, std::move(options.agent),
-             [this](const core::Message& message) {
+             [this](const proto::Message& message) {
                boost::asio::post(agent_.loop(), [this, message] { on_agent(kHere, message); });
              }),
       timer_(agent.loop()) {
   if (hosts_ == nullptr) return;
-  hosts_->set_elastic({.membership = [this](core::NodeId node, const core::Message& message) {
+  hosts_->set_elastic({.membership = [this](proto::NodeId node, const proto::Message& message) {
     membership::is_agent_message(message.body) ? on_agent(node, message) : refuse(node);
   }});
 }
 
 // An agent that sends messages about nodes, or messages of the coordinator, is lost.
-void RankWorld::refuse(core::NodeId node) {
+void RankWorld::refuse(proto::NodeId node) {
   const auto index = hosts_->index_of(node);
   hosts_->give_up(node,
-                  core::invalid_argument(fmt::format("host {}: its agent sent a message that it may not send",
+                  base::invalid_argument(fmt::format("host {}: its agent sent a message that it may not send",
                                                      index ? hosts_->name(*index) : "?")));
 }
 
-bool RankWorld::runs(core::NodeId node, core::MemberId rank) const {
+bool RankWorld::runs(proto::NodeId node, proto::MemberId rank) const {
   return rank < job_.placed.size() && job_.placed[rank] == node;
 }
 
-void RankWorld::on_agent(core::NodeId node, const core::Message& message) {
-  const auto* ready = std::get_if<core::MemberReady>(&message.body);
-  const auto* lost = std::get_if<core::MemberLost>(&message.body);
+void RankWorld::on_agent(proto::NodeId node, const proto::Message& message) {
+  const auto* ready = std::get_if<proto::MemberReady>(&message.body);
+  const auto* lost = std::get_if<proto::MemberLost>(&message.body);
   if (ready != nullptr && !runs(node, ready->join.member)) return;
   if (lost != nullptr && !runs(node, lost->member)) return;
   trained_.hear(message.body, agent_.ending());
@@ -109,7 +109,7 @@ void RankWorld::on_agent(core::NodeId node, const core::Message& message) {
   if (ready != nullptr) joined_.insert(ready->join.member);
   if (!over_)
     perform(
-        coordinator_->handle(core::SystemClock().now(), {membership::Sender::Kind::kAgent, node}, message));
+        coordinator_->handle(base::SystemClock().now(), {membership::Sender::Kind::kAgent, node}, message));
   if (lost != nullptr && lost->reaped && lost->joined && !lost->finished)
     end(fmt::format("rank {} ended before finish(): the World of {} is over", lost->member, policy_.max), 1);
   if (left_) missing(*left_);
@@ -118,7 +118,7 @@ void RankWorld::on_agent(core::NodeId node, const core::Message& message) {
 void RankWorld::begin() {
   if (coordinator_) return;
   coordinator_.emplace(policy_, job_, kIncarnation);
-  perform(coordinator_->tick(core::SystemClock().now()));
+  perform(coordinator_->tick(base::SystemClock().now()));
 }
 
 // A failed rank ends the job, and its agent reports a joined rank to the coordinator. What remains is a rank
@@ -144,20 +144,20 @@ void RankWorld::end(const std::string& why, int exit_status) {
   if (std::exchange(over_, true)) return;
   const bool ending = agent_.ending();
   if (!ending) agent_.say(fmt::format("the job failed: {}", why));
-  for (const core::NodeId node : job_.nodes) tell(node, core::JobDone{exit_status, why, false});
+  for (const proto::NodeId node : job_.nodes) tell(node, proto::JobDone{exit_status, why, false});
   if (!ending) agent_.terminate(exit_status);
 }
 
 // Members have got SIGTERM, and leave after they have applied their step.
-void RankWorld::on_notice(core::TimePoint deadline) {
+void RankWorld::on_notice(base::TimePoint deadline) {
   local_.on_notice(deadline);
   if (!coordinator_ || over_) return;
-  for (const core::NodeId node : job_.nodes)
-    perform(coordinator_->handle(core::SystemClock().now(), {}, {kIncarnation, core::NodeUp{node, "", 0}}));
+  for (const proto::NodeId node : job_.nodes)
+    perform(coordinator_->handle(base::SystemClock().now(), {}, {kIncarnation, proto::NodeUp{node, "", 0}}));
 }
 
-void RankWorld::tell(core::NodeId node, const core::Body& body) {
-  const core::Message message{kIncarnation, body};
+void RankWorld::tell(proto::NodeId node, const proto::Body& body) {
+  const proto::Message message{kIncarnation, body};
   if (node == kHere) return local_.on_message(message);
   if (hosts_ != nullptr) hosts_->tell_membership(node, message);
 }
@@ -173,20 +173,20 @@ void RankWorld::perform(const membership::Effects& effects) {
   }
   timer_.expires_at(std::chrono::steady_clock::time_point(next->time_since_epoch()));
   timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && !over_) perform(coordinator_->tick(core::SystemClock().now()));
+    if (!error && !over_) perform(coordinator_->tick(base::SystemClock().now()));
   });
 }
 
 // Drops orders to start members: FixedSizeJob starts the ranks.
 void RankWorld::perform_one(const membership::ToAgent& effect) {
-  if (std::holds_alternative<core::Start>(effect.body)) return;
-  if (const auto* done = std::get_if<core::JobDone>(&effect.body)) {
+  if (std::holds_alternative<proto::Start>(effect.body)) return;
+  if (const auto* done = std::get_if<proto::JobDone>(&effect.body)) {
     if (done->exit_code > 0) return end(done->reason, done->exit_code);
     over_ = true;
     return;
   }
-  if (effect.node != core::kEveryNode) return tell(effect.node, effect.body);
-  for (const core::NodeId node : job_.nodes) tell(node, effect.body);
+  if (effect.node != proto::kEveryNode) return tell(effect.node, effect.body);
+  for (const proto::NodeId node : job_.nodes) tell(node, effect.body);
 }
 
 void RankWorld::perform_one(const membership::Say& effect) {

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/message.h"
+#include "base/clock.h"
 #include "elastic/membership/coordinator.h"
 #include "launcher/cmd/elastic_agent.h"
 #include "launcher/node/hosts.h"
 #include "launcher/supervise/agent.h"
+#include "proto/message.h"
 
 namespace regroup::cmd {
 
@@ -28,7 +28,8 @@ struct RankWorldOptions {
 // Options for a job of -np N whose rank i runs on host placed[i]; this host is 0. `socket`: where ranks of
 // this host join.
 [[nodiscard]] RankWorldOptions rank_world_options(const Options& options, const std::string& job,
-                                                  const std::string& socket, std::vector<core::NodeId> placed,
+                                                  const std::string& socket,
+                                                  std::vector<proto::NodeId> placed,
                                                   const CheckpointPlan& checkpoints);
 // The default of V: the smallest power of two that is not below `size`.
 [[nodiscard]] std::uint32_t world_shards(const Options& options, std::uint32_t size);
@@ -43,12 +44,12 @@ class RankWorld final : public launcher::MembershipJob {
   // `hosts`: the other hosts of the job; null: there are none.
   RankWorld(launcher::Agent& agent, RankWorldOptions options, node::Hosts* hosts);
 
-  [[nodiscard]] core::Status start() override { return local_.start(); }
+  [[nodiscard]] base::Status start() override { return local_.start(); }
   // Called for ranks of all hosts.
   void on_exit(const launcher::MemberExit& exit) override;
-  void on_notice(core::TimePoint deadline) override;
-  void on_message(const core::Message&) override {}
-  [[nodiscard]] core::Duration still_needs() const override { return local_.still_needs(); }
+  void on_notice(base::TimePoint deadline) override;
+  void on_message(const proto::Message&) override {}
+  [[nodiscard]] base::Duration still_needs() const override { return local_.still_needs(); }
   void finish(const std::function<void()>& then) override { local_.finish(then); }
   [[nodiscard]] std::optional<int> completed() const override {
     return local_.completed() ? local_.completed() : trained_.status();
@@ -57,13 +58,13 @@ class RankWorld final : public launcher::MembershipJob {
   [[nodiscard]] bool keeps_checkpoints() const override { return local_.keeps_checkpoints(); }
 
  private:
-  void on_agent(core::NodeId node, const core::Message& message);
-  void refuse(core::NodeId node);
-  [[nodiscard]] bool runs(core::NodeId node, core::MemberId rank) const;
+  void on_agent(proto::NodeId node, const proto::Message& message);
+  void refuse(proto::NodeId node);
+  [[nodiscard]] bool runs(proto::NodeId node, proto::MemberId rank) const;
   void begin();
   void missing(const launcher::MemberExit& exit);
   void end(const std::string& why, int exit_status);
-  void tell(core::NodeId node, const core::Body& body);
+  void tell(proto::NodeId node, const proto::Body& body);
   void perform(const membership::Effects& effects);
   void perform_one(const membership::ToAgent& effect);
   void perform_one(const membership::Say& effect);
@@ -79,7 +80,7 @@ class RankWorld final : public launcher::MembershipJob {
   std::optional<membership::Coordinator> coordinator_;  // since the first rank joined
   TrainingEnd trained_;
   boost::asio::steady_timer timer_;
-  std::set<core::MemberId> joined_;           // ranks
+  std::set<proto::MemberId> joined_;          // ranks
   std::optional<launcher::MemberExit> left_;  // the first rank that ended with status 0 without a join
   bool over_ = false;                         // the World has failed, or all its members have left
 };

@@ -26,8 +26,8 @@ constexpr std::chrono::seconds kFirstPause(1);
 constexpr std::chrono::seconds kLongestPause(30);
 // An agent whose link is silent ends its members after node::kSilence, one below another dials the controller
 // for a while before.
-constexpr core::Duration kDoubt = node::kSilence + std::chrono::seconds(1);
-constexpr core::Duration kDoubtBelow = node::kParentSilence + node::kOrphanLimit + std::chrono::seconds(1);
+constexpr base::Duration kDoubt = node::kSilence + std::chrono::seconds(1);
+constexpr base::Duration kDoubtBelow = node::kParentSilence + node::kOrphanLimit + std::chrono::seconds(1);
 
 // The signals that end a job. An ignored SIGHUP (nohup) is left out, because it would stay pending for ever.
 sigset_t signals_that_end(const Options& options) {
@@ -42,10 +42,10 @@ sigset_t signals_that_end(const Options& options) {
 }
 
 // The signal that came first, or 0.
-int signal_within(const sigset_t& ends, core::Duration pause) {
-  const core::TimePoint until = core::SystemClock().now() + pause;
+int signal_within(const sigset_t& ends, base::Duration pause) {
+  const base::TimePoint until = base::SystemClock().now() + pause;
   for (;;) {
-    const auto left = std::max<core::Duration>(until - core::SystemClock().now(), core::Duration::zero());
+    const auto left = std::max<base::Duration>(until - base::SystemClock().now(), base::Duration::zero());
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
     const timespec wait{seconds.count(),
                         std::chrono::duration_cast<std::chrono::nanoseconds>(left - seconds).count()};
@@ -62,11 +62,11 @@ int status_of(int signal, const Options& options) {
   return users ? agent.stopped_status : agent.notice_status.value_or(agent.stopped_status);
 }
 
-core::Duration doubt(const Options& options, int hosts) {
+base::Duration doubt(const Options& options, int hosts) {
   if (hosts == 0 || !options.several_hosts()) return {};
   const std::uint32_t radix = options.tree_radix.value_or(node::kRadix);
   const bool deep = radix > 0 && options.hosts.size() > radix;
-  return (deep ? kDoubtBelow : kDoubt) + (hosts < 0 ? options.orphan_timeout : core::Duration::zero());
+  return (deep ? kDoubtBelow : kDoubt) + (hosts < 0 ? options.orphan_timeout : base::Duration::zero());
 }
 
 }  // namespace
@@ -86,9 +86,9 @@ membership::FailureRow HeldJournal::failures() const {
 
 LaunchEnd end_of(const launcher::Guardian& guardian, int status, const node::CheckpointPlan& checkpoints,
                  const HeldJournal& journal) {
-  const core::Step resumed = checkpoints.resume ? checkpoints.resume->step : 0;
+  const proto::Step resumed = checkpoints.resume ? checkpoints.resume->step : 0;
   return {status, checkpoints.directory.empty() ? std::nullopt : guardian.state_lost(),
-          std::max<core::Step>(resumed, guardian.resumed()), journal.failures()};
+          std::max<proto::Step>(resumed, guardian.resumed()), journal.failures()};
 }
 
 std::string nothing_to_go_on_from(const std::string& directory) {
@@ -98,7 +98,7 @@ std::string nothing_to_go_on_from(const std::string& directory) {
 Restarts::Restarts(const Options& options)
     : options_(options),
       most_(options.max_restarts.value_or(kMostRestarts)),
-      began_(core::SystemClock().now()) {}
+      began_(base::SystemClock().now()) {}
 
 std::optional<int> Restarts::over(const LaunchEnd& end) {
   if (!end.state_lost || most_ == 0) return end.status;
@@ -110,12 +110,12 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
                     fruitless_ + 1, most_),
         end.status);
   }
-  const core::Duration usual = kFirstPause * (1LL << std::min(fruitless_, 5U));
+  const base::Duration usual = kFirstPause * (1LL << std::min(fruitless_, 5U));
   // Members of a host that was not heard to end may hold the state yet, and would go on beside the new ones.
-  const core::Duration pause =
-      std::max(std::min<core::Duration>(usual, kLongestPause), doubt(options_, *end.state_lost));
-  const core::Duration spent = core::SystemClock().now() - began_;
-  if (options_.timeout > core::Duration::zero() && spent + pause >= options_.timeout)
+  const base::Duration pause =
+      std::max(std::min<base::Duration>(usual, kLongestPause), doubt(options_, *end.state_lost));
+  const base::Duration spent = base::SystemClock().now() - began_;
+  if (options_.timeout > base::Duration::zero() && spent + pause >= options_.timeout)
     return fail("no time of --timeout is left to go on from its newest checkpoint", end.status);
   ++fruitless_;
   ++launches_;
@@ -133,7 +133,7 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
 }
 
 Launch Restarts::launch() const {
-  return {launches_, core::SystemClock().now() - began_, status_, failures_};
+  return {launches_, base::SystemClock().now() - began_, status_, failures_};
 }
 
 }  // namespace regroup::cmd

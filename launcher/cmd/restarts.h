@@ -6,20 +6,20 @@
 #include <optional>
 #include <string>
 
-#include "core/clock.h"
-#include "core/world.h"
+#include "base/clock.h"
 #include "elastic/membership/restart_budget.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/journal.h"
 #include "launcher/cmd/option_rules.h"
 #include "launcher/node/checkpoint_plan.h"
 #include "launcher/supervise/guardian.h"
+#include "proto/world.h"
 
 namespace regroup::cmd {
 
 struct Launch {
   std::uint32_t number = 1;              // of this job, in this process
-  core::Duration spent = {};             // by those before, of --timeout
+  base::Duration spent = {};             // by those before, of --timeout
   int status = 1;                        // of the one before
   membership::FailureRow failures = {};  // in a row, as that left them
   [[nodiscard]] bool first() const { return number == 1; }
@@ -30,7 +30,7 @@ struct LaunchEnd {
   // No member was left that had the state, and there is a directory of checkpoints: hosts whose members may
   // live on for a moment, -1: not known.
   std::optional<int> state_lost = {};
-  core::Step resumed = 0;  // what it had gone on from, as far as is known here
+  proto::Step resumed = 0;  // what it had gone on from, as far as is known here
   membership::FailureRow failures = {};
 };
 
@@ -64,10 +64,10 @@ class Restarts {
  private:
   const Options& options_;
   const std::uint32_t most_;
-  const core::TimePoint began_;
+  const base::TimePoint began_;
   std::uint32_t launches_ = 1, fruitless_ = 0;
   int status_ = 1;
-  core::Step resumed_ = 0;
+  proto::Step resumed_ = 0;
   membership::FailureRow failures_;
 };
 

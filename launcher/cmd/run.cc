@@ -12,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/alloc/allocator.h"
 #include "launcher/cmd/attempts.h"
 #include "launcher/cmd/checkpoint_start.h"
@@ -36,7 +36,7 @@ namespace regroup::cmd {
 namespace {
 
 // Leaves the file, as Open MPI 4 does.
-core::Status report_pid(const std::string& to) {
+base::Status report_pid(const std::string& to) {
   if (to.empty()) return {};
   if (to == "-" || to == "+") {
     std::FILE* stream = to == "-" ? stdout : stderr;
@@ -46,12 +46,12 @@ core::Status report_pid(const std::string& to) {
   }
   std::ofstream file(to);
   file << ::getpid() << '\n' << std::flush;
-  return file ? core::Status() : core::system_error("write", to, errno);
+  return file ? base::Status() : base::system_error("write", to, errno);
 }
 
-int run_agent(const Options& options, launcher::ProcessTableOptions processes, core::Fd guardian,
+int run_agent(const Options& options, launcher::ProcessTableOptions processes, base::Fd guardian,
               const launcher::JobFactory& job, const std::string& usage_file = "",
-              const std::string& checkpoints = "", core::Duration spent = {}) {
+              const std::string& checkpoints = "", base::Duration spent = {}) {
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(port.status().message(), refused(options.compat));
   processes.master.port = port->port;
@@ -83,7 +83,7 @@ int run_alone(const Options& options, launcher::ProcessTableOptions processes, s
   };
   const int status =
       launcher::Guardian(
-          [&](core::Fd guardian) {
+          [&](base::Fd guardian) {
             const int agent = run_agent(options, processes, std::move(guardian), job,
                                         announced ? announced->files.usage() : "");
             forget();  // the guardian may be dead
@@ -128,7 +128,7 @@ int run_fixed_size(Options options, launcher::ProcessTableOptions processes,
     if (socket.empty()) return nullptr;
     return std::make_unique<RankWorld>(
         agent,
-        rank_world_options(options, processes.job, socket, std::vector<core::NodeId>(size), *checkpoints),
+        rank_world_options(options, processes.job, socket, std::vector<proto::NodeId>(size), *checkpoints),
         nullptr);
   };
   return run_alone(
@@ -224,13 +224,13 @@ LaunchEnd run_elastic(Options options, launcher::ProcessTableOptions processes, 
   };
   const HeldJournal journal(*files, launch);
   launcher::Guardian guardian(
-      [&](core::Fd socket) {
+      [&](base::Fd socket) {
         const int agent = run_agent(options, processes, std::move(socket), job, files->usage(),
                                     checkpoints->directory, launch.spent);
         remove_job_files(*files);  // the guardian may be dead
         return agent;
       },
-      [&](core::Fd agent, core::Incarnation incarnation) {
+      [&](base::Fd agent, proto::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);
       },
       {processes.record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
@@ -252,14 +252,14 @@ LaunchEnd launch_job(Options options, const Launch& launch) {
   if (!allocation.ok()) return refuse(allocation.status().message());
   if (options.several_hosts() && options.elastic) return run_elastic_on_hosts(std::move(options), launch);
   if (options.several_hosts()) return {run_on_hosts(std::move(options), *allocation)};
-  if (const core::Status status = launcher::prepare_members(options, *allocation); !status.ok())
+  if (const base::Status status = launcher::prepare_members(options, *allocation); !status.ok())
     return refuse(status.message());
   auto planned = plan_job(options, *allocation);
   if (const auto* refusal = std::get_if<Refusal>(&planned))
     return {fail(refusal->message, refusal->exit_status)};
   const JobPlan& plan = std::get<JobPlan>(planned);
   if (const std::string ignored = unheeded_options(options); !ignored.empty()) {
-    fmt::print(stderr, "regroup: {}\n", core::escaped_lines(ignored));
+    fmt::print(stderr, "regroup: {}\n", base::escaped_lines(ignored));
   }
   const std::vector<std::uint32_t> counts = placed_members(options, plan, allocation->slots());
   const auto folder = runtime_folder(options.environment);
@@ -271,7 +271,7 @@ LaunchEnd launch_job(Options options, const Launch& launch) {
   }
   launcher::print_display(options, *allocation, *placed, counts);
   if (options.do_not_launch) return {0};
-  if (core::Status status = report_pid(options.report_pid); !status.ok()) {
+  if (base::Status status = report_pid(options.report_pid); !status.ok()) {
     return refuse(fmt::format("--report-pid: {}", status.message()));
   }
   std::string note;

@@ -13,7 +13,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/world.h"
 #include "launcher/cmd/allocation_scaler.h"
 #include "launcher/cmd/attempts.h"
 #include "launcher/cmd/checkpoint_start.h"
@@ -28,6 +27,7 @@
 #include "launcher/cmd/start.h"
 #include "launcher/place/cluster_view.h"
 #include "launcher/supervise/guardian.h"
+#include "proto/world.h"
 
 namespace regroup::cmd {
 namespace {
@@ -35,12 +35,12 @@ namespace {
 constexpr int kNoHost = 1;  // no agent came up
 
 // The resources of the members of one host; its number of GPUs limits their number.
-core::Result<std::vector<node::SlotResources>> resources_on(const Options& options,
+base::Result<std::vector<node::SlotResources>> resources_on(const Options& options,
                                                             const launcher::HostRequest& host,
                                                             std::uint32_t slots, const std::string& answer) {
   auto inventory = launcher::inventory_from_json(answer);
   if (!inventory.ok())
-    return core::Status(inventory.code(),
+    return base::Status(inventory.code(),
                         fmt::format("host {}: {}", host.name, inventory.status().message()));
   launcher::keep_granted(host, *inventory);
   launcher::JobRequest request = launcher::job_request(options, {slots}, {});
@@ -51,7 +51,7 @@ core::Result<std::vector<node::SlotResources>> resources_on(const Options& optio
   }
   auto placed = launcher::place_on_cluster(options, {{host.name, 0, 0, std::move(*inventory)}}, request);
   if (!placed.ok())
-    return core::Status(placed.code(), fmt::format("host {}: {}", host.name, placed.status().message()));
+    return base::Status(placed.code(), fmt::format("host {}: {}", host.name, placed.status().message()));
   for (const std::string& warning : placed->warnings) {
     if (!options.quiet) fail(warning, 0);
   }
@@ -74,17 +74,17 @@ std::uint32_t slots_up(const Options& options, const node::Hosts& hosts) {
 
 // Requests the inventory of all hosts that are up. The job starts without hosts that do not answer or do not
 // fit the request, if enough hosts remain.
-core::Status query_inventories(const Options& options, node::Hosts& hosts,
+base::Status query_inventories(const Options& options, node::Hosts& hosts,
                                ElasticControllerOptions& controller) {
   const auto order = launcher::inventory_options(options, {});
   if (!order) return {};
   controller.inventory = node::InventoryRequest{order->devices, order->topology, {}, order->claims};
   controller.resources_of = [options](const launcher::HostRequest& host, std::uint32_t slots,
-                                      const core::Result<std::string>& answer) {
+                                      const base::Result<std::string>& answer) {
     return answer.ok() ? resources_on(options, host, slots, *answer)
                        : ElasticControllerOptions::Resources(answer.status());
   };
-  std::vector<std::pair<std::size_t, core::Status>> unfit;
+  std::vector<std::pair<std::size_t, base::Status>> unfit;
   std::vector<bool> asked;
   for (std::size_t i = 0; i < hosts.size(); ++i) asked.push_back(hosts.is_up(i));
   const auto answers = hosts.query_inventory(std::vector(hosts.size(), *controller.inventory));
@@ -127,7 +127,7 @@ void go_on_from_newest(boost::asio::io_context& loop, const Options& options, no
 // Runs the controller's process and returns its exit status.
 int run_controller(const Options& options, const launcher::App& app, launcher::ProcessTableOptions processes,
                    const JobFiles& files, CheckpointPlan checkpoints, const Launch& launch,
-                   core::Fd guardian) {
+                   base::Fd guardian) {
   ::prctl(PR_SET_NAME, "regroup-hub");
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, processes.job, true);
@@ -152,7 +152,7 @@ int run_controller(const Options& options, const launcher::App& app, launcher::P
       controller.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
   }
   controller.app = app;
-  if (const core::Status status = query_inventories(options, **hosts, controller); !status.ok())
+  if (const base::Status status = query_inventories(options, **hosts, controller); !status.ok())
     return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
   go_on_from_newest(loop, options, **hosts, coming, &checkpoints, controller);
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
@@ -234,7 +234,7 @@ LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
   const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
   const std::uint32_t start = options.start;  // 0: as many as there are slots
   launcher::Allocation unbounded;
-  unbounded.hosts.push_back({"", core::kMaxMembers, {}});
+  unbounded.hosts.push_back({"", proto::kMaxMembers, {}});
   auto planned = plan_job(options, unbounded);
   if (const auto* refusal = std::get_if<Refusal>(&planned))
     return {fail(refusal->message, refusal->exit_status)};
@@ -258,13 +258,13 @@ LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
   const auto record = processes.record;
   const HeldJournal journal(*files, launch);
   launcher::Guardian guardian(
-      [&](core::Fd socket) {
+      [&](base::Fd socket) {
         const int controller = run_controller(options, app, std::move(processes), *files, *checkpoints,
                                               launch, std::move(socket));
         remove_job_files(*files);  // the guardian may be dead
         return controller;
       },
-      [&](core::Fd agent, core::Incarnation incarnation) {
+      [&](base::Fd agent, proto::Incarnation incarnation) {
         return run_coordinator(coordinator, std::move(agent), incarnation);
       },
       {record, options.orphan_timeout, options.quiet}, forwarded_signals(options), notice_signals(options));

@@ -11,7 +11,6 @@
 #include <utility>
 #include <variant>
 
-#include "core/world.h"
 #include "launcher/cmd/checkpoint_start.h"
 #include "launcher/cmd/fixed_job.h"
 #include "launcher/cmd/host_setup.h"
@@ -26,6 +25,7 @@
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/fixed_size_job.h"
 #include "launcher/supervise/guardian.h"
+#include "proto/world.h"
 
 namespace regroup::cmd {
 namespace {
@@ -46,14 +46,14 @@ class FixedSizeController {
       : options_(std::move(options)), here_(here), processes_(std::move(processes)), job_(processes_.job) {}
 
   // Returns the exit status of the process. The guardian has the exit status of the job.
-  int run(core::Fd guardian) {
+  int run(base::Fd guardian) {
     BringUp bring_up(options_, guardian);
     auto refused = prepare(bring_up);
     if (refused) return refuse_job(loop_, *refused, std::move(guardian));
     auto port = launcher::hold_port();
     if (!port.ok()) return refuse_job(loop_, {kNoHostYet, port.status().message()}, std::move(guardian));
     announced_ = announce_job(options_.environment, job_, static_cast<std::uint32_t>(layout_.host_of.size()));
-    if (const core::Status status = set_up(*port); !status.ok())
+    if (const base::Status status = set_up(*port); !status.ok())
       return refuse_job(loop_, {kNoHostYet, status.message()}, std::move(guardian));
     launcher::AgentOptions agent = agent_options(options_, std::move(processes_), std::move(*port));
     agent.spent = bring_up.spent();
@@ -116,7 +116,7 @@ class FixedSizeController {
   // as many as it has cores.
   std::optional<Refusal> query_hosts() {
     const auto order = launcher::inventory_options(options_, {});
-    std::vector<core::Result<std::string>> answers;
+    std::vector<base::Result<std::string>> answers;
     if (order)
       answers = hosts_->query_inventory(std::vector<node::InventoryRequest>(
           hosts_->size(), {order->devices, order->topology, {}, order->claims}));
@@ -128,7 +128,7 @@ class FixedSizeController {
       if (host.slots == 0) host.slots = cores;
       cores_.push_back(cores);
       allocation_.hosts.push_back({host.name, host.slots, {}});
-      core::Result<launcher::HostInventory> inventory = launcher::HostInventory();
+      base::Result<launcher::HostInventory> inventory = launcher::HostInventory();
       if (order && host.here)
         inventory = launcher::take_inventory(*order, here_.hosts.at(0).cores, options_.environment,
                                              folder.ok() ? *folder : "");
@@ -181,7 +181,7 @@ class FixedSizeController {
 
   // Reserves the ports of all roles before any member starts, because members get the addresses of all
   // others.
-  core::Status hold_ports() {
+  base::Status hold_ports() {
     const auto wanted = launcher::ports_wanted(plan_.roles, layout_.host_of, layout_.hosts.size());
     if (!wanted.ok()) return wanted.status();
     auto here = launcher::hold_ports(wanted->at(0), "");
@@ -200,7 +200,7 @@ class FixedSizeController {
       if (!answer.ok()) return answer.status();
       auto ports = launcher::ports_from_json(*answer);
       if (!ports.ok() || ports->size() != count)
-        return {core::Code::kDataLoss,
+        return {base::Code::kDataLoss,
                 fmt::format("host {}: it did not say which ports it holds", hosts_->name(other - 1))};
       numbers.back() = std::move(*ports);
     }
@@ -210,7 +210,7 @@ class FixedSizeController {
   }
 
   // MASTER_ADDR is the host of rank 0.
-  core::Status set_up(const launcher::HeldPort& port) {
+  base::Status set_up(const launcher::HeldPort& port) {
     if (!plan_.roles.empty()) REGROUP_RETURN_IF_ERROR(hold_ports());
     const std::uint32_t first = layout_.host_of.empty() ? 0 : layout_.host_of[0];
     if (first == 0) processes_.master = {hosts_->own_address(), port.port};
@@ -227,7 +227,7 @@ class FixedSizeController {
       setup.services = true;
       const auto ranks = static_cast<std::uint32_t>(std::ranges::count(layout_.host_of, host));
       if (serves_world())
-        setup.elastic = {.lines = std::clamp<std::uint32_t>(ranks, 1, core::kMaxSlots - 1),
+        setup.elastic = {.lines = std::clamp<std::uint32_t>(ranks, 1, proto::kMaxSlots - 1),
                          .shards = world_shards(options_, size),
                          .seed = options_.seed,
                          .any_fingerprint = options_.any_fingerprint,
@@ -332,7 +332,7 @@ int run_on_hosts(Options options, const launcher::Allocation& here) {
   const auto folder = runtime_folder(options.environment);
   const JobFiles files{folder.ok() ? *folder + "/" + processes.job : ""};
   const int status = launcher::Guardian(
-                         [&](core::Fd guardian) {
+                         [&](base::Fd guardian) {
                            return FixedSizeController(std::move(options), here, std::move(processes))
                                .run(std::move(guardian));
                          },

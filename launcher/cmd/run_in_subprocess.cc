@@ -21,7 +21,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/lock_owner.h"
+#include "base/lock_owner.h"
 #include "launcher/supervise/environment.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/spawn.h"
@@ -31,11 +31,11 @@ namespace regroup::cmd {
 namespace {
 
 namespace fs = std::filesystem;
-using core::Code;
-using core::Duration;
-using core::Result;
-using core::Status;
-using Taken = std::optional<core::FileLock>;
+using base::Code;
+using base::Duration;
+using base::Result;
+using base::Status;
+using Taken = std::optional<base::FileLock>;
 
 constexpr std::size_t kMostText = 8192;
 constexpr std::uint64_t kMostHolder = 512;               // bytes of a LOCK
@@ -65,7 +65,7 @@ void kill_and_abandon(pid_t pid) {
 // What the child sends: a text, and perhaps a descriptor.
 struct SubprocessResult {
   std::string text;
-  core::Fd file;
+  base::Fd file;
 };
 
 std::string holder_of(const std::string& lock) {
@@ -81,20 +81,20 @@ Result<SubprocessResult> take_now(const std::string& directory, const std::strin
   std::error_code error;
   if (!make && !fs::is_directory(directory, error)) return SubprocessResult();
   fs::create_directories(directory, error);
-  if (error) return core::system_error("mkdir", directory, error.value());
+  if (error) return base::system_error("mkdir", directory, error.value());
   const std::string path = directory + "/LOCK";
-  auto lock = core::FileLock::take(path, owner);
+  auto lock = base::FileLock::take(path, owner);
   for (const auto end = std::chrono::steady_clock::now() + kEndingAnswer;
        lock.code() == Code::kUnavailable;) {
     const std::string holder = holder_of(path);
     if (!launcher_is_gone(holder, owner)) break;
     if (std::chrono::steady_clock::now() >= end) return SubprocessResult{holder, {}};
     std::this_thread::sleep_for(kEndingLook);
-    lock = core::FileLock::take(path, owner);
+    lock = base::FileLock::take(path, owner);
   }
   if (!lock.ok()) return lock.status();
-  core::Fd file(::fcntl(lock->descriptor(), F_DUPFD_CLOEXEC, 0));
-  if (!file.valid()) return core::system_error("fcntl", directory + "/LOCK", errno);
+  base::Fd file(::fcntl(lock->descriptor(), F_DUPFD_CLOEXEC, 0));
+  if (!file.valid()) return base::system_error("fcntl", directory + "/LOCK", errno);
   return SubprocessResult{{}, std::move(file)};
 }
 
@@ -124,7 +124,7 @@ Result<SubprocessResult> receive_result(int socket, const std::string& about) {
   message.msg_iov = &part, message.msg_iovlen = 1;
   message.msg_control = control.data(), message.msg_controllen = control.size();
   const ssize_t bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (bytes <= 0) return core::internal_error(about + ": the child process ended without a result");
+  if (bytes <= 0) return base::internal_error(about + ": the child process ended without a result");
   const auto code = static_cast<Code>(text[0]);
   SubprocessResult out{std::string(text.data() + 1, static_cast<std::size_t>(bytes - 1)), {}};
   if (code != Code::kOk) return Status(code, std::move(out.text));
@@ -132,7 +132,7 @@ Result<SubprocessResult> receive_result(int socket, const std::string& about) {
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return out;
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  out.file = core::Fd(fd);
+  out.file = base::Fd(fd);
   return out;
 }
 
@@ -141,11 +141,11 @@ Result<SubprocessResult> run_child(const std::function<Result<SubprocessResult>(
                                    const std::string& about, Duration limit) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return core::system_error("socketpair", about, errno);
-  const core::Fd ours(ends[0]);
-  core::Fd theirs(ends[1]);
+    return base::system_error("socketpair", about, errno);
+  const base::Fd ours(ends[0]);
+  base::Fd theirs(ends[1]);
   const pid_t parent = ::getpid(), pid = ::fork();
-  if (pid < 0) return core::system_error("fork", about, errno);
+  if (pid < 0) return base::system_error("fork", about, errno);
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() == parent) send_result(theirs.get(), work());
@@ -154,7 +154,7 @@ Result<SubprocessResult> run_child(const std::function<Result<SubprocessResult>(
   theirs.reset();
   if (!readable_within(ours.get(), limit)) {
     kill_and_abandon(pid);
-    return core::deadline_exceeded(fmt::format("{}: no answer for {:g} s", about, seconds_of(limit)));
+    return base::deadline_exceeded(fmt::format("{}: no answer for {:g} s", about, seconds_of(limit)));
   }
   auto result = receive_result(ours.get(), about);
   kill_and_abandon(pid);  // it has sent its result, but may hang while it closes a file
@@ -175,15 +175,15 @@ int pending_end_signal() {
 
 // An earlier launch by the launcher of this one is over, too.
 bool launcher_is_gone(const std::string& holder, const std::string& owner) {
-  const auto theirs = core::process_in_owner(holder), ours = core::process_in_owner(owner);
+  const auto theirs = base::process_in_owner(holder), ours = base::process_in_owner(owner);
   if (!theirs || !ours || theirs->second != ours->second) return false;
   if (theirs->first == ours->first) return true;
   const bool none = ::kill(theirs->first, 0) != 0 && errno == ESRCH;
   return none || launcher::is_exiting(theirs->first);
 }
 
-std::vector<core::FileLock>& HeldLocks::kept() {
-  static auto& kept = *new std::vector<core::FileLock>;
+std::vector<base::FileLock>& HeldLocks::kept() {
+  static auto& kept = *new std::vector<base::FileLock>;
   return kept;
 }
 
@@ -195,7 +195,7 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
   for (;;) {
     auto result = run_child([&] { return take_now(directory, owner, make); }, directory, wait.answer);
     if (!result.ok()) return result.status();
-    if (result->file.valid()) return Taken(core::FileLock::adopt(std::move(result->file)));
+    if (result->file.valid()) return Taken(base::FileLock::adopt(std::move(result->file)));
     if (result->text.empty()) return Taken();
     const std::string has = fmt::format("{}/LOCK: {} has it", directory, result->text);
     const auto now = std::chrono::steady_clock::now();
@@ -233,9 +233,9 @@ Result<std::string> run_in_subprocess(const std::function<Result<std::string>()>
 
 Result<std::string> run_persist(std::vector<std::string> words, const std::string& about, Duration quiet) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return core::system_error("pipe", "regroup-persist", errno);
-  const core::Fd ours(ends[0]);
-  core::Fd theirs(ends[1]);
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return base::system_error("pipe", "regroup-persist", errno);
+  const base::Fd ours(ends[0]);
+  base::Fd theirs(ends[1]);
   launcher::SpawnSpec spec;
   spec.path = launcher::find_helper("regroup-persist");
   spec.argv = std::move(words);
@@ -248,7 +248,7 @@ Result<std::string> run_persist(std::vector<std::string> words, const std::strin
   for (ssize_t count = 1; count > 0 || (count < 0 && errno == EINTR);) {
     if (!readable_within(ours.get(), quiet)) {
       kill_and_abandon(*pid);
-      return core::deadline_exceeded(
+      return base::deadline_exceeded(
           fmt::format("{}: regroup-persist printed nothing for {:g} s", about, seconds_of(quiet)));
     }
     count = ::read(ours.get(), part.data(), part.size());
@@ -258,7 +258,7 @@ Result<std::string> run_persist(std::vector<std::string> words, const std::strin
   while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    return core::internal_error(fmt::format("{}: regroup-persist could not read its checkpoints", about));
+    return base::internal_error(fmt::format("{}: regroup-persist could not read its checkpoints", about));
   return text;
 }
 

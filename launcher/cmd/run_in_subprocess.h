@@ -9,15 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/file_lock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/file_lock.h"
+#include "base/status.h"
 
 namespace regroup::cmd {
 
 struct LockWait {
-  core::Duration answer{};                           // limit for the file system to answer
-  core::Duration ending{};                           // limit for a job whose launcher is gone to end
+  base::Duration answer{};                           // limit for the file system to answer
+  base::Duration ending{};                           // limit for a job whose launcher is gone to end
   std::function<void(const std::string&)> say = {};  // called once when such a job is being waited for
 };
 // Locks the file LOCK of `directory` and writes `owner` ("job ID (process PID on HOST)") into it. With `make`
@@ -25,7 +25,7 @@ struct LockWait {
 // launcher has gone from this host, that job is ending: calls `wait.say` and waits up to `wait.ending`.
 // kUnavailable: another job holds the lock (at once if its launcher runs; the message names it), or a signal
 // came meanwhile. kDeadlineExceeded: no answer within `wait.answer`.
-[[nodiscard]] core::Result<std::optional<core::FileLock>> take_directory(const std::string& directory,
+[[nodiscard]] base::Result<std::optional<base::FileLock>> take_directory(const std::string& directory,
                                                                          const std::string& owner, bool make,
                                                                          const LockWait& wait);
 // True if the process that `holder` (the text of a LOCK) names ran on the host that `owner` names, and has
@@ -40,23 +40,23 @@ class HeldLocks {
   HeldLocks(const HeldLocks&) = delete;
   HeldLocks& operator=(const HeldLocks&) = delete;
   ~HeldLocks();
-  void add(core::FileLock lock) { locks_.push_back(std::move(lock)); }
+  void add(base::FileLock lock) { locks_.push_back(std::move(lock)); }
   // Releases the locks of all destroyed HeldLocks. May block as the end of the process would.
   static void release_all() { kept().clear(); }
 
  private:
-  [[nodiscard]] static std::vector<core::FileLock>& kept();
-  std::vector<core::FileLock> locks_;
+  [[nodiscard]] static std::vector<base::FileLock>& kept();
+  std::vector<base::FileLock> locks_;
 };
 
 // Runs `work` in a child process and returns its result, of at most 8 KiB. `about` names the subject in
 // errors. kDeadlineExceeded: no result within `limit`; `work` may still take effect later.
-[[nodiscard]] core::Result<std::string> run_in_subprocess(
-    const std::function<core::Result<std::string>()>& work, const std::string& about, core::Duration limit);
+[[nodiscard]] base::Result<std::string> run_in_subprocess(
+    const std::function<base::Result<std::string>()>& work, const std::string& about, base::Duration limit);
 
 // Runs regroup-persist with the arguments `words` and returns its standard output; its standard error is
 // ours. `about` names the subject in errors. kDeadlineExceeded: it printed nothing, nor ended, for `quiet`.
-[[nodiscard]] core::Result<std::string> run_persist(std::vector<std::string> words, const std::string& about,
-                                                    core::Duration quiet);
+[[nodiscard]] base::Result<std::string> run_persist(std::vector<std::string> words, const std::string& about,
+                                                    base::Duration quiet);
 
 }  // namespace regroup::cmd

@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/cmd/grant.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/time_limit.h"
@@ -24,10 +24,10 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr core::Duration kClearing =
+constexpr base::Duration kClearing =
     std::chrono::seconds(1);  // of a notice's time, for what comes after members
 
-core::Duration said_term_grace(const Options& options) {
+base::Duration said_term_grace(const Options& options) {
   if (options.term_grace_said || !options.notice_grace) return options.term_grace;
   return std::max(*options.notice_grace - kClearing, *options.notice_grace / 2);
 }
@@ -35,7 +35,7 @@ core::Duration said_term_grace(const Options& options) {
 }  // namespace
 
 int fail(const std::string& message, int exit_status) {
-  fmt::print(stderr, "regroup: {}\n", core::escaped_lines(message));
+  fmt::print(stderr, "regroup: {}\n", base::escaped_lines(message));
   return exit_status;
 }
 
@@ -72,8 +72,8 @@ launcher::ProcessTableOptions process_table_options(const Options& options, std:
 
 // Reads NVIDIA GPUs of members that were assigned some; the library is loaded for the first such member.
 launcher::UsageMeter::GpuReader gpu_reader() {
-  auto nvml = std::make_shared<std::optional<core::Result<launcher::Nvml>>>();
-  return [nvml](const std::string& uuid) -> core::Result<launcher::GpuUse> {
+  auto nvml = std::make_shared<std::optional<base::Result<launcher::Nvml>>>();
+  return [nvml](const std::string& uuid) -> base::Result<launcher::GpuUse> {
     if (!*nvml) *nvml = launcher::Nvml::open();
     if (!(*nvml)->ok()) return (*nvml)->status();
     auto sample = (**nvml)->sample(uuid);
@@ -101,7 +101,7 @@ launcher::AgentOptions agent_options(const Options& options, launcher::ProcessTa
   return agent;
 }
 
-core::Duration notice_grace(const Options& options) {
+base::Duration notice_grace(const Options& options) {
   constexpr std::chrono::seconds kUsual{30};
   if (options.notice_grace) return *options.notice_grace;
   if (options.grant.by.empty()) return kUsual;
@@ -109,7 +109,7 @@ core::Duration notice_grace(const Options& options) {
   return grace.ok() ? grace->host : kUsual;
 }
 
-core::Duration term_grace(const Options& options) {
+base::Duration term_grace(const Options& options) {
   if (options.term_grace_said || options.notice_grace || options.grant.by.empty())
     return said_term_grace(options);
   const auto grace = grace_of(options.environment, options.allocator);
@@ -126,7 +126,7 @@ std::unique_ptr<launcher::NoticeWatch> watch_notices(const Options& options, lau
           [&options, &agent](const launcher::Notice& notice, const std::string& source) {
             // A notice that has begun does not say how much time is left. The usual grace is used, and no
             // less time, because only this deadline ends the job.
-            const core::Duration within =
+            const base::Duration within =
                 notice.begun ? notice_grace(options) : notice.within.value_or(notice_grace(options));
             if (!options.quiet) {
               agent.say(fmt::format(

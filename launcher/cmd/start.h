@@ -30,9 +30,9 @@ int fail(const std::string& message, int exit_status);
                                                    launcher::HeldPort port);
 // Time from a notice without a deadline to the loss of the host: --notice-grace, else the allocator's, for
 // which this may run its commands, else 30 s.
-[[nodiscard]] core::Duration notice_grace(const Options& options);
+[[nodiscard]] base::Duration notice_grace(const Options& options);
 // Time from SIGTERM to SIGKILL for an elastic job: --term-grace, else the allocator's less a second.
-[[nodiscard]] core::Duration term_grace(const Options& options);
+[[nodiscard]] base::Duration term_grace(const Options& options);
 // Watches --notice-file and the other sources of notices and passes notices to `agent`, whose members run on
 // this host. The result must live as long as the agent runs; null: there are no sources.
 [[nodiscard]] std::unique_ptr<launcher::NoticeWatch> watch_notices(const Options& options,

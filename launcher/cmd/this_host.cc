@@ -22,18 +22,18 @@ std::vector<std::string> host_names() {
 }
 
 // Any file, a pipe too: -hostfile <(...) is usual.
-core::Result<std::string> read_file(const std::string& path) {
+base::Result<std::string> read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text;
-  if (!file) return core::system_error("open", path, errno);
+  if (!file) return base::system_error("open", path, errno);
   std::array<char, 65536> part{};
   do {
     errno = 0;
     file.read(part.data(), part.size());
     text.append(part.data(), static_cast<std::size_t>(file.gcount()));
-    if (file.bad()) return core::system_error("read", path, errno != 0 ? errno : EIO);
+    if (file.bad()) return base::system_error("read", path, errno != 0 ? errno : EIO);
     if (text.size() > kLargestFile)
-      return core::invalid_argument(fmt::format("{}: larger than 16 MiB", path));
+      return base::invalid_argument(fmt::format("{}: larger than 16 MiB", path));
   } while (file);
   return text;
 }

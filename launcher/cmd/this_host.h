@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::cmd {
 
@@ -12,6 +12,6 @@ namespace regroup::cmd {
 [[nodiscard]] std::vector<std::string> host_names();
 
 // All of a file, or of a pipe; at most 16 MiB.
-[[nodiscard]] core::Result<std::string> read_file(const std::string& path);
+[[nodiscard]] base::Result<std::string> read_file(const std::string& path);
 
 }  // namespace regroup::cmd

@@ -15,7 +15,7 @@ constexpr double kMost = 1000;
 
 }  // namespace
 
-core::Result<double> time_limit_factor(const launcher::Environment& environment) {
+base::Result<double> time_limit_factor(const launcher::Environment& environment) {
   const auto found = environment.find(kName);
   if (found == environment.end() || found->second.empty()) return 1.0;
   const std::string& text = found->second;
@@ -23,13 +23,13 @@ core::Result<double> time_limit_factor(const launcher::Environment& environment)
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), factor);
   const bool whole = error == std::errc() && end == text.data() + text.size();
   if (whole && factor >= kLeast && factor <= kMost) return factor;
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("{} must be a number from {:g} to {:g}, got \"{}\"", kName, kLeast, kMost, text));
 }
 
-core::Duration time_limit(const launcher::Environment& environment, core::Duration usual) {
+base::Duration time_limit(const launcher::Environment& environment, base::Duration usual) {
   const auto factor = time_limit_factor(environment);
-  return std::chrono::duration_cast<core::Duration>(usual * (factor.ok() ? *factor : 1.0));
+  return std::chrono::duration_cast<base::Duration>(usual * (factor.ok() ? *factor : 1.0));
 }
 
 }  // namespace regroup::cmd

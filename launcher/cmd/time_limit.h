@@ -3,17 +3,17 @@
 // user with a slow file system raises them; tests lower them. A factor below 1 declares slow things hung.
 #pragma once
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/supervise/app.h"
 
 namespace regroup::cmd {
 
 // The value of REGROUP_TIME_LIMIT_FACTOR in `environment`, 1 if it is unset. kInvalidArgument: not a number
 // from 0.01 to 1000.
-[[nodiscard]] core::Result<double> time_limit_factor(const launcher::Environment& environment);
+[[nodiscard]] base::Result<double> time_limit_factor(const launcher::Environment& environment);
 
 // `usual` times that factor. parse_options() has refused a malformed one, which counts as 1 here.
-[[nodiscard]] core::Duration time_limit(const launcher::Environment& environment, core::Duration usual);
+[[nodiscard]] base::Duration time_limit(const launcher::Environment& environment, base::Duration usual);
 
 }  // namespace regroup::cmd

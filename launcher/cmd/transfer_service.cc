@@ -7,14 +7,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/crc32c.h"
-#include "core/transfer_step.h"
+#include "base/crc32c.h"
 #include "launcher/net/tcp.h"
+#include "proto/transfer_step.h"
 
 namespace regroup::cmd {
 namespace {
 
-using core::Status;
+using base::Status;
 using node::TransferChunk;
 
 constexpr std::size_t kQueued = 2 << 20;  // bytes queued on a connection, at most
@@ -23,19 +23,19 @@ constexpr std::chrono::seconds kDialLimit{5};
 constexpr std::chrono::seconds kRequestLimit{10};
 
 constexpr std::uint64_t chunks_of(std::uint64_t bytes) {
-  return (bytes + core::kSnapshotChunk - 1) / core::kSnapshotChunk;
+  return (bytes + shmem::kSnapshotChunk - 1) / shmem::kSnapshotChunk;
 }
 
 std::span<std::byte> chunk_of(std::span<std::byte> whole, std::uint64_t chunk) {
-  const std::uint64_t begin = chunk * core::kSnapshotChunk;
-  return whole.subspan(begin, std::min<std::uint64_t>(core::kSnapshotChunk, whole.size() - begin));
+  const std::uint64_t begin = chunk * shmem::kSnapshotChunk;
+  return whole.subspan(begin, std::min<std::uint64_t>(shmem::kSnapshotChunk, whole.size() - begin));
 }
 
-Status wrong(std::string what) { return {core::Code::kDataLoss, "state transfer: " + std::move(what)}; }
+Status wrong(std::string what) { return {base::Code::kDataLoss, "state transfer: " + std::move(what)}; }
 
 // The learner checks again, but cannot name the sender.
 Status check_crc(const TransferChunk& chunk, std::uint32_t salt) {
-  const std::uint32_t got = core::crc32c(chunk.bytes, salt);
+  const std::uint32_t got = base::crc32c(chunk.bytes, salt);
   if (got == chunk.crc) return {};
   const std::string what =
       chunk.step == 0 ? std::string("the state") : fmt::format("the result of step {}", chunk.step);
@@ -140,16 +140,16 @@ void TransferService::pump(std::uint64_t id) {
   });
 }
 
-core::Result<bool> TransferService::send_next(Reader& reader) {
+base::Result<bool> TransferService::send_next(Reader& reader) {
   if (reader.step == 0) return send_snapshot(reader);
-  return reader.request->results ? send_result(reader) : core::Result(false);
+  return reader.request->results ? send_result(reader) : base::Result(false);
 }
 
-core::Result<bool> TransferService::send_snapshot(Reader& reader) {
+base::Result<bool> TransferService::send_snapshot(Reader& reader) {
   const membership::TransferSource& source = core_->transfer_source();
   if (!source.snapshot_complete()) return false;
   if (source.snapshot_gone()) return wrong("the snapshot was overwritten before it was read");
-  const core::Arena& arena = core_->arena();
+  const shmem::Arena& arena = core_->arena();
   const std::uint64_t used =
       std::min<std::uint64_t>(arena.snapshot_used().load(std::memory_order_relaxed), arena.snapshot().size());
   const std::uint64_t chunks = chunks_of(used), parts = reader.request->parts;
@@ -176,9 +176,9 @@ core::Result<bool> TransferService::send_snapshot(Reader& reader) {
   return true;
 }
 
-core::Result<bool> TransferService::send_result(Reader& reader) {
-  const core::Arena& arena = core_->arena();
-  const core::Step step = reader.step;
+base::Result<bool> TransferService::send_result(Reader& reader) {
+  const shmem::Arena& arena = core_->arena();
+  const proto::Step step = reader.step;
   if (step > core_->transfer_source().kept()) return false;
   // A reader that connects late may find its results overwritten.
   if (arena.kept_step(step).load(std::memory_order_acquire) != step)
@@ -211,7 +211,7 @@ void TransferService::drop_reader(std::uint64_t id, const std::string& why) {
 
 // --- target side
 
-void TransferService::fetch(const core::StartTarget& transfer) {
+void TransferService::fetch(const proto::StartTarget& transfer) {
   stop_fetch();
   transfer_ = transfer.transfer;
   received_ = {.snapshot = false, .kept = transfer.step, .newest = transfer.step};
@@ -223,19 +223,19 @@ void TransferService::fetch(const core::StartTarget& transfer) {
     dial(index, transfer.sources[index]);
 }
 
-void TransferService::dial(std::size_t index, const core::SourceAgent& source) {
+void TransferService::dial(std::size_t index, const proto::SourceAgent& source) {
   auto endpoints = launcher::parse_endpoints(source.endpoints);
   if (!endpoints.ok()) return fail(index, endpoints.status().message());
   launcher::dial(loop_, std::move(*endpoints), kDialLimit,
                  [this, index, node = source.node, attempt = attempt_,
-                  alive = std::weak_ptr(alive_)](core::Result<core::Fd> socket) {
+                  alive = std::weak_ptr(alive_)](base::Result<base::Fd> socket) {
                    if (alive.expired() || attempt != attempt_) return;
                    if (!socket.ok()) return fail(index, socket.status().message());
                    connect(index, node, std::move(*socket));
                  });
 }
 
-void TransferService::connect(std::size_t index, core::NodeId node, core::Fd socket) {
+void TransferService::connect(std::size_t index, proto::NodeId node, base::Fd socket) {
   auto channel = launcher::SecureChannel::client(loop_, context_, std::move(socket), node);
   if (!channel.ok()) return fail(index, channel.status().message());
   sources_[index].channel = *channel;
@@ -263,7 +263,7 @@ Status TransferService::on_payload(std::size_t index, std::span<const std::byte>
   const auto* length = std::get_if<node::TransferLength>(&*message);
   if (length == nullptr) return wrong("a source sent a request");
   if (index == 0) {  // the source of the results; no ring is longer than kMaxKeptResults
-    if (length->newest > received_.kept + core::kMaxKeptResults)
+    if (length->newest > received_.kept + proto::kMaxKeptResults)
       return wrong(fmt::format("the newest result is of step {}, but the last received one of step {}",
                                length->newest, received_.kept));
     received_.newest = std::max(received_.newest, length->newest);
@@ -283,13 +283,13 @@ Status TransferService::take(Source& source, const TransferChunk& chunk) {
 }
 
 Status TransferService::take_snapshot(Source& source, const TransferChunk& chunk) {
-  const core::Arena& arena = core_->arena();
+  const shmem::Arena& arena = core_->arena();
   if (source.whole || source.bytes == 0 || chunk.chunk >= chunks_of(source.bytes))
     return wrong(fmt::format("chunk {} of a snapshot of {} bytes", chunk.chunk, source.bytes));
   if (!chunk.bytes.empty()) {
     const auto to = chunk_of(arena.snapshot().first(source.bytes), chunk.chunk);
     if (to.size() != chunk.bytes.size()) return wrong(fmt::format("chunk {} has another size", chunk.chunk));
-    REGROUP_RETURN_IF_ERROR(check_crc(chunk, core::snapshot_salt(transfer_)));
+    REGROUP_RETURN_IF_ERROR(check_crc(chunk, proto::snapshot_salt(transfer_)));
     std::ranges::copy(chunk.bytes, to.begin());
     arena.snapshot_crcs()[chunk.chunk].store(chunk.crc, std::memory_order_relaxed);
   }
@@ -304,7 +304,7 @@ Status TransferService::take_snapshot(Source& source, const TransferChunk& chunk
 }
 
 Status TransferService::take_result(Source& source, const TransferChunk& chunk) {
-  const core::Arena& arena = core_->arena();
+  const shmem::Arena& arena = core_->arena();
   const bool turn = &source == &sources_.front() && source.whole && chunk.step == received_.kept + 1;
   if (!turn || !core_->room_for(chunk.step))
     return wrong(fmt::format("the result of step {} came out of turn", chunk.step));
@@ -312,7 +312,7 @@ Status TransferService::take_result(Source& source, const TransferChunk& chunk) 
   if (chunk.chunk >= crcs.size()) return wrong(fmt::format("a result without chunk {}", chunk.chunk));
   const auto to = chunk_of(arena.kept(chunk.step), chunk.chunk);
   if (to.size() != chunk.bytes.size()) return wrong(fmt::format("chunk {} has another size", chunk.chunk));
-  REGROUP_RETURN_IF_ERROR(check_crc(chunk, core::result_salt(chunk.step)));
+  REGROUP_RETURN_IF_ERROR(check_crc(chunk, proto::result_salt(chunk.step)));
   if (chunk.chunk == 0) arena.kept_step(chunk.step).store(0, std::memory_order_release);
   std::ranges::copy(chunk.bytes, to.begin());
   crcs[chunk.chunk] = chunk.crc;

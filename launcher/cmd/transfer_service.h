@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "elastic/membership/agent_core.h"
 #include "launcher/net/secure_channel.h"
 #include "launcher/net/secure_listener.h"
@@ -32,11 +32,11 @@ class TransferService {
   ~TransferService();
 
   // Opens a port for targets. Call before the first transfer is served here; further calls have no effect.
-  [[nodiscard]] core::Status listen();
+  [[nodiscard]] base::Status listen();
   [[nodiscard]] const std::string& endpoints() const { return endpoints_; }
   // Call once, before the agent handles any message of the coordinator.
   void attach(membership::AgentCore& core, Perform perform);
-  void fetch(const core::StartTarget& transfer);
+  void fetch(const proto::StartTarget& transfer);
   void stop_fetch();
   // Call periodically during a transfer: sends and receives what has become possible.
   void poll();
@@ -49,7 +49,7 @@ class TransferService {
     boost::asio::steady_timer deadline;  // for its request
     std::optional<node::TransferRequest> request;
     std::uint64_t next_chunk = 0;  // of its part of the snapshot, or of the result of `step`
-    core::Step step = 0;           // the result that is being sent; 0: the snapshot
+    proto::Step step = 0;          // the result that is being sent; 0: the snapshot
     bool length_sent = false;
     bool waiting = false;  // until the queue has drained
   };
@@ -64,17 +64,17 @@ class TransferService {
   void on_request(std::uint64_t id, const node::TransferRequest& request);
   void pump(std::uint64_t id);
   // False: nothing to send now. kDataLoss: what the reader requests no longer exists.
-  [[nodiscard]] core::Result<bool> send_next(Reader& reader);
-  [[nodiscard]] core::Result<bool> send_snapshot(Reader& reader);
-  [[nodiscard]] core::Result<bool> send_result(Reader& reader);
+  [[nodiscard]] base::Result<bool> send_next(Reader& reader);
+  [[nodiscard]] base::Result<bool> send_snapshot(Reader& reader);
+  [[nodiscard]] base::Result<bool> send_result(Reader& reader);
   void drop_reader(std::uint64_t id, const std::string& why);
 
-  void dial(std::size_t index, const core::SourceAgent& source);
-  void connect(std::size_t index, core::NodeId node, core::Fd socket);
-  [[nodiscard]] core::Status on_payload(std::size_t index, std::span<const std::byte> payload);
-  [[nodiscard]] core::Status take(Source& source, const node::TransferChunk& chunk);
-  [[nodiscard]] core::Status take_snapshot(Source& source, const node::TransferChunk& chunk);
-  [[nodiscard]] core::Status take_result(Source& source, const node::TransferChunk& chunk);
+  void dial(std::size_t index, const proto::SourceAgent& source);
+  void connect(std::size_t index, proto::NodeId node, base::Fd socket);
+  [[nodiscard]] base::Status on_payload(std::size_t index, std::span<const std::byte> payload);
+  [[nodiscard]] base::Status take(Source& source, const node::TransferChunk& chunk);
+  [[nodiscard]] base::Status take_snapshot(Source& source, const node::TransferChunk& chunk);
+  [[nodiscard]] base::Status take_result(Source& source, const node::TransferChunk& chunk);
   void fail(std::size_t index, const std::string& why);
 
   boost::asio::io_context& loop_;
@@ -88,7 +88,7 @@ class TransferService {
   std::vector<Source> sources_;                                 // of the transfer that is fetched
   std::uint64_t attempt_ = 0;                                   // grows: events of an earlier one are ignored
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // a dial may end after this object
-  core::TransferId transfer_ = 0;
+  proto::TransferId transfer_ = 0;
   membership::TransferTarget::Received received_;
 };
 

@@ -18,7 +18,7 @@
 #include <memory>
 #include <set>
 
-#include "core/fd.h"
+#include "base/fd.h"
 #include "launcher/containment/job_record.h"
 
 namespace regroup::launcher {
@@ -49,14 +49,14 @@ bool holds(const std::string& environment, const std::string& entry) {
 // The process is of this user and job. A pidfd is held while its environment is read, so that this process is
 // killed and not a later one with the same pid.
 bool kill_if_of(pid_t pid, const std::string& entry) {
-  const core::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  const base::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   struct stat info {};
-  const core::Fd folder(::open(fmt::format("/proc/{}", pid).c_str(), O_DIRECTORY | O_CLOEXEC));
+  const base::Fd folder(::open(fmt::format("/proc/{}", pid).c_str(), O_DIRECTORY | O_CLOEXEC));
   if (!process.valid() || !folder.valid() || ::fstat(folder.get(), &info) != 0 ||
       info.st_uid != ::geteuid()) {
     return false;
   }
-  const core::Fd file(::openat(folder.get(), "environ", O_RDONLY | O_CLOEXEC));
+  const base::Fd file(::openat(folder.get(), "environ", O_RDONLY | O_CLOEXEC));
   if (!file.valid() || !holds(read_all(file.get()), entry)) return false;
   return ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0;
 }
@@ -73,7 +73,7 @@ std::vector<pid_t> all_processes() {
   return found;
 }
 
-DeadJob end(JobRecord& record, const core::SystemClock& clock, core::TimePoint deadline) {
+DeadJob end(JobRecord& record, const base::SystemClock& clock, base::TimePoint deadline) {
   DeadJob dead{record.job()};
   const std::string entry = "REGROUP_JOB=" + launch_of(record.job());
   std::set<pid_t> killed;
@@ -90,15 +90,15 @@ DeadJob end(JobRecord& record, const core::SystemClock& clock, core::TimePoint d
     if (looks < kVainLooks) ::poll(nullptr, 0, kRecheckMs);
   }
   dead.killed = killed.size();
-  dead.ended = dead.ended && record.clean(std::max(deadline - clock.now(), core::Duration::zero()));
+  dead.ended = dead.ended && record.clean(std::max(deadline - clock.now(), base::Duration::zero()));
   return dead;
 }
 
 }  // namespace
 
-std::vector<DeadJob> end_dead_jobs(const std::string& folder, core::Duration limit) {
-  const core::SystemClock clock;
-  const core::TimePoint deadline = clock.now() + limit;
+std::vector<DeadJob> end_dead_jobs(const std::string& folder, base::Duration limit) {
+  const base::SystemClock clock;
+  const base::TimePoint deadline = clock.now() + limit;
   std::vector<DeadJob> found;
   for (const std::string& path : job_records(folder)) {
     const auto record = JobRecord::take_over(path);

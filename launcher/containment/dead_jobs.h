@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 namespace regroup::launcher {
 
@@ -18,7 +18,7 @@ struct DeadJob {
 // Reads the records in `folder`. For each job that is provably dead (JobRecord::take_over) it kills this
 // user's processes with REGROUP_JOB=job in their environment, then cleans its record. Blocks, usually for
 // some microseconds, for `limit` at most. Returns the jobs of which a process was running.
-[[nodiscard]] std::vector<DeadJob> end_dead_jobs(const std::string& folder, core::Duration limit);
+[[nodiscard]] std::vector<DeadJob> end_dead_jobs(const std::string& folder, base::Duration limit);
 
 // Whether end_dead_jobs() has work to do. Blocks for some microseconds.
 [[nodiscard]] bool are_dead_jobs(const std::string& folder);

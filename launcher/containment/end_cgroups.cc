@@ -22,7 +22,7 @@ constexpr int kCgroupRecheckMs = 2;
 
 // False: the file is missing or refuses the write.
 bool put(const std::string& path, const char* text) {
-  const core::Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const base::Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file.valid()) return false;
   const std::string bytes = text;
   return ::write(file.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
@@ -49,9 +49,9 @@ std::vector<pid_t> processes_in(const std::string& folder) {
 
 // Processes are held by pidfds and then looked up again: a pid that was reused meanwhile is not killed.
 void kill_in(const std::string& folder) {
-  std::vector<std::pair<pid_t, core::Fd>> held;
+  std::vector<std::pair<pid_t, base::Fd>> held;
   for (const pid_t pid : processes_in(folder)) {
-    if (pid > 0) held.emplace_back(pid, core::Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
+    if (pid > 0) held.emplace_back(pid, base::Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
   }
   const std::vector<pid_t> now = processes_in(folder);
   for (const auto& [pid, process] : held) {
@@ -80,9 +80,9 @@ bool removed(const std::string& folder) {
 
 }  // namespace
 
-bool end_cgroups(const std::vector<std::string>& folders, core::Duration limit) {
-  const core::SystemClock clock;
-  const core::TimePoint deadline = clock.now() + limit;
+bool end_cgroups(const std::vector<std::string>& folders, base::Duration limit) {
+  const base::SystemClock clock;
+  const base::TimePoint deadline = clock.now() + limit;
   for (;;) {
     bool all = true;
     for (const std::string& folder : folders) all = removed(folder) && all;

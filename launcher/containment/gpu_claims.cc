@@ -19,8 +19,8 @@
 #include <span>
 #include <sstream>
 
-#include "core/crc32c.h"
-#include "core/unix_address.h"
+#include "base/crc32c.h"
+#include "base/unix_address.h"
 
 namespace regroup::launcher {
 namespace {
@@ -28,7 +28,7 @@ namespace {
 constexpr std::size_t kLongestGpu = 56;  // the limit of a socket name is 107
 
 std::uint32_t checksum(const std::string& text) {
-  return core::crc32c(std::as_bytes(std::span(text.data(), text.size())));
+  return base::crc32c(std::as_bytes(std::span(text.data(), text.size())));
 }
 
 std::string prefix_of(const ClaimScope& scope) {
@@ -86,14 +86,14 @@ GpuOwner owner_in(const std::string& text) {
   return out;
 }
 
-core::Result<core::Fd> take_name(const std::string& name) {
-  const auto address = core::abstract_address(name);
+base::Result<base::Fd> take_name(const std::string& name) {
+  const auto address = base::abstract_address(name);
   if (!address.ok()) return address.status();
-  core::Fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!out.valid()) return core::system_error("socket", name, errno);
+  base::Fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!out.valid()) return base::system_error("socket", name, errno);
   if (::bind(out.get(), address->get(), address->size) == 0) return out;
-  if (errno == EADDRINUSE) return core::Status(core::Code::kUnavailable, name);
-  return core::system_error("bind", name, errno);
+  if (errno == EADDRINUSE) return base::Status(base::Code::kUnavailable, name);
+  return base::system_error("bind", name, errno);
 }
 
 }  // namespace
@@ -147,17 +147,17 @@ const GpuOwner* ClaimedGpus::owner(const std::string& gpu) const {
   return &found->second;
 }
 
-core::Status GpuClaims::claim(const ClaimScope& scope, const std::string& gpu) {
+base::Status GpuClaims::claim(const ClaimScope& scope, const std::string& gpu) {
   if (scope.name == "none" || held_.contains(gpu)) return {};
   const ClaimedGpus claimed(scope);
   const std::string name = prefix_of(scope) + claimed.own_name(gpu);
   auto taken = take_name(name);
-  if (taken.code() == core::Code::kUnavailable) {
+  if (taken.code() == base::Code::kUnavailable) {
     const ClaimedGpus now(scope);
     const GpuOwner* const owner = now.owner(gpu);
     // Claimed by another process of this job.
     if (owner == nullptr && now.owners_.contains(now.own_name(gpu))) return {};
-    return {core::Code::kUnavailable,
+    return {base::Code::kUnavailable,
             fmt::format("GPU {} has been taken by {}", gpu, (owner != nullptr ? *owner : GpuOwner()).text())};
   }
   if (!taken.ok()) return taken.status();
@@ -167,11 +167,11 @@ core::Status GpuClaims::claim(const ClaimScope& scope, const std::string& gpu) {
   return {};
 }
 
-core::Status GpuClaims::claim_all(const ClaimScope& scope, const std::vector<std::string>& gpus) {
+base::Status GpuClaims::claim_all(const ClaimScope& scope, const std::vector<std::string>& gpus) {
   std::vector<std::string> added;
   for (const std::string& gpu : gpus) {
     const bool had = held_.contains(gpu);
-    if (core::Status status = claim(scope, gpu); !status.ok()) {
+    if (base::Status status = claim(scope, gpu); !status.ok()) {
       for (const std::string& one : added) held_.erase(one);
       return status;
     }

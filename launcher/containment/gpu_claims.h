@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/supervise/environment.h"
 
 namespace regroup::launcher {
@@ -58,13 +58,13 @@ class GpuClaims {
  public:
   // Claims one GPU. kUnavailable: another job has it, which the message names. Claiming a GPU again has no
   // effect.
-  [[nodiscard]] core::Status claim(const ClaimScope& scope, const std::string& gpu);
+  [[nodiscard]] base::Status claim(const ClaimScope& scope, const std::string& gpu);
   // Claims all of these GPUs, or none of them.
-  [[nodiscard]] core::Status claim_all(const ClaimScope& scope, const std::vector<std::string>& gpus);
+  [[nodiscard]] base::Status claim_all(const ClaimScope& scope, const std::vector<std::string>& gpus);
 
  private:
   struct Held {
-    core::Fd name, owner;  // the claim, and a second socket name that tells its owner
+    base::Fd name, owner;  // the claim, and a second socket name that tells its owner
   };
   std::map<std::string, Held> held_;
 };

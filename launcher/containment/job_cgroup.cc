@@ -23,21 +23,21 @@ constexpr int kLeastQuotaUs = 1'000;  // minimum of the kernel
 
 bool there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-core::Status write_to(const std::string& path, const std::string& text) {
-  const core::Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!file.valid()) return core::system_error("open", path, errno);
+base::Status write_to(const std::string& path, const std::string& text) {
+  const base::Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file.valid()) return base::system_error("open", path, errno);
   if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    return core::system_error("write", fmt::format("{} to {}", text, path), errno);
+    return base::system_error("write", fmt::format("{} to {}", text, path), errno);
   }
   return {};
 }
 
-core::Status make_group(const std::string& folder) {
+base::Status make_group(const std::string& folder) {
   if (::mkdir(folder.c_str(), 0755) == 0 || errno == EEXIST) return {};
-  return core::system_error("mkdir", folder, errno);
+  return base::system_error("mkdir", folder, errno);
 }
 
-std::string member_folder(const std::string& folder, core::MemberId member) {
+std::string member_folder(const std::string& folder, proto::MemberId member) {
   return fmt::format("{}/member-{}", folder, member);
 }
 
@@ -59,8 +59,8 @@ std::string enabling(CgroupNeeds needs) {
 }
 
 // A v2 group with processes, usually this process's own, cannot delegate controllers; an ancestor may.
-core::Result<std::string> make_v2(const CgroupBranch& branch, const std::string& name, CgroupNeeds needs) {
-  core::Status why(core::Code::kUnavailable,
+base::Result<std::string> make_v2(const CgroupBranch& branch, const std::string& name, CgroupNeeds needs) {
+  base::Status why(base::Code::kUnavailable,
                    fmt::format("no control group above {} hands on {}", branch.own, enabling(needs)));
   for (std::string at = branch.own; at.size() >= branch.mount.size(); at.resize(at.rfind('/'))) {
     const bool ours = at == branch.own;
@@ -70,7 +70,7 @@ core::Result<std::string> make_v2(const CgroupBranch& branch, const std::string&
     const std::string folder = fmt::format("{}/{}", at, name);
     // Moving a process needs write permission on the common ancestor of both groups.
     if (::access((at + "/cgroup.procs").c_str(), W_OK) != 0) {
-      why = core::system_error("open", at + "/cgroup.procs", errno);
+      why = base::system_error("open", at + "/cgroup.procs", errno);
     } else if (why = make_group(folder); why.ok()) {
       why = write_to(folder + "/cgroup.subtree_control", enabling(needs));
       if (why.ok()) return folder;
@@ -80,7 +80,7 @@ core::Result<std::string> make_v2(const CgroupBranch& branch, const std::string&
   return why;
 }
 
-core::Status limit_cpus(const std::string& folder, double cpus) {
+base::Status limit_cpus(const std::string& folder, double cpus) {
   const int quota = std::max(static_cast<int>(std::lround(cpus * kPeriodUs)), kLeastQuotaUs);
   if (there(folder + "/cpu.max")) {
     return write_to(folder + "/cpu.max", fmt::format("{} {}", quota, kPeriodUs));
@@ -91,7 +91,7 @@ core::Status limit_cpus(const std::string& folder, double cpus) {
 }
 
 // Without swap: a member over its limit must end and not slow down the machine.
-core::Status limit_memory(const std::string& folder, std::uint64_t bytes) {
+base::Status limit_memory(const std::string& folder, std::uint64_t bytes) {
   const std::string text = std::to_string(bytes);
   if (there(folder + "/memory.max")) {
     if (there(folder + "/memory.swap.max")) {
@@ -105,7 +105,7 @@ core::Status limit_memory(const std::string& folder, std::uint64_t bytes) {
   if (!there(folder + "/memory.limit_in_bytes")) return {};
   REGROUP_RETURN_IF_ERROR(write_to(folder + "/memory.limit_in_bytes", text));
   const std::string with_swap = folder + "/memory.memsw.limit_in_bytes";
-  return there(with_swap) ? write_to(with_swap, text) : core::Status();
+  return there(with_swap) ? write_to(with_swap, text) : base::Status();
 }
 
 // The number after `name` in a file of "name number" lines.
@@ -121,16 +121,16 @@ std::uint64_t value_in(const std::string& path, const std::string& name) {
 
 }  // namespace
 
-core::Result<JobCgroup> JobCgroup::make(const std::string& job, CgroupNeeds needs, const std::string& root) {
+base::Result<JobCgroup> JobCgroup::make(const std::string& job, CgroupNeeds needs, const std::string& root) {
   JobCgroup group;
-  if (core::Status status = group.make_groups(job, needs, root); !status.ok()) {
+  if (base::Status status = group.make_groups(job, needs, root); !status.ok()) {
     for (const std::string& folder : group.folders_) ::rmdir(folder.c_str());
     return status;
   }
   return group;
 }
 
-core::Status JobCgroup::make_groups(const std::string& job, CgroupNeeds needs, const std::string& root) {
+base::Status JobCgroup::make_groups(const std::string& job, CgroupNeeds needs, const std::string& root) {
   const std::vector<CgroupBranch> branches = own_cgroups(root);
   const std::string name = "regroup-" + job;
   for (const CgroupBranch& branch : branches) {
@@ -150,20 +150,20 @@ core::Status JobCgroup::make_groups(const std::string& job, CgroupNeeds needs, c
     needs = {};
   }
   if (!needs.cpu && !needs.memory) return {};
-  return {core::Code::kUnavailable,
+  return {base::Code::kUnavailable,
           fmt::format("there is no control group of the controller {}", needs.memory ? "memory" : "cpu")};
 }
 
-core::Result<std::vector<core::Fd>> JobCgroup::add(core::MemberId member, const Limits& limits) const {
-  std::vector<core::Fd> cgroup_procs;
+base::Result<std::vector<base::Fd>> JobCgroup::add(proto::MemberId member, const Limits& limits) const {
+  std::vector<base::Fd> cgroup_procs;
   for (const std::string& parent : folders_) {
     const std::string folder = member_folder(parent, member);
-    core::Status status = make_group(folder);
+    base::Status status = make_group(folder);
     if (status.ok() && limits.cpus > 0) status = limit_cpus(folder, limits.cpus);
     if (status.ok() && limits.memory_bytes > 0) status = limit_memory(folder, limits.memory_bytes);
     const std::string procs = folder + "/cgroup.procs";
     if (status.ok()) cgroup_procs.emplace_back(::open(procs.c_str(), O_WRONLY | O_CLOEXEC));
-    if (status.ok() && !cgroup_procs.back().valid()) status = core::system_error("open", procs, errno);
+    if (status.ok() && !cgroup_procs.back().valid()) status = base::system_error("open", procs, errno);
     if (status.ok()) continue;
     remove(member);
     return status;
@@ -171,13 +171,13 @@ core::Result<std::vector<core::Fd>> JobCgroup::add(core::MemberId member, const 
   return cgroup_procs;
 }
 
-std::vector<std::string> JobCgroup::folders_of(core::MemberId member) const {
+std::vector<std::string> JobCgroup::folders_of(proto::MemberId member) const {
   std::vector<std::string> out;
   for (const std::string& folder : folders_) out.push_back(member_folder(folder, member));
   return out;
 }
 
-std::uint64_t JobCgroup::memory_kills(core::MemberId member) const {
+std::uint64_t JobCgroup::memory_kills(proto::MemberId member) const {
   std::uint64_t kills = 0;
   for (const std::string& parent : folders_) {
     for (const char* file : {"memory.events", "memory.oom_control"}) {
@@ -187,7 +187,7 @@ std::uint64_t JobCgroup::memory_kills(core::MemberId member) const {
   return kills;
 }
 
-void JobCgroup::remove(core::MemberId member) const {
+void JobCgroup::remove(proto::MemberId member) const {
   for (const std::string& parent : folders_) ::rmdir(member_folder(parent, member).c_str());
 }
 

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/fd.h"
-#include "core/status.h"
-#include "core/world.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/options/request.h"
+#include "proto/world.h"
 
 namespace regroup::launcher {
 
@@ -23,27 +23,27 @@ class JobCgroup {
   // Creates the groups regroup-JOB in this process's own groups or, with cgroup v2, in the nearest ancestor
   // that delegates the controllers. An error names what could not be created; nothing is left behind. `root`:
   // as for own_cgroups().
-  [[nodiscard]] static core::Result<JobCgroup> make(const std::string& job, CgroupNeeds needs,
+  [[nodiscard]] static base::Result<JobCgroup> make(const std::string& job, CgroupNeeds needs,
                                                     const std::string& root = "");
   // Creates the member's groups with its limits. A process enters a group by writing "0" to its cgroup.procs.
-  [[nodiscard]] core::Result<std::vector<core::Fd>> add(core::MemberId member, const Limits& limits) const;
+  [[nodiscard]] base::Result<std::vector<base::Fd>> add(proto::MemberId member, const Limits& limits) const;
   // The number of the member's processes that the OOM killer has killed.
-  [[nodiscard]] std::uint64_t memory_kills(core::MemberId member) const;
+  [[nodiscard]] std::uint64_t memory_kills(proto::MemberId member) const;
   // The member's groups, one per hierarchy.
-  [[nodiscard]] std::vector<std::string> folders_of(core::MemberId member) const;
+  [[nodiscard]] std::vector<std::string> folders_of(proto::MemberId member) const;
   // Removes the member's groups, unless a process still runs in them.
-  void remove(core::MemberId member) const;
+  void remove(proto::MemberId member) const;
   // The job's groups, one per hierarchy.
   [[nodiscard]] const std::vector<std::string>& folders() const { return folders_; }
 
  private:
-  [[nodiscard]] core::Status make_groups(const std::string& job, CgroupNeeds needs, const std::string& root);
+  [[nodiscard]] base::Status make_groups(const std::string& job, CgroupNeeds needs, const std::string& root);
 
   std::vector<std::string> folders_;
 };
 
 // SIGKILLs all processes in the job's groups and below, and removes the groups. Blocks for `limit` at most;
 // false: some are left. Missing groups count as removed.
-bool end_cgroups(const std::vector<std::string>& folders, core::Duration limit);
+bool end_cgroups(const std::vector<std::string>& folders, base::Duration limit);
 
 }  // namespace regroup::launcher

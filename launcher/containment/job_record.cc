@@ -40,7 +40,7 @@ bool is_id(const std::string& name) {
 }
 
 bool is_held(const std::string& path) {
-  const core::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
@@ -57,7 +57,7 @@ std::string contents(int file) {
 
 // The boot id: after a reboot, or on another machine, the job's processes cannot be here.
 std::string boot_id() {
-  const core::Fd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  const base::Fd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
   std::array<char, 64> bytes{};
   const ssize_t count = file.valid() ? ::read(file.get(), bytes.data(), bytes.size()) : 0;
   std::string id(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
@@ -72,9 +72,9 @@ bool has_name(int file, const std::string& path) {
          named.st_uid == ::geteuid() && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
-core::Status append(int file, const std::string& text) {
+base::Status append(int file, const std::string& text) {
   if (::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size())) return {};
-  return core::system_error("write", "the job's record", errno);
+  return base::system_error("write", "the job's record", errno);
 }
 
 bool is_group_of(const std::string& folder, const std::string& job) {
@@ -85,30 +85,30 @@ bool is_group_of(const std::string& folder, const std::string& job) {
 
 std::string launch_of(const std::string& job) { return job.substr(0, job.find('-')); }
 
-core::Result<std::shared_ptr<JobRecord>> JobRecord::create(const std::string& folder,
+base::Result<std::shared_ptr<JobRecord>> JobRecord::create(const std::string& folder,
                                                            const std::string& job) {
   const std::string path = fmt::format("{}/{}{}", folder, job, kSuffix);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    core::Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!file.valid()) return core::system_error("open", path, errno);
+    base::Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file.valid()) return base::system_error("open", path, errno);
     const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
     if (!locked && errno != EWOULDBLOCK) {
       const int error = errno;
       ::unlink(path.c_str());
-      return core::system_error("flock", path, error);
+      return base::system_error("flock", path, error);
     }
     if (!locked || !has_name(file.get(), path)) {
       ::poll(nullptr, 0, 1);
       continue;
     }
-    const core::Status written = append(file.get(), fmt::format("regroup-job 1\nboot {}\n", boot_id()));
+    const base::Status written = append(file.get(), fmt::format("regroup-job 1\nboot {}\n", boot_id()));
     if (!written.ok()) {
       ::unlink(path.c_str());
       return written;
     }
     return std::shared_ptr<JobRecord>(new JobRecord(std::move(file), folder, job));
   }
-  return core::Status(core::Code::kUnavailable, path + ": it is another job's");
+  return base::Status(base::Code::kUnavailable, path + ": it is another job's");
 }
 
 std::shared_ptr<JobRecord> JobRecord::take_over(const std::string& path) {
@@ -117,7 +117,7 @@ std::shared_ptr<JobRecord> JobRecord::take_over(const std::string& path) {
   const std::string launch = launch_of(name.stem().string());
   const bool part = launch.size() < name.stem().string().size();
   if (part && is_held((name.parent_path() / (launch + kSuffix)).string())) return nullptr;
-  core::Fd file(::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  base::Fd file(::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file.valid() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 || !has_name(file.get(), path)) {
     return nullptr;
   }
@@ -127,7 +127,7 @@ std::shared_ptr<JobRecord> JobRecord::take_over(const std::string& path) {
   return boots.size() == 1 && boots[0] == boot_id() ? record : nullptr;
 }
 
-core::Status JobRecord::add_cgroups(const std::vector<std::string>& folders) {
+base::Status JobRecord::add_cgroups(const std::vector<std::string>& folders) {
   std::string text;
   for (const std::string& folder : folders) text += fmt::format("cgroup {}\n", folder);
   return append(file_.get(), text);
@@ -142,11 +142,11 @@ std::vector<std::string> JobRecord::lines_of(const std::string& key) const {
   return found;
 }
 
-core::Status JobRecord::add_process(pid_t pid) {
+base::Status JobRecord::add_process(pid_t pid) {
   return append(file_.get(), fmt::format("process {}\n", process_mark(pid)));
 }
 
-bool JobRecord::clean(core::Duration limit) {
+bool JobRecord::clean(base::Duration limit) {
   end_marked(lines_of("process"), limit);
   std::vector<std::string> groups = lines_of("cgroup");
   std::erase_if(groups, [this](const std::string& folder) { return !is_group_of(folder, job_); });

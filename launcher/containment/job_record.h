@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -20,7 +20,7 @@ class JobRecord {
  public:
   // Creates FOLDER/JOB.job and locks it for this process and those that it forks (not those that it
   // executes).
-  [[nodiscard]] static core::Result<std::shared_ptr<JobRecord>> create(const std::string& folder,
+  [[nodiscard]] static base::Result<std::shared_ptr<JobRecord>> create(const std::string& folder,
                                                                        const std::string& job);
   // Takes the record of a job of this user and this boot without a living launcher process; it is then this
   // process's. nullptr: the job may live, or another process cleans it up. The part of an agent for another
@@ -28,24 +28,24 @@ class JobRecord {
   [[nodiscard]] static std::shared_ptr<JobRecord> take_over(const std::string& path);
 
   // Records control groups of the job, to be removed with it. Called before they are created.
-  [[nodiscard]] core::Status add_cgroups(const std::vector<std::string>& folders);
+  [[nodiscard]] base::Status add_cgroups(const std::vector<std::string>& folders);
   // Records a process of the job that is no descendant of its agent, to be killed with it.
-  [[nodiscard]] core::Status add_process(pid_t pid);
+  [[nodiscard]] base::Status add_process(pid_t pid);
   // Kills the processes in the job's control groups and, unless they end by themselves, the recorded
   // processes; removes the groups, the job's folders and agent's socket and, if nothing is left, the record.
   // Blocks for `limit` at most. Any process of the job may call it, repeatedly.
-  bool clean(core::Duration limit);
+  bool clean(base::Duration limit);
 
   [[nodiscard]] const std::string& job() const { return job_; }
   [[nodiscard]] const std::string& folder() const { return folder_; }
 
  private:
-  JobRecord(core::Fd file, std::string folder, std::string job)
+  JobRecord(base::Fd file, std::string folder, std::string job)
       : file_(std::move(file)), folder_(std::move(folder)), job_(std::move(job)) {}
   [[nodiscard]] std::string path() const { return folder_ + "/" + job_ + ".job"; }
   [[nodiscard]] std::vector<std::string> lines_of(const std::string& key) const;
 
-  core::Fd file_;
+  base::Fd file_;
   std::string folder_;
   std::string job_;
 };

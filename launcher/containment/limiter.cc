@@ -24,12 +24,12 @@ std::vector<int> allowed_cores() {
 
 }  // namespace
 
-Restraint Limiter::restrain(core::MemberId member, const Limits& limits) {
+Restraint Limiter::restrain(proto::MemberId member, const Limits& limits) {
   Restraint restraint;
   const bool limited = limits != Limits{};
   if (!limited && !groups_) return restraint;
   if (!refused_) {
-    const core::Status status = enter(member, limits, restraint);
+    const base::Status status = enter(member, limits, restraint);
     if (status.ok()) return restraint;
     restraint.cgroup_procs.clear();
     refused_ = true;
@@ -42,7 +42,7 @@ Restraint Limiter::restrain(core::MemberId member, const Limits& limits) {
   return restraint;
 }
 
-core::Status Limiter::enter(core::MemberId member, const Limits& limits, Restraint& restraint) {
+base::Status Limiter::enter(proto::MemberId member, const Limits& limits, Restraint& restraint) {
   if (!groups_) {
     auto made = JobCgroup::make(job_, {true, true}, root_);
     if (!made.ok()) return made.status();
@@ -66,7 +66,7 @@ void Limiter::fall_back(const Limits& limits, Restraint& restraint) {
   }
 }
 
-std::uint64_t Limiter::exceeded_memory(core::MemberId member) {
+std::uint64_t Limiter::exceeded_memory(proto::MemberId member) {
   const auto found = memory_.find(member);
   if (found == memory_.end()) return 0;
   const std::uint64_t limit = found->second;

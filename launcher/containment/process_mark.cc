@@ -15,7 +15,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/fd.h"
+#include "base/fd.h"
 
 namespace regroup::launcher {
 namespace {
@@ -46,9 +46,9 @@ bool ends_within(int process, std::chrono::milliseconds limit) {
   return ::poll(&ended, 1, static_cast<int>(limit.count())) != 0;
 }
 
-void end_process(pid_t pid, const std::string& mark, const core::SystemClock& clock,
-                 core::TimePoint deadline) {
-  const core::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+void end_process(pid_t pid, const std::string& mark, const base::SystemClock& clock,
+                 base::TimePoint deadline) {
+  const base::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.valid() || process_mark(pid) != mark || !is_own(pid)) return;
   while (!ends_within(process.get(), clock.now() < deadline ? kLookAgain : std::chrono::milliseconds(0))) {
     const std::vector<std::string> fields = stat_fields(pid);
@@ -67,9 +67,9 @@ std::string process_mark(pid_t pid) {
   return fields.empty() ? "" : fmt::format("{} {}", pid, fields[kStart]);
 }
 
-void end_marked(const std::vector<std::string>& marks, core::Duration limit) {
-  const core::SystemClock clock;
-  const core::TimePoint deadline = clock.now() + limit;
+void end_marked(const std::vector<std::string>& marks, base::Duration limit) {
+  const base::SystemClock clock;
+  const base::TimePoint deadline = clock.now() + limit;
   for (const std::string& mark : marks) {
     pid_t pid = 0;
     const auto [end, error] = std::from_chars(mark.data(), mark.data() + mark.size(), pid);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 namespace regroup::launcher {
 
@@ -15,6 +15,6 @@ namespace regroup::launcher {
 
 // Waits until the marked processes of this user have ended, and SIGKILLs those that are stopped, or that
 // still run after `limit`. Blocks. Invalid marks are skipped.
-void end_marked(const std::vector<std::string>& marks, core::Duration limit);
+void end_marked(const std::vector<std::string>& marks, base::Duration limit);
 
 }  // namespace regroup::launcher

@@ -17,7 +17,7 @@
 #include <csignal>
 #include <new>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/containment/dead_jobs.h"
 #include "launcher/supervise/descendants.h"
 
@@ -25,16 +25,16 @@ namespace regroup::launcher {
 namespace {
 
 // Their sum is below the two seconds within which a job must be gone.
-constexpr core::Duration kAgentLimit =
+constexpr base::Duration kAgentLimit =
     std::chrono::milliseconds(1500);  // for the agent to end after the guardian's death
-constexpr core::Duration kKillLimit = std::chrono::seconds(2);
-constexpr core::Duration kOldJobsLimit = std::chrono::milliseconds(900);
+constexpr base::Duration kKillLimit = std::chrono::seconds(2);
+constexpr base::Duration kOldJobsLimit = std::chrono::milliseconds(900);
 
 // Never blocks: the reader of standard error may be gone or stalled.
 void say(const std::string& text) {
   pollfd err{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&err, 1, 0) != 1 || (err.revents & POLLOUT) == 0) return;
-  const std::string line = "regroup: " + core::escaped_lines(text) + "\n";
+  const std::string line = "regroup: " + base::escaped_lines(text) + "\n";
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
@@ -44,7 +44,7 @@ void Reaper::Unmap::operator()(SharedState* state) const { ::munmap(state, sizeo
 
 class ReaperProcess {
  public:
-  ReaperProcess(const ReaperOptions& options, Reaper::SharedState& state, core::Fd life)
+  ReaperProcess(const ReaperOptions& options, Reaper::SharedState& state, base::Fd life)
       : options_(options), state_(state), life_(std::move(life)) {}
 
   // Returns when the agent and all descendants are gone.
@@ -65,13 +65,13 @@ class ReaperProcess {
   void detach() {
     ::setsid();
     become_subreaper();
-    const core::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    const base::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
     ::dup2(null.get(), STDIN_FILENO);
     ::dup2(null.get(), STDOUT_FILENO);
     sigset_t child;
     ::sigemptyset(&child);
     ::sigaddset(&child, SIGCHLD);
-    children_ = core::Fd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+    children_ = base::Fd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
   }
 
   void end_old_jobs() const {
@@ -110,26 +110,26 @@ class ReaperProcess {
 
   const ReaperOptions& options_;
   Reaper::SharedState& state_;
-  core::Fd life_;
-  core::Fd children_;
-  core::SystemClock clock_;
-  std::optional<core::TimePoint> deadline_;  // for the agent's end; set when the guardian is gone
+  base::Fd life_;
+  base::Fd children_;
+  base::SystemClock clock_;
+  std::optional<base::TimePoint> deadline_;  // for the agent's end; set when the guardian is gone
 };
 
-core::Result<Reaper> Reaper::start(const ReaperOptions& options, const std::function<int()>& agent,
+base::Result<Reaper> Reaper::start(const ReaperOptions& options, const std::function<int()>& agent,
                                    const std::function<void()>& leave_to_agent) {
   Reaper reaper;
   std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return core::system_error("pipe2", "the reaper", errno);
-  core::Fd theirs(pipe[0]);
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return base::system_error("pipe2", "the reaper", errno);
+  base::Fd theirs(pipe[0]);
   reaper.life_.reset(pipe[1]);
   void* page =
       ::mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return core::system_error("mmap", "the reaper's page", errno);
+  if (page == MAP_FAILED) return base::system_error("mmap", "the reaper's page", errno);
   reaper.state_.reset(new (page) SharedState);
   reaper.state_->busy.store(options.record && are_dead_jobs(options.record->folder()));
   reaper.pid_ = ::fork();
-  if (reaper.pid_ < 0) return core::system_error("fork", "the reaper", errno);
+  if (reaper.pid_ < 0) return base::system_error("fork", "the reaper", errno);
   if (reaper.pid_ > 0) return reaper;
   reaper.life_.reset();
   const pid_t child = ::fork();
@@ -150,9 +150,9 @@ core::Result<Reaper> Reaper::start(const ReaperOptions& options, const std::func
   ::_exit(0);
 }
 
-core::Status Reaper::refusal() const {
+base::Status Reaper::refusal() const {
   const int error = state_->refusal.load();
-  return error == 0 ? core::Status() : core::system_error("fork", "the agent", error);
+  return error == 0 ? base::Status() : base::system_error("fork", "the agent", error);
 }
 
 std::optional<int> Reaper::agent_status() const {

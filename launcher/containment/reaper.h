@@ -10,16 +10,16 @@
 #include <memory>
 #include <optional>
 
-#include "core/clock.h"
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/containment/job_record.h"
 
 namespace regroup::launcher {
 
 struct ReaperOptions {
   std::shared_ptr<JobRecord> record;  // none: there are no files or control groups to remove
-  core::Duration orphan_timeout{};    // how long the agent may run after the guardian's death
+  base::Duration orphan_timeout{};    // how long the agent may run after the guardian's death
   bool quiet = false;                 // print only why the job ends
 };
 
@@ -31,7 +31,7 @@ class Reaper {
   // `leave_to_agent` runs in the reaper after that fork, to close what only the agent needs. For a process
   // with one thread, signals blocked. The reaper considers the guardian dead when this object and its copies
   // in forked processes are gone.
-  [[nodiscard]] static core::Result<Reaper> start(const ReaperOptions& options,
+  [[nodiscard]] static base::Result<Reaper> start(const ReaperOptions& options,
                                                   const std::function<int()>& agent,
                                                   const std::function<void()>& leave_to_agent);
 
@@ -41,7 +41,7 @@ class Reaper {
   // The reaper is ending older jobs: wait for it.
   [[nodiscard]] bool busy() const { return state_->busy.load(); }
   // Why the agent could not be forked; ok otherwise.
-  [[nodiscard]] core::Status refusal() const;
+  [[nodiscard]] base::Status refusal() const;
   // The wait status of the agent, once the reaper has reaped it.
   [[nodiscard]] std::optional<int> agent_status() const;
 
@@ -60,7 +60,7 @@ class Reaper {
   };
 
   pid_t pid_ = 0;
-  core::Fd life_;  // write end of a pipe: the reaper reads EOF when the guardian dies
+  base::Fd life_;  // write end of a pipe: the reaper reads EOF when the guardian dies
   std::unique_ptr<SharedState, Unmap> state_;
 };
 

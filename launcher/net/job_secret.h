@@ -8,8 +8,8 @@
 #include <span>
 #include <string_view>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -19,10 +19,10 @@ class JobSecret {
   using Key = std::span<std::byte, kBytes>;
 
   // Makes a new secret with the kernel's generator.
-  [[nodiscard]] static core::Result<std::shared_ptr<const JobSecret>> generate();
+  [[nodiscard]] static base::Result<std::shared_ptr<const JobSecret>> generate();
   // Reads a secret that write() has written to the other end of `fd`, and not one byte more. Blocks until it
   // is complete, for `limit` at most. kDataLoss: the bytes are no secret.
-  [[nodiscard]] static core::Result<std::shared_ptr<const JobSecret>> read(int fd, core::Duration limit);
+  [[nodiscard]] static base::Result<std::shared_ptr<const JobSecret>> read(int fd, base::Duration limit);
 
   JobSecret(const JobSecret&) = delete;
   JobSecret& operator=(const JobSecret&) = delete;
@@ -30,17 +30,17 @@ class JobSecret {
 
   // Writes kMessageBytes at once, for an agent's standard input. Does not block: kUnavailable if there is no
   // room for all of them.
-  [[nodiscard]] core::Status write(int fd) const;
+  [[nodiscard]] base::Status write(int fd) const;
   static constexpr std::size_t kMessageBytes = 8 + kBytes;
 
   // Derives a key for one purpose: HMAC-SHA256 of `purpose` under the secret, which it does not reveal. The
   // caller wipes it.
-  [[nodiscard]] core::Status derive(std::string_view purpose, Key key) const;
+  [[nodiscard]] base::Status derive(std::string_view purpose, Key key) const;
 
  private:
   struct Page;
   explicit JobSecret(Page* page) : page_(page) {}
-  [[nodiscard]] static core::Result<std::shared_ptr<JobSecret>> make();
+  [[nodiscard]] static base::Result<std::shared_ptr<JobSecret>> make();
 
   Page* const page_;
 };

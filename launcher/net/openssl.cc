@@ -11,11 +11,11 @@ namespace {
 
 constexpr const char* kTls = "libssl.so.3";  // depends on libcrypto.so.3, which dlsym() searches, too
 
-std::pair<core::Status, OpenSsl> load() {
+std::pair<base::Status, OpenSsl> load() {
   OpenSsl out;
   void* handle = ::dlopen(kTls, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    return {{core::Code::kUnavailable, fmt::format("links between hosts need OpenSSL: {}", ::dlerror())},
+    return {{base::Code::kUnavailable, fmt::format("links between hosts need OpenSSL: {}", ::dlerror())},
             out};
   }
   const char* missing = nullptr;
@@ -25,17 +25,17 @@ std::pair<core::Status, OpenSsl> load() {
   REGROUP_OPENSSL_FUNCTIONS(REGROUP_OPENSSL_FIND)
 #undef REGROUP_OPENSSL_FIND
   if (missing == nullptr) return {{}, out};
-  return {{core::Code::kUnavailable, fmt::format("{} has no function {}", kTls, missing)}, out};
+  return {{base::Code::kUnavailable, fmt::format("{} has no function {}", kTls, missing)}, out};
 }
 
-const std::pair<core::Status, OpenSsl>& loaded() {
-  static const std::pair<core::Status, OpenSsl> kOnce = load();
+const std::pair<base::Status, OpenSsl>& loaded() {
+  static const std::pair<base::Status, OpenSsl> kOnce = load();
   return kOnce;
 }
 
 }  // namespace
 
-core::Status load_openssl() { return loaded().first; }
+base::Status load_openssl() { return loaded().first; }
 
 const OpenSsl& openssl() { return loaded().second; }
 

@@ -7,7 +7,7 @@
 #include <openssl/hmac.h>
 #include <openssl/ssl.h>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -71,7 +71,7 @@ struct OpenSsl {
 
 // kUnavailable: OpenSSL is missing or lacks a function. Any thread; the first call loads it for the life of
 // the process.
-[[nodiscard]] core::Status load_openssl();
+[[nodiscard]] base::Status load_openssl();
 // Call only after load_openssl() succeeded.
 [[nodiscard]] const OpenSsl& openssl();
 

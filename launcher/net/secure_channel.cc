@@ -1,4 +1,4 @@
-// One reader and one writer over a TlsSession. Messages are cut and verified by core::FrameReader.
+// One reader and one writer over a TlsSession. Messages are cut and verified by proto::FrameReader.
 #include "launcher/net/secure_channel.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ constexpr int kLooks = 5;  // checks per `silence`
 
 }  // namespace
 
-SecureChannel::SecureChannel(boost::asio::io_context& loop, core::Fd socket, std::unique_ptr<TlsSession> tls,
+SecureChannel::SecureChannel(boost::asio::io_context& loop, base::Fd socket, std::unique_ptr<TlsSession> tls,
                              SecureChannelLimits limits)
     : socket_(loop, socket.get()),
       tls_(std::move(tls)),
@@ -29,25 +29,25 @@ SecureChannel::SecureChannel(boost::asio::io_context& loop, core::Fd socket, std
 
 SecureChannel::~SecureChannel() = default;
 
-core::Result<std::shared_ptr<SecureChannel>> SecureChannel::make(
-    boost::asio::io_context& loop, core::Fd socket, core::Result<std::unique_ptr<TlsSession>> tls,
+base::Result<std::shared_ptr<SecureChannel>> SecureChannel::make(
+    boost::asio::io_context& loop, base::Fd socket, base::Result<std::unique_ptr<TlsSession>> tls,
     SecureChannelLimits limits) {
   if (!tls.ok()) return tls.status();
   REGROUP_RETURN_IF_ERROR(prepare(socket.get(), limits.silence));
   return std::shared_ptr<SecureChannel>(new SecureChannel(loop, std::move(socket), std::move(*tls), limits));
 }
 
-core::Result<std::shared_ptr<SecureChannel>> SecureChannel::client(boost::asio::io_context& loop,
+base::Result<std::shared_ptr<SecureChannel>> SecureChannel::client(boost::asio::io_context& loop,
                                                                    std::shared_ptr<const TlsContext> context,
-                                                                   core::Fd socket, core::NodeId server,
+                                                                   base::Fd socket, proto::NodeId server,
                                                                    SecureChannelLimits limits) {
   auto tls = TlsSession::client(std::move(context), socket.get(), server);
   return make(loop, std::move(socket), std::move(tls), limits);
 }
 
-core::Result<std::shared_ptr<SecureChannel>> SecureChannel::server(boost::asio::io_context& loop,
+base::Result<std::shared_ptr<SecureChannel>> SecureChannel::server(boost::asio::io_context& loop,
                                                                    std::shared_ptr<const TlsContext> context,
-                                                                   core::Fd socket,
+                                                                   base::Fd socket,
                                                                    SecureChannelLimits limits) {
   auto tls = TlsSession::server(std::move(context), socket.get());
   return make(loop, std::move(socket), std::move(tls), limits);
@@ -71,7 +71,7 @@ void SecureChannel::wait_socket(TlsSession::Want want, void (SecureChannel::*nex
   });
 }
 
-void SecureChannel::after(core::Duration delay, void (SecureChannel::*next)()) {
+void SecureChannel::after(base::Duration delay, void (SecureChannel::*next)()) {
   timer_.expires_after(delay);
   timer_.async_wait([self = shared_from_this(), next](const boost::system::error_code& error) {
     if (!error && self->open()) (self.get()->*next)();
@@ -93,7 +93,7 @@ void SecureChannel::shake_hands() {
 
 void SecureChannel::give_up_handshake() {
   if (authenticated_) return;  // the timer expired before it was set again
-  fail(core::deadline_exceeded(fmt::format("TLS handshake: not over within {:.1f} s",
+  fail(base::deadline_exceeded(fmt::format("TLS handshake: not over within {:.1f} s",
                                            std::chrono::duration<double>(limits_.handshake).count())));
 }
 
@@ -138,7 +138,7 @@ void SecureChannel::deliver() {
 }
 
 // False: no complete frame has arrived.
-core::Result<bool> SecureChannel::deliver_one() {
+base::Result<bool> SecureChannel::deliver_one() {
   const auto handlers = handlers_;
   if (handlers->payload) {
     const auto payload = reader_.next_payload();
@@ -160,9 +160,9 @@ void SecureChannel::resume() {
   later(&SecureChannel::on_readable);
 }
 
-void SecureChannel::send(const core::Message& message) {
+void SecureChannel::send(const proto::Message& message) {
   if (!open() || closing_ || !failure_.ok()) return;
-  queue(core::encode(message));
+  queue(proto::encode(message));
   send_queued();
 }
 
@@ -180,7 +180,7 @@ void SecureChannel::queue(std::span<const std::byte> bytes) {
 
 void SecureChannel::send_queued() {
   if (queued() > limits_.most_queued) {
-    return fail_later({core::Code::kResourceExhausted, "the other side does not read"});
+    return fail_later({base::Code::kResourceExhausted, "the other side does not read"});
   }
   if (authenticated_ && !writing_) write();
 }
@@ -246,13 +246,13 @@ void SecureChannel::finish_sending() {
   }
 }
 
-void SecureChannel::set_silence(core::Duration silence) {
+void SecureChannel::set_silence(base::Duration silence) {
   limits_.silence = silence;
   if (open()) static_cast<void>(prepare(socket_.native_handle(), silence));  // else the connection was lost
 }
 
 void SecureChannel::look_after() {
-  core::Status alive = check_alive(socket_.native_handle(), limits_.silence);
+  base::Status alive = check_alive(socket_.native_handle(), limits_.silence);
   if (!alive.ok()) return fail(alive);
   if (closing_ && std::exchange(sent_at_last_look_, sent_total_) == sent_total_) return close();
   after(closing_ ? limits_.silence : limits_.silence / kLooks, &SecureChannel::look_after);
@@ -268,7 +268,7 @@ void SecureChannel::close() {
   socket_.close(ignored);
 }
 
-void SecureChannel::fail_later(core::Status why) {
+void SecureChannel::fail_later(base::Status why) {
   if (!failure_.ok()) return;
   failure_ = std::move(why);
   later(&SecureChannel::report_failure);
@@ -276,7 +276,7 @@ void SecureChannel::fail_later(core::Status why) {
 
 void SecureChannel::report_failure() { fail(failure_); }
 
-void SecureChannel::fail(const core::Status& why) {
+void SecureChannel::fail(const base::Status& why) {
   const auto self = shared_from_this();
   const auto handlers = handlers_;
   const bool tell = !closing_;

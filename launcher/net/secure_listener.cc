@@ -32,7 +32,7 @@ SecureListener::~SecureListener() {
   for (const auto& entry : pending_) entry->close();
 }
 
-core::Status SecureListener::start(std::uint16_t port) {
+base::Status SecureListener::start(std::uint16_t port) {
   auto socket = listen_tcp(port);
   if (!socket.ok()) return socket.status();
   auto bound = port_of(*socket);
@@ -51,7 +51,7 @@ void SecureListener::wait() {
 
 void SecureListener::accept() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    core::Fd socket(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    base::Fd socket(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) {
       on_accepted(std::move(socket));
     } else if (errno == EAGAIN) {
@@ -72,7 +72,7 @@ void SecureListener::on_no_room() {
   });
 }
 
-void SecureListener::on_accepted(core::Fd socket) {
+void SecureListener::on_accepted(base::Fd socket) {
   if (pending_.size() >= limits_.unauthenticated) evict_one();
   auto made = SecureChannel::server(loop_, context_, std::move(socket), limits_.channel);
   if (!made.ok()) {
@@ -82,7 +82,7 @@ void SecureListener::on_accepted(core::Fd socket) {
   }
   const auto entry = pending_.insert(pending_.end(), *made);
   (*made)->start({.message = {},
-                  .closed = [this, entry](const core::Status& why) { reject(entry, why); },
+                  .closed = [this, entry](const base::Status& why) { reject(entry, why); },
                   .opened =
                       [this, entry] {
                         const auto channel = *entry;
@@ -98,12 +98,12 @@ void SecureListener::evict_one() {
       std::find_if(pending_.begin(), pending_.end(), [](const auto& entry) { return !entry->proved(); });
   const auto victim = without_proof != pending_.end() ? without_proof : pending_.begin();
   (*victim)->close();
-  reject(victim, {core::Code::kResourceExhausted,
+  reject(victim, {base::Code::kResourceExhausted,
                   fmt::format("{}: closed, since there are more than {} unauthenticated connections",
                               (*victim)->address(), limits_.unauthenticated)});
 }
 
-void SecureListener::reject(Pending::iterator entry, core::Status why) {
+void SecureListener::reject(Pending::iterator entry, base::Status why) {
   pending_.erase(entry);
   ++rejected_;
   last_reason_ = std::move(why);

@@ -12,7 +12,7 @@
 #include <list>
 #include <memory>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/net/secure_channel.h"
 
 namespace regroup::launcher {
@@ -36,12 +36,12 @@ class SecureListener {
   ~SecureListener();
 
   // Listens on all addresses of this host. `port` 0: any that is free.
-  [[nodiscard]] core::Status start(std::uint16_t port);
+  [[nodiscard]] base::Status start(std::uint16_t port);
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
   // The number of connections that failed to authenticate, and why the last one did; for status.
   [[nodiscard]] std::uint64_t rejected() const { return rejected_; }
-  [[nodiscard]] const core::Status& last_reason() const { return last_reason_; }
+  [[nodiscard]] const base::Status& last_reason() const { return last_reason_; }
   [[nodiscard]] std::size_t unauthenticated() const { return pending_.size(); }
 
  private:
@@ -50,9 +50,9 @@ class SecureListener {
   void wait();
   void accept();
   void on_no_room();
-  void on_accepted(core::Fd socket);
+  void on_accepted(base::Fd socket);
   void evict_one();
-  void reject(Pending::iterator entry, core::Status why);
+  void reject(Pending::iterator entry, base::Status why);
 
   boost::asio::io_context& loop_;
   const std::shared_ptr<const TlsContext> context_;
@@ -63,7 +63,7 @@ class SecureListener {
   Pending pending_;  // oldest first
   std::uint16_t port_ = 0;
   std::uint64_t rejected_ = 0;
-  core::Status last_reason_;
+  base::Status last_reason_;
 };
 
 }  // namespace regroup::launcher

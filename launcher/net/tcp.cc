@@ -23,8 +23,8 @@ namespace {
 
 namespace asio = boost::asio;
 
-core::Result<Endpoint> parse_endpoint(std::string_view text) {
-  const core::Status bad = core::invalid_argument(fmt::format("'{}' is no ADDRESS:PORT", text));
+base::Result<Endpoint> parse_endpoint(std::string_view text) {
+  const base::Status bad = base::invalid_argument(fmt::format("'{}' is no ADDRESS:PORT", text));
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return bad;
   std::string_view host = text.substr(0, colon);
@@ -45,22 +45,22 @@ std::string to_string(const Endpoint& endpoint) {
   return out.str();
 }
 
-core::Status set_option(int socket, int level, int option, int value, const char* name) {
+base::Status set_option(int socket, int level, int option, int value, const char* name) {
   if (::setsockopt(socket, level, option, &value, sizeof value) == 0) return {};
-  return core::system_error(fmt::format("setsockopt({})", name), peer_of(socket), errno);
+  return base::system_error(fmt::format("setsockopt({})", name), peer_of(socket), errno);
 }
 
-core::Result<core::Fd> listen_on(const Endpoint& endpoint) {
-  core::Fd socket(::socket(endpoint.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return core::system_error("socket", to_string(endpoint), errno);
+base::Result<base::Fd> listen_on(const Endpoint& endpoint) {
+  base::Fd socket(::socket(endpoint.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return base::system_error("socket", to_string(endpoint), errno);
   if (endpoint.address().is_v6()) {
     REGROUP_RETURN_IF_ERROR(set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0, "IPV6_V6ONLY"));
   }
   REGROUP_RETURN_IF_ERROR(set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR"));
   if (::bind(socket.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0) {
-    return core::system_error("bind", to_string(endpoint), errno);
+    return base::system_error("bind", to_string(endpoint), errno);
   }
-  if (::listen(socket.get(), SOMAXCONN) != 0) return core::system_error("listen", to_string(endpoint), errno);
+  if (::listen(socket.get(), SOMAXCONN) != 0) return base::system_error("listen", to_string(endpoint), errno);
   return socket;
 }
 
@@ -72,14 +72,14 @@ constexpr std::chrono::milliseconds kHeadStart{250};
 class Dialer : public std::enable_shared_from_this<Dialer> {
  public:
   Dialer(asio::io_context& loop, std::vector<Endpoint> endpoints,
-         std::function<void(core::Result<core::Fd>)> done)
+         std::function<void(base::Result<base::Fd>)> done)
       : endpoints_(std::move(endpoints)),
         failures_(endpoints_.size()),
         done_(std::move(done)),
         turn_(loop),
         end_(loop) {}
 
-  void start(core::Duration limit) {
+  void start(base::Duration limit) {
     if (endpoints_.empty()) return finish();
     const auto half =
         std::chrono::duration_cast<std::chrono::milliseconds>(limit) / 2;  // left for the last address
@@ -112,7 +112,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     if (!done_) return;  // another address was faster
     if (!error) {
       const auto done = std::exchange(done_, nullptr);
-      core::Fd socket(sockets_[at].release());
+      base::Fd socket(sockets_[at].release());
       stop();
       return done(std::move(socket));
     }
@@ -137,14 +137,14 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     stop();
     std::erase(failures_, "");  // addresses that were not tried
     std::exchange(done_, nullptr)(
-        core::Status(refused_ && !failures_.empty() ? core::Code::kPeerLost : core::Code::kUnavailable,
+        base::Status(refused_ && !failures_.empty() ? base::Code::kPeerLost : base::Code::kUnavailable,
                      failures_.empty() ? "connect: no address was given"
                                        : fmt::format("connect: {}", fmt::join(failures_, "; "))));
   }
 
   const std::vector<Endpoint> endpoints_;
   std::vector<std::string> failures_;
-  std::function<void(core::Result<core::Fd>)> done_;  // empty: it has been called
+  std::function<void(base::Result<base::Fd>)> done_;  // empty: it has been called
   std::deque<asio::ip::tcp::socket> sockets_;
   asio::steady_timer turn_, end_;
   std::chrono::milliseconds head_start_{};
@@ -155,7 +155,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
 
 }  // namespace
 
-core::Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
+base::Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
   std::vector<Endpoint> out;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t comma = std::min(text.find(',', begin), text.size());
@@ -173,9 +173,9 @@ std::string to_string(const std::vector<Endpoint>& endpoints) {
   return out;
 }
 
-core::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port) {
+base::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port) {
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return core::system_error("getifaddrs", "this host", errno);
+  if (::getifaddrs(&list) != 0) return base::system_error("getifaddrs", "this host", errno);
   std::vector<Endpoint> out;
   for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
     if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
@@ -196,23 +196,23 @@ core::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port) {
   return out;
 }
 
-void dial(asio::io_context& loop, std::vector<Endpoint> endpoints, core::Duration limit,
-          std::function<void(core::Result<core::Fd>)> done) {
+void dial(asio::io_context& loop, std::vector<Endpoint> endpoints, base::Duration limit,
+          std::function<void(base::Result<base::Fd>)> done) {
   auto dialer = std::make_shared<Dialer>(loop, std::move(endpoints), std::move(done));
   asio::post(loop, [dialer, limit] { dialer->start(limit); });
 }
 
-core::Result<core::Fd> listen_tcp(std::uint16_t port) {
+base::Result<base::Fd> listen_tcp(std::uint16_t port) {
   auto socket = listen_on(Endpoint(asio::ip::tcp::v6(), port));
   if (socket.ok()) return socket;
   return listen_on(Endpoint(asio::ip::tcp::v4(), port));
 }
 
-core::Result<std::uint16_t> port_of(const core::Fd& socket) {
+base::Result<std::uint16_t> port_of(const base::Fd& socket) {
   Endpoint endpoint;
   auto size = static_cast<socklen_t>(endpoint.capacity());
   if (::getsockname(socket.get(), endpoint.data(), &size) != 0) {
-    return core::system_error("getsockname", fmt::format("socket {}", socket.get()), errno);
+    return base::system_error("getsockname", fmt::format("socket {}", socket.get()), errno);
   }
   return endpoint.port();
 }
@@ -229,7 +229,7 @@ std::string peer_of(int socket) {
   return to_string(endpoint);
 }
 
-core::Status prepare(int socket, core::Duration silence) {
+base::Status prepare(int socket, base::Duration silence) {
   constexpr int kProbes = 4;
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(silence / (kProbes + 1)).count();
   const int every = static_cast<int>(std::max<std::int64_t>(1, seconds));
@@ -240,17 +240,17 @@ core::Status prepare(int socket, core::Duration silence) {
   return set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes, "TCP_KEEPCNT");
 }
 
-core::Status check_alive(int socket, core::Duration silence) {
+base::Status check_alive(int socket, base::Duration silence) {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
-    return core::system_error("getsockopt(TCP_INFO)", peer_of(socket), errno);
+    return base::system_error("getsockopt(TCP_INFO)", peer_of(socket), errno);
   }
-  if (info.tcpi_state == TCP_CLOSE) return {core::Code::kPeerLost, "the connection is broken"};
+  if (info.tcpi_state == TCP_CLOSE) return {base::Code::kPeerLost, "the connection is broken"};
   // Bytes for which a full receiver has no room are not sent, so they are not unacknowledged.
   const std::chrono::milliseconds since(info.tcpi_last_ack_recv);
   if (info.tcpi_unacked == 0 || since < silence) return {};
-  return {core::Code::kPeerLost, fmt::format("{}: no acknowledgement for {:.1f} s", peer_of(socket),
+  return {base::Code::kPeerLost, fmt::format("{}: no acknowledgement for {:.1f} s", peer_of(socket),
                                              std::chrono::duration<double>(since).count())};
 }
 

@@ -49,7 +49,7 @@ std::optional<LinkName> LinkName::parse(std::string_view text) {
   std::string_view rest = text.substr(kPrefix.size());
   LinkName name;
   name.job = take_word(rest);
-  for (core::NodeId* node : {&name.from, &name.to}) {
+  for (proto::NodeId* node : {&name.from, &name.to}) {
     const std::string_view word = take_word(rest);
     if (std::from_chars(word.data(), word.data() + word.size(), *node).ec != std::errc()) return std::nullopt;
   }
@@ -110,10 +110,10 @@ struct TlsSession::Callbacks {
   }
 };
 
-core::Result<std::shared_ptr<const TlsContext>> TlsContext::make(std::string job, core::NodeId self,
+base::Result<std::shared_ptr<const TlsContext>> TlsContext::make(std::string job, proto::NodeId self,
                                                                  std::shared_ptr<const JobSecret> secret) {
   if (!is_name(job)) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("job id of {} bytes: 1 to {} letters, digits, '.', '_' and '-' are wanted", job.size(),
                     kLongestName));
   }
@@ -123,7 +123,7 @@ core::Result<std::shared_ptr<const TlsContext>> TlsContext::make(std::string job
   return std::shared_ptr<const TlsContext>(std::move(context));
 }
 
-core::Status TlsContext::set_up() {
+base::Status TlsContext::set_up() {
   openssl().ERR_clear_error();
   context_ = openssl().SSL_CTX_new(openssl().TLS_method());
   // A BIO type of its own would serve BIO_find_type() only; BIO_get_new_index() would use up a number.
@@ -138,7 +138,7 @@ core::Status TlsContext::set_up() {
       openssl().SSL_CTX_set1_groups_list(context_, "X25519:P-256") != 1 ||
       openssl().SSL_CTX_set_num_tickets(context_, 0) != 1 ||
       openssl().SSL_CTX_set_max_early_data(context_, 0) != 1) {
-    return core::internal_error(fmt::format("OpenSSL refuses TLS 1.3 with a PSK: {}", reason_of_openssl()));
+    return base::internal_error(fmt::format("OpenSSL refuses TLS 1.3 with a PSK: {}", reason_of_openssl()));
   }
   openssl().SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_OFF);
   // A server that presents a certificate instead of the PSK is refused: no certificate is trusted.
@@ -157,26 +157,26 @@ TlsContext::~TlsContext() {
   openssl().BIO_meth_free(socket_method_);
 }
 
-core::Result<std::unique_ptr<TlsSession>> TlsSession::make(std::shared_ptr<const TlsContext> context,
+base::Result<std::unique_ptr<TlsSession>> TlsSession::make(std::shared_ptr<const TlsContext> context,
                                                            int fd) {
   openssl().ERR_clear_error();
   std::unique_ptr<TlsSession> session(new TlsSession(std::move(context), fd));
   session->ssl_ = openssl().SSL_new(session->context_->context_);
   BIO* bio = session->ssl_ != nullptr ? openssl().BIO_new(session->context_->socket_method_) : nullptr;
   if (bio == nullptr) {
-    return core::Status(core::Code::kResourceExhausted,
+    return base::Status(base::Code::kResourceExhausted,
                         fmt::format("SSL_new(connection {}): {}", fd, reason_of_openssl()));
   }
   openssl().BIO_set_data(bio, session.get());
   openssl().BIO_set_init(bio, 1);
   openssl().SSL_set_bio(session->ssl_, bio, bio);
   if (openssl().SSL_set_ex_data(session->ssl_, 0, session.get()) != 1)
-    return core::Status(core::Code::kResourceExhausted, "SSL_set_ex_data: no memory");
+    return base::Status(base::Code::kResourceExhausted, "SSL_set_ex_data: no memory");
   return session;
 }
 
-core::Result<std::unique_ptr<TlsSession>> TlsSession::client(std::shared_ptr<const TlsContext> context,
-                                                             int fd, core::NodeId server) {
+base::Result<std::unique_ptr<TlsSession>> TlsSession::client(std::shared_ptr<const TlsContext> context,
+                                                             int fd, proto::NodeId server) {
   auto session = make(std::move(context), fd);
   if (!session.ok()) return session;
   TlsSession& self = **session;
@@ -186,7 +186,7 @@ core::Result<std::unique_ptr<TlsSession>> TlsSession::client(std::shared_ptr<con
   return session;
 }
 
-core::Result<std::unique_ptr<TlsSession>> TlsSession::server(std::shared_ptr<const TlsContext> context,
+base::Result<std::unique_ptr<TlsSession>> TlsSession::server(std::shared_ptr<const TlsContext> context,
                                                              int fd) {
   auto session = make(std::move(context), fd);
   if (!session.ok()) return session;
@@ -222,18 +222,18 @@ void TlsSession::failed(BIO* bio, int retry) {
   errno_ = errno;
 }
 
-core::Result<TlsSession::Want> TlsSession::handshake() {
+base::Result<TlsSession::Want> TlsSession::handshake() {
   openssl().ERR_clear_error();
   const int returned = openssl().SSL_do_handshake(ssl_);
   if (returned != 1) return want(returned, "TLS handshake");
   if (openssl().SSL_session_reused(ssl_) != 1 || openssl().SSL_version(ssl_) != TLS1_3_VERSION) {
-    return core::invalid_argument("TLS handshake: the other side did not use the job's key");
+    return base::invalid_argument("TLS handshake: the other side did not use the job's key");
   }
   done_ = true;
   return Want::kNothing;
 }
 
-core::Result<TlsSession::Progress> TlsSession::read(std::span<std::byte> bytes) {
+base::Result<TlsSession::Progress> TlsSession::read(std::span<std::byte> bytes) {
   openssl().ERR_clear_error();
   std::size_t count = 0;
   const int returned = openssl().SSL_read_ex(ssl_, bytes.data(), bytes.size(), &count);
@@ -243,7 +243,7 @@ core::Result<TlsSession::Progress> TlsSession::read(std::span<std::byte> bytes) 
   return Progress{0, *wanted};
 }
 
-core::Result<TlsSession::Progress> TlsSession::write(std::span<const std::byte> bytes) {
+base::Result<TlsSession::Progress> TlsSession::write(std::span<const std::byte> bytes) {
   openssl().ERR_clear_error();
   std::size_t count = 0;
   const int returned = openssl().SSL_write_ex(ssl_, bytes.data(), bytes.size(), &count);
@@ -260,32 +260,32 @@ void TlsSession::say_end() {
 
 bool TlsSession::proved() const { return openssl().SSL_session_reused(ssl_) == 1; }
 
-core::Result<TlsSession::Want> TlsSession::want(int returned, std::string_view what) {
+base::Result<TlsSession::Want> TlsSession::want(int returned, std::string_view what) {
   switch (openssl().SSL_get_error(ssl_, returned)) {
     case SSL_ERROR_WANT_READ:
       return Want::kRead;
     case SSL_ERROR_WANT_WRITE:
       return Want::kWrite;
     case SSL_ERROR_ZERO_RETURN:
-      return core::Status(core::Code::kPeerLost, "the other side closed the connection");
+      return base::Status(base::Code::kPeerLost, "the other side closed the connection");
     default:
       return failure(what);
   }
 }
 
-core::Status TlsSession::failure(std::string_view what) const {
+base::Status TlsSession::failure(std::string_view what) const {
   switch (failure_) {
     case Failure::kClosed:
-      return {core::Code::kPeerLost, "the other side closed the connection"};
+      return {base::Code::kPeerLost, "the other side closed the connection"};
     case Failure::kSystem:
-      return {core::Code::kPeerLost, core::system_error(what, "control connection", errno_).message()};
+      return {base::Code::kPeerLost, base::system_error(what, "control connection", errno_).message()};
     case Failure::kTooMuch:
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("{}: more than {} bytes before the peer proved itself", what, kMostHandshakeBytes));
     case Failure::kNone:
       break;
   }
-  const core::Code code = done_ ? core::Code::kDataLoss : core::Code::kInvalidArgument;
+  const base::Code code = done_ ? base::Code::kDataLoss : base::Code::kInvalidArgument;
   return {code, fmt::format("{}: {}", what, reason_of_openssl())};
 }
 

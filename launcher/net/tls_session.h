@@ -13,9 +13,9 @@
 #include <string>
 #include <string_view>
 
-#include "core/status.h"
-#include "core/world.h"
+#include "base/status.h"
 #include "launcher/net/job_secret.h"
+#include "proto/world.h"
 
 struct bio_method_st;   // OpenSSL's BIO_METHOD
 struct ssl_session_st;  // OpenSSL's SSL_SESSION
@@ -26,8 +26,8 @@ namespace regroup::launcher {
 // so an attacker cannot redirect a node's connection to itself or to another node.
 struct LinkName {
   std::string job;  // 1 to 64 of [A-Za-z0-9._-]
-  core::NodeId from = 0;
-  core::NodeId to = 0;
+  proto::NodeId from = 0;
+  proto::NodeId to = 0;
 
   [[nodiscard]] std::string to_string() const;  // "regroup1 JOB FROM TO"
   [[nodiscard]] static std::optional<LinkName> parse(std::string_view text);
@@ -38,20 +38,20 @@ struct LinkName {
 class TlsContext {
  public:
   // kInvalidArgument: the job id is invalid.
-  [[nodiscard]] static core::Result<std::shared_ptr<const TlsContext>> make(
-      std::string job, core::NodeId self, std::shared_ptr<const JobSecret> secret);
+  [[nodiscard]] static base::Result<std::shared_ptr<const TlsContext>> make(
+      std::string job, proto::NodeId self, std::shared_ptr<const JobSecret> secret);
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
   ~TlsContext();
 
  private:
   friend class TlsSession;
-  TlsContext(std::string job, core::NodeId self, std::shared_ptr<const JobSecret> secret)
+  TlsContext(std::string job, proto::NodeId self, std::shared_ptr<const JobSecret> secret)
       : job_(std::move(job)), self_(self), secret_(std::move(secret)) {}
-  [[nodiscard]] core::Status set_up();
+  [[nodiscard]] base::Status set_up();
 
   const std::string job_;
-  const core::NodeId self_;
+  const proto::NodeId self_;
   const std::shared_ptr<const JobSecret> secret_;
   SSL_CTX* context_ = nullptr;
   bio_method_st* socket_method_ = nullptr;
@@ -69,9 +69,9 @@ class TlsSession {
   static constexpr std::size_t kMostHandshakeBytes = 16 << 10;
 
   // `fd` is a connected stream socket, which the caller keeps open while this object lives.
-  [[nodiscard]] static core::Result<std::unique_ptr<TlsSession>> client(
-      std::shared_ptr<const TlsContext> context, int fd, core::NodeId server);
-  [[nodiscard]] static core::Result<std::unique_ptr<TlsSession>> server(
+  [[nodiscard]] static base::Result<std::unique_ptr<TlsSession>> client(
+      std::shared_ptr<const TlsContext> context, int fd, proto::NodeId server);
+  [[nodiscard]] static base::Result<std::unique_ptr<TlsSession>> server(
       std::shared_ptr<const TlsContext> context, int fd);
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
@@ -79,11 +79,11 @@ class TlsSession {
 
   // kNothing: both sides are authenticated. kInvalidArgument: the peer failed to authenticate, and why;
   // kPeerLost: the connection is lost.
-  [[nodiscard]] core::Result<Want> handshake();
+  [[nodiscard]] base::Result<Want> handshake();
   // Reads up to bytes.size() bytes, at most one record of 16 KiB. kPeerLost: the peer has closed.
-  [[nodiscard]] core::Result<Progress> read(std::span<std::byte> bytes);
+  [[nodiscard]] base::Result<Progress> read(std::span<std::byte> bytes);
   // Writes a prefix of `bytes`. If it wrote nothing, the next call must begin with the same bytes.
-  [[nodiscard]] core::Result<Progress> write(std::span<const std::byte> bytes);
+  [[nodiscard]] base::Result<Progress> write(std::span<const std::byte> bytes);
   // Sends close_notify; lost if the socket takes nothing now.
   void say_end();
 
@@ -91,24 +91,24 @@ class TlsSession {
   // handshake is not complete yet.
   [[nodiscard]] bool proved() const;
   // The peer's node id; meaningful after the handshake.
-  [[nodiscard]] core::NodeId peer() const { return peer_; }
+  [[nodiscard]] proto::NodeId peer() const { return peer_; }
 
  private:
   friend class TlsContext;
   struct Callbacks;
   enum class Failure { kNone, kClosed, kSystem, kTooMuch };
   TlsSession(std::shared_ptr<const TlsContext> context, int fd) : context_(std::move(context)), fd_(fd) {}
-  [[nodiscard]] static core::Result<std::unique_ptr<TlsSession>> make(
+  [[nodiscard]] static base::Result<std::unique_ptr<TlsSession>> make(
       std::shared_ptr<const TlsContext> context, int fd);
-  [[nodiscard]] core::Result<Want> want(int returned, std::string_view what);
-  [[nodiscard]] core::Status failure(std::string_view what) const;
+  [[nodiscard]] base::Result<Want> want(int returned, std::string_view what);
+  [[nodiscard]] base::Status failure(std::string_view what) const;
   void failed(BIO* bio, int retry);
   [[nodiscard]] ssl_session_st* make_key(const std::string& identity) const;
 
   const std::shared_ptr<const TlsContext> context_;
   const int fd_;
   SSL* ssl_ = nullptr;
-  core::NodeId peer_ = 0;
+  proto::NodeId peer_ = 0;
   std::string identity_;  // of the client
   std::size_t received_ = 0;
   bool done_ = false;

@@ -5,14 +5,14 @@
 #include <optional>
 #include <string>
 
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::node {
 
 // The checkpoint from which a job resumes.
 struct Resume {
   std::string path;  // the same on all hosts
-  core::Step step = 0;
+  proto::Step step = 0;
   std::uint64_t seed = 0;
   std::uint32_t shards = 1;
   std::string fingerprint;  // numeric fingerprint of the members that wrote it
@@ -23,7 +23,7 @@ struct CheckpointPlan {
   std::string directory;  // absolute, the same name on all hosts; empty: the job writes no checkpoints
   std::string
       shared;  // absolute; checkpoints are copied there, and `directory` is local to each host; empty: none
-  core::Step every = 0;  // steps; 0: writes none, only resumes
+  proto::Step every = 0;  // steps; 0: writes none, only resumes
   std::uint32_t keep_last = 3;
   std::uint64_t keep_every = 0;  // steps; 0: keeps no others
   std::uint64_t memory = 0;      // limit in bytes for the snapshot on a host; 0: none

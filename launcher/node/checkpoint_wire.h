@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/node/checkpoint_plan.h"
 #include "launcher/node/local_checkpoint_messages.h"
 #include "launcher/node/wire_generated.h"
@@ -21,9 +21,9 @@ inline fb::QueryLocalCheckpointT table(const QueryLocalCheckpoint& m) {
   t.checkpoints = checkpoints(m.plan), t.copy = m.copy;
   return t;
 }
-inline core::Result<QueryLocalCheckpoint> plain(const fb::QueryLocalCheckpointT& t) {
+inline base::Result<QueryLocalCheckpoint> plain(const fb::QueryLocalCheckpointT& t) {
   if (!t.checkpoints || t.checkpoints->directory.empty())
-    return core::Status(core::Code::kDataLoss, "QueryLocalCheckpoint: expected a checkpoint directory");
+    return base::Status(base::Code::kDataLoss, "QueryLocalCheckpoint: expected a checkpoint directory");
   return QueryLocalCheckpoint{plain_checkpoints(*t.checkpoints), t.copy};
 }
 inline fb::LocalCheckpointReplyT table(const LocalCheckpointReply& m) {
@@ -32,7 +32,7 @@ inline fb::LocalCheckpointReplyT table(const LocalCheckpointReply& m) {
   set_status(m.status, t);
   return t;
 }
-inline core::Result<LocalCheckpointReply> plain(const fb::LocalCheckpointReplyT& t) {
+inline base::Result<LocalCheckpointReply> plain(const fb::LocalCheckpointReplyT& t) {
   LocalCheckpointReply m{t.busy, {}, t.step, t.said};
   REGROUP_RETURN_IF_ERROR(plain_status(t, "LocalCheckpointReply: code", &m.status));
   return m;

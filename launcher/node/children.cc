@@ -25,14 +25,14 @@ Children::Children(boost::asio::io_context& loop, ChildrenOptions options, Event
 
 Children::~Children() = default;
 
-core::Result<std::unique_ptr<Children>> Children::make(boost::asio::io_context& loop, ChildrenOptions options,
+base::Result<std::unique_ptr<Children>> Children::make(boost::asio::io_context& loop, ChildrenOptions options,
                                                        Events events) {
   std::unique_ptr<Children> made(new Children(loop, std::move(options), std::move(events)));
   REGROUP_RETURN_IF_ERROR(made->listen());
   return made;
 }
 
-core::Status Children::listen() {
+base::Status Children::listen() {
   auto context = launcher::TlsContext::make(options_.job, options_.self, options_.secret);
   if (!context.ok()) return context.status();
   launcher::SecureListenerLimits limits;
@@ -47,7 +47,7 @@ core::Status Children::listen() {
   return {};
 }
 
-core::Result<launcher::Spawner*> Children::spawner_for(const Order& order) {
+base::Result<launcher::Spawner*> Children::spawner_for(const Order& order) {
   std::vector<std::string> command = order.access.before.empty() ? options_.ssh : order.access.before;
   std::vector<std::string> key = command;
   key.emplace_back("HOST");
@@ -55,12 +55,12 @@ core::Result<launcher::Spawner*> Children::spawner_for(const Order& order) {
   auto& made = order.forked ? forker_ : spawners_[key];
   if (made) return made.get();
   launcher::SpawnEvents events{
-      .up = [this](core::NodeId node) { on_spawned(node); },
-      .line = [this](core::NodeId node, const std::string& line) { events_.line(node, line); },
-      .ended = [this](core::NodeId node, const core::Status& why) { on_left(node, why); }};
+      .up = [this](proto::NodeId node) { on_spawned(node); },
+      .line = [this](proto::NodeId node, const std::string& line) { events_.line(node, line); },
+      .ended = [this](proto::NodeId node, const base::Status& why) { on_left(node, why); }};
   // An allocator's command may queue, so its limit starts at `up`.
   if (order.access.before.empty() || order.access.make)
-    events.begun = [this](core::NodeId node) { on_begun(node); };
+    events.begun = [this](proto::NodeId node) { on_begun(node); };
   if (order.access.make) {
     made = order.access.make(options_.secret, std::move(events));
     return made.get();
@@ -69,7 +69,7 @@ core::Result<launcher::Spawner*> Children::spawner_for(const Order& order) {
   spawn.environment = options_.environment;
   spawn.limit = order.access.before.empty()
                     ? options_.limit
-                    : std::max<core::Duration>(options_.limit, launcher::kAllocatorLimit);
+                    : std::max<base::Duration>(options_.limit, launcher::kAllocatorLimit);
   auto spawner =
       order.forked ? launcher::make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
                    : launcher::make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
@@ -79,7 +79,7 @@ core::Result<launcher::Spawner*> Children::spawner_for(const Order& order) {
   return made.get();
 }
 
-core::Status Children::start(const Order& order) {
+base::Status Children::start(const Order& order) {
   auto spawner = spawner_for(order);
   if (!spawner.ok()) return spawner.status();
   if (!children_.try_emplace(order.node, loop_, order.name, *spawner).second) return {};
@@ -96,17 +96,17 @@ core::Status Children::start(const Order& order) {
   return {};
 }
 
-Children::Child* Children::find(core::NodeId node) {
+Children::Child* Children::find(proto::NodeId node) {
   const auto found = children_.find(node);
   return found == children_.end() ? nullptr : &found->second;
 }
 
-void Children::on_begun(core::NodeId node) {
+void Children::on_begun(proto::NodeId node) {
   Child* child = find(node);
   if (child != nullptr && !child->began) child->began = std::chrono::steady_clock::now();
 }
 
-void Children::on_spawned(core::NodeId node) {
+void Children::on_spawned(proto::NodeId node) {
   Child* child = find(node);
   if (child == nullptr || child->over || child->heard) return;
   on_begun(node);
@@ -114,7 +114,7 @@ void Children::on_spawned(core::NodeId node) {
   expect(node, *child, *child->began + options_.limit - moved_);
 }
 
-void Children::expect(core::NodeId node, Child& child, core::Duration wait) {
+void Children::expect(proto::NodeId node, Child& child, base::Duration wait) {
   child.timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(wait));
   child.timer.async_wait([this, node](const boost::system::error_code& error) {
     Child* late = error ? nullptr : find(node);
@@ -124,9 +124,9 @@ void Children::expect(core::NodeId node, Child& child, core::Duration wait) {
 
 // Many agents that start at once on few cores are all late, so the limit is extended while others make
 // progress.
-void Children::on_late(core::NodeId node, Child& child) {
+void Children::on_late(proto::NodeId node, Child& child) {
   const auto now = std::chrono::steady_clock::now();
-  const core::Duration waited = now - *child.began;
+  const base::Duration waited = now - *child.began;
   const bool many = std::ranges::count_if(children_, [](const auto& entry) {
                       const Child& it = entry.second;
                       return it.began && it.runs && !it.heard && !it.over;
@@ -136,13 +136,13 @@ void Children::on_late(core::NodeId node, Child& child) {
   const std::string what = child.link
                                ? "connected, but sent no message"
                                : fmt::format("was started, but could not connect back to {}", endpoints_);
-  lose(node, core::deadline_exceeded(fmt::format("host {}: its agent {} within {:.0f} s{}", child.name, what,
+  lose(node, base::deadline_exceeded(fmt::format("host {}: its agent {} within {:.0f} s{}", child.name, what,
                                                  std::chrono::duration<double>(waited).count(),
                                                  child.link ? "" : " (a firewall?)")));
 }
 
 void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
-  const core::NodeId node = channel->peer();
+  const proto::NodeId node = channel->peer();
   Child* child = find(node);
   if (child == nullptr) return on_orphan(std::move(channel));
   if (child->over || child->link) return channel->close();
@@ -150,8 +150,8 @@ void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
   child->link = std::make_unique<Link>(
       std::move(channel),
       Link::Handlers{[this, node](const Message& message) { on_message(node, message); },
-                     [this, node, name = child->name](const core::Status& why) {
-                       lose(node, {core::Code::kPeerLost,
+                     [this, node, name = child->name](const base::Status& why) {
+                       lose(node, {base::Code::kPeerLost,
                                    fmt::format("host {}: the connection to its agent is lost: {}", name,
                                                why.message())});
                      }});
@@ -166,17 +166,17 @@ void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
 }
 
 void Children::on_orphan(std::shared_ptr<launcher::SecureChannel> channel) {
-  const core::NodeId node = channel->peer();
+  const proto::NodeId node = channel->peer();
   const auto name = events_.orphan ? events_.orphan(node) : std::nullopt;
   if (name && children_.try_emplace(node, loop_, *name, nullptr).second) return on_linked(std::move(channel));
   std::erase_if(refused_, [](const auto& link) { return !link->open(); });
   refused_.push_back(std::make_unique<Link>(
-      std::move(channel), Link::Handlers{[](const Message&) {}, [](const core::Status&) {}}));
+      std::move(channel), Link::Handlers{[](const Message&) {}, [](const base::Status&) {}}));
   refused_.back()->send(EndAgent{node});
   refused_.back()->close_when_sent();
 }
 
-void Children::on_message(core::NodeId node, const Message& message) {
+void Children::on_message(proto::NodeId node, const Message& message) {
   Child* child = find(node);
   if (child == nullptr || child->over) return;
   child->heard = true;
@@ -190,20 +190,20 @@ void Children::on_message(core::NodeId node, const Message& message) {
 // A paused host sends nothing, and its kernel acknowledges nothing.
 void Children::on_pause(Child& child, const HostNotice& notice) {
   const bool pauses = notice.kind == HostNotice::Kind::kPauses;
-  const core::Duration pause =
-      pauses ? std::min<core::Duration>(std::chrono::milliseconds(notice.within_ms), kMostPause)
-             : core::Duration::zero();
+  const base::Duration pause =
+      pauses ? std::min<base::Duration>(std::chrono::milliseconds(notice.within_ms), kMostPause)
+             : base::Duration::zero();
   child.monitor.extend(pause);
   child.link->set_silence(Link::limits().silence + pause);
 }
 
 // After its first message the connection tells what became of the agent, so the exit of ssh is ignored.
-void Children::on_left(core::NodeId node, const core::Status& why) {
+void Children::on_left(proto::NodeId node, const base::Status& why) {
   Child* child = find(node);
   if (child == nullptr) return;
   child->runs = false;
   if (!child->over && !child->heard) {
-    const auto code = why.ok() ? core::Code::kPeerLost : why.code();
+    const auto code = why.ok() ? base::Code::kPeerLost : why.code();
     lose(node, {code, why.ok() ? fmt::format("host {}: its agent exited at once", child->name)
                                : "host " + why.message()});
   } else if (child->over) {
@@ -222,11 +222,11 @@ void Children::watch() {
 }
 
 void Children::look() {
-  std::vector<core::NodeId> linked;
+  std::vector<proto::NodeId> linked;
   for (const auto& [node, child] : children_) {
     if (child.link && !child.over) linked.push_back(node);
   }
-  for (const core::NodeId node : linked) {
+  for (const proto::NodeId node : linked) {
     Child* child = find(node);
     if (child == nullptr || child->over) continue;
     if (options_.heartbeats) child->link->send(Heartbeat{});
@@ -234,30 +234,30 @@ void Children::look() {
     const HeartbeatMonitor::Change change = child->monitor.on_interval();
     if (change == HeartbeatMonitor::Change::kSilent) events_.silent(node, true);
     if (change != HeartbeatMonitor::Change::kLost) continue;
-    lose(node, {core::Code::kPeerLost,
+    lose(node, {base::Code::kPeerLost,
                 fmt::format("host {}: no message from its agent for {} s", child->name, kSilence.count())});
   }
 }
 
-void Children::lose(core::NodeId node, const core::Status& why) {
+void Children::lose(proto::NodeId node, const base::Status& why) {
   const Child* child = find(node);
   if (child == nullptr || child->over) return;
   const bool came = child->heard;
   end(node);
-  events_.lost(node, came ? why : core::Status(why.code(), why.message() + options_.from));
+  events_.lost(node, came ? why : base::Status(why.code(), why.message() + options_.from));
 }
 
-void Children::send(core::NodeId node, std::span<const std::byte> bytes) {
+void Children::send(proto::NodeId node, std::span<const std::byte> bytes) {
   const Child* child = find(node);
   if (child != nullptr && child->link && !child->over) child->link->send_encoded(bytes);
 }
 
-bool Children::linked(core::NodeId node) const {
+bool Children::linked(proto::NodeId node) const {
   const auto found = children_.find(node);
   return found != children_.end() && found->second.link && !found->second.over;
 }
 
-void Children::end(core::NodeId node) {
+void Children::end(proto::NodeId node) {
   Child* child = find(node);
   if (child == nullptr || std::exchange(child->over, true)) return;
   child->timer.cancel();
@@ -270,12 +270,12 @@ void Children::end(core::NodeId node) {
 }
 
 void Children::end_all() {
-  std::vector<core::NodeId> all;
+  std::vector<proto::NodeId> all;
   for (const auto& [node, child] : children_) all.push_back(node);
-  for (const core::NodeId node : all) end(node);
+  for (const proto::NodeId node : all) end(node);
 }
 
-std::string Children::name(core::NodeId node) const {
+std::string Children::name(proto::NodeId node) const {
   const auto found = children_.find(node);
   return found == children_.end() ? "?" : found->second.name;
 }

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/net/job_secret.h"
 #include "launcher/net/secure_listener.h"
 #include "launcher/node/heartbeat_monitor.h"
@@ -42,17 +42,17 @@ struct HostAccess {
 };
 
 struct ChildrenOptions {
-  std::string job;        // its id
-  std::string build;      // version of this regroup: an agent of another version reports that and exits
-  core::NodeId self = 0;  // node id of this process
-  std::string from;       // suffix of messages about an agent that did not start: "" or " (from NAME)"
+  std::string job;         // its id
+  std::string build;       // version of this regroup: an agent of another version reports that and exits
+  proto::NodeId self = 0;  // node id of this process
+  std::string from;        // suffix of messages about an agent that did not start: "" or " (from NAME)"
   std::shared_ptr<const launcher::JobSecret> secret;
   launcher::Environment environment;     // of ssh
   std::vector<std::string> ssh{"ssh"};   // the command that reaches a host without a HostAccess
   std::string program, preferred, wdir;  // of agents
   // From the start of an agent's ssh until its first message. If more than kMany agents are late at the same
   // time, each gets up to twice that as long as others make progress.
-  core::Duration limit = std::chrono::seconds(5);
+  base::Duration limit = std::chrono::seconds(5);
   bool heartbeats = false;  // send heartbeats to the children
 };
 
@@ -60,41 +60,41 @@ struct ChildrenOptions {
 class Children {
  public:
   struct Order {
-    core::NodeId node = 0;  // one order for each
-    std::string name;       // of its host
-    std::string user;       // login name; "": as ssh has it
-    bool forked = false;    // start it on this host by fork
+    proto::NodeId node = 0;  // one order for each
+    std::string name;        // of its host
+    std::string user;        // login name; "": as ssh has it
+    bool forked = false;     // start it on this host by fork
     HostAccess access = {};
   };
   // Called from the loop.
   struct Events {
-    std::function<void(core::NodeId, const std::string& address)> linked;
-    std::function<void(core::NodeId, const Message&)> message;  // all but Heartbeat
+    std::function<void(proto::NodeId, const std::string& address)> linked;
+    std::function<void(proto::NodeId, const Message&)> message;  // all but Heartbeat
     // No message for kSuspicion; false: messages again.
-    std::function<void(core::NodeId, bool silent)> silent;
-    std::function<void(core::NodeId, const std::string& line)> line;  // a line of the agent's own output
+    std::function<void(proto::NodeId, bool silent)> silent;
+    std::function<void(proto::NodeId, const std::string& line)> line;  // a line of the agent's own output
     // Called once, as the last event of a child, unless end() was called: it did not start, or was lost.
     // `why` names the host. The child has been ended.
-    std::function<void(core::NodeId, const core::Status& why)> lost;
+    std::function<void(proto::NodeId, const base::Status& why)> lost;
     std::function<void()> left;  // the process of a child that was lost or ended has exited
     // An agent that this process did not start has connected. Returns the name of its host to accept it as a
     // child; nullopt: it is told to exit. May be empty.
-    std::function<std::optional<std::string>(core::NodeId)> orphan = {};
+    std::function<std::optional<std::string>(proto::NodeId)> orphan = {};
   };
-  [[nodiscard]] static core::Result<std::unique_ptr<Children>> make(boost::asio::io_context& loop,
+  [[nodiscard]] static base::Result<std::unique_ptr<Children>> make(boost::asio::io_context& loop,
                                                                     ChildrenOptions options, Events events);
   ~Children();
 
   // kNotFound: there is no ssh.
-  [[nodiscard]] core::Status start(const Order& order);
+  [[nodiscard]] base::Status start(const Order& order);
   // Sends bytes that encode() made. No effect if the child is not connected.
-  void send(core::NodeId node, std::span<const std::byte> bytes);
-  [[nodiscard]] bool linked(core::NodeId node) const;
+  void send(proto::NodeId node, std::span<const std::byte> bytes);
+  [[nodiscard]] bool linked(proto::NodeId node) const;
   // Closes the connection and asks the child's process to exit.
-  void end(core::NodeId node);
+  void end(proto::NodeId node);
   void end_all();
   // The name of a child's host; "?" if there is no such child.
-  [[nodiscard]] std::string name(core::NodeId node) const;
+  [[nodiscard]] std::string name(proto::NodeId node) const;
   // The endpoints of this process, as launcher::to_string() writes them.
   [[nodiscard]] const std::string& endpoints() const { return endpoints_; }
   [[nodiscard]] bool empty() const;  // all processes of children have exited
@@ -116,21 +116,21 @@ class Children {
     bool runs;                         // its local process (ssh, for example) runs
   };
   Children(boost::asio::io_context& loop, ChildrenOptions options, Events events);
-  [[nodiscard]] core::Status listen();
-  [[nodiscard]] core::Result<launcher::Spawner*> spawner_for(const Order& order);
-  [[nodiscard]] Child* find(core::NodeId node);
-  void on_begun(core::NodeId node);
-  void on_spawned(core::NodeId node);
-  void expect(core::NodeId node, Child& child, core::Duration wait);
-  void on_late(core::NodeId node, Child& child);
+  [[nodiscard]] base::Status listen();
+  [[nodiscard]] base::Result<launcher::Spawner*> spawner_for(const Order& order);
+  [[nodiscard]] Child* find(proto::NodeId node);
+  void on_begun(proto::NodeId node);
+  void on_spawned(proto::NodeId node);
+  void expect(proto::NodeId node, Child& child, base::Duration wait);
+  void on_late(proto::NodeId node, Child& child);
   void on_linked(std::shared_ptr<launcher::SecureChannel> channel);
   void on_orphan(std::shared_ptr<launcher::SecureChannel> channel);
-  void on_message(core::NodeId node, const Message& message);
+  void on_message(proto::NodeId node, const Message& message);
   void on_pause(Child& child, const HostNotice& notice);
-  void on_left(core::NodeId node, const core::Status& why);
+  void on_left(proto::NodeId node, const base::Status& why);
   void watch();
   void look();
-  void lose(core::NodeId node, const core::Status& why);
+  void lose(proto::NodeId node, const base::Status& why);
 
   boost::asio::io_context& loop_;
   const ChildrenOptions options_;
@@ -139,7 +139,7 @@ class Children {
   std::string endpoints_;
   std::unique_ptr<launcher::Spawner> forker_;
   std::map<std::vector<std::string>, std::unique_ptr<launcher::Spawner>> spawners_;  // by their commands
-  std::map<core::NodeId, Child> children_;
+  std::map<proto::NodeId, Child> children_;
   std::vector<std::unique_ptr<Link>> refused_;  // connections that get EndAgent and are closed
   boost::asio::steady_timer heartbeat_timer_;
   std::chrono::steady_clock::time_point moved_;  // last progress of any starting child

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "launcher/node/messages.h"
 
 namespace regroup::node {
@@ -33,7 +33,7 @@ class HeartbeatMonitor {
     return std::exchange(silent_, false);
   }
   // The peer has announced that its host may pause for so long: it is lost that much later. Zero: no more.
-  void extend(core::Duration pause) { pause_ = std::chrono::duration_cast<std::chrono::milliseconds>(pause); }
+  void extend(base::Duration pause) { pause_ = std::chrono::duration_cast<std::chrono::milliseconds>(pause); }
   // This process has not read for a while: silence until now says nothing about the peer.
   void reset() { missed_ = 0; }
 

@@ -30,18 +30,18 @@ Hosts::Hosts(boost::asio::io_context& loop, HostsOptions options,
       router_(kController),
       tree_(router_.tree()),
       batch_(loop,
-             [this](core::NodeId via, const Relayed& relayed) { children_->send(via, encode(relayed)); }) {}
+             [this](proto::NodeId via, const Relayed& relayed) { children_->send(via, encode(relayed)); }) {}
 
 Hosts::~Hosts() = default;
 
-core::Result<std::unique_ptr<Hosts>> Hosts::make(boost::asio::io_context& loop, HostsOptions options,
+base::Result<std::unique_ptr<Hosts>> Hosts::make(boost::asio::io_context& loop, HostsOptions options,
                                                  std::function<void(const std::string&)> said) {
   std::unique_ptr<Hosts> hosts(new Hosts(loop, std::move(options), std::move(said)));
   REGROUP_RETURN_IF_ERROR(hosts->start());
   return hosts;
 }
 
-core::Status Hosts::start() {
+base::Status Hosts::start() {
   auto secret = launcher::JobSecret::generate();
   if (!secret.ok()) return secret.status();
   ChildrenOptions options;
@@ -69,17 +69,17 @@ core::Status Hosts::start() {
 
 Children::Events Hosts::events() {
   Children::Events events;
-  events.linked = [this](core::NodeId child, const std::string& address) {
+  events.linked = [this](proto::NodeId child, const std::string& address) {
     if (RemoteNode* node = find(child)) node->attach(address);
   };
-  events.message = [this](core::NodeId child, const Message& message) { on_message(child, message); };
-  events.silent = [this](core::NodeId child, bool silent) { on_silent(child, silent); };
-  events.line = [this](core::NodeId child, const std::string& line) { on_line(child, line); };
-  events.lost = [this](core::NodeId child, const core::Status& why) {
+  events.message = [this](proto::NodeId child, const Message& message) { on_message(child, message); };
+  events.silent = [this](proto::NodeId child, bool silent) { on_silent(child, silent); };
+  events.line = [this](proto::NodeId child, const std::string& line) { on_line(child, line); };
+  events.lost = [this](proto::NodeId child, const base::Status& why) {
     if (RemoteNode* node = find(child)) node->fail(why);
   };
   events.left = [this] { finish_if_done(); };
-  events.orphan = [this](core::NodeId node) { return orphan(node); };
+  events.orphan = [this](proto::NodeId node) { return orphan(node); };
   return events;
 }
 
@@ -87,14 +87,14 @@ void Hosts::add_slot(std::size_t index) {
   Slot& slot = slots_[index];
   if (slot.node) retired_.push_back(std::move(slot.node));
   slot = {.id = ++last_id_, .node = {}};
-  const core::NodeId id = slot.id;
+  const proto::NodeId id = slot.id;
   host_of_.push_back(index);
   RemoteNode::Events events;
   events.send = [this, id](const Message& message) { send(id, message); };
   events.up = [this, id] { on_up(id); };
-  events.ended = [this, id](const core::Status& why) { on_ended(id, why); };
+  events.ended = [this, id](const base::Status& why) { on_ended(id, why); };
   events.noticed = [this, index](const HostNotice& notice) { elastic_.noticed(index, notice); };
-  events.membership = [this, id](const core::Message& message) {
+  events.membership = [this, id](const proto::Message& message) {
     if (!elastic_.membership) return refuse(id);  // no question was sent yet
     elastic_.membership(id, message);
   };
@@ -104,7 +104,7 @@ void Hosts::add_slot(std::size_t index) {
 // The first `radix` hosts are children of the controller, the next ones children of the first host, and so
 // on.
 void Hosts::build_tree() {
-  std::vector<core::NodeId> row;
+  std::vector<proto::NodeId> row;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const bool here = options_.hosts[i].here;
     const auto parent = here ? std::nullopt : parent_in_row(row.size(), options_.radix);
@@ -114,7 +114,7 @@ void Hosts::build_tree() {
   }
 }
 
-core::Status Hosts::start_child(std::size_t index) {
+base::Status Hosts::start_child(std::size_t index) {
   const HostsOptions::Host& host = options_.hosts[index];
   const bool forked = host.here || (options_.ssh.empty() && host.access.before.empty());
   return children_->start({id(index), host.name, host.user, forked, host.access});
@@ -122,11 +122,11 @@ core::Status Hosts::start_child(std::size_t index) {
 
 // The routes are sent before StartAgents, so that the agents on the path know a child before it can send a
 // message.
-void Hosts::start_below(core::NodeId node) {
-  const std::vector<core::NodeId> children = tree_.children(node);
+void Hosts::start_below(proto::NodeId node) {
+  const std::vector<proto::NodeId> children = tree_.children(node);
   const auto index = index_of(node);
   if (children.empty() || !index) return;
-  core::NodeId via = node;
+  proto::NodeId via = node;
   for (auto above = tree_.parent(node); above && *above != kController; above = tree_.parent(via)) {
     send(*above, AddRoute{via, children});
     via = *above;
@@ -139,7 +139,7 @@ void Hosts::start_below(core::NodeId node) {
   start.wdir = options_.wdir;
   start.limit_ms = static_cast<std::uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.limit).count());
-  for (const core::NodeId child : children) {
+  for (const proto::NodeId child : children) {
     const HostsOptions::Host& host = options_.hosts[*index_of(child)];
     start.children.push_back({child, host.name, host.user});
   }
@@ -148,7 +148,7 @@ void Hosts::start_below(core::NodeId node) {
 
 // The process that starts an agent enforces the agent's limit. The deadline here is for a parent that fails
 // to.
-std::vector<core::Status> Hosts::bring_up(const BringUp& how) {
+std::vector<base::Status> Hosts::bring_up(const BringUp& how) {
   const auto starting = [this] {
     return std::ranges::any_of(
         slots_, [](const Slot& slot) { return slot.node->state() == RemoteNode::State::kStarting; });
@@ -158,7 +158,7 @@ std::vector<core::Status> Hosts::bring_up(const BringUp& how) {
   for (const Slot& slot : slots_) levels = std::max(levels, tree_.depth(slot.id).value_or(0));
   const std::size_t turns = slots_.size() / launcher::SpawnOptions().parallel;
   last_up_ = std::chrono::steady_clock::now();
-  core::Duration longest = (3 * levels + turns) * options_.limit;
+  base::Duration longest = (3 * levels + turns) * options_.limit;
   if (std::ranges::any_of(options_.hosts, [](const auto& host) { return !host.access.before.empty(); }))
     longest += (1 + turns) * launcher::kAllocatorLimit;
   const auto deadline = last_up_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(longest);
@@ -169,23 +169,23 @@ std::vector<core::Status> Hosts::bring_up(const BringUp& how) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       if (!is_coming(i)) continue;
       slots_[i].node->fail(
-          core::deadline_exceeded(fmt::format("host {}: its agent did not start in time", name(i))));
+          base::deadline_exceeded(fmt::format("host {}: its agent did not start in time", name(i))));
     }
   }
   return failures_;
 }
 
 // The shared state outlives this call, so that a late reply finds it.
-std::vector<core::Result<std::string>> Hosts::query_inventory(const std::vector<InventoryRequest>& orders) {
+std::vector<base::Result<std::string>> Hosts::query_inventory(const std::vector<InventoryRequest>& orders) {
   struct Answers {
-    std::vector<std::optional<core::Result<std::string>>> said;
+    std::vector<std::optional<base::Result<std::string>>> said;
     std::size_t open = 0;
   };
   const auto answers = std::make_shared<Answers>();
   answers->said.resize(slots_.size());
   answers->open = slots_.size();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    query_inventory(i, orders.at(i), [answers, i](core::Result<std::string> answer) {
+    query_inventory(i, orders.at(i), [answers, i](base::Result<std::string> answer) {
       answers->said[i] = std::move(answer);
       --answers->open;
     });
@@ -193,13 +193,13 @@ std::vector<core::Result<std::string>> Hosts::query_inventory(const std::vector<
   const auto deadline = std::chrono::steady_clock::now() + kInventoryLimit;
   while (answers->open > 0 && loop_.run_one_until(deadline) > 0) {
   }
-  std::vector<core::Result<std::string>> out;
+  std::vector<base::Result<std::string>> out;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     auto& said = answers->said[i];
     if (said) out.push_back(std::move(*said));
     if (!said)
       out.emplace_back(
-          core::deadline_exceeded(fmt::format("host {}: no host inventory received within 10 s", name(i))));
+          base::deadline_exceeded(fmt::format("host {}: no host inventory received within 10 s", name(i))));
   }
   return out;
 }
@@ -209,7 +209,7 @@ void Hosts::bring_back(std::size_t index) {
   std::erase_if(retired_, [](const auto& node) { return node->drained(); });
   add_slot(index);
   tree_.add(id(index), kController);
-  if (const core::Status status = start_child(index); !status.ok()) slots_[index].node->fail(status);
+  if (const base::Status status = start_child(index); !status.ok()) slots_[index].node->fail(status);
 }
 
 std::size_t Hosts::add(HostsOptions::Host host) {
@@ -218,7 +218,7 @@ std::size_t Hosts::add(HostsOptions::Host host) {
   slots_.emplace_back();
   add_slot(index);
   tree_.add(id(index), kController);
-  if (const core::Status status = start_child(index); !status.ok()) slots_[index].node->fail(status);
+  if (const base::Status status = start_child(index); !status.ok()) slots_[index].node->fail(status);
   return index;
 }
 
@@ -232,18 +232,18 @@ void Hosts::set_up(std::size_t index, const Setup& setup, const launcher::App& a
   node.add_app(0, app);
 }
 
-void Hosts::give_up(core::NodeId node, const core::Status& why) {
+void Hosts::give_up(proto::NodeId node, const base::Status& why) {
   if (const auto index = index_of(node)) slots_[*index].node->fail(why);
 }
 
-void Hosts::tell_membership(core::NodeId node, const core::Message& message) {
+void Hosts::tell_membership(proto::NodeId node, const proto::Message& message) {
   if (const auto index = index_of(node)) slots_[*index].node->tell_membership(message);
 }
 
-void Hosts::tell_membership(const core::Message& message) {
+void Hosts::tell_membership(const proto::Message& message) {
   const Message said = Membership{message};
   const auto bytes = std::make_shared<const std::vector<std::byte>>(encode(said));
-  std::vector<core::NodeId> all, silent;
+  std::vector<proto::NodeId> all, silent;
   std::vector<std::uint64_t> numbers;
   for (std::size_t index = 0; index < slots_.size(); ++index) {
     if (!is_up(index) || (elastic_.came && !slots_[index].set_up)) continue;  // it must get Setup first
@@ -258,7 +258,7 @@ void Hosts::tell_membership(const core::Message& message) {
   batch_.flush();  // earlier messages go first
   for (const Frame& frame : router_.down(all, *bytes, wants_answer(said), numbers))
     children_->send(frame.child, *frame.bytes);
-  for (const core::NodeId node : silent)
+  for (const proto::NodeId node : silent)
     refuse(node, "does not acknowledge messages");  // last, since this may send messages
 }
 
@@ -267,12 +267,12 @@ std::string Hosts::own_address() const {
   return endpoints.ok() && !endpoints->empty() ? endpoints->front().address().to_string() : "127.0.0.1";
 }
 
-core::Status Hosts::set_up(const std::vector<Setup>& setups, bool here) {
+base::Status Hosts::set_up(const std::vector<Setup>& setups, bool here) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (setups.at(i).stdin_to.to != launcher::StdinRequest::To::kNone) readers_.push_back(i);
     slots_[i].node->set_up(setups[i]);
   }
-  return readers_.empty() ? core::Status() : input_.open(loop_, here);
+  return readers_.empty() ? base::Status() : input_.open(loop_, here);
 }
 
 void Hosts::serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, launcher::Sink& err) {

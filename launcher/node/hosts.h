@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/node/children.h"
 #include "launcher/node/hosts_options.h"
 #include "launcher/node/multicast_batch.h"
@@ -29,7 +29,7 @@ namespace regroup::node {
 class Hosts final : public launcher::OtherHosts {
  public:
   // kNotFound: there is no ssh. `said` is called with sentences for the user.
-  [[nodiscard]] static core::Result<std::unique_ptr<Hosts>> make(
+  [[nodiscard]] static base::Result<std::unique_ptr<Hosts>> make(
       boost::asio::io_context& loop, HostsOptions options, std::function<void(const std::string&)> said);
   ~Hosts() override;
 
@@ -38,7 +38,7 @@ class Hosts final : public launcher::OtherHosts {
   // Runs the loop until each agent has said Hello or failed; returns the failures, except those of agents
   // below a failed one. The limit of an agent counts from its start: its parent is up and its turn has come
   // (32 at a time).
-  [[nodiscard]] std::vector<core::Status> bring_up(const BringUp& how = {});
+  [[nodiscard]] std::vector<base::Status> bring_up(const BringUp& how = {});
   [[nodiscard]] const Hello& facts(std::size_t index) const { return slots_.at(index).node->facts(); }
   [[nodiscard]] bool is_up(std::size_t index) const {
     return slots_.at(index).node->state() == RemoteNode::State::kUp;
@@ -47,15 +47,15 @@ class Hosts final : public launcher::OtherHosts {
     return slots_.at(index).node->state() == RemoteNode::State::kStarting;
   }
   [[nodiscard]] bool is_set_up(std::size_t index) const { return is_up(index) && slots_[index].set_up; }
-  [[nodiscard]] core::NodeId id(std::size_t index) const { return slots_.at(index).id; }
+  [[nodiscard]] proto::NodeId id(std::size_t index) const { return slots_.at(index).id; }
   // The host that has this node id now; nullopt for a former id.
-  [[nodiscard]] std::optional<std::size_t> index_of(core::NodeId node) const;
+  [[nodiscard]] std::optional<std::size_t> index_of(proto::NodeId node) const;
   // The addresses of this host for others, and of another host for this one.
   [[nodiscard]] std::string own_address() const;
   [[nodiscard]] std::string address(std::size_t index) const { return slots_.at(index).node->address(); }
   // Sends one request to each host and runs the loop for 10 s at most. Returns by host the reply or why there
   // is none. The second form sends one request, and calls `then` from the loop.
-  [[nodiscard]] std::vector<core::Result<std::string>> query_inventory(
+  [[nodiscard]] std::vector<base::Result<std::string>> query_inventory(
       const std::vector<InventoryRequest>& orders);
   void query_inventory(std::size_t index, const InventoryRequest& order, RemoteNode::Answer then) {
     slots_.at(index).node->query_inventory(order, std::move(then));
@@ -63,7 +63,7 @@ class Hosts final : public launcher::OtherHosts {
   [[nodiscard]] RemoteNode& remote(std::size_t index) { return *slots_.at(index).node; }
   // After bring_up(), before serve(). Standard input goes to the hosts whose Setup says so. If there are any,
   // and `here`, descriptor 0 becomes a pipe from which members on this host read the same bytes.
-  [[nodiscard]] core::Status set_up(const std::vector<Setup>& setups, bool here);
+  [[nodiscard]] base::Status set_up(const std::vector<Setup>& setups, bool here);
   // After serve(): starts an agent on a lost host again, with a new node id. `lost` is called if that fails.
   void bring_back(std::size_t index);
   // After serve(): adds a host and starts its agent. Returns its index.
@@ -71,9 +71,9 @@ class Hosts final : public launcher::OtherHosts {
   void dismiss(std::size_t index) { slots_.at(index).node->finish(); }  // its members have ended: it exits
   [[nodiscard]] std::size_t members(std::size_t index) const { return slots_.at(index).node->running(); }
   void set_up(std::size_t index, const Setup& setup, const launcher::App& app);  // elastic, up
-  void give_up(core::NodeId node, const core::Status& why);                      // `lost` is called
-  void tell_membership(core::NodeId node, const core::Message& message);
-  void tell_membership(const core::Message& message);  // to all hosts that are up
+  void give_up(proto::NodeId node, const base::Status& why);                     // `lost` is called
+  void tell_membership(proto::NodeId node, const proto::Message& message);
+  void tell_membership(const proto::Message& message);  // to all hosts that are up
 
   void serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, launcher::Sink& err) override;
   [[nodiscard]] std::size_t size() const override { return slots_.size(); }
@@ -88,37 +88,37 @@ class Hosts final : public launcher::OtherHosts {
  private:
   Hosts(boost::asio::io_context& loop, HostsOptions options, std::function<void(const std::string&)> said);
   struct Slot {
-    core::NodeId id = 0;
+    proto::NodeId id = 0;
     std::unique_ptr<RemoteNode> node;
     std::unique_ptr<ReliableSession> session = {};           // of an agent that was started below another
     std::unique_ptr<boost::asio::steady_timer> orphan = {};  // runs while it may reparent
     bool set_up = false;
     bool reparented = false;  // messages that arrive through its former parent are stale
   };
-  [[nodiscard]] core::Status start();
+  [[nodiscard]] base::Status start();
   [[nodiscard]] Children::Events events();
   void add_slot(std::size_t index);
   void build_tree();
-  [[nodiscard]] core::Status start_child(std::size_t index);
-  void start_below(core::NodeId node);
-  void send(core::NodeId node, const Message& message);
-  void send_encoded(core::NodeId node, const std::vector<std::byte>& bytes, std::uint64_t number);
-  [[nodiscard]] RemoteNode* find(core::NodeId node);
-  [[nodiscard]] Slot* slot_of(core::NodeId node);
-  void on_message(core::NodeId child, const Message& message);
-  void unpack(core::NodeId child, const Relayed& relayed);
-  void on_ack(core::NodeId node, const Ack& ack);
-  void reparent(core::NodeId node);
-  [[nodiscard]] std::optional<std::string> orphan(core::NodeId node);
-  [[nodiscard]] bool await_reparenting(core::NodeId node, const core::Status& why);
-  void receive(core::NodeId node, const Message& message);
-  void on_child_event(core::NodeId parent, const ChildEvent& event);
-  void on_silent(core::NodeId node, bool silent);
-  void on_line(core::NodeId node, const std::string& line);
-  void on_up(core::NodeId node);
-  void on_ended(core::NodeId node, const core::Status& how);
-  void end_agent(core::NodeId node);
-  void refuse(core::NodeId node, const char* does = "sent a message that it may not send");
+  [[nodiscard]] base::Status start_child(std::size_t index);
+  void start_below(proto::NodeId node);
+  void send(proto::NodeId node, const Message& message);
+  void send_encoded(proto::NodeId node, const std::vector<std::byte>& bytes, std::uint64_t number);
+  [[nodiscard]] RemoteNode* find(proto::NodeId node);
+  [[nodiscard]] Slot* slot_of(proto::NodeId node);
+  void on_message(proto::NodeId child, const Message& message);
+  void unpack(proto::NodeId child, const Relayed& relayed);
+  void on_ack(proto::NodeId node, const Ack& ack);
+  void reparent(proto::NodeId node);
+  [[nodiscard]] std::optional<std::string> orphan(proto::NodeId node);
+  [[nodiscard]] bool await_reparenting(proto::NodeId node, const base::Status& why);
+  void receive(proto::NodeId node, const Message& message);
+  void on_child_event(proto::NodeId parent, const ChildEvent& event);
+  void on_silent(proto::NodeId node, bool silent);
+  void on_line(proto::NodeId node, const std::string& line);
+  void on_up(proto::NodeId node);
+  void on_ended(proto::NodeId node, const base::Status& how);
+  void end_agent(proto::NodeId node);
+  void refuse(proto::NodeId node, const char* does = "sent a message that it may not send");
   void finish_if_done();
 
   boost::asio::io_context& loop_;
@@ -131,9 +131,9 @@ class Hosts final : public launcher::OtherHosts {
   std::vector<Slot> slots_;                           // by host
   std::vector<std::size_t> host_of_;                  // by node id - 1, former ids included
   std::vector<std::unique_ptr<RemoteNode>> retired_;  // former nodes whose output may still arrive
-  core::NodeId last_id_ = 0;
-  std::vector<core::Status> failures_;
-  std::function<void(const core::Status&)> failed_;
+  proto::NodeId last_id_ = 0;
+  std::vector<base::Status> failures_;
+  std::function<void(const base::Status&)> failed_;
   std::chrono::steady_clock::time_point last_up_;  // when the last agent came up
   HostsElastic elastic_;
   launcher::NodeEvents events_;

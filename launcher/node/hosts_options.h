@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/node/children.h"
 #include "launcher/node/messages.h"
 
@@ -29,7 +29,7 @@ struct HostsOptions {
   std::string wdir;                     // where members run
   launcher::Environment environment;    // of ssh
   std::vector<std::string> ssh{"ssh"};  // the command that reaches a host; empty: all agents are forked
-  core::Duration limit = std::chrono::seconds(5);  // as of ChildrenOptions
+  base::Duration limit = std::chrono::seconds(5);  // as of ChildrenOptions
   bool verbose = false;                            // print the agents' own output
   std::size_t radix = 0;  // children per agent; 0: all agents are children of the controller
 };
@@ -40,14 +40,14 @@ struct BringUp {
   // True: the agents that are up suffice, and waiting ends when no other has come up for one limit. The
   // others may come up, or are lost, after serve().
   std::function<bool()> enough = {};
-  std::function<void(const core::Status&)> failed = {};  // called for each agent that fails, until serve()
+  std::function<void(const base::Status&)> failed = {};  // called for each agent that fails, until serve()
 };
 
 // Callbacks of an elastic job, whose hosts get their set_up() one by one: membership messages of agents,
 // silence for a second and its end, notices, and hosts that came up after bring_up().
 struct HostsElastic {
-  std::function<void(core::NodeId, const core::Message&)> membership;
-  std::function<void(core::NodeId, bool)> silent;
+  std::function<void(proto::NodeId, const proto::Message&)> membership;
+  std::function<void(proto::NodeId, bool)> silent;
   // Preemption notice.
   std::function<void(std::size_t, const HostNotice&)> noticed = [](auto, const auto&) {};
   std::function<void(std::size_t index)> came;

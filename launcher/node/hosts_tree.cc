@@ -14,23 +14,23 @@
 #include "launcher/supervise/due.h"
 
 namespace regroup::node {
-std::optional<std::size_t> Hosts::index_of(core::NodeId node) const {
+std::optional<std::size_t> Hosts::index_of(proto::NodeId node) const {
   if (node == kController || node > host_of_.size()) return std::nullopt;
   const std::size_t index = host_of_[node - 1];
   return slots_[index].id == node ? std::optional(index) : std::nullopt;
 }
 
-Hosts::Slot* Hosts::slot_of(core::NodeId node) {
+Hosts::Slot* Hosts::slot_of(proto::NodeId node) {
   const auto index = index_of(node);
   return index ? &slots_[*index] : nullptr;
 }
 
-RemoteNode* Hosts::find(core::NodeId node) {
+RemoteNode* Hosts::find(proto::NodeId node) {
   const Slot* slot = slot_of(node);
   return slot != nullptr ? slot->node.get() : nullptr;
 }
 
-void Hosts::send(core::NodeId node, const Message& message) {
+void Hosts::send(proto::NodeId node, const Message& message) {
   std::vector<std::byte> bytes = encode(message);
   const Slot* slot = slot_of(node);
   if (slot == nullptr || !slot->session) return send_encoded(node, bytes, 0);
@@ -40,13 +40,13 @@ void Hosts::send(core::NodeId node, const Message& message) {
 }
 
 // Does nothing if the node has no route: numbered messages are retransmitted when it has one again.
-void Hosts::send_encoded(core::NodeId node, const std::vector<std::byte>& bytes, std::uint64_t number) {
+void Hosts::send_encoded(proto::NodeId node, const std::vector<std::byte>& bytes, std::uint64_t number) {
   const auto via = tree_.next_hop(kController, node);
   if (via && *via == node && number == 0) return children_->send(node, bytes);
   if (via) batch_.add(*via, node, bytes, number);
 }
 
-void Hosts::on_message(core::NodeId child, const Message& message) {
+void Hosts::on_message(proto::NodeId child, const Message& message) {
   const Slot* slot = slot_of(child);
   if (const auto* gathered = std::get_if<Gathered>(&message)) {
     for (const Relayed& relayed : gathered->messages) unpack(child, relayed);
@@ -61,10 +61,10 @@ void Hosts::on_message(core::NodeId child, const Message& message) {
   }
 }
 
-void Hosts::unpack(core::NodeId child, const Relayed& relayed) {
+void Hosts::unpack(proto::NodeId child, const Relayed& relayed) {
   if (relayed.nodes.size() != 1) return refuse(child);  // a message from below has one sender
   for (std::size_t i = 0; i < relayed.nodes.size(); ++i) {
-    const core::NodeId node = relayed.nodes[i];
+    const proto::NodeId node = relayed.nodes[i];
     const std::uint64_t number = relayed.numbers.empty() ? 0 : relayed.numbers[i];
     Slot* slot = slot_of(node);
     if (slot == nullptr || !tree_.has(node)) continue;  // it has been given up
@@ -83,7 +83,7 @@ void Hosts::unpack(core::NodeId child, const Relayed& relayed) {
   }
 }
 
-void Hosts::on_ack(core::NodeId node, const Ack& ack) {
+void Hosts::on_ack(proto::NodeId node, const Ack& ack) {
   const Slot* slot = slot_of(node);
   if (slot == nullptr || !slot->session) return refuse(node);
   slot->session->acknowledge(ack.number);
@@ -92,7 +92,7 @@ void Hosts::on_ack(core::NodeId node, const Ack& ack) {
 
 // Accepts a connection from an agent that is up and still has another parent. The agent's first message on
 // the new connection, Ack{kReparent}, then completes the change.
-std::optional<std::string> Hosts::orphan(core::NodeId node) {
+std::optional<std::string> Hosts::orphan(proto::NodeId node) {
   const Slot* slot = slot_of(node);
   const bool ours = slot != nullptr && slot->set_up && slot->session && tree_.parent(node) != kController &&
                     slot->node->state() == RemoteNode::State::kUp;
@@ -101,11 +101,11 @@ std::optional<std::string> Hosts::orphan(core::NodeId node) {
 
 // Moves `node` with all agents below it. The agents on the former path, if they are alive, drop it first, so
 // that none of them answers for it any more.
-void Hosts::reparent(core::NodeId node) {
+void Hosts::reparent(proto::NodeId node) {
   if (tree_.parent(node) == kController) return;
   end_agent(node);
   tree_.move(node, kController);
-  for (const core::NodeId each : tree_.below(node)) {
+  for (const proto::NodeId each : tree_.below(node)) {
     Slot& slot = *slot_of(each);
     slot.reparented = true;
     slot.orphan.reset();
@@ -117,11 +117,11 @@ void Hosts::reparent(core::NodeId node) {
 }
 
 // Waits kOrphanWait for an agent whose parent is lost. False: it is lost with its parent.
-bool Hosts::await_reparenting(core::NodeId node, const core::Status& why) {
+bool Hosts::await_reparenting(proto::NodeId node, const base::Status& why) {
   Slot* slot = slot_of(node);
   if (slot == nullptr || !slot->set_up || !slot->session || finished_) return false;
   if (slot->node->state() != RemoteNode::State::kUp) return false;
-  for (const core::NodeId each : tree_.below(node)) {
+  for (const proto::NodeId each : tree_.below(node)) {
     if (Slot* below = slot_of(each)) below->reparented = true;
     on_silent(each, true);
   }
@@ -134,12 +134,12 @@ bool Hosts::await_reparenting(core::NodeId node, const core::Status& why) {
   return true;
 }
 
-void Hosts::receive(core::NodeId node, const Message& message) {
+void Hosts::receive(proto::NodeId node, const Message& message) {
   if (const auto* event = std::get_if<ChildEvent>(&message)) return on_child_event(node, *event);
   if (RemoteNode* remote = find(node)) remote->receive(message);
 }
 
-void Hosts::on_child_event(core::NodeId parent, const ChildEvent& event) {
+void Hosts::on_child_event(proto::NodeId parent, const ChildEvent& event) {
   RemoteNode* child = find(event.node);
   if (child == nullptr || !tree_.has(event.node)) return;
   if (tree_.parent(event.node) != parent) {
@@ -157,21 +157,21 @@ void Hosts::on_child_event(core::NodeId parent, const ChildEvent& event) {
   child->fail({event.code, text.starts_with(of) ? text : of + text});
 }
 
-void Hosts::on_silent(core::NodeId node, bool silent) {
+void Hosts::on_silent(proto::NodeId node, bool silent) {
   if (elastic_.silent && find(node) != nullptr) elastic_.silent(node, silent);
 }
 
-void Hosts::on_line(core::NodeId node, const std::string& line) {
+void Hosts::on_line(proto::NodeId node, const std::string& line) {
   const auto index = index_of(node);
   if (options_.verbose && index) said_(fmt::format("host {}: {}", name(*index), line));
 }
 
-void Hosts::refuse(core::NodeId node, const char* does) {
+void Hosts::refuse(proto::NodeId node, const char* does) {
   if (const auto index = index_of(node))
-    give_up(node, core::invalid_argument(fmt::format("host {}: its agent {}", name(*index), does)));
+    give_up(node, base::invalid_argument(fmt::format("host {}: its agent {}", name(*index), does)));
 }
 
-void Hosts::on_up(core::NodeId node) {
+void Hosts::on_up(proto::NodeId node) {
   last_up_ = std::chrono::steady_clock::now();
   start_below(node);
   const auto index = index_of(node);
@@ -180,25 +180,25 @@ void Hosts::on_up(core::NodeId node) {
 
 // Agents below the lost one are waited for if they can reparent. The others are lost, too, but are not
 // reported as failures: they run, and only cannot be reached.
-void Hosts::on_ended(core::NodeId node, const core::Status& how) {
+void Hosts::on_ended(proto::NodeId node, const base::Status& how) {
   const bool pruned = !tree_.has(node);
   const auto index = index_of(node);
   // An agent that exits before the job has begun was not told to.
-  const core::Status why =
+  const base::Status why =
       how.ok() && failed_ && !finished_ && index
-          ? core::Status(core::Code::kPeerLost,
+          ? base::Status(base::Code::kPeerLost,
                          fmt::format("host {}: its agent exited before the job began", name(*index)))
           : how;
   end_agent(node);
-  std::vector<std::pair<core::NodeId, core::Status>> below;
-  for (const core::NodeId child : tree_.children(node)) {
-    const auto gone = [&](core::NodeId each) {
-      return core::Status(core::Code::kPeerLost,
+  std::vector<std::pair<proto::NodeId, base::Status>> below;
+  for (const proto::NodeId child : tree_.children(node)) {
+    const auto gone = [&](proto::NodeId each) {
+      return base::Status(base::Code::kPeerLost,
                           fmt::format("host {}: lost with its parent, the agent of host {}",
                                       name(*index_of(each)), index ? name(*index) : "?"));
     };
     if (await_reparenting(child, gone(child))) continue;
-    for (const core::NodeId each : tree_.below(child)) below.emplace_back(each, gone(each));
+    for (const proto::NodeId each : tree_.below(child)) below.emplace_back(each, gone(each));
   }
   tree_.prune(node);
   if (!why.ok() && !pruned) {
@@ -212,7 +212,7 @@ void Hosts::on_ended(core::NodeId node, const core::Status& how) {
 }
 
 // The agents on the path drop the node; its parent ends it.
-void Hosts::end_agent(core::NodeId node) {
+void Hosts::end_agent(proto::NodeId node) {
   if (tree_.parent(node) == kController) return children_->end(node);
   for (auto above = tree_.parent(node); above && *above != kController; above = tree_.parent(*above))
     send(*above, EndAgent{node});

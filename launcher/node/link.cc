@@ -12,7 +12,7 @@ namespace {
 constexpr std::byte kLast{0};
 constexpr std::byte kMore{1};
 constexpr std::size_t kPart = 768 << 10;
-static_assert(kPart + 1 <= core::kMaxFrameBytes);
+static_assert(kPart + 1 <= proto::kMaxFrameBytes);
 
 }  // namespace
 
@@ -21,7 +21,7 @@ Link::Link(std::shared_ptr<launcher::SecureChannel> channel, Handlers handlers)
   channel_->set_handlers(
       {.message = {},
        .closed =
-           [state = state_](const core::Status& why) {
+           [state = state_](const base::Status& why) {
              const auto closed = state->handlers.closed;  // a copy: the call may destroy the Link
              closed(why);
            },
@@ -46,10 +46,10 @@ void Link::send_encoded(std::span<const std::byte> bytes) {
   }
 }
 
-core::Status Link::take(State& state, std::span<const std::byte> part) {
+base::Status Link::take(State& state, std::span<const std::byte> part) {
   if (part.empty() || (part[0] != kLast && part[0] != kMore) ||
       state.partial.size() + part.size() > kMostBytes) {
-    return {core::Code::kDataLoss, "malformed part of a message between controller and agent"};
+    return {base::Code::kDataLoss, "malformed part of a message between controller and agent"};
   }
   state.partial.insert(state.partial.end(), part.begin() + 1, part.end());
   if (part[0] == kMore) return {};

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/net/secure_channel.h"
 #include "launcher/node/messages.h"
 
@@ -19,7 +19,7 @@ class Link {
  public:
   struct Handlers {
     std::function<void(const Message&)> message;
-    std::function<void(const core::Status&)> closed;  // called once; also for bytes that are no message
+    std::function<void(const base::Status&)> closed;  // called once; also for bytes that are no message
   };
   // `channel` may still be in its handshake.
   Link(std::shared_ptr<launcher::SecureChannel> channel, Handlers handlers);
@@ -42,7 +42,7 @@ class Link {
   void pause() { channel_->pause(); }
   void resume() { channel_->resume(); }
   // As SecureChannel's.
-  void set_silence(core::Duration silence) { channel_->set_silence(silence); }
+  void set_silence(base::Duration silence) { channel_->set_silence(silence); }
   void close() { channel_->close(); }
   void close_when_sent() { channel_->close_when_sent(); }
   [[nodiscard]] bool open() const { return channel_->open(); }
@@ -57,7 +57,7 @@ class Link {
     Handlers handlers;
     std::vector<std::byte> partial;  // parts of an incomplete message
   };
-  [[nodiscard]] static core::Status take(State& state, std::span<const std::byte> part);
+  [[nodiscard]] static base::Status take(State& state, std::span<const std::byte> part);
 
   const std::shared_ptr<State> state_;
   const std::shared_ptr<launcher::SecureChannel> channel_;

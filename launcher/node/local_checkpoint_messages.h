@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "core/status.h"
-#include "core/world.h"
+#include "base/status.h"
 #include "launcher/node/checkpoint_plan.h"
+#include "proto/world.h"
 
 namespace regroup::node {
 
@@ -17,14 +17,14 @@ namespace regroup::node {
 // directory. Sent before Setup, which cancels it. Answered by LocalCheckpointReply.
 struct QueryLocalCheckpoint {
   CheckpointPlan plan;
-  core::Step copy = 0;
+  proto::Step copy = 0;
 };
 
 // --- agent -> controller
 struct LocalCheckpointReply {
   bool busy = false;  // still reading or copying: another reply follows
-  core::Status status = {};
-  core::Step step = 0;    // of a checkpoint that was verified, or copied; 0: there is none
+  base::Status status = {};
+  proto::Step step = 0;   // of a checkpoint that was verified, or copied; 0: there is none
   std::string said = {};  // lines for the user
 };
 

@@ -1,11 +1,11 @@
 // Instantiates the variant of messages once: its copies, moves and destructors.
 #include "launcher/node/messages.h"
 
-#include "core/variant_definitions.h"
+#include "base/variant_definitions.h"
 
 namespace regroup {
 
-template class core::Variant<
+template class base::Variant<
     node::Setup, node::AddApp, node::DropApp, node::StartSpace, node::Signal, node::EndHost, node::Hello,
     node::SpaceStarted, node::Exited, node::UserMessage, node::Heartbeat, node::Done, node::Services,
     node::StreamData, node::WindowUpdate, node::Membership, node::StartAgents, node::AddRoute, node::EndAgent,

@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/message.h"
-#include "core/status.h"
-#include "core/variant.h"
+#include "base/status.h"
+#include "base/variant.h"
 #include "launcher/node/host_notice.h"
 #include "launcher/node/local_checkpoint_messages.h"
 #include "launcher/node/tree_messages.h"
@@ -20,6 +19,7 @@
 #include "launcher/pmi/messages.h"
 #include "launcher/supervise/node.h"
 #include "launcher/supervise/process_table.h"
+#include "proto/message.h"
 
 namespace regroup::node {
 
@@ -79,7 +79,7 @@ struct StartSpace {
 };
 struct Signal {
   bool all = false;
-  core::MemberId member = 0;  // unless all
+  proto::MemberId member = 0;  // unless all
   int signal = 0;
 };
 // No member runs, and none will be started. Answered by Done when all output has been sent.
@@ -93,12 +93,12 @@ struct Hello {  // the first message
   std::uint16_t port = 0;   // that is free on this host, for MASTER_PORT
 };
 struct InventoryReply {
-  core::Status status;
+  base::Status status;
   std::string host;  // JSON; "": `status` says why
 };
 struct SpaceStarted {
   std::uint32_t space = 0;
-  core::Status status;
+  base::Status status;
 };
 struct Exited {
   launcher::MemberExit exit;
@@ -120,7 +120,7 @@ struct Done {
 
 // --- both: messages of the membership protocol, between coordinator and agent of an elastic job
 struct Membership {
-  core::Message message;
+  proto::Message message;
 };
 // To or from regroup-pmi on that host.
 struct Services {
@@ -141,7 +141,7 @@ struct WindowUpdate {
 inline constexpr std::uint32_t kWindow = 512 << 10;
 
 using Message =
-    core::Variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited,
+    base::Variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited,
                   UserMessage, Heartbeat, Done, Services, StreamData, WindowUpdate, Membership, StartAgents,
                   AddRoute, EndAgent, ChildEvent, Relayed, Gathered, InventoryRequest, InventoryReply,
                   UsageReport, Ack, HostNotice, QueryLocalCheckpoint, LocalCheckpointReply>;

@@ -8,7 +8,7 @@
 
 namespace regroup::node {
 
-void MulticastBatch::add(core::NodeId via, core::NodeId node, std::vector<std::byte> message,
+void MulticastBatch::add(proto::NodeId via, proto::NodeId node, std::vector<std::byte> message,
                          std::uint64_t number) {
   Relayed& held = held_[via];
   const bool another = std::ranges::find(held.nodes, node) == held.nodes.end();

@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/world.h"
 #include "launcher/node/messages.h"
+#include "proto/world.h"
 
 namespace regroup::node {
 
@@ -21,7 +21,7 @@ namespace regroup::node {
 class MulticastBatch {
  public:
   // `out` sends a message to the child `via`; called from add(), flush() or the loop.
-  using Out = std::function<void(core::NodeId via, const Relayed& relayed)>;
+  using Out = std::function<void(proto::NodeId via, const Relayed& relayed)>;
   MulticastBatch(boost::asio::io_context& loop, Out out) : loop_(loop), out_(std::move(out)) {}
   ~MulticastBatch() { *alive_ = false; }
   MulticastBatch(const MulticastBatch&) = delete;
@@ -29,16 +29,16 @@ class MulticastBatch {
 
   // Queues `message`, as encode() made it, for `node`, which is `via` or an agent below it. `number` is that
   // of the ReliableSession with `node`; 0: the message has none.
-  void add(core::NodeId via, core::NodeId node, std::vector<std::byte> message, std::uint64_t number = 0);
+  void add(proto::NodeId via, proto::NodeId node, std::vector<std::byte> message, std::uint64_t number = 0);
   // Discards what is queued for this child.
-  void drop(core::NodeId via) { held_.erase(via); }
+  void drop(proto::NodeId via) { held_.erase(via); }
   // Sends all that is queued now.
   void flush();
 
  private:
   boost::asio::io_context& loop_;
   const Out out_;
-  std::map<core::NodeId, Relayed> held_;  // by child
+  std::map<proto::NodeId, Relayed> held_;  // by child
   bool posted_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for the posted flush()
 };

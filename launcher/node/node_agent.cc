@@ -13,7 +13,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/net/secure_channel.h"
 #include "launcher/net/tcp.h"
 #include "launcher/node/node_job.h"
@@ -39,13 +39,13 @@ class SetupHandshake {
   SetupHandshake(boost::asio::io_context& loop, const NodeAgentOptions& options)
       : loop_(loop), options_(options) {}
 
-  [[nodiscard]] core::Result<Setup> run(const Hello& hello) {
+  [[nodiscard]] base::Result<Setup> run(const Hello& hello) {
     auto context = launcher::TlsContext::make(options_.job, options_.node, options_.secret);
     if (!context.ok()) return context.status();
     auto endpoints = launcher::parse_endpoints(options_.endpoints);
     if (!endpoints.ok()) return endpoints.status();
     launcher::dial(loop_, *endpoints, kFirstDialLimit,
-                   [this, context = *context, &hello](core::Result<core::Fd> socket) {
+                   [this, context = *context, &hello](base::Result<base::Fd> socket) {
                      status_ = socket.ok() ? connect(context, std::move(*socket), hello)
                                            : no_way_back(socket.status());
                    });
@@ -54,27 +54,27 @@ class SetupHandshake {
     }
     stop_query();
     if (!status_.ok()) return status_;
-    if (!setup_) return core::deadline_exceeded("no Setup received from the controller of the job");
+    if (!setup_) return base::deadline_exceeded("no Setup received from the controller of the job");
     return *setup_;
   }
   [[nodiscard]] AgentLinks take_links() { return std::move(links_); }
 
  private:
-  core::Status connect(const std::shared_ptr<const launcher::TlsContext>& context, core::Fd socket,
+  base::Status connect(const std::shared_ptr<const launcher::TlsContext>& context, base::Fd socket,
                        const Hello& hello) {
     auto channel =
         launcher::SecureChannel::client(loop_, context, std::move(socket), options_.parent, Link::limits());
     if (!channel.ok()) return channel.status();
-    (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
+    (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
     links_.up = std::make_unique<Uplink>(loop_, *channel, options_.node, options_.parent != kController,
                                          Link::Handlers{[this](const Message& message) { take(message); },
-                                                        [this](const core::Status& why) { status_ = why; }});
+                                                        [this](const base::Status& why) { status_ = why; }});
     links_.down = std::make_unique<Relay>(loop_, options_, *links_.up);
     links_.up->send(hello);
     return {};
   }
 
-  static core::Status no_way_back(const core::Status& why) {
+  static base::Status no_way_back(const base::Status& why) {
     return {why.code(), fmt::format("it could not connect back: {} (a firewall?)", why.message())};
   }
 
@@ -82,7 +82,7 @@ class SetupHandshake {
   void take(const Message& message) {
     if (links_.down->take(message)) return;
     if (const auto* request = std::get_if<InventoryRequest>(&message)) {
-      InventoryReply answer{{core::Code::kUnavailable, "this agent takes no inventory"}, {}};
+      InventoryReply answer{{base::Code::kUnavailable, "this agent takes no inventory"}, {}};
       if (options_.inventory) options_.inventory(*request, answer);
       return links_.up->send(answer);
     }
@@ -90,7 +90,7 @@ class SetupHandshake {
       return query_local_checkpoint(*order);
     const auto* setup = std::get_if<Setup>(&message);
     if (setup == nullptr) {
-      status_ = core::invalid_argument("unexpected message before Setup");
+      status_ = base::invalid_argument("unexpected message before Setup");
     } else {
       setup_ = *setup;
     }
@@ -115,25 +115,25 @@ class SetupHandshake {
   std::function<void()> stop_query_;
   AgentLinks links_;
   std::optional<Setup> setup_;
-  core::Status status_;
+  base::Status status_;
 };
 
 // Members use descriptors 0, 1 and 2 of this process, as on the controller's host. They become pipes, whose
 // other ends are returned.
-core::Result<NodeStreams> take_streams() {
+base::Result<NodeStreams> take_streams() {
   NodeStreams streams;
-  streams.life = core::Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  streams.own_error = core::Fd(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  streams.life = base::Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  streams.own_error = base::Fd(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!streams.life.valid() || !streams.own_error.valid())
-    return core::system_error("fcntl", "standard streams", errno);
+    return base::system_error("fcntl", "standard streams", errno);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     std::array<int, 2> fds{};
-    if (::pipe2(fds.data(), O_CLOEXEC) != 0) return core::system_error("pipe2", "standard streams", errno);
-    core::Fd read(fds[0]);
-    core::Fd write(fds[1]);
-    core::Fd& theirs = stream == STDIN_FILENO ? read : write;
-    core::Fd& ours = stream == STDIN_FILENO ? write : read;
-    if (::dup2(theirs.get(), stream) < 0) return core::system_error("dup2", "standard streams", errno);
+    if (::pipe2(fds.data(), O_CLOEXEC) != 0) return base::system_error("pipe2", "standard streams", errno);
+    base::Fd read(fds[0]);
+    base::Fd write(fds[1]);
+    base::Fd& theirs = stream == STDIN_FILENO ? read : write;
+    base::Fd& ours = stream == STDIN_FILENO ? write : read;
+    if (::dup2(theirs.get(), stream) < 0) return base::system_error("dup2", "standard streams", errno);
     ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
     streams.pipes.at(static_cast<std::size_t>(stream)) = std::move(ours);
   }
@@ -168,11 +168,11 @@ std::string host_name() {
 }
 
 // Prints `why` and reports the exit status, so that the guardian prints nothing more.
-int fail(boost::asio::io_context& loop, core::Fd guardian, const core::Status& why) {
+int fail(boost::asio::io_context& loop, base::Fd guardian, const base::Status& why) {
   const int fd = guardian.get();
   launcher::ControlSocket socket(
-      loop, std::move(guardian), [](launcher::ControlMessage, std::int32_t, core::Fd) {}, [] {});
-  fmt::print(stderr, "{}\n", core::escaped_lines(why.message()));
+      loop, std::move(guardian), [](launcher::ControlMessage, std::int32_t, base::Fd) {}, [] {});
+  fmt::print(stderr, "{}\n", base::escaped_lines(why.message()));
   socket.send(launcher::ControlMessage::kDone, 1);
   launcher::discard_control_messages(fd);
   return 1;
@@ -200,7 +200,7 @@ launcher::Environment environment_there(launcher::Environment sent, const launch
   return sent;
 }
 
-int run_node_agent(NodeAgentOptions options, core::Fd guardian, const MembershipFactory& membership) {
+int run_node_agent(NodeAgentOptions options, base::Fd guardian, const MembershipFactory& membership) {
   boost::asio::io_context loop(1);
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(loop, std::move(guardian), port.status());

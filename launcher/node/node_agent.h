@@ -8,13 +8,13 @@
 #include <memory>
 #include <string>
 
-#include "core/fd.h"
-#include "core/status.h"
-#include "core/world.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/containment/job_record.h"
 #include "launcher/net/job_secret.h"
 #include "launcher/options/request.h"
 #include "launcher/supervise/agent.h"
+#include "proto/world.h"
 
 namespace regroup::node {
 
@@ -34,8 +34,8 @@ using LocalCheckpointQuery =
 
 struct NodeAgentOptions {
   std::string job;  // its id
-  core::NodeId node = 0;
-  core::NodeId parent = 0;            // the process that started it; 0: the controller
+  proto::NodeId node = 0;
+  proto::NodeId parent = 0;           // the process that started it; 0: the controller
   std::string endpoints;              // of the parent, as launcher::to_string() writes them
   std::string build;                  // version of this regroup
   std::uint32_t slots = 0;            // cores that members may use
@@ -58,12 +58,12 @@ struct Setup;
 
 // Makes the membership logic of an elastic job; `send` sends a message to the coordinator.
 using MembershipFactory = std::function<std::unique_ptr<launcher::MembershipJob>(
-    launcher::Agent& agent, const Setup& setup, std::function<void(const core::Message&)> send)>;
+    launcher::Agent& agent, const Setup& setup, std::function<void(const proto::Message&)> send)>;
 
 // Serves until the controller ends the job or is lost. Returns the exit status of this process; errors have
 // been printed on standard error. Standard input of this process must be the pipe whose end means the end of
 // the launcher.
-[[nodiscard]] int run_node_agent(NodeAgentOptions options, core::Fd guardian,
+[[nodiscard]] int run_node_agent(NodeAgentOptions options, base::Fd guardian,
                                  const MembershipFactory& membership);
 
 // The environment of a program on this host: that of the controller, except for variables of a host or a

@@ -18,7 +18,7 @@
 namespace regroup::node {
 namespace {
 
-constexpr core::Duration kUsualPause = std::chrono::seconds(30);  // for a pause of unknown length
+constexpr base::Duration kUsualPause = std::chrono::seconds(30);  // for a pause of unknown length
 
 std::optional<pmi::HelperOptions> helper_options(const Setup& setup, const NodeAgentOptions& options) {
   if (!setup.services || options.folder.empty()) return std::nullopt;
@@ -79,12 +79,12 @@ NodeJob::NodeJob(launcher::Agent& agent, AgentLinks links, NodeStreams streams, 
         agent.loop(), options, setup.elastic->controller,
         Reparenting::Events{
             [this](std::shared_ptr<launcher::SecureChannel> way) { link_->reparent(std::move(way)); },
-            [this](const core::Status&) { end_all(); }});
+            [this](const base::Status&) { end_all(); }});
     link_->on_reparented([this] { links_.down->moved(); });
   }
   if (setup.elastic) {
     (serves_ranks(setup) ? world_ : membership_) =
-        membership(agent, setup, [this](const core::Message& message) { link_->send(Membership{message}); });
+        membership(agent, setup, [this](const proto::Message& message) { link_->send(Membership{message}); });
   }
   for (const std::uint8_t stream : {1, 2}) {
     outputs_.at(stream) =
@@ -95,21 +95,21 @@ NodeJob::NodeJob(launcher::Agent& agent, AgentLinks links, NodeStreams streams, 
   }
 }
 
-core::Status NodeJob::start() {
+base::Status NodeJob::start() {
   link_->set_handlers({[this](const Message& message) { on_message(message); },
-                       [this](const core::Status&) { on_closed(); }});
+                       [this](const base::Status&) { on_closed(); }});
   link_->resume();
   outputs_[1]->start();
   outputs_[2]->start();
   watch_life();
   watch_.start(suspended_by_);
   if (world_) return world_->start();
-  return membership_ ? membership_->start() : core::Status();
+  return membership_ ? membership_->start() : base::Status();
 }
 
 launcher::NodeEvents NodeJob::events() {
   launcher::NodeEvents events;
-  events.started = [this](std::uint32_t space, const core::Status& status) {
+  events.started = [this](std::uint32_t space, const base::Status& status) {
     link_->send(SpaceStarted{space, status});
   };
   events.mpi = [this](std::uint32_t, const pmi::Message& message) { link_->send(Services{message}); };
@@ -127,7 +127,7 @@ void NodeJob::on(const AddApp& add) {
   launcher::App app = add.app;
   app.environment = environment_there(std::move(app.environment), environment_);
   local_.add_app(add.number, app);
-  const core::Status why = local_.missing(add.number);
+  const base::Status why = local_.missing(add.number);
   if (membership_ && !why.ok()) link_->send(SpaceStarted{0, why});
 }
 
@@ -138,7 +138,7 @@ void NodeJob::on(const StartSpace& start) { local_.start(start.order); }
 void NodeJob::on(const Signal& signal) {
   launcher::MembershipJob* const members = joining();
   if (signal.all && signal.signal == SIGTERM && members != nullptr)  // the whole job ends
-    members->on_notice(core::SystemClock().now() + launcher::AgentOptions().term_grace);
+    members->on_notice(base::SystemClock().now() + launcher::AgentOptions().term_grace);
   if (signal.all) local_.signal_all(signal.signal);
   if (!signal.all) local_.signal(signal.member, signal.signal);
 }
@@ -179,9 +179,9 @@ bool NodeJob::on_signal(int signal) {
 void NodeJob::wanted_back(const HostNotice& notice) {
   if (!membership_) return agent_.terminate(1);
   const bool told = notice.within_ms != HostNotice::kNotSaid;
-  const core::Duration within =
-      told ? std::chrono::milliseconds(notice.within_ms) : core::Duration(kNoticeGrace);
-  if (notice.kind == HostNotice::Kind::kGoes) membership_->on_notice(core::SystemClock().now() + within);
+  const base::Duration within =
+      told ? std::chrono::milliseconds(notice.within_ms) : base::Duration(kNoticeGrace);
+  if (notice.kind == HostNotice::Kind::kGoes) membership_->on_notice(base::SystemClock().now() + within);
   link_->send(notice);
 }
 
@@ -222,9 +222,9 @@ void NodeJob::finish(const std::function<void()>& then) {
   members != nullptr ? members->finish(settled) : settled();
 }
 
-core::Duration NodeJob::still_needs() const {
+base::Duration NodeJob::still_needs() const {
   const launcher::MembershipJob* const members = joining();
-  return members != nullptr ? members->still_needs() : core::Duration::zero();
+  return members != nullptr ? members->still_needs() : base::Duration::zero();
 }
 
 void NodeJob::leave(const std::function<void()>& then) {

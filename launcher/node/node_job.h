@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
 #include "launcher/node/relay.h"
@@ -26,9 +26,9 @@
 namespace regroup::node {
 
 struct NodeStreams {
-  core::Fd life;                  // EOF means that the launcher has ended
-  core::Fd own_error;             // standard error of this process, saved before members got it
-  std::array<core::Fd, 3> pipes;  // the agent's ends of descriptors 0, 1 and 2
+  base::Fd life;                  // EOF means that the launcher has ended
+  base::Fd own_error;             // standard error of this process, saved before members got it
+  std::array<base::Fd, 3> pipes;  // the agent's ends of descriptors 0, 1 and 2
 };
 
 // Connections to the parent and to the agents below this one.
@@ -43,11 +43,11 @@ class NodeJob final : public launcher::AgentJob {
   NodeJob(launcher::Agent& agent, AgentLinks links, NodeStreams streams, const Setup& setup,
           const NodeAgentOptions& options, const MembershipFactory& membership);
 
-  [[nodiscard]] core::Status start() override;
+  [[nodiscard]] base::Status start() override;
   void on_exit(const launcher::MemberExit& exit) override;
   [[nodiscard]] bool on_signal(int signal) override;
   void finish(const std::function<void()>& then) override;
-  [[nodiscard]] core::Duration still_needs() const override;
+  [[nodiscard]] base::Duration still_needs() const override;
   void leave(const std::function<void()>& then) override;
 
  private:
@@ -76,7 +76,7 @@ class NodeJob final : public launcher::AgentJob {
   const AgentLinks links_;
   Uplink* const link_;
   const launcher::Environment environment_;
-  const core::Fd own_error_;
+  const base::Fd own_error_;
   launcher::LocalNode local_;
   std::unique_ptr<launcher::MembershipJob> membership_;  // of an elastic job
   std::unique_ptr<launcher::MembershipJob> world_;       // of a fixed-size job: the World of its ranks
@@ -85,7 +85,7 @@ class NodeJob final : public launcher::AgentJob {
   std::shared_ptr<StreamTarget> input_;
   std::array<std::shared_ptr<StreamSource>, 3> outputs_;  // of descriptors 1 and 2
   std::function<void()> then_;                            // set by leave()
-  const core::NodeId node_;
+  const proto::NodeId node_;
   const std::vector<std::string> suspended_by_;  // notice sources at the time of Setup
   std::unique_ptr<Reparenting> reparenting_;     // of an elastic job, below another agent
   bool done_ = false;

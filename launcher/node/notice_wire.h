@@ -26,9 +26,9 @@ inline fb::HostNoticeT table(const HostNotice& m) {
   t.within_ms = m.within_ms, t.why = m.why, t.kind = static_cast<std::uint8_t>(m.kind);
   return t;
 }
-inline core::Result<HostNotice> plain(const fb::HostNoticeT& t) {
+inline base::Result<HostNotice> plain(const fb::HostNoticeT& t) {
   if (t.kind > static_cast<std::uint8_t>(HostNotice::Kind::kMoves))
-    return core::Status(core::Code::kDataLoss, "HostNotice: unknown kind");
+    return base::Status(base::Code::kDataLoss, "HostNotice: unknown kind");
   return HostNotice{t.within_ms, t.why, static_cast<HostNotice::Kind>(t.kind)};
 }
 

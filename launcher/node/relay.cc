@@ -18,7 +18,7 @@ bool Relay::take(const Message& message) {
   return std::visit([this](const auto& body) { return on(body); }, message);
 }
 
-core::Status Relay::make_children(const StartAgents& start) {
+base::Status Relay::make_children(const StartAgents& start) {
   ChildrenOptions options;
   options.job = options_.job;
   options.build = options_.build;
@@ -34,13 +34,13 @@ core::Status Relay::make_children(const StartAgents& start) {
   options.heartbeats = true;
   using Kind = ChildEvent::Kind;
   Children::Events events{
-      .linked = [this](core::NodeId child,
+      .linked = [this](proto::NodeId child,
                        const std::string& address) { tell(Kind::kConnected, child, address); },
-      .message = [this](core::NodeId child, const Message& message) { on_child(child, message); },
-      .silent = [this](core::NodeId child,
+      .message = [this](proto::NodeId child, const Message& message) { on_child(child, message); },
+      .silent = [this](proto::NodeId child,
                        bool silent) { tell(silent ? Kind::kSilent : Kind::kRecovered, child, {}); },
-      .line = [this](core::NodeId child, const std::string& line) { tell(Kind::kOutput, child, line); },
-      .lost = [this](core::NodeId child, const core::Status& why) { on_lost(child, why); },
+      .line = [this](proto::NodeId child, const std::string& line) { tell(Kind::kOutput, child, line); },
+      .lost = [this](proto::NodeId child, const base::Status& why) { on_lost(child, why); },
       .left = [this] { on_left(); }};
   auto made = Children::make(loop_, std::move(options), std::move(events));
   if (!made.ok()) return made.status();
@@ -49,10 +49,10 @@ core::Status Relay::make_children(const StartAgents& start) {
 }
 
 bool Relay::on(const StartAgents& start) {
-  core::Status status = children_ ? core::Status() : make_children(start);
+  base::Status status = children_ ? base::Status() : make_children(start);
   for (const StartAgents::Child& child : start.children) {
     if (!router_.tree().add(child.node, options_.node)) continue;
-    core::Status started = status;
+    base::Status started = status;
     if (started.ok()) started = children_->start({child.node, child.name, child.user, start.ssh.empty()});
     if (!started.ok())
       on_lost(child.node, {started.code(),
@@ -62,7 +62,7 @@ bool Relay::on(const StartAgents& start) {
 }
 
 bool Relay::on(const AddRoute& reach) {
-  for (const core::NodeId node : reach.nodes) router_.tree().add(node, reach.via);
+  for (const proto::NodeId node : reach.nodes) router_.tree().add(node, reach.via);
   return true;
 }
 
@@ -79,26 +79,26 @@ bool Relay::on(const Relayed& relayed) {
   return true;
 }
 
-void Relay::on_child(core::NodeId child, const Message& message) {
+void Relay::on_child(proto::NodeId child, const Message& message) {
   if (const auto said = router_.up(child, message)) {
     for (const Message& each : *said) up(each);
     return;
   }
   const std::string name = children_->name(child);
   children_->end(child);
-  on_lost(child, core::invalid_argument("host " + name + ": its agent sent a message that it may not send"));
+  on_lost(child, base::invalid_argument("host " + name + ": its agent sent a message that it may not send"));
 }
 
-void Relay::on_lost(core::NodeId child, const core::Status& why) {
+void Relay::on_lost(proto::NodeId child, const base::Status& why) {
   forget(child);
   tell(ChildEvent::Kind::kLost, child, why.message(), why.code());
 }
 
-void Relay::forget(core::NodeId child) {
+void Relay::forget(proto::NodeId child) {
   for (const Message& said : router_.lose(child)) up(said);
 }
 
-void Relay::tell(ChildEvent::Kind kind, core::NodeId child, std::string text, core::Code code) {
+void Relay::tell(ChildEvent::Kind kind, proto::NodeId child, std::string text, base::Code code) {
   uplink_.send(ChildEvent{kind, child, std::move(text), code});
   check_queue();
 }

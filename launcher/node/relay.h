@@ -10,7 +10,7 @@
 #include <functional>
 #include <memory>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/node/children.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
@@ -45,12 +45,12 @@ class Relay {
   bool on(const Other&) {
     return false;
   }
-  [[nodiscard]] core::Status make_children(const StartAgents& start);
-  void on_child(core::NodeId child, const Message& message);
-  void on_lost(core::NodeId child, const core::Status& why);
-  void forget(core::NodeId child);
+  [[nodiscard]] base::Status make_children(const StartAgents& start);
+  void on_child(proto::NodeId child, const Message& message);
+  void on_lost(proto::NodeId child, const base::Status& why);
+  void forget(proto::NodeId child);
   void on_left();
-  void tell(ChildEvent::Kind kind, core::NodeId child, std::string text, core::Code code = core::Code::kOk);
+  void tell(ChildEvent::Kind kind, proto::NodeId child, std::string text, base::Code code = base::Code::kOk);
   void up(const Message& message);
   void check_queue();
 

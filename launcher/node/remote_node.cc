@@ -33,18 +33,18 @@ void RemoteNode::attach(const std::string& address) {
   if (state_ == State::kStarting) address_ = address;
 }
 
-void RemoteNode::fail(const core::Status& why) { end(why); }
+void RemoteNode::fail(const base::Status& why) { end(why); }
 
-void RemoteNode::end(const core::Status& why) {
+void RemoteNode::end(const base::Status& why) {
   if (std::exchange(state_, State::kEnded) == State::kEnded) return;
   starting_.clear();
   members_.clear();
   if (inventory_reply_)
     std::exchange(inventory_reply_,
-                  nullptr)(why.ok() ? core::Status(core::Code::kPeerLost, "its agent has exited") : why);
+                  nullptr)(why.ok() ? base::Status(base::Code::kPeerLost, "its agent has exited") : why);
   if (checkpoint_reply_)
     std::exchange(checkpoint_reply_, nullptr)(
-        {.status = why.ok() ? core::Status(core::Code::kPeerLost, "its agent has exited") : why});
+        {.status = why.ok() ? base::Status(base::Code::kPeerLost, "its agent has exited") : why});
   if (input_) input_->stop();
   for (auto& target : targets_) {
     if (target) target->write({}, true);
@@ -60,7 +60,7 @@ void RemoteNode::receive(const Message& message) {
   if (state_ == State::kEnded || address_.empty()) return;
   if (state_ == State::kStarting && !std::holds_alternative<Hello>(message)) {
     return end(
-        core::invalid_argument(fmt::format("host {}: the agent's first message must be Hello", name_)));
+        base::invalid_argument(fmt::format("host {}: the agent's first message must be Hello", name_)));
   }
   std::visit([this](const auto& body) { on(body); }, message);
 }
@@ -68,7 +68,7 @@ void RemoteNode::receive(const Message& message) {
 void RemoteNode::on(const Hello& hello) {
   if (state_ != State::kStarting) return;
   if (hello.version != version_) {
-    return end(core::invalid_argument(fmt::format("host {}: regroup there is {}, and {} here", name_,
+    return end(base::invalid_argument(fmt::format("host {}: regroup there is {}, and {} here", name_,
                                                   launcher::printable(hello.version), version_)));
   }
   facts_ = hello;
@@ -79,24 +79,24 @@ void RemoteNode::on(const Hello& hello) {
 void RemoteNode::query_inventory(const InventoryRequest& order, Answer then) {
   if (state_ != State::kUp)
     return then(
-        core::Status(core::Code::kUnavailable, fmt::format("host {}: its agent is not running", name_)));
+        base::Status(base::Code::kUnavailable, fmt::format("host {}: its agent is not running", name_)));
   inventory_reply_ = std::move(then);
   send(order);
 }
 
 void RemoteNode::on(const InventoryReply& reply) {
   if (!inventory_reply_) return;
-  const core::Status& why = reply.status;
+  const base::Status& why = reply.status;
   std::exchange(inventory_reply_, nullptr)(
       why.ok()
-          ? core::Result<std::string>(reply.host)
-          : core::Status(why.code(), fmt::format("host {}: {}", name_, launcher::printable(why.message()))));
+          ? base::Result<std::string>(reply.host)
+          : base::Status(why.code(), fmt::format("host {}: {}", name_, launcher::printable(why.message()))));
 }
 
 void RemoteNode::query_local_checkpoint(const QueryLocalCheckpoint& order, LocalCheckpointHandler then) {
   if (state_ != State::kUp)
     return then(
-        {.status = {core::Code::kUnavailable, fmt::format("host {}: its agent is not running", name_)}});
+        {.status = {base::Code::kUnavailable, fmt::format("host {}: its agent is not running", name_)}});
   checkpoint_reply_ = std::move(then);
   send(order);
 }
@@ -113,9 +113,9 @@ void RemoteNode::set_up(const Setup& setup) {
   send(setup);
 }
 
-void RemoteNode::tell_membership(const core::Message& message) {
+void RemoteNode::tell_membership(const proto::Message& message) {
   if (state_ != State::kUp) return;
-  if (const auto* start = std::get_if<core::Start>(&message.body)) {
+  if (const auto* start = std::get_if<proto::Start>(&message.body)) {
     members_.emplace(start->member, start->rank);
     if (killed_) return;
   }
@@ -123,7 +123,7 @@ void RemoteNode::tell_membership(const core::Message& message) {
 }
 
 void RemoteNode::on(const Membership& membership) {
-  const auto* lost = std::get_if<core::MemberLost>(&membership.message.body);
+  const auto* lost = std::get_if<proto::MemberLost>(&membership.message.body);
   if (lost != nullptr && lost->reaped && members_.erase(lost->member) > 0)
     job_.exited({.member = lost->member});
   if (state_ == State::kUp) events_.membership(printable(membership.message));
@@ -134,23 +134,23 @@ void RemoteNode::serve(std::uint32_t host, launcher::NodeEvents events, launcher
   host_ = host;
   job_ = std::move(events);
   if (state_ == State::kEnded) return;
-  core::Status status = open_stream(1, out, space);
+  base::Status status = open_stream(1, out, space);
   if (status.ok()) status = open_stream(2, err, space);
   if (!status.ok()) end({status.code(), fmt::format("host {}: {}", name_, status.message())});
 }
 
-core::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink,
+base::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink,
                                      const std::shared_ptr<launcher::OutputSpace>& space) {
   std::array<int, 2> fds{};
   if (::pipe2(fds.data(), O_CLOEXEC | O_NONBLOCK) != 0)
-    return core::system_error("pipe2", "output of members", errno);
+    return base::system_error("pipe2", "output of members", errno);
   targets_[stream] =
-      std::make_shared<StreamTarget>(loop_, core::Fd(fds[1]), [this, stream](std::size_t bytes, bool broken) {
+      std::make_shared<StreamTarget>(loop_, base::Fd(fds[1]), [this, stream](std::size_t bytes, bool broken) {
         send(WindowUpdate{stream, static_cast<std::uint32_t>(bytes), broken});
       });
   launcher::OutputPath path{{&sink}, launcher::Tag({}, {}, "")};  // the agent has tagged the lines
   path.closed = [this] { changed_(); };
-  outputs_[stream] = std::make_shared<launcher::Output>(loop_, core::Fd(fds[0]), std::move(path), space);
+  outputs_[stream] = std::make_shared<launcher::Output>(loop_, base::Fd(fds[0]), std::move(path), space);
   outputs_[stream]->start();
   return {};
 }
@@ -159,8 +159,8 @@ core::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink,
 void RemoteNode::start(launcher::SpaceOrder order) {
   if (state_ == State::kEnded && job_.started) {
     boost::asio::post(loop_, [this, space = order.space.space, none = order.members.empty()] {
-      job_.started(space, none ? core::Status()
-                               : core::Status(core::Code::kUnavailable,
+      job_.started(space, none ? base::Status()
+                               : base::Status(base::Code::kUnavailable,
                                               fmt::format("host {}: its agent has exited", name_)));
     });
     return;
@@ -179,7 +179,7 @@ void RemoteNode::signal_all(int signal) {
 void RemoteNode::on(const SpaceStarted& started) {
   const auto ordered = starting_.extract(started.space);
   const auto why = [&] {
-    return core::Status(started.status.code(),
+    return base::Status(started.status.code(),
                         fmt::format("host {}: {}", name_, launcher::printable(started.status.message())));
   };
   if (ordered.empty()) {  // in an elastic job: the program is missing
@@ -209,7 +209,7 @@ void RemoteNode::on(const UserMessage& message) {
 
 void RemoteNode::on(const UsageReport& report) {
   if (job_.used)
-    job_.used(name_, report.json, [this](core::MemberId member) { return members_.contains(member); });
+    job_.used(name_, report.json, [this](proto::MemberId member) { return members_.contains(member); });
 }
 
 // kPauses and kMoves concern the parent only.
@@ -228,7 +228,7 @@ void RemoteNode::on(const StreamData& data) {
   if (data.stream == 0 || !targets_.at(data.stream)) return;
   StreamTarget& target = *targets_[data.stream];
   if (target.pending() + data.bytes.size() > kWindow)
-    return end(core::invalid_argument(fmt::format("host {}: its agent exceeds the output window", name_)));
+    return end(base::invalid_argument(fmt::format("host {}: its agent exceeds the output window", name_)));
   target.write(data.bytes, data.end);
 }
 
@@ -238,31 +238,31 @@ void RemoteNode::on(const WindowUpdate& update) {
   input_->consumed(update.bytes);
 }
 
-core::Fd RemoteNode::open_input() {
+base::Fd RemoteNode::open_input() {
   std::array<int, 2> fds{};
   if (::pipe2(fds.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
     send(StreamData{0, true, {}});
     return {};
   }
-  input_ = std::make_shared<StreamSource>(loop_, core::Fd(fds[0]),
+  input_ = std::make_shared<StreamSource>(loop_, base::Fd(fds[0]),
                                           [this](std::span<const std::byte> bytes, bool end) {
                                             send(StreamData{0, end, {bytes.begin(), bytes.end()}});
                                           });
   input_->start();
-  return core::Fd(fds[1]);
+  return base::Fd(fds[1]);
 }
 
 void RemoteNode::finish() {
   if (std::exchange(finishing_, true)) return;
   // No other code would end an agent that is starting, on a host that comes back for example.
   if (state_ == State::kStarting)
-    return end({core::Code::kUnavailable, fmt::format("host {}: the job is over", name_)});
+    return end({base::Code::kUnavailable, fmt::format("host {}: the job is over", name_)});
   send(EndHost{});
 }
 
 void RemoteNode::on(const Done& done) {
   if (!finishing_ && running() > 0)
-    return end({core::Code::kPeerLost, fmt::format("host {}: its agent exited before its members", name_)});
+    return end({base::Code::kPeerLost, fmt::format("host {}: its agent exited before its members", name_)});
   if (done.output_lost && job_.said) job_.said(fmt::format("host {}: output of members was lost", name_));
   if (!done.unsaved.empty() && job_.unsaved)
     job_.unsaved(fmt::format("host {}: {}", name_, launcher::printable(done.unsaved)));

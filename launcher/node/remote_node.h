@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/stream.h"
 #include "launcher/supervise/node.h"
@@ -27,8 +27,8 @@ class RemoteNode final : public launcher::Node {
   struct Events {
     std::function<void(const Message&)> send;        // sends to the agent, once it is connected
     std::function<void()> up;                        // it has said Hello
-    std::function<void(const core::Status&)> ended;  // once: ok after Done, else why it is lost
-    std::function<void(const core::Message&)> membership = [](const core::Message&) {};
+    std::function<void(const base::Status&)> ended;  // once: ok after Done, else why it is lost
+    std::function<void(const proto::Message&)> membership = [](const proto::Message&) {};
     std::function<void(const HostNotice&)> noticed = [](const HostNotice&) {};
   };
   RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events);
@@ -40,27 +40,27 @@ class RemoteNode final : public launcher::Node {
   void attach(const std::string& address);
   void receive(const Message& message);
   // The agent has not started, or is lost. `why` names the host.
-  void fail(const core::Status& why);
+  void fail(const base::Status& why);
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] const Hello& facts() const { return facts_; }
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] std::size_t running() const { return members_.size() + starting_.size(); }
 
   // Before set_up(): `then` gets the inventory of the host, or why there is none.
-  using Answer = std::function<void(core::Result<std::string>)>;
+  using Answer = std::function<void(base::Result<std::string>)>;
   void query_inventory(const InventoryRequest& order, Answer then);
   // Before set_up(): `then` gets all replies, the last one with an error if the host is lost first.
   using LocalCheckpointHandler = std::function<void(const LocalCheckpointReply&)>;
   void query_local_checkpoint(const QueryLocalCheckpoint& order, LocalCheckpointHandler then);
   void set_up(const Setup& setup);
   // Sends a membership message to the agent, in an elastic job.
-  void tell_membership(const core::Message& message);
+  void tell_membership(const proto::Message& message);
   // `host`: its number in the job. `space` may be shared with other outputs.
   void serve(std::uint32_t host, launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err,
              const std::shared_ptr<launcher::OutputSpace>& space = std::make_shared<launcher::OutputSpace>());
   // The writing end of a pipe whose bytes members on that host read; invalid if none can be made, and members
   // read EOF.
-  [[nodiscard]] core::Fd open_input();
+  [[nodiscard]] base::Fd open_input();
   void signal_all(int signal);
   void finish();
   // The agent has exited, and all output was passed to the sinks. `changed` is called when that may have
@@ -71,12 +71,12 @@ class RemoteNode final : public launcher::Node {
   void add_app(std::uint32_t number, const launcher::App& app) override { send(AddApp{number, app}); }
   void drop_app(std::uint32_t number) override { send(DropApp{number}); }
   void start(launcher::SpaceOrder order) override;
-  void signal(core::MemberId member, int signal) override { send(Signal{false, member, signal}); }
+  void signal(proto::MemberId member, int signal) override { send(Signal{false, member, signal}); }
   void tell(const pmi::Message& message) override { send(Services{message}); }
   void settle() override {}  // messages of a member arrive before its exit
 
  private:
-  using Ranks = std::map<core::MemberId, std::uint32_t>;
+  using Ranks = std::map<proto::MemberId, std::uint32_t>;
   void send(const Message& message);
   void on(const Hello& hello);
   void on(const SpaceStarted& started);
@@ -93,9 +93,9 @@ class RemoteNode final : public launcher::Node {
   void on(const Done& done);
   template <class Other>
   void on(const Other&) {}  // Heartbeat, and messages that only the controller sends
-  [[nodiscard]] core::Status open_stream(std::uint8_t stream, launcher::Sink& sink,
+  [[nodiscard]] base::Status open_stream(std::uint8_t stream, launcher::Sink& sink,
                                          const std::shared_ptr<launcher::OutputSpace>& space);
-  void end(const core::Status& why);
+  void end(const base::Status& why);
 
   boost::asio::io_context& loop_;
   const std::string name_, version_;

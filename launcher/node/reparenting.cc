@@ -27,20 +27,20 @@ Reparenting::Reparenting(boost::asio::io_context& loop, const NodeAgentOptions& 
       timer_(loop) {}
 
 void Reparenting::start() {
-  const core::TimePoint now = core::SystemClock().now();
-  if (deadline_ == core::TimePoint()) deadline_ = now + kOrphanLimit;
+  const base::TimePoint now = base::SystemClock().now();
+  if (deadline_ == base::TimePoint()) deadline_ = now + kOrphanLimit;
   dial();
 }
 
 void Reparenting::dial() {
   auto endpoints = launcher::parse_endpoints(endpoints_);
   if (!endpoints.ok()) return events_.failed(endpoints.status());
-  launcher::dial(loop_, *endpoints, kDialLimit, [this, alive = alive_](core::Result<core::Fd> socket) {
+  launcher::dial(loop_, *endpoints, kDialLimit, [this, alive = alive_](base::Result<base::Fd> socket) {
     if (*alive) on_socket(std::move(socket));
   });
 }
 
-void Reparenting::on_socket(core::Result<core::Fd> socket) {
+void Reparenting::on_socket(base::Result<base::Fd> socket) {
   if (!socket.ok()) return retry(socket.status());
   auto context = launcher::TlsContext::make(job_, node_, secret_);
   if (!context.ok()) return events_.failed(context.status());
@@ -50,7 +50,7 @@ void Reparenting::on_socket(core::Result<core::Fd> socket) {
   channel_ = *channel;
   channel_->start({.message = {},
                    .closed =
-                       [this, alive = alive_](const core::Status& why) {
+                       [this, alive = alive_](const base::Status& why) {
                          if (*alive) retry(why);
                        },
                    .opened =
@@ -59,10 +59,10 @@ void Reparenting::on_socket(core::Result<core::Fd> socket) {
                        }});
 }
 
-void Reparenting::retry(const core::Status& why) {
-  if (why.code() == core::Code::kPeerLost && !channel_) return events_.failed(why);  // connection refused
+void Reparenting::retry(const base::Status& why) {
+  if (why.code() == base::Code::kPeerLost && !channel_) return events_.failed(why);  // connection refused
   channel_.reset();
-  if (core::SystemClock().now() + kPause >= deadline_) return events_.failed(why);
+  if (base::SystemClock().now() + kPause >= deadline_) return events_.failed(why);
   timer_.expires_after(kPause);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) dial();

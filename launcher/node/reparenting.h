@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/net/secure_channel.h"
 #include "launcher/node/node_agent.h"
 
@@ -25,7 +25,7 @@ class Reparenting {
  public:
   struct Events {
     std::function<void(std::shared_ptr<launcher::SecureChannel>)> connected;  // the handshake is complete
-    std::function<void(const core::Status&)> failed;                          // called once; no call follows
+    std::function<void(const base::Status&)> failed;                          // called once; no call follows
   };
   // `endpoints` of the controller, as launcher::to_string() writes them.
   Reparenting(boost::asio::io_context& loop, const NodeAgentOptions& options, std::string endpoints,
@@ -39,16 +39,16 @@ class Reparenting {
 
  private:
   void dial();
-  void on_socket(core::Result<core::Fd> socket);
-  void retry(const core::Status& why);
+  void on_socket(base::Result<base::Fd> socket);
+  void retry(const base::Status& why);
 
   boost::asio::io_context& loop_;
   const std::string job_, endpoints_;
-  const core::NodeId node_;
+  const proto::NodeId node_;
   const std::shared_ptr<const launcher::JobSecret> secret_;
   const Events events_;
   boost::asio::steady_timer timer_;
-  core::TimePoint deadline_{};
+  base::TimePoint deadline_{};
   std::shared_ptr<launcher::SecureChannel> channel_;  // in its handshake
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -14,26 +14,26 @@ namespace regroup::node {
 bool is_answer(const Message& message) {
   const auto* membership = std::get_if<Membership>(&message);
   if (membership == nullptr) return false;
-  const core::Body& body = membership->message.body;
-  return std::holds_alternative<core::Report>(body) || std::holds_alternative<core::HelloReply>(body);
+  const proto::Body& body = membership->message.body;
+  return std::holds_alternative<proto::Report>(body) || std::holds_alternative<proto::HelloReply>(body);
 }
 
 bool wants_answer(const Message& message) {
   const auto* membership = std::get_if<Membership>(&message);
   if (membership == nullptr) return false;
-  const core::Body& body = membership->message.body;
-  return std::holds_alternative<core::Revoke>(body) || std::holds_alternative<core::Hello>(body) ||
-         std::holds_alternative<core::Query>(body);
+  const proto::Body& body = membership->message.body;
+  return std::holds_alternative<proto::Revoke>(body) || std::holds_alternative<proto::Hello>(body) ||
+         std::holds_alternative<proto::Query>(body);
 }
 
-std::vector<Frame> Router::down(std::span<const core::NodeId> nodes, std::span<const std::byte> message,
+std::vector<Frame> Router::down(std::span<const proto::NodeId> nodes, std::span<const std::byte> message,
                                 bool answered, std::span<const std::uint64_t> numbers) const {
   struct Hop {
     bool itself = false;  // the child itself, without a number
     bool numbered = false;
     Relayed others;
   };
-  std::map<core::NodeId, Hop> hops;
+  std::map<proto::NodeId, Hop> hops;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const auto to = tree_.next_hop(tree_.root(), nodes[i]);
     if (!to) continue;
@@ -64,13 +64,13 @@ std::vector<Frame> Router::down(std::span<const core::NodeId> nodes, std::span<c
 }
 
 std::vector<Frame> Router::relay(const Relayed& relayed) {
-  for (const core::NodeId node : relayed.nodes) {
+  for (const proto::NodeId node : relayed.nodes) {
     if (relayed.answered && tree_.next_hop(tree_.root(), node)) waiting_.insert(node);
   }
   return down(relayed.nodes, relayed.message, relayed.answered, relayed.numbers);
 }
 
-std::optional<std::vector<Message>> Router::up(core::NodeId child, const Message& message) {
+std::optional<std::vector<Message>> Router::up(proto::NodeId child, const Message& message) {
   std::vector<Message> out;
   if (const auto* gathered = std::get_if<Gathered>(&message)) {
     const auto may = [&](const Relayed& relayed) { return may_say(child, relayed); };
@@ -86,9 +86,9 @@ std::optional<std::vector<Message>> Router::up(core::NodeId child, const Message
 }
 
 // A node that is unknown here was given up; its earlier messages may still arrive and are passed on.
-bool Router::may_say(core::NodeId child, const Relayed& relayed) const {
+bool Router::may_say(proto::NodeId child, const Relayed& relayed) const {
   if (relayed.nodes.size() != 1) return false;
-  const core::NodeId node = relayed.nodes.front();
+  const proto::NodeId node = relayed.nodes.front();
   if (node == child) return !relayed.numbers.empty();
   return !tree_.has(node) || tree_.within(node, child);
 }
@@ -108,9 +108,9 @@ void Router::release(std::vector<Message>* out) {
   if (!answers_.empty()) out->emplace_back(Gathered{std::exchange(answers_, {})});
 }
 
-std::vector<Message> Router::lose(core::NodeId child) {
+std::vector<Message> Router::lose(proto::NodeId child) {
   std::vector<Message> out;
-  for (const core::NodeId node : tree_.below(child)) waiting_.erase(node);
+  for (const proto::NodeId node : tree_.below(child)) waiting_.erase(node);
   tree_.prune(child);
   if (waiting_.empty()) release(&out);
   return out;

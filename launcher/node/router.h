@@ -22,21 +22,21 @@ namespace regroup::node {
 
 // Encoded bytes for one child.
 struct Frame {
-  core::NodeId child = 0;
+  proto::NodeId child = 0;
   std::shared_ptr<const std::vector<std::byte>> bytes;  // shared by equal frames
 };
 
 // Used by one thread.
 class Router {
  public:
-  explicit Router(core::NodeId self) : tree_(self) {}
+  explicit Router(proto::NodeId self) : tree_(self) {}
   [[nodiscard]] Tree& tree() { return tree_; }
   [[nodiscard]] const Tree& tree() const { return tree_; }
 
   // For the controller: frames that carry `message` to `nodes`, one per child, or two if a child also needs
   // it plain. Nodes that are not below are skipped. `answered`: each node replies. `numbers`: the session
   // number for each node, 0 for none; empty: none has one.
-  [[nodiscard]] std::vector<Frame> down(std::span<const core::NodeId> nodes,
+  [[nodiscard]] std::vector<Frame> down(std::span<const proto::NodeId> nodes,
                                         std::span<const std::byte> message, bool answered,
                                         std::span<const std::uint64_t> numbers = {}) const;
   // For an agent: frames for its children from a message that its parent sent.
@@ -45,19 +45,19 @@ class Router {
   // The messages to send up, in this order, after `child` has sent `message`. nullopt: the child claimed to
   // speak for a node that is not below it. Replies wait until all nodes that were asked through here have
   // replied; a later message of a node never overtakes its reply.
-  [[nodiscard]] std::optional<std::vector<Message>> up(core::NodeId child, const Message& message);
+  [[nodiscard]] std::optional<std::vector<Message>> up(proto::NodeId child, const Message& message);
   // `child` is lost with all nodes below it, and their replies are not waited for. Returns the messages to
   // send up.
-  [[nodiscard]] std::vector<Message> lose(core::NodeId child);
+  [[nodiscard]] std::vector<Message> lose(proto::NodeId child);
 
  private:
-  [[nodiscard]] bool may_say(core::NodeId child, const Relayed& relayed) const;
+  [[nodiscard]] bool may_say(proto::NodeId child, const Relayed& relayed) const;
   void take(Relayed relayed, std::vector<Message>* out);
   void release(std::vector<Message>* out);
 
   Tree tree_;
-  std::set<core::NodeId> waiting_;  // nodes that have not replied
-  std::vector<Relayed> answers_;    // replies that wait for them
+  std::set<proto::NodeId> waiting_;  // nodes that have not replied
+  std::vector<Relayed> answers_;     // replies that wait for them
 };
 
 }  // namespace regroup::node

@@ -7,8 +7,8 @@
 #include <boost/asio/io_context.hpp>
 #include <memory>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/supervise/stdin_feed.h"
 
 namespace regroup::node {
@@ -17,15 +17,15 @@ namespace regroup::node {
 class SharedInput {
  public:
   // `here`: replaces descriptor 0 by a pipe from which members on this host read the same bytes.
-  [[nodiscard]] core::Status open(boost::asio::io_context& loop, bool here);
+  [[nodiscard]] base::Status open(boost::asio::io_context& loop, bool here);
   // Adds the writing end of a non-blocking pipe; an invalid one is ignored. After open(), before start().
-  void add(core::Fd pipe);
+  void add(base::Fd pipe);
   // Do nothing without open().
   void start();
   void stop();
 
  private:
-  core::Fd input_;
+  base::Fd input_;
   std::shared_ptr<launcher::StdinFeed> feed_;
 };
 

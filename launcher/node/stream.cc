@@ -20,7 +20,7 @@ void close_pipe(boost::asio::posix::stream_descriptor& pipe) {
 
 }  // namespace
 
-StreamSource::StreamSource(boost::asio::io_context& loop, core::Fd pipe, Send send)
+StreamSource::StreamSource(boost::asio::io_context& loop, base::Fd pipe, Send send)
     : pipe_(loop, pipe.release()), send_(std::move(send)), window_(kWindow) {}
 
 void StreamSource::wait() {
@@ -64,7 +64,7 @@ bool StreamSource::idle() {
   return !pipe_.is_open() || ::ioctl(pipe_.native_handle(), FIONREAD, &held) != 0 || held == 0;
 }
 
-StreamTarget::StreamTarget(boost::asio::io_context& loop, core::Fd pipe, Consumed consumed)
+StreamTarget::StreamTarget(boost::asio::io_context& loop, base::Fd pipe, Consumed consumed)
     : pipe_(loop, pipe.release()), consumed_(std::move(consumed)) {}
 
 void StreamTarget::write(std::span<const std::byte> bytes, bool end) {

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "core/fd.h"
+#include "base/fd.h"
 
 namespace regroup::node {
 
@@ -23,7 +23,7 @@ class StreamSource : public std::enable_shared_from_this<StreamSource> {
   // `send` gets the bytes that were read, at most kPiece; `end`: the stream has ended.
   using Send = std::function<void(std::span<const std::byte> bytes, bool end)>;
   // `pipe` is non-blocking.
-  StreamSource(boost::asio::io_context& loop, core::Fd pipe, Send send);
+  StreamSource(boost::asio::io_context& loop, base::Fd pipe, Send send);
   void start() { wait(); }
   // The receiving end has consumed `bytes`: the window grows by as many.
   void consumed(std::size_t bytes);
@@ -51,7 +51,7 @@ class StreamTarget : public std::enable_shared_from_this<StreamTarget> {
   // Called with the number of bytes that the pipe has accepted; `broken`: it accepts no more.
   using Consumed = std::function<void(std::size_t bytes, bool broken)>;
   // `pipe` is non-blocking.
-  StreamTarget(boost::asio::io_context& loop, core::Fd pipe, Consumed consumed);
+  StreamTarget(boost::asio::io_context& loop, base::Fd pipe, Consumed consumed);
   void write(std::span<const std::byte> bytes, bool end);
   void stop();
   // Bytes that the pipe has not accepted yet.

@@ -10,9 +10,9 @@
 namespace regroup::node {
 namespace {
 
-using core::Code;
-using core::Result;
-using core::Status;
+using base::Code;
+using base::Result;
+using base::Status;
 
 constexpr std::uint32_t kMostParts = 64;
 
@@ -48,7 +48,7 @@ Result<TransferMessage> plain(const fb::TransferLengthT& t) {
   return TransferMessage(TransferLength{t.bytes, t.newest});
 }
 Result<TransferMessage> plain(const fb::TransferChunkT& t) {
-  if (t.bytes.size() > core::kSnapshotChunk)
+  if (t.bytes.size() > shmem::kSnapshotChunk)
     return Status(Code::kDataLoss, fmt::format("TransferChunk: {} bytes", t.bytes.size()));
   const auto* bytes = reinterpret_cast<const std::byte*>(t.bytes.data());
   return TransferMessage(TransferChunk{t.step, t.chunk, t.last, t.crc, {bytes, bytes + t.bytes.size()}});
@@ -85,7 +85,7 @@ Result<TransferMessage> decode_transfer(std::span<const std::byte> payload) {
   fb::TransferMessageT wire;
   fb::GetTransferMessage(bytes)->UnPackTo(&wire);
   if (wire.version != kTransferVersion) {
-    return core::invalid_argument(fmt::format(
+    return base::invalid_argument(fmt::format(
         "state transfer: the peer speaks version {}, expected version {}", wire.version, kTransferVersion));
   }
   switch (wire.body.type) {

@@ -8,9 +8,9 @@
 #include <variant>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/node_message.h"
-#include "core/status.h"
+#include "base/status.h"
+#include "proto/node_message.h"
+#include "shmem/arena.h"
 
 namespace regroup::node {
 
@@ -19,7 +19,7 @@ inline constexpr std::uint16_t kTransferVersion = 1;
 // Target -> source, first: requests part `part` of `parts` of the snapshot, and with `results` the results
 // after it.
 struct TransferRequest {
-  core::TransferId transfer = 0;
+  proto::TransferId transfer = 0;
   std::uint32_t part = 0;
   std::uint32_t parts = 1;
   bool results = false;
@@ -27,11 +27,11 @@ struct TransferRequest {
 // Source -> target: the length of the snapshot, and the newest result of the source.
 struct TransferLength {
   std::uint64_t bytes = 0;
-  core::Step newest = 0;
+  proto::Step newest = 0;
 };
 // kSnapshotChunk bytes of the snapshot (step 0) or of a result; the last of each may have fewer.
 struct TransferChunk {
-  core::Step step = 0;
+  proto::Step step = 0;
   std::uint32_t chunk = 0;
   bool last = false;  // of this part of the snapshot, or of this result
   std::uint32_t crc = 0;
@@ -44,6 +44,6 @@ using TransferMessage = std::variant<TransferRequest, TransferLength, TransferCh
 
 [[nodiscard]] std::vector<std::byte> encode(const TransferMessage& message);
 // kDataLoss: it does not verify or has impossible values; kInvalidArgument: another version.
-[[nodiscard]] core::Result<TransferMessage> decode_transfer(std::span<const std::byte> payload);
+[[nodiscard]] base::Result<TransferMessage> decode_transfer(std::span<const std::byte> payload);
 
 }  // namespace regroup::node

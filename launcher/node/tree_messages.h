@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
-#include "core/world.h"
+#include "base/status.h"
+#include "proto/world.h"
 
 namespace regroup::node {
 
@@ -15,7 +15,7 @@ namespace regroup::node {
 // Start children. Sent before Setup; answered by ChildEvents of each child.
 struct StartAgents {
   struct Child {
-    core::NodeId node = 0;
+    proto::NodeId node = 0;
     std::string name;       // of its host, as the user wrote it
     std::string user = {};  // login name; "": as ssh has it
   };
@@ -29,12 +29,12 @@ struct StartAgents {
 };
 // `nodes` are reached through the child `via` from now on.
 struct AddRoute {
-  core::NodeId via = 0;
-  std::vector<core::NodeId> nodes;
+  proto::NodeId via = 0;
+  std::vector<proto::NodeId> nodes;
 };
 // End the child `node`, or drop it from the routes. To an agent itself: it was given up and must exit.
 struct EndAgent {
-  core::NodeId node = 0;
+  proto::NodeId node = 0;
 };
 
 // --- agent -> controller
@@ -43,16 +43,16 @@ struct ChildEvent {
   // kLost is the last event of a child.
   enum class Kind : std::uint8_t { kConnected, kSilent, kRecovered, kOutput, kLost };
   Kind kind = Kind::kConnected;
-  core::NodeId node = 0;
+  proto::NodeId node = 0;
   std::string text;                   // kConnected: its address; kOutput: a line of its output
-  core::Code code = core::Code::kOk;  // kLost: and `text` is a sentence that names the host
+  base::Code code = base::Code::kOk;  // kLost: and `text` is a sentence that names the host
 };
 
 // --- both
 // The envelope of a forwarded message: from the controller to `nodes` below the receiver, or from the one
 // node in `nodes`, below the sender, to the controller.
 struct Relayed {
-  std::vector<core::NodeId> nodes;
+  std::vector<proto::NodeId> nodes;
   std::vector<std::byte> message;
   bool answered = false;  // down: each of them replies; up: this is such a reply
   // Session number of the message for each of `nodes` (reliable_session.h); empty: it has none.

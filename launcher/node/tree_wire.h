@@ -18,7 +18,7 @@ inline fb::ChildEventT table(const ChildEvent& m) {
   t.code = static_cast<std::uint8_t>(m.code);
   return t;
 }
-inline core::Result<ChildEvent> plain(const fb::ChildEventT& t) {
+inline base::Result<ChildEvent> plain(const fb::ChildEventT& t) {
   const auto kind = static_cast<ChildEvent::Kind>(t.kind);
   const auto code = static_cast<Code>(t.code);
   const bool lost = kind == ChildEvent::Kind::kLost;
@@ -31,7 +31,7 @@ inline fb::RelayedT table(const Relayed& m) {
   t.nodes = m.nodes, t.message = to_bytes(m.message), t.answered = m.answered, t.numbers = m.numbers;
   return t;
 }
-inline core::Result<Relayed> plain(const fb::RelayedT& t) {
+inline base::Result<Relayed> plain(const fb::RelayedT& t) {
   if (t.nodes.empty()) return Status(Code::kDataLoss, "Relayed: expected at least one node");
   if (!t.numbers.empty() && t.numbers.size() != t.nodes.size())
     return Status(Code::kDataLoss, "Relayed: expected one number per node");
@@ -43,7 +43,7 @@ inline fb::GatheredT table(const Gathered& m) {
     t.messages.push_back(std::make_unique<fb::RelayedT>(table(relayed)));
   return t;
 }
-inline core::Result<Gathered> plain(const fb::GatheredT& t) {
+inline base::Result<Gathered> plain(const fb::GatheredT& t) {
   Gathered m;
   for (const auto& relayed : t.messages) {
     auto one = plain(*relayed);
@@ -58,7 +58,7 @@ inline fb::AckT table(const Ack& m) {
   t.number = m.number, t.action = static_cast<std::uint8_t>(m.action);
   return t;
 }
-inline core::Result<Ack> plain(const fb::AckT& t) {
+inline base::Result<Ack> plain(const fb::AckT& t) {
   const auto action = static_cast<Ack::Action>(t.action);
   if (action > Ack::Action::kRetransmit) return Status(Code::kDataLoss, "Ack: unknown action");
   return Ack{t.number, action};

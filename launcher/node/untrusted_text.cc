@@ -16,37 +16,37 @@ void sanitize(std::string* text, std::size_t most = launcher::kLongestPrinted) {
   *text = launcher::printable(*text, most);
 }
 
-void sanitize(core::Join* join) {
+void sanitize(proto::Join* join) {
   sanitize(&join->model, kLongestField);
   sanitize(&join->fingerprint, kLongestField);
 }
 
-void sanitize_body(core::Failure* m) {
+void sanitize_body(proto::Failure* m) {
   sanitize(&m->kind);
   sanitize(&m->place);
   sanitize(&m->message, kLongestField);
 }
-void sanitize_body(core::MemberReady* m) { sanitize(&m->join); }
-void sanitize_body(core::MemberLost* m) {
+void sanitize_body(proto::MemberReady* m) { sanitize(&m->join); }
+void sanitize_body(proto::MemberLost* m) {
   sanitize(&m->why);
   sanitize_body(&m->failure);
 }
-void sanitize_body(core::HelloReply* m) {
+void sanitize_body(proto::HelloReply* m) {
   if (m->declared) sanitize(&*m->declared);
 }
-void sanitize_body(core::PeerSuspect* m) { sanitize(&m->why); }
-void sanitize_body(core::SourceStatus* m) {
+void sanitize_body(proto::PeerSuspect* m) { sanitize(&m->why); }
+void sanitize_body(proto::SourceStatus* m) {
   sanitize(&m->endpoints, kLongestField);
   sanitize(&m->why);
 }
-void sanitize_body(core::TargetStatus* m) { sanitize(&m->why); }
-void sanitize_body(core::Diverged* m) { sanitize(&m->why, kLongestField); }
+void sanitize_body(proto::TargetStatus* m) { sanitize(&m->why); }
+void sanitize_body(proto::Diverged* m) { sanitize(&m->why, kLongestField); }
 template <class Other>
 void sanitize_body(Other*) {}  // has no text, or is not sent by agents
 
 }  // namespace
 
-core::Message printable(core::Message message) {
+proto::Message printable(proto::Message message) {
   std::visit([](auto& body) { sanitize_body(&body); }, message.body);
   return message;
 }

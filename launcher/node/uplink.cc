@@ -15,7 +15,7 @@
 namespace regroup::node {
 
 Uplink::Uplink(boost::asio::io_context& loop, std::shared_ptr<launcher::SecureChannel> channel,
-               core::NodeId node, bool below, Link::Handlers handlers)
+               proto::NodeId node, bool below, Link::Handlers handlers)
     : node_(node), below_(below), handlers_(std::move(handlers)), timer_(loop) {
   if (below) session_.emplace();
   link_ = std::make_unique<Link>(std::move(channel), make_handlers());
@@ -27,7 +27,7 @@ Link::Handlers Uplink::make_handlers() {
             missed_ = 0;
             receive(message);
           },
-          [this](const core::Status& why) {
+          [this](const base::Status& why) {
             const auto closed = handlers_.closed;  // a copy: the call may replace it
             closed(why);
           }};
@@ -39,12 +39,12 @@ void Uplink::schedule_heartbeat() {
     if (error || !link_->open()) return;
     link_->send(Heartbeat{});
     if (!below_ || ++missed_ <= kParentSilence / kHeartbeatInterval) return schedule_heartbeat();
-    fail({core::Code::kPeerLost,
+    fail({base::Code::kPeerLost,
           fmt::format("no message from the parent agent for {} s", kParentSilence.count())});
   });
 }
 
-void Uplink::fail(const core::Status& why) {
+void Uplink::fail(const base::Status& why) {
   link_->close();
   const auto closed = handlers_.closed;
   closed(why);

@@ -15,11 +15,11 @@
 #include <memory>
 #include <optional>
 
-#include "core/world.h"
 #include "launcher/net/secure_channel.h"
 #include "launcher/node/link.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/reliable_session.h"
+#include "proto/world.h"
 
 namespace regroup::node {
 
@@ -30,7 +30,7 @@ inline constexpr std::chrono::seconds kParentSilence{6};
 class Uplink {
  public:
   // `below`: the parent is an agent. `node`: this agent.
-  Uplink(boost::asio::io_context& loop, std::shared_ptr<launcher::SecureChannel> channel, core::NodeId node,
+  Uplink(boost::asio::io_context& loop, std::shared_ptr<launcher::SecureChannel> channel, proto::NodeId node,
          bool below, Link::Handlers handlers);
 
   // Replaces the handlers. They get all messages but Heartbeat and Ack.
@@ -68,9 +68,9 @@ class Uplink {
   void receive_own(const Relayed& relayed, std::size_t at);
   void on_ack(const Ack& ack);
   void transmit(const ReliableSession::Sent& sent);
-  void fail(const core::Status& why);
+  void fail(const base::Status& why);
 
-  const core::NodeId node_;
+  const proto::NodeId node_;
   bool below_, reparenting_ = false;
   std::optional<ReliableSession> session_;
   Link::Handlers handlers_;

@@ -1,4 +1,4 @@
-// Converts the messages of messages.h to FlatBuffers and back, as core/wire.cc does.
+// Converts the messages of messages.h to FlatBuffers and back, as proto/wire.cc does.
 #include "launcher/node/wire.h"
 
 #include <fmt/format.h>
@@ -8,8 +8,6 @@
 #include <memory>
 #include <utility>
 
-#include "core/wire.h"
-#include "core/world.h"
 #include "launcher/node/checkpoint_wire.h"
 #include "launcher/node/notice_wire.h"
 #include "launcher/node/tree_wire.h"
@@ -17,13 +15,15 @@
 #include "launcher/node/wire_generated.h"
 #include "launcher/node/wire_parts.h"
 #include "launcher/pmi/wire.h"
+#include "proto/wire.h"
+#include "proto/world.h"
 
 namespace regroup::node {
 namespace {
 
-using core::Code;
-using core::Result;
-using core::Status;
+using base::Code;
+using base::Result;
+using base::Status;
 using node::plain;
 using node::table;
 
@@ -93,9 +93,9 @@ Result<Setup> plain(const fb::SetupT& t) {
   for (const auto& slot : t.elastic->slots)
     m.elastic->slots.push_back({slot->cores, plain_environment(slot->environment)});
   if (t.elastic->checkpoints) m.elastic->checkpoints = plain_checkpoints(*t.elastic->checkpoints);
-  const bool possible = m.elastic->lines >= 1 && m.elastic->lines < core::kMaxSlots &&
-                        m.elastic->shards >= 1 && m.elastic->shards <= core::kMaxShards &&
-                        m.elastic->kept_results <= core::kMaxKeptResults;
+  const bool possible = m.elastic->lines >= 1 && m.elastic->lines < proto::kMaxSlots &&
+                        m.elastic->shards >= 1 && m.elastic->shards <= proto::kMaxShards &&
+                        m.elastic->kept_results <= proto::kMaxKeptResults;
   if (!possible) return Status(Code::kDataLoss, "Setup: arena parameters out of range");
   return m;
 }
@@ -168,7 +168,7 @@ fb::HelloT table(const Hello& m) {
   return t;
 }
 Result<Hello> plain(const fb::HelloT& t) {
-  if (t.slots > core::kMaxMembers)
+  if (t.slots > proto::kMaxMembers)
     return Status(Code::kDataLoss, "Hello: more slots than the limit of members");
   return Hello{t.version, t.host_name, t.slots, t.port};
 }
@@ -272,13 +272,13 @@ Result<WindowUpdate> plain(const fb::WindowUpdateT& t) {
 
 fb::MembershipT table(const Membership& m) {
   fb::MembershipT t;
-  const std::vector<std::byte> frame = core::encode(m.message);
+  const std::vector<std::byte> frame = proto::encode(m.message);
   // Without the length prefix: the vector has its own.
   t.message = to_bytes(std::span(frame).subspan(sizeof(std::uint32_t)));
   return t;
 }
 Result<Membership> plain(const fb::MembershipT& t) {
-  auto message = core::decode(std::as_bytes(std::span(t.message)));
+  auto message = proto::decode(std::as_bytes(std::span(t.message)));
   if (!message.ok()) return message.status();
   return Membership{std::move(*message)};
 }
@@ -353,7 +353,7 @@ Result<Message> decode(std::span<const std::byte> payload) {
   fb::MessageT wire;
   fb::GetMessage(bytes)->UnPackTo(&wire);
   if (wire.version != kWireVersion) {
-    return core::invalid_argument(fmt::format(
+    return base::invalid_argument(fmt::format(
         "the peer uses message version {}, this regroup uses version {}", wire.version, kWireVersion));
   }
   return body_from_wire(wire.body);

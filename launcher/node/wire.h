@@ -1,5 +1,5 @@
 // Encodes and decodes the messages between controller and agents: FlatBuffers (wire.fbs) in frames of
-// core/wire.h.
+// proto/wire.h.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/node/messages.h"
 
 namespace regroup::node {
@@ -19,6 +19,6 @@ inline constexpr std::uint16_t kWireVersion = REGROUP_NODE_WIRE_VERSION;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 // kDataLoss: the bytes do not verify or a value is out of range. kInvalidArgument: another version.
-[[nodiscard]] core::Result<Message> decode(std::span<const std::byte> payload);
+[[nodiscard]] base::Result<Message> decode(std::span<const std::byte> payload);
 
 }  // namespace regroup::node

@@ -1,15 +1,15 @@
 // Covers every message of wire.fbs that has a vector of tables or strings; the other messages have none.
 #include "launcher/node/wire_bounds.h"
 
-#include "core/flat_budget.h"
 #include "launcher/options/json_input.h"
+#include "proto/flat_budget.h"
 
 namespace regroup::node {
 namespace {
 
 constexpr std::size_t kMostJson = 8 << 20;
 
-using core::FlatBudget;
+using proto::FlatBudget;
 using Variables = flatbuffers::Vector<flatbuffers::Offset<fb::Variable>>;
 
 bool take(FlatBudget& budget, const Variables* variables) {

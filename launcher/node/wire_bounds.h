@@ -9,7 +9,7 @@
 namespace regroup::node {
 
 // Unpacking `message` yields no more than its `bytes`: offsets do not alias one object many times
-// (core/flat_budget.h).
+// (proto/flat_budget.h).
 [[nodiscard]] bool unpacks_within(const fb::Message& message, std::size_t bytes);
 // `json` is not longer and not nested deeper than any host inventory: its parser is recursive.
 [[nodiscard]] bool bounded_json(std::string_view json);

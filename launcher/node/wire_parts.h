@@ -8,15 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/containment/gpu_claims.h"
 #include "launcher/node/wire_generated.h"
 #include "launcher/supervise/environment.h"
 
 namespace regroup::node {
 
-using core::Code;
-using core::Status;
+using base::Code;
+using base::Status;
 using Bytes = std::vector<std::uint8_t>;
 
 inline Bytes to_bytes(std::span<const std::byte> bytes) {

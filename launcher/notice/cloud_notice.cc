@@ -13,15 +13,15 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
+using base::invalid_argument;
 using nlohmann::json;
 using Kind = Notice::Kind;
-using Found = core::Result<std::vector<Notice>>;
+using Found = base::Result<std::vector<Notice>>;
 
 constexpr double kMostAhead = 86'400 * 365.0;
 
-core::Duration at_most_a_year(double count) {
-  return std::chrono::duration_cast<core::Duration>(
+base::Duration at_most_a_year(double count) {
+  return std::chrono::duration_cast<base::Duration>(
       std::chrono::duration<double>(std::clamp(count, 0.0, kMostAhead)));
 }
 
@@ -73,7 +73,7 @@ Found parse_ec2_plans(const json& plans, std::int64_t now) {
   return out;
 }
 
-std::optional<core::Duration> duration_of(const json& event) {
+std::optional<base::Duration> duration_of(const json& event) {
   const json seconds = event.value("DurationInSeconds", json());
   if (!seconds.is_number() || seconds.get<double>() < 0) return std::nullopt;  // -1: not known
   return at_most_a_year(seconds.get<double>());
@@ -88,11 +88,11 @@ std::optional<Notice> azure_event(const json& event, std::int64_t now) {
   if (type == "freeze") notice.kind = Kind::kPause;
   if (type == "preempt" || type == "terminate" || type == "reboot" || type == "redeploy")
     notice.kind = Kind::kKill;
-  if (notice.kind == Kind::kPause && notice.lasts == core::Duration::zero()) return std::nullopt;
+  if (notice.kind == Kind::kPause && notice.lasts == base::Duration::zero()) return std::nullopt;
   const std::string at = text_in(event, "NotBefore");
   set_time(notice, at, now);
   const bool started = lower(status) == "started" || (at.empty() && event.contains("NotBefore"));
-  if (started) notice.begun = true, notice.within = core::Duration::zero();
+  if (started) notice.begun = true, notice.within = base::Duration::zero();
   notice.planned = notice.machines = true;
   for (const json& machine : event.value("Resources", json::array())) {
     if (machine.is_string()) notice.hosts.push_back(machine.get<std::string>());
@@ -119,7 +119,7 @@ Found parse_google(const json& value, std::int64_t now) {
   if (is_over(status)) return std::vector<Notice>();
   Notice notice{Kind::kKill};
   set_time(notice, field("window_start_time", "windowStartTime"), now);
-  if (lower(status) == "ongoing") notice.begun = true, notice.within = core::Duration::zero();
+  if (lower(status) == "ongoing") notice.begun = true, notice.within = base::Duration::zero();
   notice.planned = true;
   notice.what = "maintenance";
   return std::vector{notice};

@@ -19,7 +19,7 @@ constexpr std::size_t kMostBody = 64 << 10;
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(boost::asio::io_context& loop, const HttpQuestion& question,
-           std::function<void(core::Result<HttpAnswer>)> done)
+           std::function<void(base::Result<HttpAnswer>)> done)
       : address_(question.address), resolver_(loop), stream_(loop), limit_(loop), done_(std::move(done)) {
     request_.version(11);
     request_.method_string(question.method);
@@ -30,11 +30,11 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     parser_.body_limit(kMostBody);
   }
 
-  void start(core::Duration limit) {
+  void start(base::Duration limit) {
     limit_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
     limit_.async_wait([self = shared_from_this(), limit](const boost::system::error_code& error) {
       if (!error)
-        self->fail(core::Code::kDeadlineExceeded,
+        self->fail(base::Code::kDeadlineExceeded,
                    fmt::format("no answer within {:g} s", std::chrono::duration<double>(limit).count()));
     });
     resolver_.async_resolve(address_.host, address_.port,
@@ -61,20 +61,20 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
                      [self = shared_from_this()](const beast::error_code& error, std::size_t) {
                        if (!self->good(error)) return;
                        if (self->parser_.get().body().size() > kMostBody)
-                         return self->fail(core::Code::kDataLoss, "answer larger than 64 KiB");
+                         return self->fail(base::Code::kDataLoss, "answer larger than 64 KiB");
                        self->end(HttpAnswer{self->parser_.get().result_int(), self->parser_.get().body()});
                      });
   }
 
   bool good(const beast::error_code& error) {
-    if (error) fail(core::Code::kUnavailable, error.message());
+    if (error) fail(base::Code::kUnavailable, error.message());
     return !error && done_;
   }
-  void fail(core::Code code, const std::string& why) {
-    end(core::Status(code,
+  void fail(base::Code code, const std::string& why) {
+    end(base::Status(code,
                      fmt::format("http://{}:{}{}: {}", address_.host, address_.port, address_.target, why)));
   }
-  void end(core::Result<HttpAnswer> answer) {
+  void end(base::Result<HttpAnswer> answer) {
     if (!done_) return;
     limit_.cancel();
     resolver_.cancel();
@@ -89,14 +89,14 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   http::request<http::empty_body> request_;
   http::response_parser<http::string_body> parser_;
   beast::flat_buffer buffer_;
-  std::function<void(core::Result<HttpAnswer>)> done_;
+  std::function<void(base::Result<HttpAnswer>)> done_;
 };
 
 }  // namespace
 
-core::Result<HttpAddress> parse_http_address(std::string_view url) {
+base::Result<HttpAddress> parse_http_address(std::string_view url) {
   constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) return core::invalid_argument(fmt::format("{}: expected http://...", url));
+  if (!url.starts_with(kScheme)) return base::invalid_argument(fmt::format("{}: expected http://...", url));
   url.remove_prefix(kScheme.size());
   const std::size_t slash = url.find('/');
   const std::string_view place = url.substr(0, slash);
@@ -108,12 +108,12 @@ core::Result<HttpAddress> parse_http_address(std::string_view url) {
                       out.port.find_first_not_of("0123456789") == std::string::npos;
   const bool clean = out.target.find_first_of(" \t\r\n") == std::string::npos;
   if (out.host.empty() || !digits || !clean)
-    return core::invalid_argument(fmt::format("http://{}: expected http://HOST[:PORT][/PATH]", url));
+    return base::invalid_argument(fmt::format("http://{}: expected http://HOST[:PORT][/PATH]", url));
   return out;
 }
 
-void ask_http(boost::asio::io_context& loop, const HttpQuestion& question, core::Duration limit,
-              std::function<void(core::Result<HttpAnswer>)> done) {
+void ask_http(boost::asio::io_context& loop, const HttpQuestion& question, base::Duration limit,
+              std::function<void(base::Result<HttpAnswer>)> done) {
   std::make_shared<Exchange>(loop, question, std::move(done))->start(limit);
 }
 

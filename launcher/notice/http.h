@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -17,7 +17,7 @@ struct HttpAddress {
   std::string host, port, target;  // "169.254.169.254", "80", "/latest/meta-data"
 };
 // "http://HOST[:PORT][/TARGET]". kInvalidArgument names what it is not: https is not spoken.
-[[nodiscard]] core::Result<HttpAddress> parse_http_address(std::string_view url);
+[[nodiscard]] base::Result<HttpAddress> parse_http_address(std::string_view url);
 
 struct HttpQuestion {
   std::string method = "GET";
@@ -29,7 +29,7 @@ struct HttpAnswer {
   std::string body;  // 64 KiB at most: what is larger is an error
 };
 // `done` is called once, from the loop, within `limit`; its error names the address and what went wrong.
-void ask_http(boost::asio::io_context& loop, const HttpQuestion& question, core::Duration limit,
-              std::function<void(core::Result<HttpAnswer>)> done);
+void ask_http(boost::asio::io_context& loop, const HttpQuestion& question, base::Duration limit,
+              std::function<void(base::Result<HttpAnswer>)> done);
 
 }  // namespace regroup::launcher

@@ -12,20 +12,20 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
+using base::invalid_argument;
 using Kind = Notice::Kind;
-using Found = core::Result<std::vector<Notice>>;
+using Found = base::Result<std::vector<Notice>>;
 
 constexpr double kMostSeconds = 86'400 * 365.0;
 constexpr std::size_t kMostHosts = 4096, kMostNotices = 4096;
-constexpr core::Duration kUsual = std::chrono::seconds(30);
+constexpr base::Duration kUsual = std::chrono::seconds(30);
 
-core::Duration seconds(double count) {
-  return std::chrono::duration_cast<core::Duration>(
+base::Duration seconds(double count) {
+  return std::chrono::duration_cast<base::Duration>(
       std::chrono::duration<double>(std::clamp(count, 0.0, kMostSeconds)));
 }
 
-core::Status parse_field(std::string_view word, Notice* notice) {
+base::Status parse_field(std::string_view word, Notice* notice) {
   const std::size_t equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
   std::string_view rest = equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
@@ -166,8 +166,8 @@ const char* kind_name(Kind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-core::Duration time_left(const Notice& notice) {
-  return notice.begun ? core::Duration::zero() : notice.within.value_or(kUsual);
+base::Duration time_left(const Notice& notice) {
+  return notice.begun ? base::Duration::zero() : notice.within.value_or(kUsual);
 }
 
 Found parse_notices(std::string_view text, std::int64_t now) {
@@ -189,7 +189,7 @@ std::optional<Notice> gravest(const std::vector<Notice>& notices) {
     }
     const bool graver = gravity(notice.kind) > gravity(out->kind);
     const Notice& sooner = time_left(notice) < time_left(*out) ? notice : *out;
-    const std::optional<core::Duration> within = sooner.within;
+    const std::optional<base::Duration> within = sooner.within;
     const bool begun = sooner.begun;
     if (graver) out = notice;
     out->within = within, out->begun = begun;

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -23,8 +23,8 @@ struct Notice {
   };
   Kind kind = Kind::kShrink;
   std::vector<std::string> hosts;        // names; empty: the host that received the notice
-  std::optional<core::Duration> within;  // until then; none: not known
-  std::optional<core::Duration> lasts;   // of a pause or a suspension; none: not known
+  std::optional<base::Duration> within;  // until then; none: not known
+  std::optional<base::Duration> lasts;   // of a pause or a suspension; none: not known
   bool begun = false;                    // or its time has passed: the time that is left is not known
   bool planned = false;                  // by a cloud, perhaps days ahead
   bool machines = false;                 // `hosts` are the cloud's names of virtual machines
@@ -42,10 +42,10 @@ struct Notice {
 //   {"Events": [{"EventType": "Preempt", "NotBefore": ..}]} of Azure: scheduledevents
 // What was cancelled or is over is no notice. kInvalidArgument: none of these. Whatever the bytes are, it
 // returns.
-[[nodiscard]] core::Result<std::vector<Notice>> parse_notices(std::string_view text, std::int64_t now);
+[[nodiscard]] base::Result<std::vector<Notice>> parse_notices(std::string_view text, std::int64_t now);
 
 // What a cloud says as JSON; a part of parse_notices(), unordered.
-[[nodiscard]] core::Result<std::vector<Notice>> parse_cloud_notices(std::string_view text, std::int64_t now);
+[[nodiscard]] base::Result<std::vector<Notice>> parse_cloud_notices(std::string_view text, std::int64_t now);
 
 // Seconds since 1970 of "2026-11-22T20:30:00Z", "Sun, 22 Nov 2026 20:30:00 GMT" or "22 Nov 2026 20:30:00
 // GMT"; a zone may be "+02:00", none is UTC. None: it is no time.
@@ -60,7 +60,7 @@ struct Notice {
 [[nodiscard]] std::optional<Notice> gravest(const std::vector<Notice>& notices);
 
 // Until then; unknown: as long as is usual.
-[[nodiscard]] core::Duration time_left(const Notice& notice);
+[[nodiscard]] base::Duration time_left(const Notice& notice);
 
 [[nodiscard]] const char* kind_name(Notice::Kind kind);
 

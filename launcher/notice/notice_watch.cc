@@ -93,11 +93,11 @@ void NoticeWatch::ask_file(Source& source) {
   struct stat info {};
   if (::stat(source.what.c_str(), &info) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return on_text(source, "");
-    return failed(source, core::system_error("stat", source.what, errno).message());
+    return failed(source, base::system_error("stat", source.what, errno).message());
   }
   if (!S_ISREG(info.st_mode)) return failed(source, "not a regular file");
   std::ifstream file(source.what, std::ios::binary);
-  if (!file) return failed(source, core::system_error("open", source.what, errno).message());
+  if (!file) return failed(source, base::system_error("open", source.what, errno).message());
   std::string text(kMostText, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(file ? kMostText : static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
@@ -106,7 +106,7 @@ void NoticeWatch::ask_file(Source& source) {
 
 void NoticeWatch::ask_command(Source& source) {
   source.hook = Hook::start(loop_, {"/bin/sh", "-c", source.what}, environment_, kLimit,
-                            [this, &source](core::Result<std::string> text) {
+                            [this, &source](base::Result<std::string> text) {
                               source.hook.reset();
                               if (!text.ok()) return failed(source, text.status().message());
                               on_text(source, *text);
@@ -119,7 +119,7 @@ void NoticeWatch::ask_address(Source& source, const std::string& token) {
   if (!address.ok()) return failed(source, address.status().message());
   HttpQuestion question{"GET", std::move(*address), {{"Metadata-Flavor", "Google"}, {"Metadata", "true"}}};
   if (!token.empty()) question.headers.emplace_back(kTokenHeader, token);
-  ask_http(loop_, question, kLimit, [this, keep = sources_, &source](core::Result<HttpAnswer> answer) {
+  ask_http(loop_, question, kLimit, [this, keep = sources_, &source](base::Result<HttpAnswer> answer) {
     if (source.over) return;
     if (!answer.ok()) return failed(source, answer.status().message());
     if (answer->status == 200) return on_text(source, answer->body);
@@ -136,7 +136,7 @@ void NoticeWatch::ask_token(Source& source) {
   address->target = "/latest/api/token";
   const HttpQuestion question{
       "PUT", std::move(*address), {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}}};
-  ask_http(loop_, question, kLimit, [this, keep = sources_, &source](core::Result<HttpAnswer> answer) {
+  ask_http(loop_, question, kLimit, [this, keep = sources_, &source](base::Result<HttpAnswer> answer) {
     if (source.over) return;
     if (!answer.ok()) return failed(source, answer.status().message());
     if (answer->status != 200 || answer->body.empty() ||
@@ -175,7 +175,7 @@ void NoticeWatch::ask_names(Source& source, std::vector<Notice> notices) {
                     "/metadata/instance?api-version=2021-02-01";
   const HttpQuestion question{"GET", std::move(*address), {{"Metadata", "true"}}};
   ask_http(loop_, question, kNamesLimit,
-           [this, keep = sources_, &source, notices = std::move(notices)](core::Result<HttpAnswer> answer) {
+           [this, keep = sources_, &source, notices = std::move(notices)](base::Result<HttpAnswer> answer) {
              if (source.over) return;
              why_nameless_ = !answer.ok()            ? answer.status().message()
                              : answer->status != 200 ? fmt::format("status {}", answer->status)
@@ -215,7 +215,7 @@ void NoticeWatch::decide(Source& source, const std::vector<Notice>& notices) {
              fmt::format("{} in {:.0f} s: acted upon {} minutes before", notice.what, left, kAhead.count()));
     } else if (notice.kind != Notice::Kind::kPause) {
       ends.push_back(notice);
-    } else if (events_.over && notice.lasts.value_or(core::Duration::zero()) > kLongPause) {
+    } else if (events_.over && notice.lasts.value_or(base::Duration::zero()) > kLongPause) {
       ends.push_back(notice);
       ends.back().kind = Notice::Kind::kSuspend;
     } else if (!pause) {
@@ -231,7 +231,7 @@ void NoticeWatch::decide(Source& source, const std::vector<Notice>& notices) {
 void NoticeWatch::on_pause(Source& source, const std::optional<Notice>& pause) {
   if (pause) {
     const std::string what = pause->what.empty() ? "a pause" : pause->what;
-    const auto seconds = [](core::Duration time) { return std::chrono::duration<double>(time).count(); };
+    const auto seconds = [](base::Duration time) { return std::chrono::duration<double>(time).count(); };
     const std::string when = pause->begun     ? "now"
                              : !pause->within ? "soon"
                                               : fmt::format("in {:.0f} s", seconds(*pause->within));
@@ -239,7 +239,7 @@ void NoticeWatch::on_pause(Source& source, const std::optional<Notice>& pause) {
            fmt::format("{} of this host {}{}: the job continues", what, when,
                        pause->lasts ? fmt::format(", for {:.0f} s", seconds(*pause->lasts)) : ""));
   }
-  const bool near = pause && (pause->begun || pause->within.value_or(core::Duration::zero()) <= kPauseLead);
+  const bool near = pause && (pause->begun || pause->within.value_or(base::Duration::zero()) <= kPauseLead);
   const bool was = std::exchange(source.paused, near);
   if (near && !was && events_.paused) events_.paused(*pause, source.name());
   if (was && !near && events_.moves) events_.moves(source.name());

@@ -10,8 +10,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 using Words = std::vector<std::string>;
 
 struct Control {
@@ -32,7 +32,7 @@ constexpr std::pair<std::string_view, Verb> kOthers[] = {
     {"allocation", Verb::kAllocation}, {"join", Verb::kJoin}};
 
 // Options of a control command; the other words are returned.
-core::Result<Words> control_words(const Control& control, const Words& args, Options& out) {
+base::Result<Words> control_words(const Control& control, const Words& args, Options& out) {
   Words words;
   for (std::size_t i = 1; i < args.size(); ++i) {
     const std::string& arg = args[i];
@@ -82,7 +82,7 @@ bool is_mpi(std::string_view name) { return name.starts_with("mpirun") || name.s
 
 }  // namespace
 
-core::Result<Options> parse_command_line(const Words& args, const ParseContext& context, int* exit_status) {
+base::Result<Options> parse_command_line(const Words& args, const ParseContext& context, int* exit_status) {
   const std::string_view name = last_part(context.program);
   const bool own_name = !is_mpi(name);  // only then a first word may be a command of ours
   Options out;

@@ -11,8 +11,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 // A script that is not executable, or a module, is run by python3.
 void run_by_python(const OptionsBuilder& builder, const AppBuilder& from, AppRequest& app) {
@@ -129,7 +129,7 @@ Status count_members(OptionsBuilder& builder) {
 // MPIEXEC_TIMEOUT, where --timeout was not given.
 Status read_timeout(OptionsBuilder& builder) {
   const auto set = builder.context.environment.find("MPIEXEC_TIMEOUT");
-  if (builder.out.timeout != core::Duration{} || set == builder.context.environment.end() ||
+  if (builder.out.timeout != base::Duration{} || set == builder.context.environment.end() ||
       set->second.empty())
     return {};
   return parse_seconds("MPIEXEC_TIMEOUT", set->second, builder.out.timeout);

@@ -13,8 +13,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 bool is_local(const ParseContext& context, const std::string& name) {
   return is_this_host(context.host_names, name);
@@ -43,7 +43,7 @@ void set_count(Options& out, std::uint32_t count) {
   if (out.apps.size() == 1) out.apps[0].count = out.min = out.max = count;
 }
 
-core::Result<std::string> read_mapping_file(OptionsBuilder& builder, const std::string& path) {
+base::Result<std::string> read_mapping_file(OptionsBuilder& builder, const std::string& path) {
   auto text = builder.context.read_file ? builder.context.read_file(path)
                                         : invalid_argument("files cannot be read here");
   if (text.ok()) return text;

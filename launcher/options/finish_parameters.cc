@@ -8,7 +8,7 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Status;
+using base::Status;
 
 Status set_mapping(OptionsBuilder& builder, const std::string& value) {
   MapBy& said = builder.out.mapping.map;
@@ -84,7 +84,7 @@ Status set_no_tree(OptionsBuilder& builder, const std::string& value) {
 
 Status set_radix(OptionsBuilder& builder, const std::string& value) {
   std::uint32_t radix = 0;
-  if (!read_number(value, radix)) return core::invalid_argument("expected a whole number");
+  if (!read_number(value, radix)) return base::invalid_argument("expected a whole number");
   if (!builder.out.tree_radix) builder.out.tree_radix = radix;
   return {};
 }
@@ -140,7 +140,7 @@ Status apply_parameters(OptionsBuilder& builder) {
     if (value == nullptr && set != environment.end()) value = &set->second;
     if (value == nullptr) continue;
     if (Status status = parameter.apply(builder, *value); !status.ok()) {
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("parameter {}={}: {}", parameter.name, *value, status.message()));
     }
   }

@@ -11,8 +11,8 @@
 
 namespace regroup::launcher {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 namespace {
 
@@ -99,7 +99,7 @@ std::string without_blanks_at_equals(std::string_view text) {
   return out;
 }
 
-core::Result<Line> read_line(std::string_view text) {
+base::Result<Line> read_line(std::string_view text) {
   Line line;
   bool named = false;
   for (const std::string& word : split(without_blanks_at_equals(text), " \t")) {
@@ -151,7 +151,7 @@ bool same_host(const HostRequest& a, const HostRequest& b) {
 
 }  // namespace
 
-core::Result<std::vector<HostRequest>> parse_host_list(std::string_view text,
+base::Result<std::vector<HostRequest>> parse_host_list(std::string_view text,
                                                        std::vector<std::string>* mentions) {
   std::vector<HostRequest> hosts;
   for (const std::string& word : split(text, ",")) {
@@ -173,7 +173,7 @@ void add_mention(std::vector<HostRequest>& hosts, const HostRequest& host) {
   known->slots = known->slots == 0 || host.slots == 0 ? 0 : known->slots + host.slots;
 }
 
-core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, std::string_view file,
+base::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, std::string_view file,
                                                        std::vector<std::string>* mentions) {
   std::vector<HostRequest> hosts;
   std::vector<std::string> lines;  // the name in each
@@ -208,7 +208,7 @@ core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, st
   return hosts;
 }
 
-core::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostRequest>& listed,
+base::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostRequest>& listed,
                                                     const std::vector<HostRequest>& wanted) {
   if (listed.empty()) return wanted;
   if (wanted.empty()) return listed;
@@ -226,7 +226,7 @@ core::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostReques
   return out;
 }
 
-core::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
+base::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
                                                     const std::vector<HostRequest>& wanted,
                                                     bool oversubscribe) {
   if (wanted.empty()) return grant.hosts;

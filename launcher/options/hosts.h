@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -42,7 +42,7 @@ struct Grant {
 
 // "a,b:4,a": each mention is one slot, :N is N; mentions add up. "b:*" are all it has, "user@b" says as whom
 // it is reached. Each mention's name is added to `mentions`, if any. kInvalidArgument names the word.
-[[nodiscard]] core::Result<std::vector<HostRequest>> parse_host_list(
+[[nodiscard]] base::Result<std::vector<HostRequest>> parse_host_list(
     std::string_view text, std::vector<std::string>* mentions = nullptr);
 // Adds one such mention to those before it: slots add up, unless one has all; the first user that is named
 // counts.
@@ -51,18 +51,18 @@ void add_mention(std::vector<HostRequest>& hosts, const HostRequest& host);
 // One host a line: "h", "h slots=2 max_slots=4 user=me", "h:4", "user@h"; "^h" excludes h; # begins a
 // comment. A host without slots in two lines or more has one for each line. Each line's name is added to
 // `mentions`, if any. kInvalidArgument names file, line and field.
-[[nodiscard]] core::Result<std::vector<HostRequest>> parse_host_file(
+[[nodiscard]] base::Result<std::vector<HostRequest>> parse_host_file(
     std::string_view text, std::string_view file, std::vector<std::string>* mentions = nullptr);
 
 // Those of `listed` (a host file) that `wanted` (-H) names, with the slots of `wanted` where it says any
 // beyond a mention; all of the other if one is empty. kInvalidArgument: a wanted host is not listed.
-[[nodiscard]] core::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostRequest>& listed,
+[[nodiscard]] base::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostRequest>& listed,
                                                                   const std::vector<HostRequest>& wanted);
 
 // Those of `grant` that `wanted` names, with its slots where it says any; all if it names none. A host is
 // also known by the short form of its name. kInvalidArgument: one is not granted, or, unless `oversubscribe`,
 // has fewer slots than are wanted.
-[[nodiscard]] core::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
+[[nodiscard]] base::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
                                                                   const std::vector<HostRequest>& wanted,
                                                                   bool oversubscribe);
 

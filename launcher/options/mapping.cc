@@ -11,8 +11,8 @@
 
 namespace regroup::launcher {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 namespace {
 

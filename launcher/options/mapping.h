@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/rankfile.h"
 #include "launcher/options/request.h"
 
@@ -86,13 +86,13 @@ struct Mapping {
 
 // Each changes what `text` speaks of and leaves the rest as it was, so that options may be given one after
 // the other. kInvalidArgument says which word of `text` is not understood.
-[[nodiscard]] core::Status parse_map_by(std::string_view text, MapBy& out);
-[[nodiscard]] core::Status parse_rank_by(std::string_view text, RankBy& out);
-[[nodiscard]] core::Status parse_bind_to(std::string_view text, BindTo& out);
+[[nodiscard]] base::Status parse_map_by(std::string_view text, MapBy& out);
+[[nodiscard]] base::Status parse_rank_by(std::string_view text, RankBy& out);
+[[nodiscard]] base::Status parse_bind_to(std::string_view text, BindTo& out);
 
-[[nodiscard]] core::Status parse_packing(std::string_view text, Packing& out);
+[[nodiscard]] base::Status parse_packing(std::string_view text, Packing& out);
 
 // "0,2-5" as numbers in the order written. At most 4096 of them.
-[[nodiscard]] core::Status parse_cpu_list(std::string_view text, std::vector<std::uint32_t>& out);
+[[nodiscard]] base::Status parse_cpu_list(std::string_view text, std::vector<std::uint32_t>& out);
 
 }  // namespace regroup::launcher

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/mapping.h"
 #include "launcher/options/request.h"
@@ -77,15 +77,15 @@ struct Options {
   bool verbose = false;  // tell what is started, with which processors, and how it ended
 
   // The end
-  core::Duration timeout{};  // 0: none
-  core::Duration wait = std::chrono::seconds(60);
-  core::Duration ready_timeout = std::chrono::seconds(300);
+  base::Duration timeout{};  // 0: none
+  base::Duration wait = std::chrono::seconds(60);
+  base::Duration ready_timeout = std::chrono::seconds(300);
   HungRequest hung;
-  core::Duration orphan_timeout = std::chrono::seconds(10);
-  core::Duration term_grace = std::chrono::seconds(5);
+  base::Duration orphan_timeout = std::chrono::seconds(10);
+  base::Duration term_grace = std::chrono::seconds(5);
   bool term_grace_said = false;
   NoticeRequest notice;
-  std::optional<core::Duration> notice_grace;       // from a notice to the end; none: as the allocator has it
+  std::optional<base::Duration> notice_grace;       // from a notice to the end; none: as the allocator has it
   std::optional<std::vector<int>> notice_signals;   // in place of those that the allocator has
   std::optional<int> notice_status;                 // exit status of a job that a notice ended
   std::optional<std::vector<int>> forward_signals;  // in place of the default ones

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/options.h"
 #include "launcher/options/request.h"
@@ -18,18 +18,18 @@ struct ParseContext {
   std::string program = "regroup";  // argv[0]; its last part chooses the dialect
   Environment environment;
   std::vector<std::string> host_names;  // of this machine; localhost and 127.0.0.1 need not be named
-  std::function<core::Result<std::string>(const std::string& path)> read_file;
+  std::function<base::Result<std::string>(const std::string& path)> read_file;
   std::function<bool(const std::string& path)> is_executable;
   // By the allocator of that name, or any; none: there are no allocators.
-  std::function<core::Result<Grant>(const std::string& allocator)> grant;
+  std::function<base::Result<Grant>(const std::string& allocator)> grant;
   // By that script; reached as `allocator` has it.
-  std::function<core::Result<Grant>(const DiscoveryRequest& request, const std::string& allocator)> discover;
+  std::function<base::Result<Grant>(const DiscoveryRequest& request, const std::string& allocator)> discover;
 };
 
 // kInvalidArgument names the option, what is wrong with it and, for an unknown one, the nearest there is, or
 // the file, line and field. Whatever the bytes are, it returns. `exit_status`, if any, gets that of what is
 // refused, by the rules that were asked for before something was wrong.
-[[nodiscard]] core::Result<Options> parse_command_line(const std::vector<std::string>& args,
+[[nodiscard]] base::Result<Options> parse_command_line(const std::vector<std::string>& args,
                                                        const ParseContext& context,
                                                        int* exit_status = nullptr);
 

@@ -15,8 +15,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 using Words = std::vector<std::string>;
 
 constexpr std::size_t kMostApps = 4096;
@@ -262,7 +262,7 @@ Status parse_programs(OptionsBuilder& builder, const Words& args) {
 
 }  // namespace
 
-core::Result<Options> parse_job(const Words& args, const ParseContext& context, Compat compat,
+base::Result<Options> parse_job(const Words& args, const ParseContext& context, Compat compat,
                                 int& exit_status) {
   OptionsBuilder builder{.context = context};
   builder.out.compat = compat;

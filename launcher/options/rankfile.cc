@@ -11,8 +11,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 constexpr std::size_t kMostRanks = 65536;
 
@@ -32,7 +32,7 @@ Status read_slot(std::string_view text, RankPlace& out) {
   return parse_cpu_list(cpus, out.cpus);
 }
 
-core::Result<RankPlace> read_rank_line(std::string_view line) {
+base::Result<RankPlace> read_rank_line(std::string_view line) {
   RankPlace out;
   const std::size_t equals = line.find('=');
   if (!line.starts_with("rank") || equals == std::string_view::npos ||
@@ -53,7 +53,7 @@ core::Result<RankPlace> read_rank_line(std::string_view line) {
 
 }  // namespace
 
-core::Result<std::vector<RankPlace>> parse_rank_file(std::string_view text, std::string_view file) {
+base::Result<std::vector<RankPlace>> parse_rank_file(std::string_view text, std::string_view file) {
   std::vector<RankPlace> out;
   std::size_t number = 0;
   for (const std::string& whole : split(text, "\n")) {

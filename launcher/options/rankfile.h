@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -21,7 +21,7 @@ struct RankPlace {
 
 // "rank 0=host slot=0-2,4", "slot=1:0-1" (package 1), "slot=1:*". Ranks in the order of their numbers, which
 // begin with 0 and have no gap. kInvalidArgument names file, line and field.
-[[nodiscard]] core::Result<std::vector<RankPlace>> parse_rank_file(std::string_view text,
+[[nodiscard]] base::Result<std::vector<RankPlace>> parse_rank_file(std::string_view text,
                                                                    std::string_view file);
 
 }  // namespace regroup::launcher

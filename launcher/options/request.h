@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 namespace regroup::launcher {
 
@@ -79,14 +79,14 @@ enum class Compat : std::uint8_t { kOpenMpi, kMpich };
 
 // What becomes of a member that stands still while others wait for it.
 struct HungRequest {
-  core::Duration after = std::chrono::seconds(60);  // 0: nobody is watched
+  base::Duration after = std::chrono::seconds(60);  // 0: nobody is watched
   bool kill = false, drop = false;                  // --on-hang replace: the former; drop: both
 };
 
 // Where this host may hear that it is taken away: launcher/notice. "": nowhere.
 struct NoticeRequest {
   std::string file, command, address;
-  core::Duration every = std::chrono::seconds(1);
+  base::Duration every = std::chrono::seconds(1);
   [[nodiscard]] bool any() const { return !file.empty() || !command.empty() || !address.empty(); }
 };
 

@@ -89,7 +89,7 @@ struct OptionsBuilder {
   std::vector<std::string> ignored;  // options without meaning here, as they were written
   bool mpich() const { return out.compat == Compat::kMpich; }
   // `why`, which is to end with an exit status of Open MPI 5's own.
-  core::Status refuse(int status, core::Status why) { return exit_status = status, std::move(why); }
+  base::Status refuse(int status, base::Status why) { return exit_status = status, std::move(why); }
 };
 
 // An option as it stands on the command line or in a file.
@@ -107,7 +107,7 @@ struct Spec {
   std::vector<std::string> names;  // without dashes; the first is shown first
   std::string value;               // "": a flag; several words: several values; [X]: may be missing
   std::string help;                // imperative or noun phrase; details behind "; ", last "(default: X)"
-  core::Status (*apply)(OptionsBuilder& builder, const ParsedArgument& argument);
+  base::Status (*apply)(OptionsBuilder& builder, const ParsedArgument& argument);
   Scope scope = Scope::kJob;
   Common common = Common::kNo;
   Dialect dialect = Dialect::kAny;

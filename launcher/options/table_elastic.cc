@@ -7,11 +7,11 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Status;
+using base::Status;
 using D = OptionsBuilder;
 using G = const ParsedArgument;
 
-constexpr std::uint32_t kMostLearnerSteps = 64;  // core::kMaxKeptResults
+constexpr std::uint32_t kMostLearnerSteps = 64;  // proto::kMaxKeptResults
 
 Status add_role(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::string& text = argument.value();

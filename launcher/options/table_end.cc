@@ -7,7 +7,7 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Status;
+using base::Status;
 using D = OptionsBuilder;
 using G = const ParsedArgument;
 
@@ -38,13 +38,13 @@ Status set_fault_tolerance(OptionsBuilder& builder, const ParsedArgument& argume
 
 // Colons part days, hours, minutes and seconds: 1:30 is 90 s.
 Status set_timeout(OptionsBuilder& builder, const ParsedArgument& argument) {
-  core::Duration total{};
+  base::Duration total{};
   const std::vector<std::string> parts = split(argument.value(), ":");
   constexpr int kUnits[] = {1, 60, 3600, 86400};
   if (parts.size() > std::size(kUnits))
     return bad_value(argument.name, argument.value(), "expected a number of seconds");
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    core::Duration part{};
+    base::Duration part{};
     if (Status status = parse_seconds(argument.name, parts[parts.size() - 1 - i], part); !status.ok())
       return status;
     total += part * kUnits[i];

@@ -7,8 +7,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 using ChangeKind = EnvironmentChange::Kind;
 using Changes = std::vector<EnvironmentChange>;
 

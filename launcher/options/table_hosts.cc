@@ -7,7 +7,7 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Status;
+using base::Status;
 
 // Repeated mentions add slots, in one option and in several.
 Status add_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {

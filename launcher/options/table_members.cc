@@ -7,8 +7,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 // N, or MIN:MAX for an elastic job.
 Status set_count(OptionsBuilder& builder, const ParsedArgument& argument) {

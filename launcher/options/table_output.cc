@@ -7,7 +7,7 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Status;
+using base::Status;
 using Tag = OutputRequest::Tag;
 
 // nocopy, nojobid and their relatives.

@@ -7,7 +7,7 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Status;
+using base::Status;
 using D = OptionsBuilder;
 using G = const ParsedArgument;
 

@@ -10,8 +10,8 @@
 
 namespace regroup::launcher {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 
 Status bad_value(std::string_view name, std::string_view value, std::string_view wanted) {
   return invalid_argument(fmt::format("option {}{}{}: {}", name, value.empty() ? "" : " ", value, wanted));
@@ -43,10 +43,10 @@ Status parse_count(std::string_view name, std::string_view text, std::uint64_t& 
   return parse_number(name, text, std::uint64_t{0}, out);
 }
 
-Status parse_seconds(std::string_view name, std::string_view text, core::Duration& out) {
+Status parse_seconds(std::string_view name, std::string_view text, base::Duration& out) {
   double seconds = 0;
   if (!read_real(text, seconds)) return bad_value(name, text, "expected a number of seconds");
-  out = std::chrono::duration_cast<core::Duration>(std::chrono::duration<double>(seconds));
+  out = std::chrono::duration_cast<base::Duration>(std::chrono::duration<double>(seconds));
   return {};
 }
 
@@ -140,7 +140,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(from, text.find_last_not_of(kBlank) - from + 1);
 }
 
-core::Result<std::vector<std::string>> shell_words(std::string_view line) {
+base::Result<std::vector<std::string>> shell_words(std::string_view line) {
   std::vector<std::string> words;
   bool open = false;  // a word has begun
   char quote = 0;

@@ -18,8 +18,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 
 bool wants_devices(const Options& options) {
   const MapBy& map = options.mapping.map;
@@ -66,7 +66,7 @@ class Machines {
 Status no_gpu(const Options& options, const ClusterHost& host, bool alone) {
   const std::string& path = options.mapping.machine;
   const std::string where = alone ? "this machine" : "host " + host.name;
-  return core::invalid_argument(fmt::format("--placement: {} has no GPU", path.empty() ? where : path));
+  return base::invalid_argument(fmt::format("--placement: {} has no GPU", path.empty() ? where : path));
 }
 
 // Connects the hosts to switches as --fabric says, else all to one switch.
@@ -84,7 +84,7 @@ Status attach_to_switches(const Options& options, Fabric& fabric) {
   for (FabricHost& host : fabric.hosts) {
     const auto found = by_name.find(host.name);
     if (found == by_name.end())
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("--fabric {}: does not list host {}", options.mapping.fabric, host.name));
     host.leaf = found->second->leaf;
     host.nvlink = found->second->nvlink;
@@ -153,7 +153,7 @@ std::string claims_text(const ClusterView& cluster) {
 
 // True: a description of the processors exists but cannot be read.
 bool is_unread(const Status& unknown) {
-  return unknown.code() == core::Code::kInvalidArgument || unknown.code() == core::Code::kDeadlineExceeded;
+  return unknown.code() == base::Code::kInvalidArgument || unknown.code() == base::Code::kDeadlineExceeded;
 }
 
 std::vector<std::string> shared_gpus(const ClusterView& cluster, const std::vector<DeviceSlot>& ranks) {
@@ -274,7 +274,7 @@ Result<std::uint32_t> members_of_ppr(const Options& options, const std::vector<C
   const MapBy& map = options.mapping.map;
   const std::uint32_t out = members_of_ppr(cluster->fabric, cluster->shares, options.mapping);
   if (out > 0) return out;
-  return core::invalid_argument(fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit, unit_name(map.unit),
+  return base::invalid_argument(fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit, unit_name(map.unit),
                                             hosts.size() == 1 ? "this machine has" : "the hosts have"));
 }
 

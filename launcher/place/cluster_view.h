@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/options.h"
 #include "launcher/place/host_inventory.h"
 #include "launcher/place/job_place.h"
@@ -18,7 +18,7 @@ struct ClusterHost {
   std::string name;
   std::uint32_t slots = 0;      // 0: any number
   std::uint32_t max_slots = 0;  // 0: any number
-  core::Result<HostInventory> inventory;
+  base::Result<HostInventory> inventory;
 };
 
 // Reduces the inventory of a host to the granted cores and GPUs. If the host shows no more GPUs than were
@@ -36,11 +36,11 @@ void keep_granted(const HostRequest& granted, HostInventory& inventory);
 
 // place_job() on these hosts. If a host has no inventory and the options request neither GPUs nor a binding,
 // no member is bound. Errors name the host.
-[[nodiscard]] core::Result<PlacedJob> place_on_cluster(const Options& options, std::vector<ClusterHost> hosts,
+[[nodiscard]] base::Result<PlacedJob> place_on_cluster(const Options& options, std::vector<ClusterHost> hosts,
                                                        JobRequest request);
 
 // The number of members of --map-by ppr:N:OBJECT on all hosts.
-[[nodiscard]] core::Result<std::uint32_t> members_of_ppr(const Options& options,
+[[nodiscard]] base::Result<std::uint32_t> members_of_ppr(const Options& options,
                                                          const std::vector<ClusterHost>& hosts);
 
 }  // namespace regroup::launcher

@@ -16,10 +16,10 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Code;
-using core::invalid_argument;
-using core::Result;
-using core::Status;
+using base::Code;
+using base::invalid_argument;
+using base::Result;
+using base::Status;
 
 using HostShares = std::vector<HostShare>;
 

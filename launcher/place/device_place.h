@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/mapping.h"
 #include "launcher/place/placement_scorer.h"
 #include "launcher/topo/fabric.h"
@@ -78,12 +78,12 @@ struct DevicePlacement {
 // GPUs, and no processors yet, of `request.sets` sets: no servers. kResourceExhausted: says what is missing
 // and the nearest that fits. kInvalidArgument: what is asked for contradicts itself, or a machine has more
 // than kMostGpus.
-[[nodiscard]] core::Result<DevicePlacement> choose_devices(const Fabric& fabric,
+[[nodiscard]] base::Result<DevicePlacement> choose_devices(const Fabric& fabric,
                                                            const std::vector<HostShare>& allocation,
                                                            const DeviceRequest& request);
 
 // The same with servers and processors.
-[[nodiscard]] core::Result<DevicePlacement> place_on_devices(const Fabric& fabric,
+[[nodiscard]] base::Result<DevicePlacement> place_on_devices(const Fabric& fabric,
                                                              const std::vector<HostShare>& allocation,
                                                              const DeviceRequest& request);
 

@@ -235,7 +235,7 @@ std::vector<std::string> leave_crowded_nodes(const Fabric& fabric, const std::ve
   return why;
 }
 
-core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation,
+base::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation,
                        const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks) {
   NearCores known(fabric);
   for (const auto& [where, near] : ranks_near_nodes(ranks)) {
@@ -248,7 +248,7 @@ core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& alloc
       sharing += cores[rank] == 0 ? 1 : 0;
     }
     if (wanted > there.size()) {
-      return {core::Code::kResourceExhausted,
+      return {base::Code::kResourceExhausted,
               fmt::format(
                   "{}: {} ranks near NUMA node {} need {} cores, it has {}; {}", fabric.hosts[host].name,
                   near.size() - sharing,

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/place/gang.h"
 
 namespace regroup::launcher {
@@ -31,7 +31,7 @@ void add_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
 // Gives each rank whole cores of its NUMA node: `cores`, by rank, or where that is 0 an equal share of those
 // that the others leave of what the allocation has there; with more such ranks than cores they share all.
 // kResourceExhausted: there are not so many.
-[[nodiscard]] core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation,
+[[nodiscard]] base::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation,
                                      const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks);
 
 // A rank without a GPU that requests `cores` goes to the NUMA node of its host with the most cores left,

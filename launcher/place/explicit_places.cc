@@ -11,10 +11,10 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Code;
-using core::invalid_argument;
-using core::Result;
-using core::Status;
+using base::Code;
+using base::invalid_argument;
+using base::Result;
+using base::Status;
 
 Unit cpu_unit(bool hwthreads) { return hwthreads ? Unit::kHwThread : Unit::kCore; }
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/place/place.h"
 
 namespace regroup::launcher {
@@ -13,11 +13,11 @@ namespace regroup::launcher {
 
 // Fills in the ranks of `out`, whose policy is known. kInvalidArgument: there is no such processor;
 // kResourceExhausted: two ranks would share one, or there are not enough.
-[[nodiscard]] core::Status place_explicitly(const Topology& topology, const PlaceRequest& request,
+[[nodiscard]] base::Status place_explicitly(const Topology& topology, const PlaceRequest& request,
                                             Placement& out);
 
 // Only the processors of --cpu-set, which numbers cores, or hardware threads where those are slots.
-[[nodiscard]] core::Result<Topology> only_cpu_set(const Topology& topology, const Mapping& mapping);
+[[nodiscard]] base::Result<Topology> only_cpu_set(const Topology& topology, const Mapping& mapping);
 
 // Those with these numbers of the operating system.
 [[nodiscard]] ThreadSet threads_with(const Topology& topology, const std::vector<int>& os);

@@ -3,14 +3,14 @@
 
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/place/job_place.h"
 
 namespace regroup::launcher {
 
 // As place_job(). Programs whose members need the same number of GPUs form one ring; larger needs are placed
 // first.
-[[nodiscard]] core::Result<JobPlacement> place_by_gpus(const Fabric& fabric,
+[[nodiscard]] base::Result<JobPlacement> place_by_gpus(const Fabric& fabric,
                                                        const std::vector<HostShare>& hosts,
                                                        const JobRequest& request);
 

@@ -52,14 +52,14 @@ void make_printable(nlohmann::json& json) {
 
 }  // namespace
 
-core::Result<HostInventory> take_inventory(const InventoryOptions& order, std::vector<int> cpus,
+base::Result<HostInventory> take_inventory(const InventoryOptions& order, std::vector<int> cpus,
                                            const Environment& own, const std::string& cache_folder,
                                            const SysfsRoots& roots) {
   const std::string source = machine_source(own);
   auto processors = read_this_machine(source);
   if (!processors.ok()) return processors.status();
   if (!processors->this_machine)
-    return core::Status(core::Code::kUnavailable, fmt::format("{} describes another machine", source));
+    return base::Status(base::Code::kUnavailable, fmt::format("{} describes another machine", source));
   HostInventory out;
   out.cpus = std::move(cpus);
   if (order.devices) {
@@ -104,8 +104,8 @@ std::string inventory_to_json(const HostInventory& inventory) {
                      nics_to_json(inventory.nics), machine_to_json(inventory.machine));
 }
 
-core::Result<HostInventory> inventory_from_json(std::string_view text) {
-  const core::Status refused(core::Code::kDataLoss, "the inventory of a host is incomplete");
+base::Result<HostInventory> inventory_from_json(std::string_view text) {
+  const base::Status refused(base::Code::kDataLoss, "the inventory of a host is incomplete");
   nlohmann::json json = parse_json(text);
   make_printable(json);
   if (!json.is_object() || !json.contains("machine") || !whole_but(json, kRealOfMachine)) return refused;

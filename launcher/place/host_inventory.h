@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/containment/gpu_claims.h"
 #include "launcher/options/request.h"
 #include "launcher/place/placement_scorer.h"
@@ -40,13 +40,13 @@ struct HostInventory {
 // Takes the inventory of this host. `cpus`: those that the calling process may use; `own`: its environment;
 // `cache_folder`: see discover.h. A NIC of a file that is down on this host counts as down. The process must
 // have no other threads. kUnavailable: the processors are not known; errors name file and line.
-[[nodiscard]] core::Result<HostInventory> take_inventory(const InventoryOptions& order, std::vector<int> cpus,
+[[nodiscard]] base::Result<HostInventory> take_inventory(const InventoryOptions& order, std::vector<int> cpus,
                                                          const Environment& own,
                                                          const std::string& cache_folder,
                                                          const SysfsRoots& roots = {});
 
 // As JSON. Parsed names have no control characters. kDataLoss: malformed.
 [[nodiscard]] std::string inventory_to_json(const HostInventory& inventory);
-[[nodiscard]] core::Result<HostInventory> inventory_from_json(std::string_view text);
+[[nodiscard]] base::Result<HostInventory> inventory_from_json(std::string_view text);
 
 }  // namespace regroup::launcher

@@ -14,7 +14,7 @@ class Mapper {
   explicit Mapper(const HostMapRequest& request)
       : request_(request), used_(request.hosts.size()), of_app_(request.hosts.size()) {}
 
-  core::Result<std::vector<std::uint32_t>> run() {
+  base::Result<std::vector<std::uint32_t>> run() {
     for (std::size_t app = 0; app < request_.counts.size(); ++app) {
       std::fill(of_app_.begin(), of_app_.end(), 0U);
       most_of_app_ = app < request_.per_host.size() ? request_.per_host[app] : 0;
@@ -26,7 +26,7 @@ class Mapper {
  private:
   using Limit = std::uint32_t (Mapper::*)(std::uint32_t host) const;
 
-  core::Status map(std::uint32_t count) {
+  base::Status map(std::uint32_t count) {
     const bool round = request_.map.kind == MapBy::Kind::kUnit && request_.map.unit == Unit::kNode;
     std::vector<std::uint32_t> added(used_.size());  // members of this program, by host
     std::uint32_t left = count;
@@ -93,7 +93,7 @@ class Mapper {
   }
 
   // Neighbours in rank on different hosts.
-  core::Status go_round(std::vector<std::uint32_t>& added) {
+  base::Status go_round(std::vector<std::uint32_t>& added) {
     for (bool placed = true; placed;) {
       placed = false;
       for (std::uint32_t host = 0; host < added.size(); ++host) {
@@ -106,13 +106,13 @@ class Mapper {
     return {};
   }
 
-  [[nodiscard]] core::Status too_many(std::uint32_t count) const {
+  [[nodiscard]] base::Status too_many(std::uint32_t count) const {
     const auto& hosts = request_.hosts;
     const std::uint64_t slots =
         std::accumulate(hosts.begin(), hosts.end(), std::uint64_t{0},
                         [](std::uint64_t sum, const HostRequest& host) { return sum + host.slots; });
     const std::string each = most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
-    return {core::Code::kResourceExhausted,
+    return {base::Code::kResourceExhausted,
             fmt::format(
                 "{} members requested{}; {} slots available on {} hosts{}", count, each, slots, hosts.size(),
                 request_.oversubscribe ? " (max_slots of the host file)" : "; --oversubscribe allows more")};
@@ -124,24 +124,24 @@ class Mapper {
   std::uint32_t most_of_app_ = 0;
 };
 
-core::Result<std::vector<std::uint32_t>> in_sequence(const HostMapRequest& request) {
+base::Result<std::vector<std::uint32_t>> in_sequence(const HostMapRequest& request) {
   std::vector<std::uint32_t> host_of;
   const std::size_t size = std::accumulate(request.counts.begin(), request.counts.end(), std::size_t{0});
   for (const std::string& name : request.sequence) {
     const auto host = std::find_if(request.hosts.begin(), request.hosts.end(),
                                    [&](const HostRequest& each) { return each.name == name; });
     if (host == request.hosts.end())
-      return core::invalid_argument(fmt::format("--map-by seq: host {} is not a host of the job", name));
+      return base::invalid_argument(fmt::format("--map-by seq: host {} is not a host of the job", name));
     if (host_of.size() < size) host_of.push_back(static_cast<std::uint32_t>(host - request.hosts.begin()));
   }
   if (host_of.size() == size) return host_of;
-  return core::invalid_argument(fmt::format(
+  return base::invalid_argument(fmt::format(
       "--map-by seq: expected one host per member; got {} members and {} hosts", size, host_of.size()));
 }
 
 }  // namespace
 
-core::Result<std::vector<std::uint32_t>> map_to_hosts(const HostMapRequest& request) {
+base::Result<std::vector<std::uint32_t>> map_to_hosts(const HostMapRequest& request) {
   if (request.map.kind == MapBy::Kind::kSequence) return in_sequence(request);
   return Mapper(request).run();
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/mapping.h"
 
@@ -24,6 +24,6 @@ struct HostMapRequest {
 
 // By rank, the index of its host. A host's slots are filled before the next one is, unless members go round
 // (--map-by node) or are counted for each host. kResourceExhausted names what is asked for and what there is.
-[[nodiscard]] core::Result<std::vector<std::uint32_t>> map_to_hosts(const HostMapRequest& request);
+[[nodiscard]] base::Result<std::vector<std::uint32_t>> map_to_hosts(const HostMapRequest& request);
 
 }  // namespace regroup::launcher

@@ -13,9 +13,9 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Result;
-using core::Status;
+using base::invalid_argument;
+using base::Result;
+using base::Status;
 using Map = MapBy::Kind;
 
 // Hosts that are alike have one.
@@ -78,7 +78,7 @@ Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& host
   }
   if (out.size() == members) return out;
   return Status(
-      core::Code::kResourceExhausted,
+      base::Code::kResourceExhausted,
       fmt::format("{} members requested; {} fit into the slots of {} hosts; --oversubscribe allows more",
                   members, out.size(), hosts.size()));
 }
@@ -98,7 +98,7 @@ Result<std::vector<std::uint32_t>> hosts_of_rank_file(const Fabric& fabric,
     out.push_back(static_cast<std::uint32_t>(host - hosts.begin()));
   }
   if (out.size() == request.ranks.members()) return out;
-  return Status(core::Code::kResourceExhausted,
+  return Status(base::Code::kResourceExhausted,
                 fmt::format("rank file: got {} ranks for {} members", out.size(), request.ranks.members()));
 }
 

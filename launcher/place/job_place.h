@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/place/device_place.h"
 #include "launcher/place/place.h"
 
@@ -40,7 +40,7 @@ struct JobPlacement {
 // `hosts`: those the job may use, in the order in which they are filled. Only a machine's `processors` count
 // where nobody gets a GPU. kInvalidArgument: what is asked for does not exist or contradicts itself;
 // kResourceExhausted: it does not fit; messages name what there is and the nearest that fits.
-[[nodiscard]] core::Result<JobPlacement> place_job(const Fabric& fabric, const std::vector<HostShare>& hosts,
+[[nodiscard]] base::Result<JobPlacement> place_job(const Fabric& fabric, const std::vector<HostShare>& hosts,
                                                    const JobRequest& request);
 
 // The processors of a host that the job may use.

@@ -14,8 +14,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 
 // The machine as this job may use it.
 Result<Topology> usable_topology(const Options& options, const Allocation& allocation) {
@@ -23,7 +23,7 @@ Result<Topology> usable_topology(const Options& options, const Allocation& alloc
   if (!topology.ok()) return topology;
   if (!topology->this_machine) {
     if (options.do_not_launch) return topology;
-    return Status(core::Code::kUnavailable,
+    return Status(base::Code::kUnavailable,
                   fmt::format("{} describes another machine", machine_source(options.environment)));
   }
   return restricted(std::move(*topology), allocation.hosts.at(0).cores);
@@ -134,7 +134,7 @@ Status prepare_members(Options& options, Allocation& allocation) {
   if (!topology.ok()) return topology.status();
   options.min = options.max = members_of_ppr(*topology, options.mapping);
   if (options.max > 0) return {};
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("--map-by ppr:{}:{}: this machine has none", map.per_unit, unit_name(map.unit)));
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/alloc/allocator.h"
 #include "launcher/options/options.h"
 #include "launcher/place/job_place.h"
@@ -43,12 +43,12 @@ struct PlacedJob {
 
 // Before members are counted: with --do-not-launch HWLOC_XMLFILE or HWLOC_SYNTHETIC put their machine in
 // place of this one; slots may be hardware threads; ppr:N:OBJECT without -np says how many members there are.
-[[nodiscard]] core::Status prepare_members(Options& options, Allocation& allocation);
+[[nodiscard]] base::Status prepare_members(Options& options, Allocation& allocation);
 
 // `counts`: members of each program. Reads the machine only if members are bound, get GPUs, are dealt out
 // over its parts, or shown; detected GPUs are cached in `cache_folder` (discover.h). A default binding that
 // is not possible is omitted.
-[[nodiscard]] core::Result<PlacedJob> place_members(const Options& options, const Allocation& allocation,
+[[nodiscard]] base::Result<PlacedJob> place_members(const Options& options, const Allocation& allocation,
                                                     const std::vector<std::uint32_t>& counts,
                                                     const MemberNeeds& needs = {},
                                                     const std::string& cache_folder = "");

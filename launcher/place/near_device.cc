@@ -9,13 +9,13 @@
 namespace regroup::launcher {
 namespace {
 
-core::Result<std::uint32_t> find_device(const Machine& machine, const std::string& host,
+base::Result<std::uint32_t> find_device(const Machine& machine, const std::string& host,
                                         const std::string& name) {
   std::vector<std::string> known;
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
     if (machine.nics[i].name == name || machine.nics[i].interface == name) {
       if (machine.nics[i].up) return machine.nic_end(i);
-      return core::invalid_argument(fmt::format("--map-by device={}: down on {}", name, host));
+      return base::invalid_argument(fmt::format("--map-by device={}: down on {}", name, host));
     }
     known.push_back(machine.nics[i].name);
   }
@@ -24,7 +24,7 @@ core::Result<std::uint32_t> find_device(const Machine& machine, const std::strin
     if (called == name || machine.gpus[i].bus_id == name) return machine.gpu_end(i);
     known.push_back(called);
   }
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("--map-by device={}: not found on {}, which has {}", name, host,
                   known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
 }
@@ -40,7 +40,7 @@ std::vector<std::uint32_t> by_nearness(const Machine& machine, GpuSet free, std:
 
 }  // namespace
 
-core::Result<std::vector<HostPart>> choose_near(const Fabric& fabric,
+base::Result<std::vector<HostPart>> choose_near(const Fabric& fabric,
                                                 const std::vector<HostShare>& allocation,
                                                 const DeviceRequest& request) {
   std::vector<HostPart> out;

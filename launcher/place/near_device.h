@@ -3,14 +3,14 @@
 
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/place/gang.h"
 
 namespace regroup::launcher {
 
 // Host after host, on each the GPUs with the best path to request.device. Empty: they do not fit.
 // kInvalidArgument: some host has no such device; the message names what it has.
-[[nodiscard]] core::Result<std::vector<HostPart>> choose_near(const Fabric& fabric,
+[[nodiscard]] base::Result<std::vector<HostPart>> choose_near(const Fabric& fabric,
                                                               const std::vector<HostShare>& allocation,
                                                               const DeviceRequest& request);
 

@@ -13,10 +13,10 @@
 namespace regroup::launcher {
 namespace {
 
-using core::Code;
-using core::invalid_argument;
-using core::Result;
-using core::Status;
+using base::Code;
+using base::invalid_argument;
+using base::Result;
+using base::Status;
 
 struct Assignment {
   std::uint32_t object = 0;  // index

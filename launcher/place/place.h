@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/mapping.h"
 #include "launcher/options/request.h"
 #include "launcher/topo/topology.h"
@@ -42,7 +42,7 @@ struct Policy {
 };
 
 // Errors: kInvalidArgument names the options that contradict each other.
-[[nodiscard]] core::Result<Policy> policy_of(const PlaceRequest& request);
+[[nodiscard]] base::Result<Policy> policy_of(const PlaceRequest& request);
 
 // Whether place_on_processors() needs to know the machine, or leaves every member where the system puts it.
 [[nodiscard]] bool needs_topology(const Policy& policy);
@@ -62,7 +62,7 @@ struct Placement {
 
 // One slot for each rank. kInvalidArgument: what was asked for does not exist or contradicts itself;
 // kResourceExhausted: it does not fit. Messages begin with the option and name what there is.
-[[nodiscard]] core::Result<Placement> place_on_processors(const Topology& topology,
+[[nodiscard]] base::Result<Placement> place_on_processors(const Topology& topology,
                                                           const PlaceRequest& request);
 
 // As Open MPI 5 writes a binding: "package[0][core:L0-1] package[1][core:L4]", "package[0][hwt:L3]" if a cpu

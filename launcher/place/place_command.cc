@@ -15,9 +15,9 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Result;
-using core::Status;
+using base::invalid_argument;
+using base::Result;
+using base::Status;
 
 struct Word {
   std::vector<std::string> names;

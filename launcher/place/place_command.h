@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/place/job_place.h"
 
 namespace regroup::launcher {
@@ -25,13 +25,13 @@ struct PlaceCommand {
 };
 
 // The words after `regroup place`. kInvalidArgument names the option, and the nearest there is.
-[[nodiscard]] core::Result<PlaceCommand> parse_place_command(const std::vector<std::string>& words);
+[[nodiscard]] base::Result<PlaceCommand> parse_place_command(const std::vector<std::string>& words);
 
 // For --help.
 [[nodiscard]] std::string place_help();
 
 // On `fabric` whose hosts are all alike; kInvalidArgument: their machine has no GPU, and words speak of some.
-[[nodiscard]] core::Result<JobPlacement> place_command(const PlaceCommand& command, const Fabric& fabric);
+[[nodiscard]] base::Result<JobPlacement> place_command(const PlaceCommand& command, const Fabric& fabric);
 
 // What it prints: a line for each rank; before them, where it explains, a sentence for each decision.
 [[nodiscard]] std::string place_text(const PlaceCommand& command, const Fabric& fabric,

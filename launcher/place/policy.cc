@@ -6,8 +6,8 @@
 namespace regroup::launcher {
 namespace {
 
-using core::invalid_argument;
-using core::Status;
+using base::invalid_argument;
+using base::Status;
 using Map = MapBy::Kind;
 using Bind = BindTo::Kind;
 
@@ -97,7 +97,7 @@ bool binds_beyond_map(const Mapping& mapping) {
          mapping.map.unit < mapping.bind.unit;
 }
 
-core::Result<Policy> policy_of(const PlaceRequest& request) {
+base::Result<Policy> policy_of(const PlaceRequest& request) {
   const Mapping& mapping = request.mapping;
   Policy out;
   out.map = mapping.map;

@@ -43,22 +43,22 @@ Gpus matches(const Machine& machine, const Gpus& from, const Variable& variable,
   return out;
 }
 
-core::Status no_gpu(const Machine& machine, const Gpus& from, const Variable& variable,
+base::Status no_gpu(const Machine& machine, const Gpus& from, const Variable& variable,
                     std::string_view word) {
   const std::string given = fmt::format("{}={}: {}", variable.name, variable.value, word);
   const bool named = std::any_of(from.begin(), from.end(),
                                  [&](std::uint32_t gpu) { return !machine.gpus[gpu].uuid.empty(); });
   if (is_uuid(word) && !named && !from.empty())
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("{}: the UUIDs of this machine's GPUs are unknown; use its number", given));
   if (variable.within.empty())
-    return core::invalid_argument(fmt::format("{} is not a GPU of this machine", given));
-  return core::invalid_argument(
+    return base::invalid_argument(fmt::format("{} is not a GPU of this machine", given));
+  return base::invalid_argument(
       fmt::format("{}: expected one of the {} GPU(s) that {} leaves, counted from 0", given, from.size(),
                   variable.within));
 }
 
-core::Result<Gpus> left_by(const Machine& machine, const Gpus& from, const Variable& variable) {
+base::Result<Gpus> left_by(const Machine& machine, const Gpus& from, const Variable& variable) {
   Gpus out;
   for (const std::string& piece : split(variable.value, ",")) {
     const std::string_view word = trim(piece);
@@ -67,7 +67,7 @@ core::Result<Gpus> left_by(const Machine& machine, const Gpus& from, const Varia
     const Gpus found = matches(machine, from, variable, word);
     if (found.empty()) return no_gpu(machine, from, variable, word);
     if (is_uuid(word) && found.size() > 1)
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("{}={}: {} is a prefix of several GPUs' UUIDs", variable.name, variable.value, word));
     if (std::find(out.begin(), out.end(), found.front()) == out.end()) out.push_back(found.front());
   }
@@ -79,7 +79,7 @@ const std::string* find(const Environment& own, std::string_view name) {
   return found == own.end() ? nullptr : &found->second;
 }
 
-core::Result<Gpus> visible_of_amd(const Machine& machine, const Environment& own, Gpus all) {
+base::Result<Gpus> visible_of_amd(const Machine& machine, const Environment& own, Gpus all) {
   std::string within;
   if (const std::string* rocr = find(own, "ROCR_VISIBLE_DEVICES")) {
     auto left = left_by(machine, all, {"ROCR_VISIBLE_DEVICES", *rocr, ""});
@@ -96,14 +96,14 @@ core::Result<Gpus> visible_of_amd(const Machine& machine, const Environment& own
 
 }  // namespace
 
-core::Result<GpuSet> visible_gpus(const Machine& machine, const Environment& own) {
+base::Result<GpuSet> visible_gpus(const Machine& machine, const Environment& own) {
   Gpus all;
   for (std::uint32_t i = 0; i < machine.gpus.size() && i < kMostGpus; ++i) all.push_back(i);
   const bool amd = !machine.gpus.empty() && machine.gpus.front().arch.starts_with("gfx");
   const std::string* cuda = find(own, "CUDA_VISIBLE_DEVICES");
   const auto left = amd               ? visible_of_amd(machine, own, std::move(all))
                     : cuda != nullptr ? left_by(machine, all, {"CUDA_VISIBLE_DEVICES", *cuda, ""})
-                                      : core::Result<Gpus>(std::move(all));
+                                      : base::Result<Gpus>(std::move(all));
   if (!left.ok()) return left.status();
   GpuSet out = 0;
   for (const std::uint32_t gpu : *left) out |= bit_of(gpu);

@@ -1,7 +1,7 @@
 // What the environment that regroup was started in leaves of a machine's GPUs.
 #pragma once
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/request.h"
 #include "launcher/place/placement_scorer.h"
 #include "launcher/topo/machine.h"
@@ -13,6 +13,6 @@ namespace regroup::launcher {
 // HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES and GPU_DEVICE_ORDINAL. From a number below 0 or "NoDevFiles" on
 // nothing is visible, as CUDA and HIP have it. All GPUs if none is set. kInvalidArgument names what is no GPU
 // of this machine.
-[[nodiscard]] core::Result<GpuSet> visible_gpus(const Machine& machine, const Environment& own);
+[[nodiscard]] base::Result<GpuSet> visible_gpus(const Machine& machine, const Environment& own);
 
 }  // namespace regroup::launcher

@@ -58,12 +58,12 @@ std::string find_pmix(const launcher::App& app) {
   return "libpmix.so.2";
 }
 
-core::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loop,
+base::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loop,
                                                     const HelperOptions& options, HelperEvents events) {
   auto sockets = link_sockets();
   if (!sockets.ok()) return sockets.status();
-  const core::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  if (!null.valid()) return core::system_error("open", "/dev/null", errno);
+  const base::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null.valid()) return base::system_error("open", "/dev/null", errno);
   launcher::Environment environment = options.environment;
   std::erase_if(environment, of_outer_launcher);
   std::erase_if(environment, of_hwloc);
@@ -88,15 +88,15 @@ core::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loo
       new Helper(loop, std::move(sockets->first), folder, *pid, std::move(events)));
 }
 
-Helper::Helper(boost::asio::io_context& loop, core::Fd socket, std::string folder, pid_t pid,
+Helper::Helper(boost::asio::io_context& loop, base::Fd socket, std::string folder, pid_t pid,
                HelperEvents events)
     : events_(std::move(events)),
       folder_(std::move(folder)),
       pid_(pid),
       link_(
           loop, std::move(socket),
-          [this](const Message& message, core::Fd fd) { events_.message(message, std::move(fd)); },
-          [this](const core::Status& why) { events_.lost(why); }) {}
+          [this](const Message& message, base::Fd fd) { events_.message(message, std::move(fd)); },
+          [this](const base::Status& why) { events_.lost(why); }) {}
 
 Helper::~Helper() {
   std::error_code ignored;

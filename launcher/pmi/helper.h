@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/pmi/link.h"
 #include "launcher/pmi/messages.h"
 #include "launcher/supervise/app.h"
@@ -31,7 +31,7 @@ struct HelperOptions {
   launcher::Environment environment;  // of the job
   std::uint32_t host = 0;             // number of this host in the job
   // A regroup-pmi that does not answer for so long is killed, so that no rank hangs in MPI_Init.
-  core::Duration answer_limit = std::chrono::seconds(20);
+  base::Duration answer_limit = std::chrono::seconds(20);
 };
 
 // regroup-pmi beside the executable that runs, or in libexec/regroup of its prefix.
@@ -42,16 +42,16 @@ struct HelperOptions {
 [[nodiscard]] std::string find_pmix(const launcher::App& app);
 
 struct HelperEvents {
-  std::function<void(const Message& message, core::Fd fd)> message;
+  std::function<void(const Message& message, base::Fd fd)> message;
   // regroup-pmi died or sent a malformed message: MPI programs have no services from now on. Called once.
-  std::function<void(const core::Status&)> lost;
+  std::function<void(const base::Status&)> lost;
 };
 
 // Used by the loop's thread.
 class Helper {
  public:
   // Starts the process and does not wait for it. Its first message is Services.
-  [[nodiscard]] static core::Result<std::unique_ptr<Helper>> start(boost::asio::io_context& loop,
+  [[nodiscard]] static base::Result<std::unique_ptr<Helper>> start(boost::asio::io_context& loop,
                                                                    const HelperOptions& options,
                                                                    HelperEvents events);
   ~Helper();
@@ -66,7 +66,7 @@ class Helper {
   [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:
-  Helper(boost::asio::io_context& loop, core::Fd socket, std::string folder, pid_t pid, HelperEvents events);
+  Helper(boost::asio::io_context& loop, base::Fd socket, std::string folder, pid_t pid, HelperEvents events);
 
   HelperEvents events_;
   std::string folder_;

@@ -24,16 +24,16 @@ bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
 
-core::Result<std::pair<core::Fd, core::Fd>> link_sockets() {
+base::Result<std::pair<base::Fd, base::Fd>> link_sockets() {
   std::array<int, 2> fds{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds.data()) != 0) {
-    return core::system_error("socketpair", "agent and regroup-pmi", errno);
+    return base::system_error("socketpair", "agent and regroup-pmi", errno);
   }
-  return std::pair(core::Fd(fds[0]), core::Fd(fds[1]));
+  return std::pair(base::Fd(fds[0]), base::Fd(fds[1]));
 }
 
-Link::Link(boost::asio::io_context& loop, core::Fd socket, Handler handler,
-           std::function<void(const core::Status&)> lost)
+Link::Link(boost::asio::io_context& loop, base::Fd socket, Handler handler,
+           std::function<void(const base::Status&)> lost)
     : socket_(loop, socket.release()),
       handler_(std::move(handler)),
       lost_(std::move(lost)),
@@ -41,7 +41,7 @@ Link::Link(boost::asio::io_context& loop, core::Fd socket, Handler handler,
   wait_read();
 }
 
-bool Link::send(const Message& message, core::Fd fd) {
+bool Link::send(const Message& message, base::Fd fd) {
   const std::vector<std::byte> bytes = encode(message);
   if (!socket_.is_open() || bytes.size() > kMaxMessageBytes) return false;
   for (std::size_t at = 0; at < bytes.size(); at += kPacketBytes - 1) {
@@ -111,19 +111,19 @@ bool Link::receive() {
   const ssize_t count = ::recvmsg(socket_.native_handle(), &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (count < 0 && errno == EINTR) return true;
   if (count < 0 && would_block()) return false;
-  core::Fd fd = count < 0 ? core::Fd() : Ancillary::taken(packet);  // an empty packet may carry one, too
+  base::Fd fd = count < 0 ? base::Fd() : Ancillary::taken(packet);  // an empty packet may carry one, too
   if (count <= 0) {
-    fail(count < 0 ? core::system_error("recvmsg", "the other side of regroup-pmi", errno)
-                   : core::Status(core::Code::kPeerLost, "the other side closed the connection"));
+    fail(count < 0 ? base::system_error("recvmsg", "the other side of regroup-pmi", errno)
+                   : base::Status(base::Code::kPeerLost, "the other side closed the connection"));
     return false;
   }
   return take(std::span(room_).first(static_cast<std::size_t>(count)), std::move(fd));
 }
 
-bool Link::take(std::span<const std::byte> packet, core::Fd fd) {
+bool Link::take(std::span<const std::byte> packet, base::Fd fd) {
   partial_.insert(partial_.end(), packet.begin() + 1, packet.end());
   if (partial_.size() > kMaxMessageBytes || (packet[0] != kLast && packet[0] != kMore)) {
-    fail({core::Code::kDataLoss, "what the other side of regroup-pmi sent is no message"});
+    fail({base::Code::kDataLoss, "what the other side of regroup-pmi sent is no message"});
     return false;
   }
   if (packet[0] == kMore) return true;
@@ -136,7 +136,7 @@ bool Link::take(std::span<const std::byte> packet, core::Fd fd) {
   return true;
 }
 
-void Link::fail(const core::Status& why) {
+void Link::fail(const base::Status& why) {
   boost::system::error_code ignored;
   socket_.close(ignored);
   queue_.clear();

@@ -12,26 +12,26 @@
 #include <utility>
 #include <vector>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/pmi/messages.h"
 
 namespace regroup::pmi {
 
-[[nodiscard]] core::Result<std::pair<core::Fd, core::Fd>> link_sockets();
+[[nodiscard]] base::Result<std::pair<base::Fd, base::Fd>> link_sockets();
 
 // Used by the loop's thread.
 class Link {
  public:
-  using Handler = std::function<void(const Message& message, core::Fd fd)>;
+  using Handler = std::function<void(const Message& message, base::Fd fd)>;
   // `lost` is called once, when the other side has closed the link or sent a malformed message. Neither
   // handler may destroy the Link.
-  Link(boost::asio::io_context& loop, core::Fd socket, Handler handler,
-       std::function<void(const core::Status&)> lost);
+  Link(boost::asio::io_context& loop, base::Fd socket, Handler handler,
+       std::function<void(const base::Status&)> lost);
 
   // Queues a message, with `fd` beside it. Never blocks. False: it is larger than kMaxMessageBytes, or the
   // other side is gone.
-  bool send(const Message& message, core::Fd fd = {});
+  bool send(const Message& message, base::Fd fd = {});
   // Blocks until all queued messages are in the socket, from which the other side reads them even if this
   // process dies.
   void flush();
@@ -41,18 +41,18 @@ class Link {
  private:
   struct Packet {
     std::vector<std::byte> bytes;
-    core::Fd fd;
+    base::Fd fd;
   };
 
   void wait_read();
   [[nodiscard]] bool receive();
-  [[nodiscard]] bool take(std::span<const std::byte> packet, core::Fd fd);
+  [[nodiscard]] bool take(std::span<const std::byte> packet, base::Fd fd);
   void write();
-  void fail(const core::Status& why);
+  void fail(const base::Status& why);
 
   boost::asio::posix::stream_descriptor socket_;
   Handler handler_;
-  std::function<void(const core::Status&)> lost_;
+  std::function<void(const base::Status&)> lost_;
   std::vector<std::byte> room_;
   std::vector<std::byte> partial_;  // of a message whose last packet has not come
   std::deque<Packet> queue_;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/variant.h"
+#include "base/variant.h"
 
 namespace regroup::pmi {
 
@@ -138,7 +138,7 @@ struct Spawn {
   std::vector<SpawnApp> apps;
 };
 
-using Message = core::Variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, Ping, SpawnDone, Services,
+using Message = base::Variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, Ping, SpawnDone, Services,
                               RankReady, Connected, Finalized, Aborted, GroupsConnected, GroupsDisconnected,
                               Spawn, Contribute, Gathered, Fetch, Fetched>;
 

@@ -34,7 +34,7 @@ std::string name_of(ProcId process) {
   return fmt::format("rank {} of spawn {}", process.rank, process.space);
 }
 
-core::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted) {
+base::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted) {
   launcher::App app = parent;
   app.argv = {wanted.command};
   app.argv.insert(app.argv.end(), wanted.arguments.begin(), wanted.arguments.end());
@@ -51,8 +51,8 @@ Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::A
   if (options.library.empty()) options.library = find_pmix(app);
   auto helper =
       Helper::start(loop, options,
-                    {[this](const Message& message, core::Fd fd) { on_message(message, std::move(fd)); },
-                     [this](const core::Status& why) { on_lost(why); }});
+                    {[this](const Message& message, base::Fd fd) { on_message(message, std::move(fd)); },
+                     [this](const base::Status& why) { on_lost(why); }});
   if (helper.ok()) {
     helper_ = std::move(*helper);
     watch();
@@ -128,7 +128,7 @@ void Mpi::finish(OpeningId id) {
   opening.ready(std::move(opening.extras));
 }
 
-void Mpi::on_message(const Message& message, core::Fd fd) {
+void Mpi::on_message(const Message& message, base::Fd fd) {
   unanswered_ = 0;
   if (const auto* services = std::get_if<Services>(&message)) on_services(*services);
   if (const auto* ready = std::get_if<RankReady>(&message)) on_rank_ready(*ready, std::move(fd));
@@ -151,7 +151,7 @@ void Mpi::on_services(const Services& services) {
                            services.note));
 }
 
-void Mpi::on_rank_ready(const RankReady& ready, core::Fd fd) {
+void Mpi::on_rank_ready(const RankReady& ready, base::Fd fd) {
   const auto found = awaited_.find(ready.process);
   if (found == awaited_.end()) return;
   const auto [id, index] = found->second;
@@ -163,7 +163,7 @@ void Mpi::on_rank_ready(const RankReady& ready, core::Fd fd) {
   if (--opening.missing == 0) finish(id);
 }
 
-void Mpi::on_lost(const core::Status& why) { lose("is gone", ": " + why.message()); }
+void Mpi::on_lost(const base::Status& why) { lose("is gone", ": " + why.message()); }
 
 void Mpi::lose(const std::string& what, const std::string& why) {
   if (std::exchange(lost_, true)) return;

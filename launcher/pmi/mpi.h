@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "launcher/pmi/helper.h"
 #include "launcher/pmi/messages.h"
 #include "launcher/supervise/app.h"
@@ -41,7 +41,7 @@ void add_hints(launcher::Extras& extras, const launcher::App& app, bool oversubs
 
 // The program that MPI_Comm_spawn starts for `wanted` when a process of `parent` calls it. kNotFound names
 // it.
-[[nodiscard]] core::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted);
+[[nodiscard]] base::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted);
 
 // Used by the loop's thread.
 class Mpi {
@@ -79,16 +79,16 @@ class Mpi {
   bool send(const Message& message);
   void watch();
   void give_up();
-  void on_message(const Message& message, core::Fd fd);
+  void on_message(const Message& message, base::Fd fd);
   void on_services(const Services& services);
-  void on_rank_ready(const RankReady& ready, core::Fd fd);
-  void on_lost(const core::Status& why);
+  void on_rank_ready(const RankReady& ready, base::Fd fd);
+  void on_lost(const base::Status& why);
   void lose(const std::string& what, const std::string& why);
   void finish(OpeningId id);
 
   static constexpr int kBeats = 10;  // pings within the limit
 
-  core::Duration limit_;
+  base::Duration limit_;
   boost::asio::steady_timer beat_;
   int unanswered_ = 0;
   MpiEvents events_;

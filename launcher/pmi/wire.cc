@@ -1,4 +1,4 @@
-// Between messages.h and FlatBuffers, in the manner of core/wire.cc.
+// Between messages.h and FlatBuffers, in the manner of proto/wire.cc.
 #include "launcher/pmi/wire.h"
 
 #include <fmt/format.h>
@@ -7,15 +7,15 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/flat_budget.h"
 #include "launcher/pmi/wire_generated.h"
+#include "proto/flat_budget.h"
 
 namespace regroup::pmi {
 namespace {
 
-using core::Code;
-using core::Result;
-using core::Status;
+using base::Code;
+using base::Result;
+using base::Status;
 
 // One overload pair per message.
 fb::OpenSpaceT table(const OpenSpace& m) {
@@ -177,7 +177,7 @@ Result<Message> body_from_wire(const fb::BodyUnion& in) {
 }
 
 // Offsets may name the same string many times, so a small buffer could unpack to a large message: limit it.
-bool fits(const fb::Message& message, core::FlatBudget budget) {
+bool fits(const fb::Message& message, proto::FlatBudget budget) {
   if (const auto* m = message.body_as_OpenSpace())
     return budget.strings(m->hosts()) && budget.tables(m->bindings(), [&](const fb::Binding& binding) {
       return budget.values(binding.cpus()) && budget.values(binding.locality());
@@ -206,14 +206,15 @@ Result<Message> decode(std::span<const std::byte> packet) {
   const std::vector<std::byte> aligned(packet.begin(), packet.end());  // numbers are read where they lie
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
   flatbuffers::Verifier verifier(bytes, aligned.size());
-  if (!fb::VerifyMessageBuffer(verifier) || !fits(*fb::GetMessage(bytes), core::FlatBudget(aligned.size()))) {
+  if (!fb::VerifyMessageBuffer(verifier) ||
+      !fits(*fb::GetMessage(bytes), proto::FlatBudget(aligned.size()))) {
     return Status(Code::kDataLoss,
                   fmt::format("message of {} bytes of regroup-pmi does not verify", packet.size()));
   }
   fb::MessageT wire;
   fb::GetMessage(bytes)->UnPackTo(&wire);
   if (wire.version != kWireVersion) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("regroup-pmi speaks version {}, this is version {}", wire.version, kWireVersion));
   }
   return body_from_wire(wire.body);

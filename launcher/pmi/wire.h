@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/pmi/messages.h"
 
 namespace regroup::pmi {
@@ -16,6 +16,6 @@ inline constexpr std::size_t kMaxMessageBytes = 16 << 20;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 // kDataLoss if it does not verify, kInvalidArgument for another version.
-[[nodiscard]] core::Result<Message> decode(std::span<const std::byte> bytes);
+[[nodiscard]] base::Result<Message> decode(std::span<const std::byte> bytes);
 
 }  // namespace regroup::pmi

@@ -90,22 +90,22 @@ RoleKind kind_of(const Role& role) {
   return role.name == "evaluator" ? RoleKind::kEvaluator : RoleKind::kWorker;
 }
 
-core::Status check_roles(const std::vector<Role>& roles) {
+base::Status check_roles(const std::vector<Role>& roles) {
   std::set<std::string> names;
   std::uint32_t chiefs = 0;
   for (const Role& role : roles) {
-    if (role.name.empty()) return core::invalid_argument("a role has no name");
+    if (role.name.empty()) return base::invalid_argument("a role has no name");
     if (!std::all_of(role.name.begin(), role.name.end(), fits_variable)) {
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("role {}: a name is made of letters, digits, _ and -", role.name));
     }
     if (!names.insert(role.name).second) {
-      return core::invalid_argument(fmt::format("role {} is there twice", role.name));
+      return base::invalid_argument(fmt::format("role {} is there twice", role.name));
     }
-    if (role.count == 0) return core::invalid_argument(fmt::format("role {} has no member", role.name));
+    if (role.count == 0) return base::invalid_argument(fmt::format("role {} has no member", role.name));
     if (kind_of(role) == RoleKind::kChief) chiefs += role.count;
   }
-  if (chiefs > 1) return core::invalid_argument(fmt::format("{} chiefs: a cluster has one", chiefs));
+  if (chiefs > 1) return base::invalid_argument(fmt::format("{} chiefs: a cluster has one", chiefs));
   return {};
 }
 

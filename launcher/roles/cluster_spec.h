@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/request.h"
 
 namespace regroup::launcher {
@@ -37,7 +37,7 @@ enum class RoleKind : std::uint8_t { kChief, kWorker, kServer, kEvaluator };
 
 // kInvalidArgument says which role is wrong: no name, a character that a name may not have, a name twice, no
 // member, more than one chief.
-[[nodiscard]] core::Status check_roles(const std::vector<Role>& roles);
+[[nodiscard]] base::Status check_roles(const std::vector<Role>& roles);
 
 // Ranks go through the roles in their order: all of the first, then all of the second.
 struct Task {

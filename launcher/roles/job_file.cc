@@ -30,9 +30,9 @@ struct Source {
     return mark.is_null() ? fmt::format("{}: {}", file, rest)
                           : fmt::format("{}:{}: {}", file, mark.line + 1, rest);
   }
-  [[nodiscard]] core::Status wrong(const YAML::Node& node, const std::string& field,
+  [[nodiscard]] base::Status wrong(const YAML::Node& node, const std::string& field,
                                    const std::string& what) const {
-    return core::invalid_argument(at(node.Mark(), field.empty() ? what : field + ": " + what));
+    return base::invalid_argument(at(node.Mark(), field.empty() ? what : field + ": " + what));
   }
 };
 
@@ -101,7 +101,7 @@ class Checker {
  public:
   Checker(const Source& place, std::vector<std::string>& notes) : place_(place), notes_(notes) {}
 
-  core::Status check(const YAML::Node& map, const std::string& path, std::span<const Field> fields) {
+  base::Status check(const YAML::Node& map, const std::string& path, std::span<const Field> fields) {
     if (!map.IsMap()) return place_.wrong(map, path, "expected a map of fields, got " + shown(map));
     std::set<std::string> seen;
     for (const auto& entry : map) {
@@ -121,7 +121,7 @@ class Checker {
   }
 
  private:
-  core::Status check_field(const YAML::Node& key, const YAML::Node& value, const std::string& path,
+  base::Status check_field(const YAML::Node& key, const YAML::Node& value, const std::string& path,
                            std::span<const Field> fields) {
     const std::string name = join(path, key.Scalar());
     const auto field = std::find_if(fields.begin(), fields.end(),
@@ -139,7 +139,7 @@ class Checker {
     return {};
   }
 
-  core::Status check_list(const YAML::Node& list, const std::string& path, std::span<const Field> fields) {
+  base::Status check_list(const YAML::Node& list, const std::string& path, std::span<const Field> fields) {
     for (std::size_t i = 0; i < list.size(); ++i) {
       REGROUP_RETURN_IF_ERROR(check(list[i], fmt::format("{}[{}]", path, i), fields));
     }
@@ -224,7 +224,7 @@ Environment environment_of(const YAML::Node& job, Environment base) {
   return base;
 }
 
-core::Status check_gpus(const Source& place, const YAML::Node& roles, const std::vector<Role>& parsed,
+base::Status check_gpus(const Source& place, const YAML::Node& roles, const std::vector<Role>& parsed,
                         std::uint32_t gpus) {
   std::uint64_t wanted = 0;
   for (std::size_t i = 0; i < parsed.size(); ++i) {
@@ -261,7 +261,7 @@ const char* number_of_documents(const std::string& text) {
   return parser.HandleNextDocument(ignore) ? "several" : nullptr;
 }
 
-core::Result<JobFile> parse_document(const YAML::Node& job, const Source& place, const Environment& base,
+base::Result<JobFile> parse_document(const YAML::Node& job, const Source& place, const Environment& base,
                                      std::uint32_t gpus) {
   JobFile out;
   REGROUP_RETURN_IF_ERROR(Checker(place, out.notes).check(job, "", job_fields()));
@@ -273,7 +273,7 @@ core::Result<JobFile> parse_document(const YAML::Node& job, const Source& place,
     out.roles.push_back(role_of(node));
     out.apps.push_back(app_of(node, out.roles.back(), environment));
   }
-  if (core::Status status = check_roles(out.roles); !status.ok()) {
+  if (base::Status status = check_roles(out.roles); !status.ok()) {
     return place.wrong(wrong_of(roles), "taskRoles", status.message());
   }
   REGROUP_RETURN_IF_ERROR(check_gpus(place, roles, out.roles, gpus));
@@ -282,28 +282,28 @@ core::Result<JobFile> parse_document(const YAML::Node& job, const Source& place,
 
 }  // namespace
 
-core::Result<JobFile> parse_job(const std::string& text, const std::string& file, const Environment& base,
+base::Result<JobFile> parse_job(const std::string& text, const std::string& file, const Environment& base,
                                 std::uint32_t gpus) {
   const Source place{file};
   try {
     if (const char* number = number_of_documents(text); number != nullptr) {
-      return core::invalid_argument(fmt::format("{}: expected one document, got {}", file, number));
+      return base::invalid_argument(fmt::format("{}: expected one document, got {}", file, number));
     }
     return parse_document(YAML::Load(text), place, base, gpus);
   } catch (const YAML::Exception& error) {
-    return core::invalid_argument(place.at(error.mark, "not YAML: " + error.msg));
+    return base::invalid_argument(place.at(error.mark, "not YAML: " + error.msg));
   }
 }
 
-core::Result<JobFile> read_job(const std::string& path, const Environment& base, std::uint32_t gpus) {
+base::Result<JobFile> read_job(const std::string& path, const Environment& base, std::uint32_t gpus) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) return core::Status(core::Code::kNotFound, fmt::format("{}: {}", path, error.message()));
-  if (size > kLargest) return core::invalid_argument(fmt::format("{}: is larger than 1 MiB", path));
+  if (error) return base::Status(base::Code::kNotFound, fmt::format("{}: {}", path, error.message()));
+  if (size > kLargest) return base::invalid_argument(fmt::format("{}: is larger than 1 MiB", path));
   std::ifstream in(path, std::ios::binary);
   std::string text(size, '\0');
   in.read(text.data(), static_cast<std::streamsize>(size));
-  if (!in) return core::Status(core::Code::kNotFound, fmt::format("{}: cannot be read", path));
+  if (!in) return base::Status(base::Code::kNotFound, fmt::format("{}: cannot be read", path));
   return parse_job(text, path, base, gpus);
 }
 

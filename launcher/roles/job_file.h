@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/request.h"
 #include "launcher/roles/cluster_spec.h"
 
@@ -25,10 +25,10 @@ struct JobFile {
 // and PAI_OUTPUT_DIR; `gpus` is how many GPUs the job may use. kInvalidArgument names file, line, field, what
 // is wanted there and what stands there: `train.yaml:12: taskRoles[1].taskNumber: a whole number from 1 to
 // 65536 is wanted, not "two"`.
-[[nodiscard]] core::Result<JobFile> parse_job(const std::string& text, const std::string& file,
+[[nodiscard]] base::Result<JobFile> parse_job(const std::string& text, const std::string& file,
                                               const Environment& base, std::uint32_t gpus);
 // The same from a file of at most 1 MiB; kNotFound names it.
-[[nodiscard]] core::Result<JobFile> read_job(const std::string& path, const Environment& base,
+[[nodiscard]] base::Result<JobFile> read_job(const std::string& path, const Environment& base,
                                              std::uint32_t gpus);
 
 // NVIDIA's on this machine.

@@ -27,7 +27,7 @@ sockaddr_in address_of(bool any, std::uint16_t port) {
 
 // 0, or the errno. With SO_REUSEADDR a second socket of our own could bind the same port, so the caller keeps
 // fixed ones apart.
-int bind_reusably(core::Fd& socket, sockaddr_in address) {
+int bind_reusably(base::Fd& socket, sockaddr_in address) {
   socket.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   if (!socket.valid() || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
@@ -40,14 +40,14 @@ int bind_reusably(core::Fd& socket, sockaddr_in address) {
 // A server may listen on all addresses, which an older connection from another address of this host with the
 // same port forbids. Once a port is held the kernel gives it to no new connection.
 bool can_be_served(std::uint16_t port) {
-  core::Fd probe;
+  base::Fd probe;
   return bind_reusably(probe, address_of(/*any=*/true, port)) == 0;
 }
 
 // `port` 0: any that can be served.
-core::Result<std::uint16_t> hold(std::uint16_t port, std::string_view of, core::Fd& socket) {
+base::Result<std::uint16_t> hold(std::uint16_t port, std::string_view of, base::Fd& socket) {
   constexpr int kCandidates = 64;
-  std::vector<core::Fd> refused;  // held meanwhile, so that the kernel offers others
+  std::vector<base::Fd> refused;  // held meanwhile, so that the kernel offers others
   for (int i = 0;; ++i) {
     sockaddr_in address = address_of(of.empty(), port);
     socklen_t size = sizeof address;
@@ -56,7 +56,7 @@ core::Result<std::uint16_t> hold(std::uint16_t port, std::string_view of, core::
       error = errno;
     }
     if (error != 0) {
-      return core::system_error("bind", fmt::format("{}:{}", of.empty() ? "0.0.0.0" : of, port), error);
+      return base::system_error("bind", fmt::format("{}:{}", of.empty() ? "0.0.0.0" : of, port), error);
     }
     const std::uint16_t held = ntohs(address.sin_port);
     if (port != 0 || i == kCandidates || can_be_served(held)) return held;
@@ -92,7 +92,7 @@ std::uint32_t host_at(const std::vector<std::uint32_t>& host_of, std::size_t ran
 
 }  // namespace
 
-core::Result<HeldPorts> hold_ports(const std::vector<std::uint16_t>& wanted, std::string_view address) {
+base::Result<HeldPorts> hold_ports(const std::vector<std::uint16_t>& wanted, std::string_view address) {
   HeldPorts out;
   out.sockets.resize(wanted.size());
   out.numbers.resize(wanted.size());
@@ -107,18 +107,18 @@ core::Result<HeldPorts> hold_ports(const std::vector<std::uint16_t>& wanted, std
   return out;
 }
 
-core::Result<std::vector<std::vector<std::uint16_t>>> ports_wanted(const std::vector<Role>& roles,
+base::Result<std::vector<std::vector<std::uint16_t>>> ports_wanted(const std::vector<Role>& roles,
                                                                    const std::vector<std::uint32_t>& host_of,
                                                                    std::size_t hosts) {
   std::vector<std::vector<std::uint16_t>> wanted(hosts);
   std::vector<std::set<std::uint64_t>> fixed(hosts);
   std::vector<MemberPorts> members;
-  core::Status status;
+  base::Status status;
   const auto note = [&](std::size_t rank, const Role& role, const std::string& label, std::uint64_t port) {
     const std::uint32_t host = host_at(host_of, rank);
     const bool taken = port != 0 && !fixed.at(host).insert(port).second;
     if (status.ok() && (port > 65535 || taken))
-      status = core::invalid_argument(fmt::format("role {}, ports {}: port {} {}", role.name, label, port,
+      status = base::invalid_argument(fmt::format("role {}, ports {}: port {} {}", role.name, label, port,
                                                   port > 65535 ? "is above 65535" : "is asked for twice"));
     wanted.at(host).push_back(static_cast<std::uint16_t>(port));
     return std::uint16_t{0};
@@ -147,8 +147,8 @@ std::string ports_to_json(const std::vector<std::uint16_t>& numbers) {
   return nlohmann::json{{"ports", numbers}}.dump();
 }
 
-core::Result<std::vector<std::uint16_t>> ports_from_json(std::string_view text) {
-  const core::Status bad(core::Code::kDataLoss, "no list of ports");
+base::Result<std::vector<std::uint16_t>> ports_from_json(std::string_view text) {
+  const base::Status bad(base::Code::kDataLoss, "no list of ports");
   const auto json = parse_json(text);
   if (!json.is_object() || !json.contains("ports") || !json["ports"].is_array()) return bad;
   std::vector<std::uint16_t> out;

@@ -36,7 +36,7 @@ RoleJob::RoleJob(Agent& agent, RoleJobOptions options, std::unique_ptr<OtherHost
 
 NodeEvents RoleJob::node_events() {
   NodeEvents events;
-  events.started = [this](std::uint32_t space, const core::Status& status) {
+  events.started = [this](std::uint32_t space, const base::Status& status) {
     if (agent_.ending()) return agent_.look_whether_over();
     world_.on_started(space, status);
   };
@@ -63,15 +63,15 @@ RoleWorld::Events RoleJob::world_events() {
           },
           [this](const StartMember& start) { return order_of(start); },
           [this](std::uint32_t rank) { world_.signal(rank, SIGKILL); },
-          [this](const core::Status& why) { on_failed_start(why); }};
+          [this](const base::Status& why) { on_failed_start(why); }};
 }
 
-core::Status RoleJob::start() {
+base::Status RoleJob::start() {
   cluster_ = {options_.name, options_.roles, options_.ports, options_.coordinator_port};
   if (cluster_.members.empty()) REGROUP_RETURN_IF_ERROR(hold_here());
   if (others_) {
     others_->serve(
-        node_events(), [this](std::size_t, const core::Status& why) { on_lost(why); }, agent_.out(),
+        node_events(), [this](std::size_t, const base::Status& why) { on_lost(why); }, agent_.out(),
         agent_.err());
     const std::vector<App>& apps = agent_.processes().options().apps;
     for (std::uint32_t app = 0; app < apps.size(); ++app) {
@@ -84,7 +84,7 @@ core::Status RoleJob::start() {
   return {};
 }
 
-core::Status RoleJob::hold_here() {
+base::Status RoleJob::hold_here() {
   auto wanted = ports_wanted(options_.roles, {}, 1);
   if (!wanted.ok()) return wanted.status();
   auto held = hold_ports(wanted->front(), kThisHost);
@@ -95,7 +95,7 @@ core::Status RoleJob::hold_here() {
 }
 
 // A host is lost, and with it its members. The others have its address in their variables, so the job ends.
-void RoleJob::on_lost(const core::Status& why) {
+void RoleJob::on_lost(const base::Status& why) {
   if (agent_.ending()) return agent_.look_whether_over();
   agent_.say(why.message() + ": ending the job");
   agent_.terminate(1);
@@ -192,7 +192,7 @@ MemberOrder RoleJob::order_of(const StartMember& start) const {
   return order;
 }
 
-void RoleJob::on_failed_start(const core::Status& why) {
+void RoleJob::on_failed_start(const base::Status& why) {
   if (!agent_.ending()) agent_.fail_start(why.message());
 }
 

@@ -24,7 +24,7 @@ struct RoleJobOptions {
   std::string name;         // PAI_JOB_NAME
   std::vector<Role> roles;  // role i runs app i
   RestartOptions restart;
-  core::Duration term_grace = std::chrono::seconds(5);  // of members when the whole job starts again
+  base::Duration term_grace = std::chrono::seconds(5);  // of members when the whole job starts again
   std::vector<std::vector<int>> cores;       // by rank, that members are bound to; empty: they are not bound
   std::vector<pmi::Binding> bindings;        // the same for MPI
   std::vector<Environment> environments;     // by rank, of their devices; empty: they have none
@@ -43,7 +43,7 @@ class RoleJob final : public AgentJob {
   RoleJob(Agent& agent, RoleJobOptions options, std::unique_ptr<OtherHosts> others = nullptr,
           HeldPorts held = {});
   // Holds the ports. Members start a little later, when regroup-pmi is ready for them.
-  [[nodiscard]] core::Status start() override;
+  [[nodiscard]] base::Status start() override;
   void on_exit(const MemberExit& exit) override;
   [[nodiscard]] OtherHosts* others() override { return others_.get(); }
   void finish(const std::function<void()>& then) override { others_ ? others_->finish(then) : then(); }
@@ -58,13 +58,13 @@ class RoleJob final : public AgentJob {
   [[nodiscard]] NodeEvents node_events();
   [[nodiscard]] RoleWorld::Options world_options() const;
   [[nodiscard]] RoleWorld::Events world_events();
-  [[nodiscard]] core::Status hold_here();
+  [[nodiscard]] base::Status hold_here();
   [[nodiscard]] MemberEnd end_of(const MemberExit& exit) const;
   [[nodiscard]] MemberOrder order_of(const StartMember& start) const;
   void hold_back(const MemberEnd& end);
   void give_held_back();
-  void on_failed_start(const core::Status& why);
-  void on_lost(const core::Status& why);
+  void on_failed_start(const base::Status& why);
+  void on_lost(const base::Status& why);
 
   Agent& agent_;
   RoleJobOptions options_;

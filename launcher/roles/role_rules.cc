@@ -83,8 +83,8 @@ std::uint32_t RoleRules::count(const Member& like, State state) const {
       [&](const Member& member) { return member.task.role == like.task.role && member.state == state; }));
 }
 
-core::Duration RoleRules::back_off(std::uint32_t restarts) const {
-  if (restarts < 2) return core::Duration::zero();
+base::Duration RoleRules::back_off(std::uint32_t restarts) const {
+  if (restarts < 2) return base::Duration::zero();
   return std::min(options_.back_off * (1U << std::min(restarts - 2, kMostDoublings)),
                   options_.longest_back_off);
 }
@@ -130,8 +130,8 @@ std::vector<RoleAction> RoleRules::on_failure(const MemberEnd& end) {
 std::vector<RoleAction> RoleRules::restart_member(const MemberEnd& end) {
   Member& member = members_[end.rank];
   ++member.restarts;
-  const core::Duration after = back_off(member.restarts);
-  const std::string when = after > core::Duration::zero()
+  const base::Duration after = back_off(member.restarts);
+  const std::string when = after > base::Duration::zero()
                                ? fmt::format(" in {:g} s", std::chrono::duration<double>(after).count())
                                : "";
   std::vector<RoleAction> out{
@@ -185,8 +185,8 @@ void RoleRules::when_stopped(std::vector<RoleAction>& out) {
 void RoleRules::start_after_back_off(std::uint32_t rank, std::uint32_t restarts,
                                      std::vector<RoleAction>& out) {
   Member& member = members_[rank];
-  const core::Duration after = back_off(restarts);
-  member.state = after > core::Duration::zero() ? State::kWaits : State::kRuns;
+  const base::Duration after = back_off(restarts);
+  member.state = after > base::Duration::zero() ? State::kWaits : State::kRuns;
   if (member.state == State::kWaits) {
     out.emplace_back(StartLater{rank, after});
   } else {

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "launcher/roles/cluster_spec.h"
 
 namespace regroup::launcher {
@@ -17,9 +17,9 @@ struct RestartOptions {
   // A dead chief or ps, or without any ps a dead worker, restarts the whole job (--restart-policy=restart).
   bool whole_job = false;
   std::uint32_t max_restarts = 3;  // of each member, and of the whole job; 0: no restarts
-  core::Duration back_off =
+  base::Duration back_off =
       std::chrono::seconds(1);  // before the second restart; doubles; the first is at once
-  core::Duration longest_back_off = std::chrono::seconds(30);
+  base::Duration longest_back_off = std::chrono::seconds(30);
 };
 
 // How a member's process ended.
@@ -40,7 +40,7 @@ struct StartMember {
 };
 struct StartLater {  // call on_due(rank) when the time is over; a later one for the same rank replaces it
   std::uint32_t rank = 0;
-  core::Duration after{};
+  base::Duration after{};
   bool operator==(const StartLater&) const = default;
 };
 struct StopMembers {  // end all members that run
@@ -89,7 +89,7 @@ class RoleRules {
   [[nodiscard]] bool over() const;
   [[nodiscard]] std::uint32_t restarts_of(const Member& member) const;
   [[nodiscard]] std::uint32_t count(const Member& like, State state) const;
-  [[nodiscard]] core::Duration back_off(std::uint32_t restarts) const;
+  [[nodiscard]] base::Duration back_off(std::uint32_t restarts) const;
   [[nodiscard]] bool replaceable(const Member& member) const;
   [[nodiscard]] bool restarts_job(const MemberEnd& end) const;
 

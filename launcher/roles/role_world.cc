@@ -32,7 +32,7 @@ HostExchange::Job RoleWorld::exchange_job() {
             events_.said(named(host, why) + HostExchange::kCutOff);
           },
           [this, named](std::uint32_t host, const std::string& why) {
-            events_.failed({core::Code::kPeerLost, named(host, why)});
+            events_.failed({base::Code::kPeerLost, named(host, why)});
           }};
 }
 
@@ -133,7 +133,7 @@ void RoleWorld::open() {
   }
 }
 
-void RoleWorld::on_started(std::uint32_t space, const core::Status& status) {
+void RoleWorld::on_started(std::uint32_t space, const base::Status& status) {
   if (!status.ok()) return events_.failed(status);
   if (space == space_) return;
   for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {  // renew() came before they were there

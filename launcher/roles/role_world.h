@@ -30,7 +30,7 @@ class RoleWorld {
     std::function<void(const std::string&)> said;             // for the user
     std::function<MemberOrder(const StartMember&)> order_of;  // without its place
     std::function<void(std::uint32_t rank)> aborted;          // called MPI_Abort, and may wait for its end
-    std::function<void(const core::Status&)> failed;          // a member could not be started, or go on
+    std::function<void(const base::Status&)> failed;          // a member could not be started, or go on
   };
   // `node_of`: of Options::hosts; what they tell comes through on_started() and on_mpi().
   RoleWorld(Options options, std::function<Node&(std::uint32_t host)> node_of, Events events);
@@ -50,7 +50,7 @@ class RoleWorld {
   void signal(std::uint32_t rank, int signal) { node_of_(host_of(rank)).signal(rank, signal); }
   void signal_all(int signal);
 
-  void on_started(std::uint32_t space, const core::Status& status);
+  void on_started(std::uint32_t space, const base::Status& status);
   void on_mpi(std::uint32_t host, const pmi::Message& message);
 
  private:

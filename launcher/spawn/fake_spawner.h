@@ -13,15 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "launcher/spawn/spawner.h"
 
 namespace regroup::launcher {
 
 struct FakeSpawnerOptions {
   std::size_t parallel = 32;                       // started at a time
-  core::Duration limit = std::chrono::seconds(5);  // limit until `up`
-  core::Duration grace = std::chrono::seconds(2);  // from end() until an agent is given up
+  base::Duration limit = std::chrono::seconds(5);  // limit until `up`
+  base::Duration grace = std::chrono::seconds(2);  // from end() until an agent is given up
 };
 
 // Used by the loop's thread.
@@ -33,46 +33,46 @@ class FakeSpawner final : public Spawner {
 
   // Outcomes of orders for `host`: they end with `why` before they are up, are up later, leave with `why`
   // once they are up, or do not leave when asked to. An order that is later than the limit is never up.
-  void fail(const std::string& host, core::Status why) { hosts_[host].fails = std::move(why); }
-  void delay(const std::string& host, core::Duration by) { hosts_[host].delay = by; }
-  void leave(const std::string& host, core::Status why) { hosts_[host].leaves = std::move(why); }
+  void fail(const std::string& host, base::Status why) { hosts_[host].fails = std::move(why); }
+  void delay(const std::string& host, base::Duration by) { hosts_[host].delay = by; }
+  void leave(const std::string& host, base::Status why) { hosts_[host].leaves = std::move(why); }
   void stay(const std::string& host) { hosts_[host].stays = true; }
 
   // An agent that is up prints a line, or ends.
-  void say(core::NodeId node, std::string line) {
+  void say(proto::NodeId node, std::string line) {
     later([this, node, line = std::move(line)] {
       if (is_up(node)) events_.line(node, line);
     });
   }
-  void finish(core::NodeId node, core::Status why) {
+  void finish(proto::NodeId node, base::Status why) {
     later([this, node, why = std::move(why)] { report(node, why); });
   }
 
   void start(AgentOrder order) override {
-    const core::NodeId node = order.node;
+    const proto::NodeId node = order.node;
     if (!agents_.try_emplace(node, loop_, order.host).second) return;
     orders_.push_back(std::move(order));
     waiting_.push_back(node);
     later([this] { fill(); });
   }
-  void end(core::NodeId node) override {
+  void end(proto::NodeId node) override {
     const auto at = agents_.find(node);
     if (at == agents_.end()) return;
     Agent& agent = at->second;
     if (std::erase(waiting_, node) > 0)
-      return finish(node, {core::Code::kUnavailable, agent.host + ": not started, since the job ends"});
+      return finish(node, {base::Code::kUnavailable, agent.host + ": not started, since the job ends"});
     if (!hosts_[agent.host].stays) return finish(node, {});
-    after(node, options_.grace, {core::Code::kPeerLost, agent.host + ": the agent did not leave"});
+    after(node, options_.grace, {base::Code::kPeerLost, agent.host + ": the agent did not leave"});
   }
 
   // All orders, in the order of arrival.
   [[nodiscard]] const std::vector<AgentOrder>& orders() const { return orders_; }
-  [[nodiscard]] bool is_up(core::NodeId node) const { return agents_.contains(node) && agents_.at(node).up; }
+  [[nodiscard]] bool is_up(proto::NodeId node) const { return agents_.contains(node) && agents_.at(node).up; }
 
  private:
   struct Host {
-    core::Status fails, leaves;  // ok: not set
-    core::Duration delay{};
+    base::Status fails, leaves;  // ok: not set
+    base::Duration delay{};
     bool stays = false;
   };
   struct Agent {
@@ -85,7 +85,7 @@ class FakeSpawner final : public Spawner {
   void fill() {
     const auto alive = alive_;  // a handler may destroy this object
     while (*alive && on_their_way_ < options_.parallel && !waiting_.empty()) {
-      const core::NodeId node = waiting_.front();
+      const proto::NodeId node = waiting_.front();
       waiting_.pop_front();
       ++on_their_way_;
       Agent& agent = agents_.at(node);
@@ -96,13 +96,13 @@ class FakeSpawner final : public Spawner {
       } else if (host.delay < options_.limit) {
         after(node, host.delay, {});
       } else {
-        after(node, options_.limit, core::deadline_exceeded(agent.host + ": nobody answers"));
+        after(node, options_.limit, base::deadline_exceeded(agent.host + ": nobody answers"));
       }
       if (host.fails.ok() && events_.begun) events_.begun(node);
     }
   }
   // The agent is up or has ended.
-  void after(core::NodeId node, core::Duration wait, core::Status why) {
+  void after(proto::NodeId node, base::Duration wait, base::Status why) {
     auto& timer = agents_.at(node).timer;
     timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(wait));
     timer.async_wait(
@@ -111,16 +111,16 @@ class FakeSpawner final : public Spawner {
           why.ok() ? rise(node) : report(node, why);
         });
   }
-  void rise(core::NodeId node) {
+  void rise(proto::NodeId node) {
     Agent& agent = agents_.at(node);
     agent.up = true;
     --on_their_way_;
-    if (const core::Status& why = hosts_[agent.host].leaves; !why.ok()) finish(node, why);
+    if (const base::Status& why = hosts_[agent.host].leaves; !why.ok()) finish(node, why);
     const auto alive = alive_;
     events_.up(node);
     if (*alive) fill();
   }
-  void report(core::NodeId node, const core::Status& why) {
+  void report(proto::NodeId node, const base::Status& why) {
     const auto agent = agents_.extract(node);
     if (agent.empty()) return;
     if (agent.mapped().begun && !agent.mapped().up) --on_their_way_;
@@ -140,8 +140,8 @@ class FakeSpawner final : public Spawner {
   const FakeSpawnerOptions options_;
   std::vector<AgentOrder> orders_;
   std::map<std::string, Host> hosts_;
-  std::map<core::NodeId, Agent> agents_;  // agents that have not ended
-  std::deque<core::NodeId> waiting_;
+  std::map<proto::NodeId, Agent> agents_;  // agents that have not ended
+  std::deque<proto::NodeId> waiting_;
   std::size_t on_their_way_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -18,15 +18,15 @@ constexpr std::size_t kMostComplaint = 200;
 }  // namespace
 
 std::shared_ptr<Hook> Hook::start(boost::asio::io_context& loop, const std::vector<std::string>& argv,
-                                  const Environment& environment, core::Duration limit, Done done) {
+                                  const Environment& environment, base::Duration limit, Done done) {
   std::shared_ptr<Hook> self(new Hook(loop, std::move(done)));
   self->run(loop, argv, environment, limit);
   return self;
 }
 
 void Hook::run(boost::asio::io_context& loop, const std::vector<std::string>& argv,
-               const Environment& environment, core::Duration limit) {
-  const auto fail = [&](const core::Status& why) {
+               const Environment& environment, base::Duration limit) {
+  const auto fail = [&](const base::Status& why) {
     boost::asio::post(loop, [self = shared_from_this(), why] { self->end(why); });
   };
   auto path = find_program(argv.at(0), "", environment);
@@ -46,7 +46,7 @@ void Hook::run(boost::asio::io_context& loop, const std::vector<std::string>& ar
   timer_.async_wait([self = shared_from_this(), limit](const boost::system::error_code& error) {
     if (error || !self->process_) return;
     std::exchange(self->process_, nullptr)->abandon();
-    self->end(core::deadline_exceeded(fmt::format("it did not end within {:g} s, and was killed",
+    self->end(base::deadline_exceeded(fmt::format("it did not end within {:g} s, and was killed",
                                                   std::chrono::duration<double>(limit).count())));
   });
 }
@@ -69,10 +69,10 @@ void Hook::on_end(int wait_status) {
   const std::string how = WIFEXITED(wait_status)
                               ? fmt::format("it ended with status {}", WEXITSTATUS(wait_status))
                               : fmt::format("it was killed by signal {}", WTERMSIG(wait_status));
-  end(core::Status(core::Code::kUnavailable, complaint_.empty() ? how : how + ": " + complaint_));
+  end(base::Status(base::Code::kUnavailable, complaint_.empty() ? how : how + ": " + complaint_));
 }
 
-void Hook::end(core::Result<std::string> result) {
+void Hook::end(base::Result<std::string> result) {
   if (done_) std::exchange(done_, nullptr)(std::move(result));
 }
 

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "core/fd.h"
+#include "base/fd.h"
 #include "launcher/supervise/due.h"
 
 namespace regroup::launcher {
@@ -20,18 +20,18 @@ namespace {
 constexpr std::size_t kMostAtEnd = 1 << 20;
 
 struct Ends {
-  core::Fd ours, theirs;
+  base::Fd ours, theirs;
 };
 
 // Socket pairs instead of pipes: MSG_NOSIGNAL avoids SIGPIPE when the reader is gone.
-core::Result<Ends> make_ends() {
+base::Result<Ends> make_ends() {
   std::array<int, 2> fds{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
-    return core::system_error("socketpair", "streams of a process", errno);
+    return base::system_error("socketpair", "streams of a process", errno);
   }
-  Ends ends{core::Fd(fds[0]), core::Fd(fds[1])};
+  Ends ends{base::Fd(fds[0]), base::Fd(fds[1])};
   if (::fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0) {
-    return core::system_error("fcntl(O_NONBLOCK)", "streams of a process", errno);
+    return base::system_error("fcntl(O_NONBLOCK)", "streams of a process", errno);
   }
   return ends;
 }
@@ -47,7 +47,7 @@ PipedProcess::PipedProcess(boost::asio::io_context& loop, pid_t pid, Events even
       pid_(pid),
       child_(pid) {}
 
-core::Result<std::shared_ptr<PipedProcess>> PipedProcess::start(boost::asio::io_context& loop, SpawnSpec spec,
+base::Result<std::shared_ptr<PipedProcess>> PipedProcess::start(boost::asio::io_context& loop, SpawnSpec spec,
                                                                 Events events) {
   auto in = make_ends(), out = make_ends(), err = make_ends();
   for (const auto* ends : {&in, &out, &err}) {
@@ -58,7 +58,7 @@ core::Result<std::shared_ptr<PipedProcess>> PipedProcess::start(boost::asio::io_
   if (!pid.ok()) return pid.status();
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0));
   if (pidfd < 0) {
-    const core::Status why = core::system_error("pidfd_open", spec.path, errno);
+    const base::Status why = base::system_error("pidfd_open", spec.path, errno);
     ::kill(*pid, SIGKILL);
     ::waitpid(*pid, nullptr, 0);
     return why;

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/spawn/output_lines.h"
 #include "launcher/supervise/reaped_child.h"
 #include "launcher/supervise/spawn.h"
@@ -32,7 +32,7 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
 
   // Starts the process of `spec` with pipes for the standard streams. The kernel kills it when this thread
   // ends.
-  [[nodiscard]] static core::Result<std::shared_ptr<PipedProcess>> start(boost::asio::io_context& loop,
+  [[nodiscard]] static base::Result<std::shared_ptr<PipedProcess>> start(boost::asio::io_context& loop,
                                                                          SpawnSpec spec, Events events);
   // Kills a running process; no event is delivered any more. It is reaped when the loop sees its end.
   void abandon();

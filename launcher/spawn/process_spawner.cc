@@ -18,7 +18,7 @@ constexpr std::size_t kMostHeld = 1000;  // limit of lines from a login shell
 std::string name_of(const std::string& path) { return std::filesystem::path(path).filename(); }
 
 // ssh must not prompt, since nobody would answer; it gives up connecting early enough to report why.
-std::vector<std::string> quiet_options(core::Duration limit) {
+std::vector<std::string> quiet_options(base::Duration limit) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
   return {"-T", "-x",
           "-o", "BatchMode=yes",
@@ -27,12 +27,12 @@ std::vector<std::string> quiet_options(core::Duration limit) {
 
 }  // namespace
 
-core::Result<std::unique_ptr<Spawner>> make_ssh_spawner(boost::asio::io_context& loop,
+base::Result<std::unique_ptr<Spawner>> make_ssh_spawner(boost::asio::io_context& loop,
                                                         std::shared_ptr<const JobSecret> secret,
                                                         SpawnEvents events, SpawnOptions options,
                                                         std::vector<std::string> command,
                                                         std::vector<std::string> after) {
-  if (command.empty()) return core::invalid_argument("the command that reaches other hosts is empty");
+  if (command.empty()) return base::invalid_argument("the command that reaches other hosts is empty");
   auto path = find_program(command[0], "", options.environment);
   if (!path.ok()) return path.status();
   if (name_of(command[0]) == "ssh") {
@@ -44,7 +44,7 @@ core::Result<std::unique_ptr<Spawner>> make_ssh_spawner(boost::asio::io_context&
       ProcessSpawner::Way{*path, std::move(command), true, std::move(after)}));
 }
 
-core::Result<std::unique_ptr<Spawner>> make_fork_spawner(boost::asio::io_context& loop,
+base::Result<std::unique_ptr<Spawner>> make_fork_spawner(boost::asio::io_context& loop,
                                                          std::shared_ptr<const JobSecret> secret,
                                                          SpawnEvents events, SpawnOptions options) {
   return std::unique_ptr<Spawner>(
@@ -69,7 +69,7 @@ ProcessSpawner::~ProcessSpawner() {
 }
 
 void ProcessSpawner::start(AgentOrder order) {
-  const core::NodeId node = order.node;
+  const proto::NodeId node = order.node;
   const auto [at, fresh] = agents_.try_emplace(node, loop_, std::move(order));
   if (!fresh) return;  // one order per node
   waiting_.push_back(node);
@@ -80,23 +80,23 @@ void ProcessSpawner::start(AgentOrder order) {
 
 void ProcessSpawner::fill() {
   while (on_their_way_ < options_.parallel && !waiting_.empty()) {
-    const core::NodeId node = waiting_.front();
+    const proto::NodeId node = waiting_.front();
     waiting_.pop_front();
     const auto at = agents_.find(node);
     if (at == agents_.end()) continue;
     ++on_their_way_;
-    const core::Status status = launch(at->second);
+    const base::Status status = launch(at->second);
     if (!status.ok()) report_later(node, status);
     if (status.ok() && events_.begun) events_.begun(node);
   }
 }
 
-core::Status ProcessSpawner::launch(Agent& agent) {
-  const core::NodeId node = agent.order.node;
+base::Status ProcessSpawner::launch(Agent& agent) {
+  const proto::NodeId node = agent.order.node;
   const std::string& user = agent.order.user;
   const std::string& address = agent.order.address.empty() ? agent.order.host : agent.order.address;
   if (way_.append_host) REGROUP_RETURN_IF_ERROR(check_name(address, "host"));
-  if (const core::Status bad = user.empty() ? core::Status() : check_name(user, "user"); !bad.ok())
+  if (const base::Status bad = user.empty() ? base::Status() : check_name(user, "user"); !bad.ok())
     return {bad.code(), fmt::format("{}: {}", agent.order.host, bad.message())};
   auto script = script_of(agent.order);
   if (!script.ok()) return script.status();
@@ -127,7 +127,7 @@ core::Status ProcessSpawner::launch(Agent& agent) {
   return {};
 }
 
-void ProcessSpawner::on_line(core::NodeId node, std::string_view line, bool error) {
+void ProcessSpawner::on_line(proto::NodeId node, std::string_view line, bool error) {
   Agent& agent = agents_.at(node);
   if (const Answer answer = answer_in(line); !agent.up && !error && answer != Answer::kNone) {
     agent.answer = answer;
@@ -145,7 +145,7 @@ void ProcessSpawner::on_line(core::NodeId node, std::string_view line, bool erro
 }
 
 void ProcessSpawner::on_up(Agent& agent) {
-  const core::NodeId node = agent.order.node;
+  const proto::NodeId node = agent.order.node;
   const auto alive = alive_;  // a handler may destroy this object
   if (!secret_->write(agent.process->input()).ok()) {
     return agent.process->close_input();  // the process has exited: its end, with `answer`, tells why
@@ -161,21 +161,21 @@ void ProcessSpawner::on_up(Agent& agent) {
   if (*alive) fill();
 }
 
-void ProcessSpawner::on_late(core::NodeId node) {
+void ProcessSpawner::on_late(proto::NodeId node) {
   const auto at = agents_.find(node);
   if (at == agents_.end() || !at->second.process || !is_due(at->second.timer)) return;
   at->second.late = !at->second.up;
   at->second.process->kill();
 }
 
-void ProcessSpawner::on_ended(core::NodeId node, int wait_status) {
+void ProcessSpawner::on_ended(proto::NodeId node, int wait_status) {
   report(node, reason(agents_.at(node), wait_status));
 }
 
-core::Status ProcessSpawner::reason(const Agent& agent, int wait_status) const {
-  if (core::Status answered = explain(agent.answer, agent.order); !answered.ok()) return answered;
+base::Status ProcessSpawner::reason(const Agent& agent, int wait_status) const {
+  if (base::Status answered = explain(agent.answer, agent.order); !answered.ok()) return answered;
   if (agent.late) {
-    return core::deadline_exceeded(fmt::format("{}: {} did not reach a shell within {:.0f} s{}",
+    return base::deadline_exceeded(fmt::format("{}: {} did not reach a shell within {:.0f} s{}",
                                                agent.order.host, tool_,
                                                std::chrono::duration<double>(options_.limit).count(),
                                                agent.last_line.empty() ? "" : ": " + agent.last_line));
@@ -185,13 +185,13 @@ core::Status ProcessSpawner::reason(const Agent& agent, int wait_status) const {
   return explain(Ending{tool_, wait_status, begun, agent.last_line}, agent.order);
 }
 
-void ProcessSpawner::report_later(core::NodeId node, core::Status why) {
+void ProcessSpawner::report_later(proto::NodeId node, base::Status why) {
   boost::asio::post(loop_, [this, alive = alive_, node, why = std::move(why)] {
     if (*alive) report(node, why);
   });
 }
 
-void ProcessSpawner::report(core::NodeId node, const core::Status& why) {
+void ProcessSpawner::report(proto::NodeId node, const base::Status& why) {
   const auto alive = alive_;
   const auto agent = agents_.extract(node);
   if (agent.empty()) return;
@@ -200,14 +200,14 @@ void ProcessSpawner::report(core::NodeId node, const core::Status& why) {
   if (*alive) fill();
 }
 
-void ProcessSpawner::end(core::NodeId node) {
+void ProcessSpawner::end(proto::NodeId node) {
   const auto at = agents_.find(node);
   if (at == agents_.end()) return;
   Agent& agent = at->second;
   if (!agent.process) {
     if (std::erase(waiting_, node) == 0) return;  // its failure is being reported
     ++on_their_way_;                              // report() decrements it
-    return report_later(node, {core::Code::kUnavailable,
+    return report_later(node, {base::Code::kUnavailable,
                                fmt::format("{}: not started, since the job ends", agent.order.host)});
   }
   agent.process->close_input();

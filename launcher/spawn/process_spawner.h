@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/net/job_secret.h"
 #include "launcher/options/request.h"
 #include "launcher/spawn/piped_process.h"
@@ -29,17 +29,17 @@ inline constexpr std::chrono::seconds kAllocatorLimit{20};
 struct SpawnOptions {
   Environment environment;                         // of the local processes; its PATH is searched
   std::size_t parallel = 32;                       // started at a time
-  core::Duration limit = std::chrono::seconds(5);  // from the start of the local process until `up`
+  base::Duration limit = std::chrono::seconds(5);  // from the start of the local process until `up`
 };
 
 // `command` reaches a host when the address, `after` and "/bin/sh" are appended: ssh, or an allocator's own
 // command. ssh also gets the options that keep it from prompting (host keys are the user's business).
 // kNotFound names the program.
-[[nodiscard]] core::Result<std::unique_ptr<Spawner>> make_ssh_spawner(
+[[nodiscard]] base::Result<std::unique_ptr<Spawner>> make_ssh_spawner(
     boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
     SpawnOptions options, std::vector<std::string> command = {"ssh"}, std::vector<std::string> after = {});
 // Starts all agents on this host, whatever host an order names.
-[[nodiscard]] core::Result<std::unique_ptr<Spawner>> make_fork_spawner(
+[[nodiscard]] base::Result<std::unique_ptr<Spawner>> make_fork_spawner(
     boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
     SpawnOptions options);
 
@@ -56,7 +56,7 @@ class ProcessSpawner final : public Spawner {
                  SpawnOptions options, Way way);
   ~ProcessSpawner() override;
   void start(AgentOrder order) override;
-  void end(core::NodeId node) override;
+  void end(proto::NodeId node) override;
 
  private:
   struct Agent {
@@ -71,14 +71,14 @@ class ProcessSpawner final : public Spawner {
   };
 
   void fill();
-  [[nodiscard]] core::Status launch(Agent& agent);
-  void on_line(core::NodeId node, std::string_view line, bool error);
+  [[nodiscard]] base::Status launch(Agent& agent);
+  void on_line(proto::NodeId node, std::string_view line, bool error);
   void on_up(Agent& agent);
-  void on_late(core::NodeId node);
-  void on_ended(core::NodeId node, int wait_status);
-  [[nodiscard]] core::Status reason(const Agent& agent, int wait_status) const;
-  void report_later(core::NodeId node, core::Status why);
-  void report(core::NodeId node, const core::Status& why);
+  void on_late(proto::NodeId node);
+  void on_ended(proto::NodeId node, int wait_status);
+  [[nodiscard]] base::Status reason(const Agent& agent, int wait_status) const;
+  void report_later(proto::NodeId node, base::Status why);
+  void report(proto::NodeId node, const base::Status& why);
 
   boost::asio::io_context& loop_;
   const std::shared_ptr<const JobSecret> secret_;
@@ -86,8 +86,8 @@ class ProcessSpawner final : public Spawner {
   const SpawnOptions options_;
   const Way way_;
   const std::string tool_;  // name in messages
-  std::map<core::NodeId, Agent> agents_;
-  std::deque<core::NodeId> waiting_;
+  std::map<proto::NodeId, Agent> agents_;
+  std::deque<proto::NodeId> waiting_;
   std::size_t on_their_way_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for posted calls
 };

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "core/printable.h"
+#include "base/printable.h"
 
 namespace regroup::launcher {
 namespace {
@@ -44,7 +44,7 @@ std::string quote(std::string_view word) {
   return out + "'";
 }
 
-core::Result<std::string> script_of(const AgentOrder& order) {
+base::Result<std::string> script_of(const AgentOrder& order) {
   std::string arguments;
   for (const std::string& argument : order.arguments) arguments += " " + quote(argument);
   const std::string program = quote(order.program);
@@ -62,7 +62,7 @@ core::Result<std::string> script_of(const AgentOrder& order) {
   script += fmt::format("[ -x {} ] || {{ {}; exit 1; }}\n", program, say(Answer::kNotExecutable));
   script += fmt::format("{}\nexec {}{}\n}}\n", say(Answer::kHere), program, arguments);
   if (script.find('\0') == std::string::npos) return script;
-  return core::invalid_argument(fmt::format("{}: the agent's command holds a byte 0", order.host));
+  return base::invalid_argument(fmt::format("{}: the agent's command holds a byte 0", order.host));
 }
 
 Answer answer_in(std::string_view line) {
@@ -73,14 +73,14 @@ Answer answer_in(std::string_view line) {
   return row == std::end(kAnswers) ? Answer::kNone : row->answer;
 }
 
-core::Status explain(Answer answer, const AgentOrder& order) {
+base::Status explain(Answer answer, const AgentOrder& order) {
   switch (answer) {
     case Answer::kNoFolder:
-      return {core::Code::kNotFound, fmt::format("{}: cannot change to folder {}", order.host, order.wdir)};
+      return {base::Code::kNotFound, fmt::format("{}: cannot change to folder {}", order.host, order.wdir)};
     case Answer::kNoProgram:
-      return {core::Code::kNotFound, fmt::format("{}: there is no program {}", order.host, order.program)};
+      return {base::Code::kNotFound, fmt::format("{}: there is no program {}", order.host, order.program)};
     case Answer::kNotExecutable:
-      return core::invalid_argument(fmt::format("{}: {} is not executable", order.host, order.program));
+      return base::invalid_argument(fmt::format("{}: {} is not executable", order.host, order.program));
     case Answer::kNone:
     case Answer::kHere:
       break;
@@ -88,11 +88,11 @@ core::Status explain(Answer answer, const AgentOrder& order) {
   return {};
 }
 
-core::Status explain(const Ending& ending, const AgentOrder& order) {
+base::Status explain(const Ending& ending, const AgentOrder& order) {
   const std::string& host = order.host;
   if (WIFSIGNALED(ending.wait_status)) {
     const int signal = WTERMSIG(ending.wait_status);
-    return {core::Code::kPeerLost,
+    return {base::Code::kPeerLost,
             fmt::format("{}: {} was killed by signal {} ({})", host,
                         ending.was_up ? "the agent" : ending.tool, signal, ::strsignal(signal))};
   }
@@ -100,36 +100,36 @@ core::Status explain(const Ending& ending, const AgentOrder& order) {
   if (status == kSshFailed && ending.tool != "sh") {
     std::string_view said = ending.last_line;
     if (said.starts_with("ssh: ")) said.remove_prefix(5);
-    return {ending.was_up ? core::Code::kPeerLost : core::Code::kUnavailable,
+    return {ending.was_up ? base::Code::kPeerLost : base::Code::kUnavailable,
             fmt::format("{}: {} {}{}", host, ending.tool, ending.was_up ? "lost the agent" : "failed",
                         after(said))};
   }
   if (!ending.was_up) {
-    return {core::Code::kUnavailable, fmt::format("{}: {} ended with status {} before the agent started{}",
+    return {base::Code::kUnavailable, fmt::format("{}: {} ended with status {} before the agent started{}",
                                                   host, ending.tool, status, after(ending.last_line))};
   }
   if (status == 0) return {};
   if (status == kSaidWhy && !ending.last_line.empty())
-    return core::invalid_argument(fmt::format("{}: {}", host, ending.last_line));
+    return base::invalid_argument(fmt::format("{}: {}", host, ending.last_line));
   if (status == kNotFound || status == kCannotRun) {
-    return {core::Code::kNotFound,
+    return {base::Code::kNotFound,
             fmt::format("{}: cannot run {}{}", host, order.program, after(ending.last_line))};
   }
-  return core::internal_error(
+  return base::internal_error(
       fmt::format("{}: the agent ended with status {}{}", host, status, after(ending.last_line)));
 }
 
-core::Status check_name(const std::string& name, std::string_view what) {
+base::Status check_name(const std::string& name, std::string_view what) {
   const bool bad = name.empty() || name.front() == '-' ||
                    std::any_of(name.begin(), name.end(), [](char c) { return is_control(c) || c == ' '; });
-  if (bad) return core::invalid_argument(fmt::format("'{}' is no name of a {}", printable(name), what));
+  if (bad) return base::invalid_argument(fmt::format("'{}' is no name of a {}", printable(name), what));
   return {};
 }
 
 std::string printable(std::string_view line, std::size_t most) {
   std::string out;
   for (line = line.substr(0, most); !line.empty();) {
-    const std::size_t bytes = core::printable_length(line);
+    const std::size_t bytes = base::printable_length(line);
     out += bytes == 0 ? "?" : line.substr(0, bytes);
     line.remove_prefix(std::max<std::size_t>(bytes, 1));
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/spawn/spawner.h"
 
 namespace regroup::launcher {
@@ -17,11 +17,11 @@ namespace regroup::launcher {
 // The script checks folder and program, prints a line with the result, and becomes the agent. A shell reads
 // the whole script before it runs any of it, so the bytes after it are the agent's input. kInvalidArgument: a
 // zero byte.
-[[nodiscard]] core::Result<std::string> script_of(const AgentOrder& order);
+[[nodiscard]] base::Result<std::string> script_of(const AgentOrder& order);
 
 enum class Answer { kNone, kHere, kNoFolder, kNoProgram, kNotExecutable };
 [[nodiscard]] Answer answer_in(std::string_view line);
-[[nodiscard]] core::Status explain(Answer answer, const AgentOrder& order);
+[[nodiscard]] base::Status explain(Answer answer, const AgentOrder& order);
 
 // Exit status of an agent whose last line is the reason why it cannot serve.
 inline constexpr int kSaidWhy = 76;
@@ -34,10 +34,10 @@ struct Ending {
   bool was_up = false;
   std::string last_line;
 };
-[[nodiscard]] core::Status explain(const Ending& ending, const AgentOrder& order);
+[[nodiscard]] base::Status explain(const Ending& ending, const AgentOrder& order);
 
 // A host or user name may not look like an option, nor contain blanks or control characters.
-[[nodiscard]] core::Status check_name(const std::string& name, std::string_view what);
+[[nodiscard]] base::Status check_name(const std::string& name, std::string_view what);
 
 // Makes text safe for a terminal, the journal or JSON: one line of UTF-8 (RFC 3629). Each byte of a control
 // character, C1 (U+0080 to U+009F) included, or of invalid UTF-8 becomes '?'; text beyond `most` bytes is

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
-#include "core/world.h"
+#include "base/status.h"
+#include "proto/world.h"
 
 namespace regroup::launcher {
 
 struct AgentOrder {
-  core::NodeId node = 0;               // one order per node
+  proto::NodeId node = 0;              // one order per node
   std::string host;                    // as the user wrote it; for messages
   std::string program;                 // an absolute path on that host
   std::vector<std::string> arguments;  // after the program's name; any bytes but 0
@@ -26,15 +26,15 @@ struct AgentOrder {
 struct SpawnEvents {
   // The host is about to run the program, with the secret and nothing else on its standard input. The input
   // stays open until end() or the end of the launcher.
-  std::function<void(core::NodeId)> up;
+  std::function<void(proto::NodeId)> up;
   // A line of the agent's standard output or error, without control characters.
-  std::function<void(core::NodeId, const std::string& line)> line;
+  std::function<void(proto::NodeId, const std::string& line)> line;
   // Called once for each order, as the last event: ok if the agent exited with 0, else a sentence that names
   // host and reason. If `up` was not called before, this comes within the spawner's limit, and without any
   // `line`.
-  std::function<void(core::NodeId, const core::Status& why)> ended;
+  std::function<void(proto::NodeId, const base::Status& why)> ended;
   // Called first for an order: its turn has come, and its limit starts.
-  std::function<void(core::NodeId)> begun = {};
+  std::function<void(proto::NodeId)> begun = {};
 };
 
 // Used by the loop's thread. The destructor ends the local processes, and so the agents' standard input.
@@ -45,7 +45,7 @@ class Spawner {
   virtual void start(AgentOrder order) = 0;
   // Closes the agent's standard input, which asks it to exit, and stops waiting for it after 2 s. No effect
   // for a node that has ended.
-  virtual void end(core::NodeId node) = 0;
+  virtual void end(proto::NodeId node) = 0;
 };
 
 }  // namespace regroup::launcher

@@ -9,29 +9,29 @@
 #include <csignal>
 #include <limits>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/supervise/descendants.h"
 #include "launcher/supervise/node.h"
 
 namespace regroup::launcher {
 namespace {
 
-constexpr core::Duration kKillLimit = std::chrono::seconds(2);
-constexpr core::Duration kDrainLimit = std::chrono::seconds(2);
+constexpr base::Duration kKillLimit = std::chrono::seconds(2);
+constexpr base::Duration kDrainLimit = std::chrono::seconds(2);
 constexpr std::size_t kMostKept = 16 << 20;
-constexpr core::Duration kClearing =
+constexpr base::Duration kClearing =
     std::chrono::seconds(1);  // reserved of a notice's time for the work after the members' end
 
 }  // namespace
 
-std::string ran_too_long(core::Duration timeout) {
+std::string ran_too_long(base::Duration timeout) {
   return fmt::format("the job ran longer than --timeout {:g} allows: ending it",
                      std::chrono::duration<double>(timeout).count());
 }
 
-void AgentJob::on_coordinator(core::Fd, std::int32_t) {}
+void AgentJob::on_coordinator(base::Fd, std::int32_t) {}
 
-Agent::Agent(boost::asio::io_context& loop, AgentOptions options, core::Fd guardian, const JobFactory& job)
+Agent::Agent(boost::asio::io_context& loop, AgentOptions options, base::Fd guardian, const JobFactory& job)
     : options_(std::move(options)),
       loop_(loop),
       out_(std::make_unique<Sink>(loop_, STDOUT_FILENO)),
@@ -44,13 +44,13 @@ Agent::Agent(boost::asio::io_context& loop, AgentOptions options, core::Fd guard
       signals_(loop_, [this](int) { processes_.reap(); }),
       guardian_(
           loop_, std::move(guardian),
-          [this](ControlMessage message, std::int32_t value, core::Fd fd) {
+          [this](ControlMessage message, std::int32_t value, base::Fd fd) {
             on_control_message(message, value, std::move(fd));
           },
           [this] { on_guardian_lost(); }),
       job_(job(*this)) {}
 
-core::Status Agent::report_usage() {
+base::Status Agent::report_usage() {
   if (!options_.usage.wanted()) return {};
   usage_ = std::make_unique<UsageReporter>(
       loop_, options_.usage, [this] { return processes_.usage_targets(); },
@@ -60,7 +60,7 @@ core::Status Agent::report_usage() {
 
 int Agent::run() {
   become_subreaper();
-  core::Status status = signals_.start({SIGCHLD});
+  base::Status status = signals_.start({SIGCHLD});
   if (status.ok()) status = report_usage();
   if (status.ok()) status = job_->start();
   if (!status.ok()) fail_start(status.message());
@@ -79,10 +79,10 @@ int Agent::run() {
 // Messages of members and hosts are dropped when standard error does not drain, so that they cannot exhaust
 // memory.
 void Agent::say(const std::string& text) {
-  if (err_.kept() < kMostKept) err_.write("regroup: " + core::escaped_lines(text) + "\n");
+  if (err_.kept() < kMostKept) err_.write("regroup: " + base::escaped_lines(text) + "\n");
 }
 
-void Agent::start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then) {
+void Agent::start_timer(boost::asio::steady_timer& timer, base::Duration after, std::function<void()> then) {
   timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(after));
   timer.async_wait([then = std::move(then)](const boost::system::error_code& error) {
     if (!error) then();
@@ -90,27 +90,27 @@ void Agent::start_timer(boost::asio::steady_timer& timer, core::Duration after, 
 }
 
 // A further request can only shorten the deadline.
-void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
-  const core::Duration within = grace.value_or(options_.term_grace);
+void Agent::terminate(int exit_status, std::optional<base::Duration> grace) {
+  const base::Duration within = grace.value_or(options_.term_grace);
   const auto kill = [this] { signal_all(SIGKILL); };
   if (ending()) {
     // Checkpoints that are being written get the new deadline, too.
-    if (finishing_) return job_->on_notice(core::SystemClock().now() + within);
+    if (finishing_) return job_->on_notice(base::SystemClock().now() + within);
     if (grace_.expiry() - std::chrono::steady_clock::now() > within) {
       start_timer(grace_, within, kill);
-      job_->on_notice(core::SystemClock().now() + within);
+      job_->on_notice(base::SystemClock().now() + within);
     }
     return;
   }
   exit_status_ = exit_status;
-  job_->on_notice(core::SystemClock().now() + within);
+  job_->on_notice(base::SystemClock().now() + within);
   signal_all(SIGTERM);
   signal_all(SIGCONT);  // a stopped member handles SIGTERM only after SIGCONT
   start_timer(grace_, within, kill);
   finish_if_over();
 }
 
-void Agent::end_within(int exit_status, core::Duration within) {
+void Agent::end_within(int exit_status, base::Duration within) {
   if (ending()) return;
   exit_status_ = exit_status;
   start_timer(grace_, within, [this] { signal_all(SIGKILL); });
@@ -123,8 +123,8 @@ void Agent::end(int exit_status) {
   finish_if_over();
 }
 
-void Agent::on_notice(std::optional<core::Duration> within) {
-  if (within) within = std::max<core::Duration>(*within - kClearing, core::Duration::zero());
+void Agent::on_notice(std::optional<base::Duration> within) {
+  if (within) within = std::max<base::Duration>(*within - kClearing, base::Duration::zero());
   const bool first = !ending() && !job_->completed();
   asked_ = asked_ || !ending();
   terminate(unless_completed(options_.notice_status.value_or(options_.stopped_status)), within);
@@ -169,7 +169,7 @@ void Agent::signal_all(int signal) {
   if (OtherHosts* others = job_->others()) others->signal_all(signal);
 }
 
-void Agent::on_control_message(ControlMessage message, std::int32_t value, core::Fd fd) {
+void Agent::on_control_message(ControlMessage message, std::int32_t value, base::Fd fd) {
   switch (message) {
     case ControlMessage::kSignal:
       if (!job_->on_signal(value)) signal_all(value);
@@ -183,7 +183,7 @@ void Agent::on_control_message(ControlMessage message, std::int32_t value, core:
     }
     case ControlMessage::kKill:
       kill(unless_completed(options_.stopped_status));
-      return limit_drain(core::Duration::zero());
+      return limit_drain(base::Duration::zero());
     case ControlMessage::kCoordinator:
       return job_->on_coordinator(std::move(fd), value);
     case ControlMessage::kResumed:
@@ -195,13 +195,13 @@ void Agent::on_control_message(ControlMessage message, std::int32_t value, core:
 
 void Agent::on_guardian_lost() {
   limit_drain(kDrainLimit);
-  if (job_->orphan_timeout() <= core::Duration::zero()) return kill(1);
-  const core::Duration all = job_->orphan_timeout();
+  if (job_->orphan_timeout() <= base::Duration::zero()) return kill(1);
+  const base::Duration all = job_->orphan_timeout();
   say(fmt::format("the launcher is gone: the job ends in {:g} s",
                   std::chrono::duration<double>(all).count()));
   if (!job_->keeps_checkpoints()) return start_timer(orphan_, all, [this] { kill(1); });
   // The last part of the orphan timeout is for members to leave and to save their state.
-  const core::Duration last = std::min(options_.term_grace, all / 2);
+  const base::Duration last = std::min(options_.term_grace, all / 2);
   start_timer(orphan_, all - last, [this, last] { terminate(unless_completed(1), last); });
 }
 
@@ -249,14 +249,14 @@ void Agent::clear_up() {
 }
 
 // A stalled reader of the output must not keep a job alive whose end was requested.
-void Agent::limit_drain(core::Duration limit) {
+void Agent::limit_drain(base::Duration limit) {
   drain_limit_ = std::min(limit, drain_limit_.value_or(limit));
   if (finishing_) start_drain_timer();
 }
 
 void Agent::start_drain_timer() {
   if (!drain_limit_) return;
-  const bool at_once = *drain_limit_ <= core::Duration::zero();
+  const bool at_once = *drain_limit_ <= base::Duration::zero();
   start_timer(drain_, at_once ? *drain_limit_ : *drain_limit_ + job_->still_needs(), [this] {
     abandoned_ = true;
     if (*exit_status_ == 0) exit_status_ = 1;  // output was lost

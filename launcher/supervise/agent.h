@@ -9,10 +9,9 @@
 #include <optional>
 #include <string>
 
-#include "core/clock.h"
-#include "core/fd.h"
-#include "core/message.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/supervise/agent_job.h"
 #include "launcher/supervise/control_message.h"
 #include "launcher/supervise/environment.h"
@@ -20,6 +19,7 @@
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/sink.h"
 #include "launcher/usage/usage_reporter.h"
+#include "proto/message.h"
 
 namespace regroup::launcher {
 
@@ -29,10 +29,10 @@ inline constexpr int kTimedOut = 241;     // as Open MPI 5
 struct AgentOptions {
   ProcessTableOptions processes;
   HeldPort port;  // MASTER_PORT, kept free until the members start
-  core::Duration term_grace = std::chrono::seconds(5);
+  base::Duration term_grace = std::chrono::seconds(5);
   // From SIGKILL until a stuck member is left behind.
-  core::Duration teardown_limit = std::chrono::seconds(10);
-  core::Duration timeout{}, spent{};  // timeout: of the whole job, 0: none; spent: time of it that has passed
+  base::Duration teardown_limit = std::chrono::seconds(10);
+  base::Duration timeout{}, spent{};  // timeout: of the whole job, 0: none; spent: time of it that has passed
   int stopped_status = 1;             // exit status of the job when a signal to the guardian ended it ...
   std::optional<int> notice_status = {};  // ... that was not SIGINT, SIGQUIT or SIGHUP, or when a notice did
   // Called once when such a signal or notice arrives: there may be no time later.
@@ -42,11 +42,11 @@ struct AgentOptions {
   UsageOptions usage = {};  // of the members on this host
 };
 
-[[nodiscard]] std::string ran_too_long(core::Duration timeout);  // the message for the user
+[[nodiscard]] std::string ran_too_long(base::Duration timeout);  // the message for the user
 class Agent {
  public:
   // `loop` may have run before.
-  Agent(boost::asio::io_context& loop, AgentOptions options, core::Fd guardian, const JobFactory& job);
+  Agent(boost::asio::io_context& loop, AgentOptions options, base::Fd guardian, const JobFactory& job);
   // Serves until the job is over; returns the exit status of this process. Call once.
   [[nodiscard]] int run();
 
@@ -59,13 +59,13 @@ class Agent {
   // Prints "regroup: TEXT" on standard error, between whole lines of members.
   void say(const std::string& text);
   // Ends the job: SIGTERM to all, SIGKILL after `grace`, or term_grace. The first call fixes the exit status.
-  void terminate(int exit_status, std::optional<core::Duration> grace = std::nullopt);
+  void terminate(int exit_status, std::optional<base::Duration> grace = std::nullopt);
   // The members are being ended; SIGKILL after `within`.
-  void end_within(int exit_status, core::Duration within);
+  void end_within(int exit_status, base::Duration within);
   // All members have ended by themselves. There is no deadline for what is left to write.
   void end(int exit_status);
   // A preemption notice: this host, and with it the job, is lost after `within`, if that is known.
-  void on_notice(std::optional<core::Duration> within);
+  void on_notice(std::optional<base::Duration> within);
   // A member could not be started: prints `why` and ends the job at once.
   void fail_start(const std::string& why);
   void kill(int exit_status);  // ends the job at once
@@ -89,16 +89,16 @@ class Agent {
   [[nodiscard]] bool ending() const { return exit_status_.has_value(); }
 
  private:
-  void on_control_message(ControlMessage message, std::int32_t value, core::Fd fd);
+  void on_control_message(ControlMessage message, std::int32_t value, base::Fd fd);
   [[nodiscard]] bool any_lives() const;
   [[nodiscard]] int unless_completed(int exit_status) const;
   void settle();
   void on_guardian_lost();
   void signal_all(int signal);
-  [[nodiscard]] core::Status report_usage();
-  void start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then);
+  [[nodiscard]] base::Status report_usage();
+  void start_timer(boost::asio::steady_timer& timer, base::Duration after, std::function<void()> then);
   void finish_if_over();
-  void limit_drain(core::Duration limit);
+  void limit_drain(base::Duration limit);
   void watch_killed();
   void start_drain_timer();
   void clear_up();
@@ -118,7 +118,7 @@ class Agent {
   std::unique_ptr<UsageReporter> usage_;  // nullptr: not requested
   std::unique_ptr<AgentJob> job_;
   std::optional<int> exit_status_;
-  std::optional<core::Duration> drain_limit_;  // counted from the members' end; none: until all is written
+  std::optional<base::Duration> drain_limit_;  // counted from the members' end; none: until all is written
   bool finishing_ = false, cleared_ = false, leaving_ = false, noticed_ = false;
   bool asked_ = false;      // the end was requested from outside before any failure
   bool abandoned_ = false;  // output without a reader is not waited for any more

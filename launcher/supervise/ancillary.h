@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-#include "core/fd.h"
+#include "base/fd.h"
 
 namespace regroup::launcher {
 
@@ -29,12 +29,12 @@ class Ancillary {
         CMSG_LEN(sizeof(int));  // CMSG_SPACE has room for a second descriptor, which would leak
   }
   // After recvmsg(): the received descriptor, if any.
-  [[nodiscard]] static core::Fd taken(const msghdr& message) {
+  [[nodiscard]] static base::Fd taken(const msghdr& message) {
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
     if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return {};
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    return core::Fd(fd);
+    return base::Fd(fd);
   }
 
  private:

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/fd.h"
-#include "core/world.h"
+#include "base/fd.h"
 #include "launcher/options/request.h"
+#include "proto/world.h"
 
 namespace regroup::launcher {
 
@@ -24,7 +24,7 @@ struct App {
 
 // Identity and position of a member when its process starts.
 struct Place {
-  core::MemberId member = 0;
+  proto::MemberId member = 0;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
   std::uint32_t app = 0;    // number of its App in the job
@@ -42,7 +42,7 @@ struct Place {
 // Settings of one member in addition to its App.
 struct Extras {
   Environment environment;    // overrides the App's
-  core::Fd inherited;         // becomes descriptor kInheritedFd of the member; may be invalid
+  base::Fd inherited;         // becomes descriptor kInheritedFd of the member; may be invalid
   std::uint32_t threads = 1;  // OMP_NUM_THREADS, unless the App says it
   std::vector<int> cores;     // operating system numbers it is bound to; empty: not bound
 };

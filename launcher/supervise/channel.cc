@@ -17,8 +17,8 @@ constexpr std::size_t kMostQueued = 8 << 20;
 
 }  // namespace
 
-Channel::Channel(boost::asio::io_context& loop, core::Fd socket, Handler handler,
-                 std::function<void(const core::Status&)> closed)
+Channel::Channel(boost::asio::io_context& loop, base::Fd socket, Handler handler,
+                 std::function<void(const base::Status&)> closed)
     : socket_(loop, socket.release()), handler_(std::move(handler)), closed_(std::move(closed)) {}
 
 void Channel::wait_read() {
@@ -31,8 +31,8 @@ void Channel::read() {
   std::array<std::byte, 64 << 10> bytes;
   const ssize_t count = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_read();
-  if (count < 0) return fail(core::system_error("recv", "control connection", errno));
-  if (count == 0) return fail({core::Code::kPeerLost, "the other side closed the connection"});
+  if (count < 0) return fail(base::system_error("recv", "control connection", errno));
+  if (count == 0) return fail({base::Code::kPeerLost, "the other side closed the connection"});
   if (!closing_) reader_.append(std::span(bytes).first(static_cast<std::size_t>(count)));
   deliver();
   if (open()) wait_read();
@@ -47,14 +47,14 @@ void Channel::deliver() {
   }
 }
 
-bool Channel::send(const core::Message& message, int fd) {
+bool Channel::send(const proto::Message& message, int fd) {
   if (!open() || closing_) return true;
-  std::vector<std::byte> bytes = core::encode(message);
-  if (bytes.size() > sizeof(std::uint32_t) + core::kMaxFrameBytes) return false;
-  queue_.push_back({std::move(bytes), 0, core::Fd(fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, 3))});
+  std::vector<std::byte> bytes = proto::encode(message);
+  if (bytes.size() > sizeof(std::uint32_t) + proto::kMaxFrameBytes) return false;
+  queue_.push_back({std::move(bytes), 0, base::Fd(fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, 3))});
   queued_ += queue_.back().bytes.size();
   if (queued_ > kMostQueued) {
-    fail({core::Code::kResourceExhausted, "the other side does not read"});
+    fail({base::Code::kResourceExhausted, "the other side does not read"});
   } else if (!waiting_to_write_) {
     write();
   }
@@ -108,7 +108,7 @@ void Channel::close() {
   socket_.close(ignored);
 }
 
-void Channel::fail(const core::Status& why) {
+void Channel::fail(const base::Status& why) {
   const auto self = shared_from_this();
   const auto closed = std::exchange(closed_, nullptr);
   close();

@@ -19,12 +19,12 @@ struct Packet {
 
 }  // namespace
 
-core::Result<std::pair<core::Fd, core::Fd>> control_sockets() {
+base::Result<std::pair<base::Fd, base::Fd>> control_sockets() {
   std::array<int, 2> fds{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds.data()) != 0) {
-    return core::system_error("socketpair", "guardian and agent", errno);
+    return base::system_error("socketpair", "guardian and agent", errno);
   }
-  return std::pair(core::Fd(fds[0]), core::Fd(fds[1]));
+  return std::pair(base::Fd(fds[0]), base::Fd(fds[1]));
 }
 
 bool end_requested(int socket) {
@@ -55,7 +55,7 @@ void discard_control_messages(int socket) {
   }
 }
 
-ControlSocket::ControlSocket(boost::asio::io_context& loop, core::Fd socket, Handler handler,
+ControlSocket::ControlSocket(boost::asio::io_context& loop, base::Fd socket, Handler handler,
                              std::function<void()> lost)
     : socket_(loop, socket.release()), handler_(std::move(handler)), lost_(std::move(lost)) {
   wait();
@@ -92,7 +92,7 @@ bool ControlSocket::receive() {
     const ssize_t count = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno == EAGAIN;
-    core::Fd fd = Ancillary::taken(message);
+    base::Fd fd = Ancillary::taken(message);
     if (count != sizeof packet) return false;
     handler_(packet.message, packet.value, std::move(fd));
   }

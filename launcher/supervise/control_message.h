@@ -10,8 +10,8 @@
 #include <functional>
 #include <utility>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -27,7 +27,7 @@ enum class ControlMessage : std::uint32_t {
 };
 
 // A SOCK_SEQPACKET pair: {guardian's end, agent's end}.
-[[nodiscard]] core::Result<std::pair<core::Fd, core::Fd>> control_sockets();
+[[nodiscard]] base::Result<std::pair<base::Fd, base::Fd>> control_sockets();
 
 // Whether the guardian has requested the end of the job, or is gone. Peeks at the messages that wait at the
 // agent's end and consumes none.
@@ -40,9 +40,9 @@ void discard_control_messages(int socket);
 // One end of the pair. Used by the loop's thread; handlers are called from the loop.
 class ControlSocket {
  public:
-  using Handler = std::function<void(ControlMessage message, std::int32_t value, core::Fd fd)>;
+  using Handler = std::function<void(ControlMessage message, std::int32_t value, base::Fd fd)>;
   // `lost` is called once when the other process is gone.
-  ControlSocket(boost::asio::io_context& loop, core::Fd socket, Handler handler, std::function<void()> lost);
+  ControlSocket(boost::asio::io_context& loop, base::Fd socket, Handler handler, std::function<void()> lost);
   // Never blocks. A duplicate of `fd`, unless it is -1, is passed on. False: the other process is gone.
   bool send(ControlMessage message, std::int32_t value = 0, int fd = -1);
 

@@ -7,7 +7,7 @@
 
 namespace regroup::launcher {
 
-std::optional<std::size_t> CoreSlots::take(core::MemberId member,
+std::optional<std::size_t> CoreSlots::take(proto::MemberId member,
                                            const std::function<bool(std::size_t)>& usable) {
   if (slots_ == 0) return std::nullopt;
   std::vector<std::size_t> holders(slots_);

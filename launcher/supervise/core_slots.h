@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::launcher {
 
@@ -17,16 +17,16 @@ class CoreSlots {
 
   // Assigns `member` to the first `usable` slot among those with the fewest members, or to the first of them
   // if none is usable. Returns its number; nullopt if there are no slots.
-  [[nodiscard]] std::optional<std::size_t> take(core::MemberId member,
+  [[nodiscard]] std::optional<std::size_t> take(proto::MemberId member,
                                                 const std::function<bool(std::size_t)>& usable = {});
   // The member's processes are dead or were killed. May be called twice.
-  void leave(core::MemberId member) { held_.erase(member); }
+  void leave(proto::MemberId member) { held_.erase(member); }
   // The number of slots without a member.
   [[nodiscard]] std::size_t free() const;
 
  private:
   std::size_t slots_;
-  std::map<core::MemberId, std::size_t> held_;
+  std::map<proto::MemberId, std::size_t> held_;
 };
 
 }  // namespace regroup::launcher

@@ -43,9 +43,9 @@ std::vector<pid_t> descendants_of(pid_t root) {
   return found;
 }
 
-bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)>& reaped, bool exiting) {
-  const core::SystemClock clock;
-  const core::TimePoint deadline = clock.now() + limit;
+bool kill_descendants(base::Duration limit, const std::function<void(pid_t, int)>& reaped, bool exiting) {
+  const base::SystemClock clock;
+  const base::TimePoint deadline = clock.now() + limit;
   sigset_t child;
   ::sigemptyset(&child);
   ::sigaddset(&child, SIGCHLD);

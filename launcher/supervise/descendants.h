@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 namespace regroup::launcher {
 
@@ -20,7 +20,7 @@ void become_subreaper();
 // false: some could not be killed. `reaped` is called with pid and wait status of each child. `exiting`: all
 // descendants are already ending, so they get a moment before they are killed. For a subreaper with SIGCHLD
 // blocked.
-bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)>& reaped = {},
+bool kill_descendants(base::Duration limit, const std::function<void(pid_t, int)>& reaped = {},
                       bool exiting = false);
 
 }  // namespace regroup::launcher

@@ -39,12 +39,12 @@ std::vector<std::string> to_strings(const Environment& environment) {
   return out;
 }
 
-core::Result<std::string> find_program(const std::string& program, const std::string& wdir,
+base::Result<std::string> find_program(const std::string& program, const std::string& wdir,
                                        const Environment& environment) {
   if (program.find('/') != std::string::npos) {
     const int error = executable_error(in_folder(wdir, program));
     if (error == 0) return program;
-    return core::Status(core::Code::kNotFound,
+    return base::Status(base::Code::kNotFound,
                         fmt::format("program {} cannot be started: {}", program, std::strerror(error)));
   }
   const auto path = environment.find("PATH");
@@ -57,7 +57,7 @@ core::Result<std::string> find_program(const std::string& program, const std::st
     if (error == 0) return candidate;
     if (error == EACCES) worst = EACCES;
   }
-  return core::Status(core::Code::kNotFound,
+  return base::Status(base::Code::kNotFound,
                       worst == EACCES
                           ? fmt::format("program {}: found in PATH={} but not executable", program, folders)
                           : fmt::format("program {} was not found in PATH={}", program, folders));
@@ -78,8 +78,8 @@ std::string find_helper(const std::string& name) {
   return folder.parent_path() / "libexec/regroup" / name;
 }
 
-core::Result<HeldPort> hold_port() {
-  HeldPort held{core::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), 0};
+base::Result<HeldPort> hold_port() {
+  HeldPort held{base::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), 0};
   const int on = 1;
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -90,7 +90,7 @@ core::Result<HeldPort> hold_port() {
       ::setsockopt(held.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       ::bind(held.socket.get(), generic, size) != 0 ||
       ::getsockname(held.socket.get(), generic, &size) != 0) {
-    return core::system_error("bind", "a port of 127.0.0.1 for MASTER_PORT", errno);
+    return base::system_error("bind", "a port of 127.0.0.1 for MASTER_PORT", errno);
   }
   held.port = ntohs(address.sin_port);
   return held;

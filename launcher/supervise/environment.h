@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/supervise/app.h"
 
 namespace regroup::launcher {
@@ -16,7 +16,7 @@ namespace regroup::launcher {
 
 // The file that `program` means when it is started in `wdir` ("" is the current folder) with `environment`.
 // kNotFound names the program, and PATH if it was searched.
-[[nodiscard]] core::Result<std::string> find_program(const std::string& program, const std::string& wdir,
+[[nodiscard]] base::Result<std::string> find_program(const std::string& program, const std::string& wdir,
                                                      const Environment& environment);
 
 // The path of this program's file, even if the file has been replaced.
@@ -28,10 +28,10 @@ namespace regroup::launcher {
 // Reserves a TCP port of 127.0.0.1 while `socket` is open: the kernel assigns it to nobody. The socket is
 // bound with SO_REUSEADDR and never listens, so a program that sets SO_REUSEADDR can bind the port meanwhile.
 struct HeldPort {
-  core::Fd socket;
+  base::Fd socket;
   std::uint16_t port = 0;
 };
-[[nodiscard]] core::Result<HeldPort> hold_port();
+[[nodiscard]] base::Result<HeldPort> hold_port();
 
 // The rendezvous address that rank 0 listens on (MASTER_ADDR, MASTER_PORT).
 struct Master {

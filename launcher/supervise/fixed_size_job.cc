@@ -31,7 +31,7 @@ FixedSizeJob::FixedSizeJob(Agent& agent, FixedSizeOptions options, std::unique_p
 
 NodeEvents FixedSizeJob::events() {
   NodeEvents events;
-  events.started = [this](std::uint32_t space, const core::Status& status) { on_started(space, status); };
+  events.started = [this](std::uint32_t space, const base::Status& status) { on_started(space, status); };
   events.exited = [this](const MemberExit& exit) { agent_.on_member_exit(exit); };
   events.mpi = [this](std::uint32_t host, const pmi::Message& message) { on_mpi(host, message); };
   events.said = [this](const std::string& text) {
@@ -46,10 +46,10 @@ NodeEvents FixedSizeJob::events() {
 
 Node& FixedSizeJob::node(std::uint32_t host) { return host == 0 ? local_ : others_->node(host - 1); }
 
-core::Status FixedSizeJob::start() {
+base::Status FixedSizeJob::start() {
   if (others_) {
     others_->serve(
-        events(), [this](std::size_t index, const core::Status& why) { on_host_lost(index, why); },
+        events(), [this](std::size_t index, const base::Status& why) { on_host_lost(index, why); },
         agent_.out(), agent_.err());
     for (std::uint32_t app = 0; app < apps_.size(); ++app) {
       for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) node(host).add_app(app, apps_[app]);
@@ -134,7 +134,7 @@ MemberOrder FixedSizeJob::order_of(const Place& place, const std::vector<std::si
   return order;
 }
 
-void FixedSizeJob::on_started(std::uint32_t space, const core::Status& status) {
+void FixedSizeJob::on_started(std::uint32_t space, const base::Status& status) {
   if (agent_.ending()) return agent_.look_whether_over();
   const auto found = worlds_.find(space);
   if (found == worlds_.end()) return;
@@ -145,7 +145,7 @@ void FixedSizeJob::on_started(std::uint32_t space, const core::Status& status) {
       node(parent->host).tell(pmi::SpawnDone{world.parent->request, space, status.message()});
     world.parent.reset();
   }
-  if (status.code() == core::Code::kNotFound && options_.compat == Compat::kOpenMpi) {
+  if (status.code() == base::Code::kNotFound && options_.compat == Compat::kOpenMpi) {
     agent_.say(status.message());
     return agent_.kill(kNoProgram);
   }
@@ -153,13 +153,13 @@ void FixedSizeJob::on_started(std::uint32_t space, const core::Status& status) {
   if (all && world.ending) end_alone(space);  // its parent has failed meanwhile
 }
 
-std::string writer_lost(const std::string& host, const core::Status& why) {
+std::string writer_lost(const std::string& host, const base::Status& why) {
   return fmt::format(
       "host {} was lost before it said that the checkpoints which were due at the end are written: {}", host,
       why.message());
 }
 
-void FixedSizeJob::on_host_lost(std::size_t index, const core::Status& why) {
+void FixedSizeJob::on_host_lost(std::size_t index, const base::Status& why) {
   const bool writes = !options_.host_of.empty() && options_.host_of[0] == index + 1;
   if (writes && completed() && world_->keeps_checkpoints() && unsaved_.empty())
     unsaved_ = writer_lost(others_->name(index), why);
@@ -167,7 +167,7 @@ void FixedSizeJob::on_host_lost(std::size_t index, const core::Status& why) {
 }
 
 // The members of the host have ended or cannot be reached.
-void FixedSizeJob::on_lost(const core::Status& why) {
+void FixedSizeJob::on_lost(const base::Status& why) {
   if (agent_.ending()) return agent_.look_whether_over();
   agent_.say(why.message() + ": ending the job");
   agent_.terminate(completed().value_or(kHostLost));
@@ -178,12 +178,12 @@ void FixedSizeJob::finish(const std::function<void()>& then) {
   world_ ? world_->finish(others) : others();
 }
 
-void FixedSizeJob::on_notice(core::TimePoint deadline) {
+void FixedSizeJob::on_notice(base::TimePoint deadline) {
   if (world_) world_->on_notice(deadline);
 }
 
-core::Duration FixedSizeJob::still_needs() const {
-  return world_ ? world_->still_needs() : core::Duration::zero();
+base::Duration FixedSizeJob::still_needs() const {
+  return world_ ? world_->still_needs() : base::Duration::zero();
 }
 
 // The training is complete, but the status of a rank that ended before still counts.
@@ -309,7 +309,7 @@ void FixedSizeJob::signal_world(std::uint32_t space, int signal) {
   }
 }
 
-void FixedSizeJob::forget(core::MemberId member) {
+void FixedSizeJob::forget(proto::MemberId member) {
   core_slots_.leave(member);
   const auto found = ranks_.find(member);
   if (found == ranks_.end()) return;

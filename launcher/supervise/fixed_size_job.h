@@ -34,7 +34,7 @@ struct FixedSizeOptions {
   std::vector<std::uint32_t> threads;          // by rank, OMP_NUM_THREADS; empty: 1
   std::vector<Environment> environments = {};  // by rank, of their devices; empty: they have none
   std::uint32_t most = 0;                      // limit of running members, with MPI_Comm_spawn; 0: none
-  core::Duration term_grace = std::chrono::seconds(5);  // for a spawned world that is ended alone
+  base::Duration term_grace = std::chrono::seconds(5);  // for a spawned world that is ended alone
   // Serves the World of the ranks that join; empty: they join without an agent.
   std::function<std::unique_ptr<MembershipJob>(Agent& agent, OtherHosts* others)> world = {};
 };
@@ -44,10 +44,10 @@ class FixedSizeJob final : public AgentJob {
   // `others`: nullptr if all run on this host.
   FixedSizeJob(Agent& agent, FixedSizeOptions options, std::unique_ptr<OtherHosts> others = nullptr);
   // Members start later, when regroup-pmi is ready for them.
-  [[nodiscard]] core::Status start() override;
+  [[nodiscard]] base::Status start() override;
   void on_exit(const MemberExit& exit) override;
-  void on_notice(core::TimePoint deadline) override;
-  [[nodiscard]] core::Duration still_needs() const override;
+  void on_notice(base::TimePoint deadline) override;
+  [[nodiscard]] base::Duration still_needs() const override;
   [[nodiscard]] std::optional<int> completed() const override;
   [[nodiscard]] std::string unsaved() const override;
   [[nodiscard]] OtherHosts* others() override { return others_.get(); }
@@ -86,15 +86,15 @@ class FixedSizeJob final : public AgentJob {
   [[nodiscard]] bool crowded(std::uint32_t host) const;  // more members run there than it has cores
   [[nodiscard]] std::uint32_t living_on(std::uint32_t host) const;
   [[nodiscard]] std::vector<std::uint32_t> hosts_for(std::uint32_t members) const;
-  void on_started(std::uint32_t space, const core::Status& status);
-  void on_host_lost(std::size_t index, const core::Status& why);
-  void on_lost(const core::Status& why);
+  void on_started(std::uint32_t space, const base::Status& status);
+  void on_host_lost(std::size_t index, const base::Status& why);
+  void on_lost(const base::Status& why);
   void on_mpi(std::uint32_t host, const pmi::Message& message);
   [[nodiscard]] std::set<std::uint32_t> known(const std::vector<std::uint32_t>& spaces) const;
   void on_groups_connected(std::uint32_t host, const std::set<std::uint32_t>& spaces);
   void on_spawn(const pmi::Spawn& spawn);
   void on_aborted(const pmi::Aborted& aborted);
-  [[nodiscard]] core::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn,
+  [[nodiscard]] base::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn,
                                                             const Rank& parent) const;
   [[nodiscard]] std::uint32_t living() const;
   // Ends the job, or only the worlds connected to the failed one (MPI_Comm_disconnect separates them). Prints
@@ -103,7 +103,7 @@ class FixedSizeJob final : public AgentJob {
   void end_alone(std::uint32_t space);
   void signal_world(std::uint32_t space, int signal);
   // Removes an ended member, and with its last member a spawned world.
-  void forget(core::MemberId member);
+  void forget(proto::MemberId member);
   [[nodiscard]] bool decides(const MemberExit& exit, const Rank& rank);
   void end(const MemberExit& exit, const Rank& rank);
   [[nodiscard]] Rank* find(pmi::ProcId process);
@@ -111,11 +111,11 @@ class FixedSizeJob final : public AgentJob {
 
   Agent& agent_;
   FixedSizeOptions options_;
-  std::map<core::MemberId, Rank> ranks_;   // ordered and not ended
+  std::map<proto::MemberId, Rank> ranks_;  // ordered and not ended
   std::map<std::uint32_t, World> worlds_;  // by space
   pmi::ConnectedGroups connected_groups_;
   CoreSlots core_slots_;
-  core::MemberId next_member_ = 0;
+  proto::MemberId next_member_ = 0;
   std::vector<App> apps_;     // by number; unused ones are empty
   std::uint32_t spaces_ = 0;  // number of spaces opened
   int status_ = 0;            // combined status of members that ended without ending the job

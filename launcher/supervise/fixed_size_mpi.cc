@@ -7,10 +7,10 @@
 #include <utility>
 #include <variant>
 
-#include "core/world.h"
 #include "launcher/options/outer_place.h"
 #include "launcher/pmi/mpi.h"
 #include "launcher/supervise/fixed_size_job.h"
+#include "proto/world.h"
 
 namespace regroup::launcher {
 namespace {
@@ -33,7 +33,7 @@ HostExchange::Job FixedSizeJob::exchange_job() {
             agent_.say(named(host, why) + HostExchange::kCutOff);
           },
           [this, named](std::uint32_t host, const std::string& why) {
-            on_lost({core::Code::kPeerLost, named(host, why)});
+            on_lost({base::Code::kPeerLost, named(host, why)});
           }};
 }
 
@@ -104,17 +104,17 @@ void FixedSizeJob::on_spawn(const pmi::Spawn& spawn) {
   open_space(counts, first_app, hosts_for(std::accumulate(counts.begin(), counts.end(), 0U)), spawn);
 }
 
-core::Result<std::vector<App>> FixedSizeJob::spawned_apps(const pmi::Spawn& spawn, const Rank& parent) const {
+base::Result<std::vector<App>> FixedSizeJob::spawned_apps(const pmi::Spawn& spawn, const Rank& parent) const {
   std::vector<App> apps;
   std::uint64_t size = 0;
   for (const pmi::SpawnApp& wanted : spawn.apps) size += wanted.count;
   if (size == 0 || spawn.apps.size() > kMostPrograms)
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("{} processes of {} programs were asked for", size, spawn.apps.size()));
-  if (living() + size > core::kMaxMembers)
-    return core::Status(
-        core::Code::kResourceExhausted,
-        fmt::format("{} more are more than the {} that a job may have", size, core::kMaxMembers));
+  if (living() + size > proto::kMaxMembers)
+    return base::Status(
+        base::Code::kResourceExhausted,
+        fmt::format("{} more are more than the {} that a job may have", size, proto::kMaxMembers));
   for (const pmi::SpawnApp& wanted : spawn.apps) {
     auto app = pmi::spawned_app(apps_.at(parent.app), wanted);
     if (!app.ok()) return app.status();
@@ -123,7 +123,7 @@ core::Result<std::vector<App>> FixedSizeJob::spawned_apps(const pmi::Spawn& spaw
     apps.push_back(std::move(*app));
   }
   if (options_.most == 0 || living() + size <= options_.most) return apps;
-  return core::Status(core::Code::kResourceExhausted,
+  return base::Status(base::Code::kResourceExhausted,
                       fmt::format("{} more, with {} of {} slots taken: more members need --oversubscribe",
                                   size, living(), options_.most));
 }

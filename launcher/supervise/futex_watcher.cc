@@ -51,7 +51,7 @@ FutexWatcher::~FutexWatcher() {
   thread_.join();
 }
 
-core::Status FutexWatcher::watch(core::SlotIndex slot, std::atomic<std::uint32_t>* word) {
+base::Status FutexWatcher::watch(proto::SlotIndex slot, std::atomic<std::uint32_t>* word) {
   if (!thread_.joinable()) REGROUP_RETURN_IF_ERROR(start());
   {
     const std::lock_guard lock(mutex_);
@@ -61,15 +61,15 @@ core::Status FutexWatcher::watch(core::SlotIndex slot, std::atomic<std::uint32_t
   return {};
 }
 
-void FutexWatcher::unwatch(core::SlotIndex slot) {
+void FutexWatcher::unwatch(proto::SlotIndex slot) {
   const std::lock_guard lock(mutex_);
   words_.erase(slot);
   std::erase(found_, slot);
 }
 
-core::Status FutexWatcher::start() {
+base::Status FutexWatcher::start() {
   const int event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (event < 0) return core::system_error("eventfd", "watcher of members", errno);
+  if (event < 0) return base::system_error("eventfd", "watcher of members", errno);
   event_.assign(event);
   wait_event();
   thread_ = std::thread([this] { run(); });
@@ -86,15 +86,15 @@ void FutexWatcher::wait_event() {
     if (error) return;
     std::uint64_t count = 0;
     static_cast<void>(!::read(event_.native_handle(), &count, sizeof count));
-    std::vector<core::SlotIndex> found;
-    core::Status failure;
+    std::vector<proto::SlotIndex> found;
+    base::Status failure;
     {
       const std::lock_guard lock(mutex_);
       found.swap(found_);
       failure = std::exchange(failure_, {});
     }
     wait_event();
-    for (const core::SlotIndex slot : found) dead_(slot);
+    for (const proto::SlotIndex slot : found) dead_(slot);
     if (!failure.ok() && failed_) failed_(failure);
   });
 }
@@ -107,7 +107,7 @@ void FutexWatcher::signal_event() {
 void FutexWatcher::fail(int error) {
   {
     const std::lock_guard lock(mutex_);
-    failure_ = core::system_error("futex_waitv", "deaths of members are seen some ms later", error);
+    failure_ = base::system_error("futex_waitv", "deaths of members are seen some ms later", error);
   }
   signal_event();
 }

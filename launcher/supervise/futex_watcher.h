@@ -16,8 +16,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
-#include "core/status.h"
-#include "core/world.h"
+#include "base/status.h"
+#include "proto/world.h"
 
 namespace regroup::launcher {
 
@@ -27,8 +27,8 @@ namespace regroup::launcher {
 // A thread that waits on all futexes at once (futex_waitv). Without that system call no death is reported.
 class FutexWatcher {
  public:
-  using Handler = std::function<void(core::SlotIndex)>;
-  using FailureHandler = std::function<void(const core::Status&)>;
+  using Handler = std::function<void(proto::SlotIndex)>;
+  using FailureHandler = std::function<void(const base::Status&)>;
   // `dead` is called on the loop's thread, once per watch(); `failed` there, once, if nothing can be watched.
   FutexWatcher(boost::asio::io_context& loop, Handler dead, FailureHandler failed = {});
   ~FutexWatcher();  // ends the thread
@@ -36,18 +36,18 @@ class FutexWatcher {
   FutexWatcher& operator=(const FutexWatcher&) = delete;
 
   // Starts the thread at the first call. The word stays mapped until unwatch() or destruction; at most
-  // core::kMaxSlots - 1 futexes.
-  [[nodiscard]] core::Status watch(core::SlotIndex slot, std::atomic<std::uint32_t>* word);
+  // proto::kMaxSlots - 1 futexes.
+  [[nodiscard]] base::Status watch(proto::SlotIndex slot, std::atomic<std::uint32_t>* word);
   // The word is not read any more once this returns.
-  void unwatch(core::SlotIndex slot);
+  void unwatch(proto::SlotIndex slot);
 
  private:
   struct Watched {
-    core::SlotIndex slot;
+    proto::SlotIndex slot;
     std::atomic<std::uint32_t>* word;
   };
 
-  [[nodiscard]] core::Status start();
+  [[nodiscard]] base::Status start();
   void wait_event();
   void run();
   [[nodiscard]] bool sweep(std::vector<std::uint32_t>& values, std::vector<Watched>& left);
@@ -60,10 +60,10 @@ class FutexWatcher {
   FailureHandler failed_;
   std::thread thread_;
   std::mutex mutex_;
-  std::map<core::SlotIndex, std::atomic<std::uint32_t>*> words_;  // guarded by mutex_
-  std::vector<core::SlotIndex> found_;                            // guarded by mutex_
-  core::Status failure_;                                          // guarded by mutex_
-  std::atomic<std::uint32_t> control_{0};                         // changes when words_ did
+  std::map<proto::SlotIndex, std::atomic<std::uint32_t>*> words_;  // guarded by mutex_
+  std::vector<proto::SlotIndex> found_;                            // guarded by mutex_
+  base::Status failure_;                                           // guarded by mutex_
+  std::atomic<std::uint32_t> control_{0};                          // changes when words_ did
   std::atomic<bool> stop_{false};
 };
 

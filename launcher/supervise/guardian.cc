@@ -15,26 +15,26 @@
 #include <cstdio>
 #include <vector>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/supervise/descendants.h"
 #include "launcher/supervise/sink.h"
 
 namespace regroup::launcher {
 namespace {
 
-constexpr core::Duration kGuardianKillLimit = std::chrono::seconds(2);
+constexpr base::Duration kGuardianKillLimit = std::chrono::seconds(2);
 constexpr std::chrono::seconds kAnswerLimit{2};   // for an agent to end the job at once
 constexpr std::chrono::seconds kReaperLimit{1};   // for the reaper to clean up after a dead agent
 constexpr std::chrono::seconds kMessageLimit{1};  // to write the last messages, if standard error is stalled
 constexpr int kAgentLost = 1;
 constexpr int kNotKnown = -1;  // the number of hosts
-constexpr core::Duration kSignalEffect =
+constexpr base::Duration kSignalEffect =
     std::chrono::seconds(10);  // after a forwarded signal, in which a member's death is its effect
 constexpr std::size_t kMostRestarts = 16;  // within kRestartWindow: a coordinator that dies more often ...
-constexpr core::Duration kRestartWindow =
+constexpr base::Duration kRestartWindow =
     std::chrono::seconds(60);  // ... dies because of its input, and would again
 
-void say(const std::string& text) { fmt::print(stderr, "regroup: {}\n", core::escaped_lines(text)); }
+void say(const std::string& text) { fmt::print(stderr, "regroup: {}\n", base::escaped_lines(text)); }
 
 std::string how(int status) {
   if (WIFSIGNALED(status)) {
@@ -57,18 +57,18 @@ std::vector<int> watched_signals(const std::vector<int>& forwarded, const std::v
 }  // namespace
 
 struct Guardian::Watch {
-  Watch(Guardian& guardian, core::Fd socket)
+  Watch(Guardian& guardian, base::Fd socket)
       : signals(loop, [&guardian](int signal) { guardian.on_signal(signal); }),
         agent(
             loop, std::move(socket),
-            [&guardian](ControlMessage message, std::int32_t value, core::Fd) {
+            [&guardian](ControlMessage message, std::int32_t value, base::Fd) {
               if (message == ControlMessage::kResumed) guardian.resumed_ = static_cast<std::uint32_t>(value);
               if (message == ControlMessage::kStateLost) guardian.on_state_lost(value);
               if (message == ControlMessage::kDone) guardian.on_done(value);
             },
             [&guardian] { guardian.on_agent_lost(); }) {}
 
-  void say(const std::string& text) { err.write("regroup: " + core::escaped_lines(text) + "\n"); }
+  void say(const std::string& text) { err.write("regroup: " + base::escaped_lines(text) + "\n"); }
 
   boost::asio::io_context loop{1};
   Sink err{loop, STDERR_FILENO};
@@ -90,7 +90,7 @@ Guardian::~Guardian() = default;
 
 int Guardian::run() {
   become_subreaper();
-  core::Status status = start_agent();
+  base::Status status = start_agent();
   if (status.ok() && coordinator_main_) status = start_coordinator();
   if (status.ok()) {
     watch_ = std::make_unique<Watch>(*this, std::move(agent_socket_));
@@ -120,7 +120,7 @@ void Guardian::end_helpers() {
   kill_descendants(kGuardianKillLimit, {}, over);
 }
 
-core::Status Guardian::start_agent() {
+base::Status Guardian::start_agent() {
   auto sockets = control_sockets();
   if (!sockets.ok()) return sockets.status();
   auto reaper = Reaper::start(
@@ -141,22 +141,22 @@ core::Status Guardian::start_agent() {
 }
 
 // Leaves the agent's end of the link in for_agent_.
-core::Status Guardian::start_coordinator() {
+base::Status Guardian::start_coordinator() {
   std::array<int, 2> fds{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
-    return core::system_error("socketpair", "coordinator and agent", errno);
+    return base::system_error("socketpair", "coordinator and agent", errno);
   }
-  core::Fd ours(fds[0]);
-  core::Fd theirs(fds[1]);
+  base::Fd ours(fds[0]);
+  base::Fd theirs(fds[1]);
   ++incarnation_;
   coordinator_ = ::fork();
-  if (coordinator_ < 0) return core::system_error("fork", "the coordinator", errno);
+  if (coordinator_ < 0) return base::system_error("fork", "the coordinator", errno);
   if (coordinator_ == 0) {
     // All descriptors of the guardian are closed, those of its loop included; the child never uses them.
     ::prctl(PR_SET_NAME, "regroup-coord");
     ::dup2(theirs.release(), 3);
     ::close_range(4, ~0U, 0);
-    ::_exit(coordinator_main_(core::Fd(3), incarnation_));
+    ::_exit(coordinator_main_(base::Fd(3), incarnation_));
   }
   for_agent_ = std::move(ours);
   // The coordinator is no descendant of the reaper: the record lets the reaper find it when the guardian is
@@ -175,11 +175,11 @@ void Guardian::on_signal(int signal) {
   if (!again && !is_notice(signal) &&
       std::find(forwarded_.begin(), forwarded_.end(), signal) != forwarded_.end()) {
     if (signal == SIGINT)
-      static_cast<void>(stop_requests_.repeats(signal, watch_->signals.by_key(), core::SystemClock().now()));
+      static_cast<void>(stop_requests_.repeats(signal, watch_->signals.by_key(), base::SystemClock().now()));
     if (signal == SIGINT && stops_++ == 0 && !reaper_options_.quiet) {
       watch_->say("SIGINT is passed on to the members; once more ends the job at once");
     }
-    if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT) passed_on_ = core::SystemClock().now();
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT) passed_on_ = base::SystemClock().now();
     // SIGTSTP would not stop members: their process groups are no shell's.
     watch_->agent.send(ControlMessage::kSignal, signal == SIGTSTP ? SIGSTOP : signal);
   } else if (signal != SIGTSTP) {
@@ -191,7 +191,7 @@ void Guardian::on_signal(int signal) {
 // A second request ends the job at once; an agent that hangs or is stopped is then killed.
 void Guardian::on_stop(int signal) {
   asked_ = true;
-  if (stop_requests_.repeats(signal, watch_->signals.by_key(), core::SystemClock().now())) return;
+  if (stop_requests_.repeats(signal, watch_->signals.by_key(), base::SystemClock().now())) return;
   watch_->agent.send(stops_++ == 0 ? ControlMessage::kStop : ControlMessage::kKill,
                      is_notice(signal) ? SIGTERM : signal);
   if (stops_ != 2) return;
@@ -246,7 +246,7 @@ void Guardian::on_reaper_exit(int status) {
     return on_agent_exit(fmt::format("the agent (pid {}) {}", pid, how(*agent_status)),
                          WIFSIGNALED(*agent_status));
   }
-  if (const core::Status why = reaper_->refusal(); !why.ok())
+  if (const base::Status why = reaper_->refusal(); !why.ok())
     return on_agent_exit(why.message(), /*killed=*/false);
   siginfo_t info{};
   // The agent is the guardian's child now, unless the reaper died just after reaping it.
@@ -264,7 +264,7 @@ void Guardian::on_reaper_exit(int status) {
 // If a signal that was just forwarded killed all members, that was requested and the state is not lost.
 void Guardian::on_state_lost(int doubtful_hosts) {
   const bool signalled =
-      passed_on_ != core::TimePoint() && core::SystemClock().now() - passed_on_ < kSignalEffect;
+      passed_on_ != base::TimePoint() && base::SystemClock().now() - passed_on_ < kSignalEffect;
   if (!signalled) state_lost_ = doubtful_hosts;
 }
 
@@ -290,7 +290,7 @@ void Guardian::on_coordinator_exit(int status) {
     watch_->agent.send(ControlMessage::kKill);
     return;
   }
-  const core::Status started = start_coordinator();
+  const base::Status started = start_coordinator();
   if (!reaper_options_.quiet) watch_->say(died + ": starting it again");
   if (!started.ok()) {
     watch_->say(started.message());
@@ -302,7 +302,7 @@ void Guardian::on_coordinator_exit(int status) {
 }
 
 bool Guardian::may_restart() {
-  const core::TimePoint now = core::SystemClock().now();
+  const base::TimePoint now = base::SystemClock().now();
   while (!restarts_.empty() && now - restarts_.front() > kRestartWindow) restarts_.pop_front();
   if (restarts_.size() >= kMostRestarts) return false;
   restarts_.push_back(now);

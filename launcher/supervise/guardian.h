@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/containment/reaper.h"
 #include "launcher/supervise/control_message.h"
 #include "launcher/supervise/signals.h"
@@ -25,8 +25,8 @@
 namespace regroup::launcher {
 
 // Run in the forked process and return its exit status.
-using AgentMain = std::function<int(core::Fd guardian)>;
-using CoordinatorMain = std::function<int(core::Fd agent, std::uint32_t incarnation)>;
+using AgentMain = std::function<int(base::Fd guardian)>;
+using CoordinatorMain = std::function<int(base::Fd agent, std::uint32_t incarnation)>;
 
 class Guardian {
  public:
@@ -48,8 +48,8 @@ class Guardian {
  private:
   struct Watch;  // the loop and its sockets; made after the first forks
 
-  [[nodiscard]] core::Status start_agent();
-  [[nodiscard]] core::Status start_coordinator();
+  [[nodiscard]] base::Status start_agent();
+  [[nodiscard]] base::Status start_coordinator();
   void on_signal(int signal);
   [[nodiscard]] bool is_notice(int signal) const;
   void on_stop(int signal);
@@ -69,22 +69,22 @@ class Guardian {
   CoordinatorMain coordinator_main_;
   ReaperOptions reaper_options_;
   std::vector<int> forwarded_, notices_;
-  core::Fd agent_socket_;
+  base::Fd agent_socket_;
   std::unique_ptr<Watch> watch_;
   std::optional<Reaper> reaper_;
   bool reaper_alive_ = false;  // the reaper runs
   bool agent_gone_ = false;    // the agent has been reaped
   pid_t coordinator_ = 0;
-  core::Fd for_agent_;  // the agent's end of the socket to the current coordinator
+  base::Fd for_agent_;  // the agent's end of the socket to the current coordinator
   std::uint32_t incarnation_ = 0;
-  std::deque<core::TimePoint> restarts_;  // of the coordinator, within the window
+  std::deque<base::TimePoint> restarts_;  // of the coordinator, within the window
   int stops_ = 0;
   StopRequests stop_requests_;
   bool agent_lost_ = false;  // its socket is closed: it is exiting
   std::optional<int> exit_status_, state_lost_;
   std::uint32_t resumed_ = 0;
   bool asked_ = false;           // the end of the job was requested
-  core::TimePoint passed_on_{};  // when a signal that may kill members was forwarded
+  base::TimePoint passed_on_{};  // when a signal that may kill members was forwarded
 };
 
 }  // namespace regroup::launcher

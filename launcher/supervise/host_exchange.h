@@ -10,10 +10,10 @@
 #include <set>
 #include <string>
 
-#include "core/world.h"
 #include "launcher/pmi/exchange.h"
 #include "launcher/pmi/messages.h"
 #include "launcher/supervise/node.h"
+#include "proto/world.h"
 
 namespace regroup::launcher {
 
@@ -34,9 +34,9 @@ class HostExchange {
     std::function<void(std::uint32_t host, const std::string& why)> stuck;
   };
   struct Limits {
-    std::size_t held = 64 << 20;            // bytes that a host has contributed to incomplete fences
-    std::size_t asked = core::kMaxMembers;  // unanswered requests of a host
-    std::size_t gathered = 15 << 20;        // bytes; a message to regroup-pmi holds 16 MiB
+    std::size_t held = 64 << 20;             // bytes that a host has contributed to incomplete fences
+    std::size_t asked = proto::kMaxMembers;  // unanswered requests of a host
+    std::size_t gathered = 15 << 20;         // bytes; a message to regroup-pmi holds 16 MiB
   };
   // Follows the cause in the message for the user.
   static constexpr const char* kCutOff = ": it takes no further part in PMI operations with other hosts";

@@ -31,9 +31,9 @@ void LocalNode::add_app(std::uint32_t number, const App& app) {
   agent_.processes().set_app(number, std::move(found));
 }
 
-core::Status LocalNode::missing(std::uint32_t number) const {
+base::Status LocalNode::missing(std::uint32_t number) const {
   const auto found = missing_.find(number);
-  return found == missing_.end() ? core::Status() : found->second;
+  return found == missing_.end() ? base::Status() : found->second;
 }
 
 void LocalNode::drop_app(std::uint32_t number) {
@@ -41,7 +41,7 @@ void LocalNode::drop_app(std::uint32_t number) {
   agent_.processes().set_app(number, {});
 }
 
-void LocalNode::signal(core::MemberId member, int signal) { agent_.processes().signal(member, signal); }
+void LocalNode::signal(proto::MemberId member, int signal) { agent_.processes().signal(member, signal); }
 
 void LocalNode::signal_all(int signal) {
   agent_.signal_members(signal);
@@ -117,7 +117,7 @@ void LocalNode::start(SpaceOrder order) {
 
 void LocalNode::open(const SpaceOrder& order) {
   for (const MemberOrder& member : order.members) {
-    const core::Status why = missing(member.place.app);
+    const base::Status why = missing(member.place.app);
     if (!why.ok()) return events_.started(order.space.space, why);
   }
   const pmi::OpenSpace& space = order.space;
@@ -138,7 +138,7 @@ void LocalNode::reopen(const SpaceOrder& order) {
   });
 }
 
-core::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extras> extras) {
+base::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extras> extras) {
   for (std::size_t i = 0; i < order.members.size(); ++i) {
     const auto& [place, threads, cores, environment] = order.members[i];
     extras[i].threads = threads;
@@ -146,8 +146,8 @@ core::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extra
     extras[i].environment.insert(environment.begin(), environment.end());
     if (mpi_ || order.space.oversubscribed)
       pmi::add_hints(extras[i], agent_.processes().options().apps.at(place.app), order.space.oversubscribed);
-    if (core::Status status = agent_.processes().start(place, std::move(extras[i])); !status.ok()) {
-      return {core::Code::kUnavailable,
+    if (base::Status status = agent_.processes().start(place, std::move(extras[i])); !status.ok()) {
+      return {base::Code::kUnavailable,
               fmt::format("{} could not be started: {}", pmi::name_of({place.space, place.rank}),
                           status.message())};
     }

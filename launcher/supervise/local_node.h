@@ -21,14 +21,14 @@ class LocalNode final : public Node {
   void add_app(std::uint32_t number, const App& app) override;
   void drop_app(std::uint32_t number) override;
   void start(SpaceOrder order) override;
-  void signal(core::MemberId member, int signal) override;
+  void signal(proto::MemberId member, int signal) override;
   void tell(const pmi::Message& message) override;
   void settle() override;
   // Signals the process groups of all members. Members of an order that is not executed yet get the signal
   // when they run.
   void signal_all(int signal);
   // Why program `number` was not found; ok if it was.
-  [[nodiscard]] core::Status missing(std::uint32_t number) const;
+  [[nodiscard]] base::Status missing(std::uint32_t number) const;
 
  private:
   [[nodiscard]] pmi::MpiEvents mpi_events();
@@ -36,15 +36,15 @@ class LocalNode final : public Node {
   void tell_aborted(bool all);
   void open(const SpaceOrder& order);
   void reopen(const SpaceOrder& order);
-  [[nodiscard]] core::Status start_members(const SpaceOrder& order, std::vector<Extras> extras);
+  [[nodiscard]] base::Status start_members(const SpaceOrder& order, std::vector<Extras> extras);
 
   Agent& agent_;
   const std::optional<pmi::HelperOptions> helper_;
   const NodeEvents events_;
-  std::unique_ptr<pmi::Mpi> mpi_;                  // from the first start() on
-  std::map<std::uint32_t, core::Status> missing_;  // programs that were not found, by number
-  std::map<pmi::ProcId, core::MemberId> members_;  // started members, until their space is closed
-  std::vector<pmi::Aborted> aborted_;              // not reported yet
+  std::unique_ptr<pmi::Mpi> mpi_;                   // from the first start() on
+  std::map<std::uint32_t, base::Status> missing_;   // programs that were not found, by number
+  std::map<pmi::ProcId, proto::MemberId> members_;  // started members, until their space is closed
+  std::vector<pmi::Aborted> aborted_;               // not reported yet
   std::map<pmi::ProcId, std::vector<int>>
       early_;  // signals to all since start(), by an order's first process
 };

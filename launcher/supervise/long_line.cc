@@ -16,8 +16,8 @@ namespace regroup::launcher {
 namespace {
 
 // Some file systems lack O_TMPFILE.
-core::Fd open_unnamed(const std::string& folder) {
-  core::Fd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+base::Fd open_unnamed(const std::string& folder) {
+  base::Fd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file.valid() || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
   std::string path = folder + "/regroup-line-XXXXXX";
   file.reset(::mkostemp(path.data(), O_CLOEXEC));
@@ -27,9 +27,9 @@ core::Fd open_unnamed(const std::string& folder) {
 
 }  // namespace
 
-core::Status LongLine::append(std::string_view bytes) {
+base::Status LongLine::append(std::string_view bytes) {
   if (size_ + bytes.size() > kMost)
-    return core::Status(core::Code::kResourceExhausted, fmt::format("it is longer than {} MiB", kMost >> 20));
+    return base::Status(base::Code::kResourceExhausted, fmt::format("it is longer than {} MiB", kMost >> 20));
   if (!file_.valid()) {
     std::error_code error;
     const std::string folder = std::filesystem::temp_directory_path(error);
@@ -38,13 +38,13 @@ core::Status LongLine::append(std::string_view bytes) {
     for (const char* other : {"/tmp", "/var/tmp", "/dev/shm"}) {
       if (!file_.valid()) file_ = open_unnamed(other);
     }
-    if (!file_.valid()) return core::system_error("open", error ? "$TMPDIR" : folder, why);
+    if (!file_.valid()) return base::system_error("open", error ? "$TMPDIR" : folder, why);
   }
   std::uint64_t end = size_;
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(end));
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return core::system_error("write", "a file in $TMPDIR", errno);
+    if (count <= 0) return base::system_error("write", "a file in $TMPDIR", errno);
     end += static_cast<std::uint64_t>(count);
     bytes.remove_prefix(static_cast<std::size_t>(count));
   }

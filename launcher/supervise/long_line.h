@@ -6,8 +6,8 @@
 #include <span>
 #include <string_view>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -19,13 +19,13 @@ class LongLine {
   [[nodiscard]] bool empty() const { return size_ == 0; }
   [[nodiscard]] std::uint64_t size() const { return size_; }  // bytes
   // An error names the folder or the size limit; what was kept before stays.
-  [[nodiscard]] core::Status append(std::string_view bytes);
+  [[nodiscard]] base::Status append(std::string_view bytes);
   // Reads from byte `at` on; returns the number of bytes read. 0: the file cannot be read.
   [[nodiscard]] std::size_t read(std::uint64_t at, std::span<char> space) const;
   void clear();
 
  private:
-  core::Fd file_;
+  base::Fd file_;
   std::uint64_t size_ = 0;
 };
 

@@ -62,7 +62,7 @@ std::set<int> nodes_of(const std::vector<int>& cores, const std::set<int>& among
 
 }  // namespace
 
-core::Result<MemoryOrder> memory_order(MemoryPolicy policy, const std::vector<int>& cores,
+base::Result<MemoryOrder> memory_order(MemoryPolicy policy, const std::vector<int>& cores,
                                        const std::string& root) {
   MemoryOrder out;
   if (policy == MemoryPolicy::kKernel) return out;
@@ -71,11 +71,11 @@ core::Result<MemoryOrder> memory_order(MemoryPolicy policy, const std::vector<in
     return out;
   }
   if (cores.empty() && policy != MemoryPolicy::kInterleave)
-    return core::invalid_argument(
+    return base::invalid_argument(
         "--mem-bind bind, prefer: the member is not bound to cores; --bind-to binds it");
   std::set<int> nodes = nodes_of(cores, allowed_nodes(root), root);
   if (nodes.empty() || *nodes.rbegin() >= kMostNodes)
-    return core::invalid_argument(
+    return base::invalid_argument(
         "--mem-bind: its control group (cpuset.mems) leaves no memory near the member's cores");
   if (policy == MemoryPolicy::kPrefer) nodes = {*nodes.begin()};
   out.mode = policy == MemoryPolicy::kBind     ? MPOL_BIND

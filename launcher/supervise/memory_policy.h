@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/request.h"
 
 namespace regroup::launcher {
@@ -18,7 +18,7 @@ struct MemoryOrder {
 // The policy for a member that is bound to `cores` (operating system numbers; empty: not bound). Uses only
 // nodes that this process may use (cpuset.mems). kInvalidArgument: no node is left, or the policy needs a
 // bound member. `root` replaces "/" in tests.
-[[nodiscard]] core::Result<MemoryOrder> memory_order(MemoryPolicy policy, const std::vector<int>& cores,
+[[nodiscard]] base::Result<MemoryOrder> memory_order(MemoryPolicy policy, const std::vector<int>& cores,
                                                      const std::string& root = "");
 
 }  // namespace regroup::launcher

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
-#include "core/world.h"
+#include "base/status.h"
 #include "launcher/pmi/messages.h"
 #include "launcher/supervise/app.h"
 #include "launcher/supervise/process_table.h"
+#include "proto/world.h"
 
 namespace regroup::launcher {
 
@@ -35,7 +35,7 @@ struct SpaceOrder {
 struct NodeEvents {
   // Once for each start(): ok, or why a member could not be started; the members before it run. kNotFound:
   // its program is missing; kUnavailable: the system refuses to run it.
-  std::function<void(std::uint32_t space, const core::Status& status)> started;
+  std::function<void(std::uint32_t space, const base::Status& status)> started;
   // For members on other hosts only: the agent reaps those on this host itself.
   std::function<void(const MemberExit& exit)> exited;
   // Connected, Finalized, Aborted, GroupsConnected, GroupsDisconnected and Spawn, in the order in which they
@@ -47,12 +47,12 @@ struct NodeEvents {
   std::function<void(const std::string& what)> unsaved = {};
   // Resource usage of the members of another host, as usage_json() writes it; `lives`: tells whether a member
   // is one.
-  using Lives = std::function<bool(core::MemberId)>;
+  using Lives = std::function<bool(proto::MemberId)>;
   std::function<void(const std::string& host, const std::string& json, const Lives& lives)> used = {};
 };
 
 // The text of AgentJob::unsaved() when the host that writes checkpoints is lost after finish().
-[[nodiscard]] std::string writer_lost(const std::string& host, const core::Status& why);
+[[nodiscard]] std::string writer_lost(const std::string& host, const base::Status& why);
 
 // Used by the loop's thread.
 class Node {
@@ -64,7 +64,7 @@ class Node {
   virtual void drop_app(std::uint32_t number) = 0;
   virtual void start(SpaceOrder order) = 0;
   // Signals the process group of a member; no effect if it has ended.
-  virtual void signal(core::MemberId member, int signal) = 0;
+  virtual void signal(proto::MemberId member, int signal) = 0;
   // A message for regroup-pmi of this host: MemberGone, CloseSpace, SpawnDone, Gathered, Fetch or Fetched.
   virtual void tell(const pmi::Message& message) = 0;
   // Returns when all PMI messages of dead members have been handled.
@@ -77,7 +77,7 @@ class OtherHosts {
   virtual ~OtherHosts() = default;
   // Starts to deliver events; `lost` is called when a host is lost with its members. Output of members goes
   // to `out` and `err`. Call once, before any order.
-  using Lost = std::function<void(std::size_t index, const core::Status& why)>;
+  using Lost = std::function<void(std::size_t index, const base::Status& why)>;
   virtual void serve(NodeEvents events, Lost lost, Sink& out, Sink& err) = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
   [[nodiscard]] virtual Node& node(std::size_t index) = 0;

@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kLongestHold{1};
 
 }  // namespace
 
-Output::Output(boost::asio::io_context& loop, core::Fd pipe, OutputPath path,
+Output::Output(boost::asio::io_context& loop, base::Fd pipe, OutputPath path,
                std::shared_ptr<OutputSpace> space)
     : pipe_(loop, pipe.release()),
       path_(std::move(path)),
@@ -76,7 +76,7 @@ bool Output::unheard() const {
   bool gone = false;
   for (const Sink* sink : path_.sinks) {
     if (sink->error().ok()) return false;
-    gone = gone || sink->error().code() == core::Code::kPeerLost;
+    gone = gone || sink->error().code() == base::Code::kPeerLost;
   }
   return gone;
 }
@@ -166,7 +166,7 @@ void Output::take(std::string_view bytes) {
 bool Output::keep(std::string_view bytes) {
   long_lines_ = true;
   if (cuts_) return false;
-  const core::Status kept = long_.append(bytes);
+  const base::Status kept = long_.append(bytes);
   if (kept.ok()) return true;
   cuts_ = true;
   if (path_.torn) path_.torn(kept);

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fd.h"
+#include "base/fd.h"
 #include "launcher/supervise/line_cutter.h"
 #include "launcher/supervise/long_line.h"
 #include "launcher/supervise/sink.h"
@@ -38,7 +38,7 @@ struct OutputPath {
       prompt_after{};            // an incomplete line is written after this time; 0: only at the end
   std::function<void()> closed;  // called once, after the last line was given to the sinks
   std::function<bool()> alone;   // no other output uses the sinks, so a long line need not wait for its end
-  std::function<void(const core::Status& why)>
+  std::function<void(const base::Status& why)>
       torn;  // called once if a long line cannot be stored; may be empty
 };
 
@@ -49,7 +49,7 @@ struct OutputPath {
 class Output : public std::enable_shared_from_this<Output> {
  public:
   // `pipe` is the reading end of a pipe or pseudo-terminal, non-blocking.
-  Output(boost::asio::io_context& loop, core::Fd pipe, OutputPath path, std::shared_ptr<OutputSpace> space);
+  Output(boost::asio::io_context& loop, base::Fd pipe, OutputPath path, std::shared_ptr<OutputSpace> space);
   void start() { wait(); }
   // All writers are dead: forwards what is in the pipe now without waiting for EOF.
   void finish();

@@ -47,7 +47,7 @@ std::string fill_in(const std::string& pattern, std::uint32_t rank) {
 
 }  // namespace
 
-core::Result<std::vector<Sink*>> OutputFiles::sinks(const Place& place, const std::string& stream,
+base::Result<std::vector<Sink*>> OutputFiles::sinks(const Place& place, const std::string& stream,
                                                     Sink& own) {
   std::vector<std::string> paths;
   const std::string& pattern = stream == "stdout" ? request_.stdout_pattern : request_.stderr_pattern;
@@ -71,15 +71,15 @@ std::string OutputFiles::in_folder(const Place& place, const std::string& stream
   return fmt::format("{}{}/rank.{:0{}}/{}", request_.folder, job, number, digits_, stream);
 }
 
-core::Result<Sink*> OutputFiles::open(const std::string& path) {
+base::Result<Sink*> OutputFiles::open(const std::string& path) {
   if (const auto found = files_.find(path); found != files_.end()) return found->second.get();
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
   if (!folder.empty() && !std::filesystem::create_directories(folder, error) && error) {
-    return core::system_error("mkdir", folder.string(), error.value());
+    return base::system_error("mkdir", folder.string(), error.value());
   }
-  core::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
-  if (!fd.valid()) return core::system_error("open", path, errno);
+  base::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
+  if (!fd.valid()) return base::system_error("open", path, errno);
   auto file = std::make_unique<Sink>(loop_, std::move(fd), path);
   file->on_error(broken_);
   return files_.emplace(path, std::move(file)).first->second.get();

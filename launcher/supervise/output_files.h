@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/request.h"
 #include "launcher/supervise/app.h"
 #include "launcher/supervise/sink.h"
@@ -25,12 +25,12 @@ class OutputFiles {
  public:
   // `broken` is called once for each file that cannot be written.
   OutputFiles(boost::asio::io_context& loop, OutputRequest request,
-              std::function<void(const core::Status&)> broken)
+              std::function<void(const base::Status&)> broken)
       : loop_(loop), request_(std::move(request)), broken_(std::move(broken)) {}
 
   // The sinks for `stream` (stdout or stderr) of the member at `place`: `own` and files. Creates folders and
   // files, which may block. The sinks live as long as this object.
-  [[nodiscard]] core::Result<std::vector<Sink*>> sinks(const Place& place, const std::string& stream,
+  [[nodiscard]] base::Result<std::vector<Sink*>> sinks(const Place& place, const std::string& stream,
                                                        Sink& own);
   [[nodiscard]] bool congested() const;
   // Calls `resume` once when the file that is congested now has drained.
@@ -38,11 +38,11 @@ class OutputFiles {
 
  private:
   [[nodiscard]] std::string in_folder(const Place& place, const std::string& stream);
-  [[nodiscard]] core::Result<Sink*> open(const std::string& path);
+  [[nodiscard]] base::Result<Sink*> open(const std::string& path);
 
   boost::asio::io_context& loop_;
   const OutputRequest request_;
-  const std::function<void(const core::Status&)> broken_;
+  const std::function<void(const base::Status&)> broken_;
   std::size_t digits_ = 0;  // digits of the rank in a folder's name; 0: not known yet
   std::map<std::string, std::unique_ptr<Sink>> files_;
 };

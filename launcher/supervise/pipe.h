@@ -1,24 +1,24 @@
 // The pipe or pseudo-terminal between the launcher and a standard stream of a member.
 #pragma once
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
 struct Pipe {
-  core::Fd read, write;
+  base::Fd read, write;
 };
 
 // The launcher's end is non-blocking, the member's is not.
-[[nodiscard]] core::Result<Pipe> make_pipe(bool ours_is_read);
+[[nodiscard]] base::Result<Pipe> make_pipe(bool ours_is_read);
 
 // A pseudo-terminal for output, so that the member's C library is line-buffered. As in Open MPI, bytes pass
 // unchanged, nothing is echoed, and its window size is that of the terminal `like`. At the end the reading
 // end gives EIO instead of EOF.
-[[nodiscard]] core::Result<Pipe> make_terminal(int like);
+[[nodiscard]] base::Result<Pipe> make_terminal(int like);
 
 // An empty input (/dev/null); no writing end.
-[[nodiscard]] core::Result<Pipe> empty_input();
+[[nodiscard]] base::Result<Pipe> empty_input();
 
 }  // namespace regroup::launcher

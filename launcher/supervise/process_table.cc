@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/supervise/reaped_child.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/spawn.h"
@@ -26,7 +26,7 @@ namespace {
 constexpr std::chrono::milliseconds kTeardown{200};
 constexpr timespec kRecheck{0, 1'000'000};
 
-MemberExit exit_of(core::MemberId member, std::uint32_t rank, pid_t pid, int status) {
+MemberExit exit_of(proto::MemberId member, std::uint32_t rank, pid_t pid, int status) {
   MemberExit exit{member, rank, pid};
   if (WIFSIGNALED(status)) exit.signal = WTERMSIG(status);
   if (WIFEXITED(status)) exit.code = WEXITSTATUS(status);
@@ -90,7 +90,7 @@ ProcessTable::ProcessTable(boost::asio::io_context& loop, ProcessTableOptions op
       exited_(std::move(exited)),
       limiter_(options_.record ? options_.record->job() : options_.job, options_.record) {}
 
-core::Status ProcessTable::start(const Place& place, Extras extras) {
+base::Status ProcessTable::start(const Place& place, Extras extras) {
   auto pipes = streams_.open(place);
   if (!pipes.ok()) return pipes.status();
   return start_with(std::move(*pipes), place, extras);
@@ -102,7 +102,7 @@ void ProcessTable::set_app(std::uint32_t number, App app) {
 }
 
 // REGROUP_PLACEMENT marks with "claim" the GPUs that the job uses exclusively.
-core::Status ProcessTable::claim_gpus(const Environment& given) {
+base::Status ProcessTable::claim_gpus(const Environment& given) {
   const auto placement = given.find("REGROUP_PLACEMENT");
   if (placement == given.end()) return {};
   const nlohmann::json told = nlohmann::json::parse(placement->second, nullptr, false);
@@ -114,7 +114,7 @@ core::Status ProcessTable::claim_gpus(const Environment& given) {
   return claims_.claim_all(options_.claims, gpus);
 }
 
-core::Status ProcessTable::start_with(MemberPipes pipes, const Place& place, const Extras& extras) {
+base::Status ProcessTable::start_with(MemberPipes pipes, const Place& place, const Extras& extras) {
   REGROUP_RETURN_IF_ERROR(claim_gpus(extras.environment));
   const App& app = options_.apps.at(place.app);
   Environment environment = member_environment(app.environment, place, options_.job, options_.master,
@@ -140,7 +140,7 @@ core::Status ProcessTable::start_with(MemberPipes pipes, const Place& place, con
                  options_.priority,
                  extras.inherited.get(),
                  extras.cores.empty() ? restraint.cores : extras.cores};
-  for (const core::Fd& procs : restraint.cgroup_procs) spec.groups.push_back(procs.get());
+  for (const base::Fd& procs : restraint.cgroup_procs) spec.groups.push_back(procs.get());
   spec.data_bytes = restraint.data_bytes;
   spec.open_files = options_.open_files;
   auto memory = memory_order(options_.memory, spec.cores);
@@ -156,7 +156,7 @@ core::Status ProcessTable::start_with(MemberPipes pipes, const Place& place, con
 
 void ProcessTable::tell_start(const Place& place, const App& app, pid_t pid, const std::vector<int>& cores) {
   err_.write(fmt::format("regroup: member {} (rank {}, pid {}) runs {} in {}{}\n", place.member, place.rank,
-                         pid, core::escaped(app.path), app.wdir.empty() ? "." : core::escaped(app.wdir),
+                         pid, base::escaped(app.path), app.wdir.empty() ? "." : base::escaped(app.wdir),
                          cores.empty() ? "" : fmt::format(" on processors {}", fmt::join(cores, ","))));
 }
 
@@ -167,7 +167,7 @@ void ProcessTable::tell_exit_codes() {
   err_.write(fmt::format("regroup: exit codes, by member: {}\n", fmt::join(codes, " ")));
 }
 
-bool ProcessTable::signal(core::MemberId member, int signal) {
+bool ProcessTable::signal(proto::MemberId member, int signal) {
   const auto found = running_.find(member);
   return found != running_.end() && ::kill(-found->second.pid, signal) == 0;
 }
@@ -197,7 +197,7 @@ void ProcessTable::reap_child(pid_t pid, bool ours) {
 
 // The kernel closes the files of an exiting process, which its peers notice, a moment before the process can
 // be reaped.
-void ProcessTable::reap_exiting(core::MemberId but) {
+void ProcessTable::reap_exiting(proto::MemberId but) {
   const auto deadline = std::chrono::steady_clock::now() + kTeardown;
   const auto next_exiting = [&] {
     return std::find_if(running_.begin(), running_.end(), [&](const auto& entry) {
@@ -253,7 +253,7 @@ std::vector<UsageTarget> ProcessTable::usage_targets() const {
   return out;
 }
 
-pid_t ProcessTable::pid_of(core::MemberId member) const {
+pid_t ProcessTable::pid_of(proto::MemberId member) const {
   const auto found = running_.find(member);
   return found == running_.end() ? 0 : found->second.pid;
 }

@@ -12,9 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
-#include "core/world.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/containment/gpu_claims.h"
 #include "launcher/containment/job_record.h"
 #include "launcher/containment/limiter.h"
@@ -24,6 +23,7 @@
 #include "launcher/supervise/sink.h"
 #include "launcher/supervise/streams.h"
 #include "launcher/usage/usage_meter.h"
+#include "proto/world.h"
 
 namespace regroup::launcher {
 
@@ -52,7 +52,7 @@ struct ProcessTableOptions {
 };
 
 struct MemberExit {
-  core::MemberId member = 0;
+  proto::MemberId member = 0;
   std::uint32_t rank = 0;  // at its start
   pid_t pid = 0;           // on its host
   int code = 0;            // exit code, if it exited
@@ -80,15 +80,15 @@ class ProcessTable {
                ExitHandler exited, std::function<void()> changed);
 
   // Starts a member. Streams::open() says which members get our standard input. Blocks until execve().
-  [[nodiscard]] core::Status start(const Place& place, Extras extras = {});
+  [[nodiscard]] base::Status start(const Place& place, Extras extras = {});
   // Sends a signal to the process group of one member, or of all. False: the member does not run.
-  bool signal(core::MemberId member, int signal);
+  bool signal(proto::MemberId member, int signal);
   void signal_all(int signal);
   // Reaps all children that have ended, members and orphans that members left, without blocking. SIGKILLs the
   // rest of a dead member's process group.
   void reap();
   // Reaps the members that are exiting, except `but`. Waits for them, 200 ms at most.
-  void reap_exiting(core::MemberId but);
+  void reap_exiting(proto::MemberId but);
   // Reports members that were killed and hang in the kernel (stuck_process.h) as ended, with a message.
   void leave_stuck();
   // As reap(), for a child that was reaped elsewhere.
@@ -107,11 +107,11 @@ class ProcessTable {
   [[nodiscard]] bool output_lost() const { return streams_.lost(); }
   // Claims for this job the GPUs that `given` assigns to a member: all of them or none. kUnavailable: another
   // job has claimed one, which the message names.
-  [[nodiscard]] core::Status claim_gpus(const Environment& given);
+  [[nodiscard]] base::Status claim_gpus(const Environment& given);
   // The running members, with the sources of their resource usage.
   [[nodiscard]] std::vector<UsageTarget> usage_targets() const;
   // The pid of a running member, or 0.
-  [[nodiscard]] pid_t pid_of(core::MemberId member) const;
+  [[nodiscard]] pid_t pid_of(proto::MemberId member) const;
 
  private:
   struct Process {
@@ -122,7 +122,7 @@ class ProcessTable {
 
   void reap_child(pid_t pid, bool ours);
   void tell_start(const Place& place, const App& app, pid_t pid, const std::vector<int>& cores);
-  [[nodiscard]] core::Status start_with(MemberPipes pipes, const Place& place, const Extras& extras);
+  [[nodiscard]] base::Status start_with(MemberPipes pipes, const Place& place, const Extras& extras);
 
   ProcessTableOptions options_;
   Streams streams_;
@@ -130,8 +130,8 @@ class ProcessTable {
   ExitHandler exited_;
   Limiter limiter_;
   GpuClaims claims_;  // held until the job ends
-  std::map<core::MemberId, Process> running_;
-  std::map<core::MemberId, MemberExit> exits_;  // for tell_exit_codes()
+  std::map<proto::MemberId, Process> running_;
+  std::map<proto::MemberId, MemberExit> exits_;  // for tell_exit_codes()
 };
 
 }  // namespace regroup::launcher

@@ -6,7 +6,7 @@
 
 namespace regroup::launcher {
 
-std::vector<Place> layout_ranks(const std::vector<std::uint32_t>& counts, core::MemberId first,
+std::vector<Place> layout_ranks(const std::vector<std::uint32_t>& counts, proto::MemberId first,
                                 std::uint32_t first_app, std::uint32_t space,
                                 const std::vector<std::uint32_t>& host_of) {
   const std::uint32_t size = std::accumulate(counts.begin(), counts.end(), 0U);

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/world.h"
 #include "launcher/supervise/app.h"
+#include "proto/world.h"
 
 namespace regroup::launcher {
 
@@ -19,7 +19,7 @@ struct JobHost {
 // The members of one MPI_COMM_WORLD, in rank order. `counts` has the number of members of each program, from
 // program number `first_app` on; rank 0 is member `first`. `host_of` gives the host of each rank; empty: one
 // host.
-[[nodiscard]] std::vector<Place> layout_ranks(const std::vector<std::uint32_t>& counts, core::MemberId first,
+[[nodiscard]] std::vector<Place> layout_ranks(const std::vector<std::uint32_t>& counts, proto::MemberId first,
                                               std::uint32_t first_app, std::uint32_t space,
                                               const std::vector<std::uint32_t>& host_of);
 

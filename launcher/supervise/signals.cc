@@ -29,12 +29,12 @@ std::vector<int> signals_forwarded_by(Compat compat) {
   return {SIGTSTP, SIGUSR1, SIGUSR2, SIGABRT, SIGALRM, SIGCONT};
 }
 
-core::Status SignalReader::start(const std::vector<int>& signals) {
+base::Status SignalReader::start(const std::vector<int>& signals) {
   sigset_t set;
   ::sigemptyset(&set);
   for (const int signal : signals) ::sigaddset(&set, signal);
   const int fd = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (fd < 0) return core::system_error("signalfd", "this process", errno);
+  if (fd < 0) return base::system_error("signalfd", "this process", errno);
   stream_.assign(fd);
   wait();
   return {};

@@ -15,8 +15,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/options/request.h"
 
 namespace regroup::launcher {
@@ -37,7 +37,7 @@ class SignalReader {
   using Handler = std::function<void(int signal)>;
   SignalReader(boost::asio::io_context& loop, Handler handler)
       : stream_(loop), handler_(std::move(handler)) {}
-  [[nodiscard]] core::Status start(const std::vector<int>& signals);
+  [[nodiscard]] base::Status start(const std::vector<int>& signals);
   // Within `handler`: the kernel sent it, for a key of the terminal; not a process.
   [[nodiscard]] bool by_key() const { return by_key_; }
 
@@ -59,7 +59,7 @@ class StopRequests {
 
   // True: the signal duplicates an earlier one. False: it is a request of its own, and its second counts from
   // `now`.
-  [[nodiscard]] bool repeats(int signal, bool by_key, core::TimePoint now) {
+  [[nodiscard]] bool repeats(int signal, bool by_key, base::TimePoint now) {
     Stop& stop = stop_requests_[signal == SIGHUP ? SIGTERM : signal];
     const bool again = stop.first && now - *stop.first < kSameRequest && !(by_key && stop.by_key);
     if (!again) stop.first = now;
@@ -69,7 +69,7 @@ class StopRequests {
 
  private:
   struct Stop {
-    std::optional<core::TimePoint> first;
+    std::optional<base::TimePoint> first;
     bool by_key = false;
   };
   std::map<int, Stop> stop_requests_;  // by signal

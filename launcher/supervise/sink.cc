@@ -35,7 +35,7 @@ Sink::Sink(boost::asio::io_context& loop, int fd, std::string name)
   }
 }
 
-Sink::Sink(boost::asio::io_context& loop, core::Fd file, std::string name)
+Sink::Sink(boost::asio::io_context& loop, base::Fd file, std::string name)
     : Sink(loop, file.get(), std::move(name)) {
   if (!own_.valid()) own_ = std::move(file);
 }
@@ -119,7 +119,7 @@ void Sink::end_move(std::string_view lines) {
 }
 
 void Sink::fail(int error, const char* call) {
-  error_ = core::system_error(call, name_, error);
+  error_ = base::system_error(call, name_, error);
   pending_.clear();
   held_.clear();
   sent_ = 0;

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/supervise/readiness.h"
 
 namespace regroup::launcher {
@@ -22,7 +22,7 @@ class Sink {
   using Resume = std::function<void()>;
   // `fd` is borrowed and its flags are not changed; a pipe may be enlarged. `name` is for messages.
   Sink(boost::asio::io_context& loop, int fd, std::string name = "output of the job");
-  Sink(boost::asio::io_context& loop, core::Fd file, std::string name);
+  Sink(boost::asio::io_context& loop, base::Fd file, std::string name);
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
 
@@ -52,9 +52,9 @@ class Sink {
   void end_move(std::string_view lines);
 
   // Why the sink is broken: the reader is gone (kPeerLost) or the device refused; ok otherwise.
-  [[nodiscard]] const core::Status& error() const { return error_; }
+  [[nodiscard]] const base::Status& error() const { return error_; }
   // `broken` is called once, when error() is set.
-  void on_error(std::function<void(const core::Status&)> broken) { broken_ = std::move(broken); }
+  void on_error(std::function<void(const base::Status&)> broken) { broken_ = std::move(broken); }
 
  private:
   enum class Kind { kFile, kSocket, kNonBlocking, kPolled };
@@ -67,7 +67,7 @@ class Sink {
   void release_waiting();
 
   Readiness readiness_;
-  core::Fd own_;  // the file, or a second open description of the borrowed one, non-blocking
+  base::Fd own_;  // the file, or a second open description of the borrowed one, non-blocking
   int fd_;
   Kind kind_ = Kind::kPolled;
   std::string name_;
@@ -79,8 +79,8 @@ class Sink {
   bool terminal_ = false;
   bool grown_ = false;
   std::vector<Resume> waiting_;
-  std::function<void(const core::Status&)> broken_;
-  core::Status error_;
+  std::function<void(const base::Status&)> broken_;
+  base::Status error_;
 };
 
 // True if both descriptors refer to the same file: one Sink then serves both, so that no line is torn.

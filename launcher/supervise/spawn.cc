@@ -137,7 +137,7 @@ std::vector<cpu_set_t> mask_of(const std::vector<int>& cores) {
 
 }  // namespace
 
-core::Result<pid_t> spawn(const SpawnSpec& spec) {
+base::Result<pid_t> spawn(const SpawnSpec& spec) {
   const std::vector<cpu_set_t> mask = mask_of(spec.cores);
   const std::vector<char*> argv = pointers(spec.argv);
   const std::vector<char*> envp = pointers(spec.environment);
@@ -147,10 +147,10 @@ core::Result<pid_t> spawn(const SpawnSpec& spec) {
        spec.priority, spec.inherited, mask.empty() ? nullptr : mask.data(), mask.size() * sizeof(cpu_set_t),
        spec.memory, spec.groups, spec.data_bytes, spec.open_files, ::getpid()},
       failure);
-  if (pid < 0) return core::system_error("vfork", spec.path, errno);
+  if (pid < 0) return base::system_error("vfork", spec.path, errno);
   if (failure.call == nullptr) return pid;
   const bool folder = std::string(failure.call) == "chdir";
-  return core::system_error(failure.call, folder ? spec.wdir : spec.path, failure.error);
+  return base::system_error(failure.call, folder ? spec.wdir : spec.path, failure.error);
 }
 
 }  // namespace regroup::launcher

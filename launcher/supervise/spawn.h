@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/supervise/memory_policy.h"
 #include "launcher/supervise/priority.h"
 
@@ -31,6 +31,6 @@ struct SpawnSpec {
 // Starts a process in a process group of its own, with default signal dispositions, no blocked signals and no
 // other descriptors; the kernel kills it when the calling thread ends. Blocks until execve() has happened. An
 // error names the failed call and the program. The caller reaps the process.
-[[nodiscard]] core::Result<pid_t> spawn(const SpawnSpec& spec);
+[[nodiscard]] base::Result<pid_t> spawn(const SpawnSpec& spec);
 
 }  // namespace regroup::launcher

@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kForegroundPoll{250};
 StdinFeed::StdinFeed(boost::asio::io_context& loop, int input, bool own)
     : readiness_(loop), input_(input), own_(own), terminal_(::isatty(input) == 1), look_again_(loop) {}
 
-void StdinFeed::add(core::Fd pipe) {
+void StdinFeed::add(base::Fd pipe) {
   members_.push_back(std::make_unique<Member>(
       Member{boost::asio::posix::stream_descriptor(look_again_.get_executor(), pipe.release()), {}}));
 }
@@ -70,7 +70,7 @@ void StdinFeed::read() {
 
 void StdinFeed::close_own() {
   if (!own_) return;
-  const core::Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const base::Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (nothing.valid()) ::dup2(nothing.get(), input_);
 }
 

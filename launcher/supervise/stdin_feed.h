@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/fd.h"
+#include "base/fd.h"
 #include "launcher/supervise/readiness.h"
 
 namespace regroup::launcher {
@@ -25,7 +25,7 @@ class StdinFeed : public std::enable_shared_from_this<StdinFeed> {
   // writer gets SIGPIPE.
   StdinFeed(boost::asio::io_context& loop, int input, bool own = false);
   // `pipe` is a non-blocking writing end. Before start() only.
-  void add(core::Fd pipe);
+  void add(base::Fd pipe);
   [[nodiscard]] std::size_t members() const { return members_.size(); }
   void start() { wait_input(); }
   void stop();

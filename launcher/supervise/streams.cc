@@ -1,7 +1,7 @@
 // Each member has pipes of its own, since only then can its lines be kept whole; pseudo-terminals if the
 // launcher's output is one.
 #include "launcher/supervise/streams.h"
-#include "core/printable.h"
+#include "base/printable.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -31,11 +31,11 @@ Streams::Streams(boost::asio::io_context& loop, OutputRequest output, StdinReque
       out_(out),
       err_(err),
       changed_(std::move(changed)),
-      files_(loop, output_, [this](const core::Status& error) { on_broken(error); }) {
-  out_.on_error([this](const core::Status& error) { on_broken(error); });
+      files_(loop, output_, [this](const base::Status& error) { on_broken(error); }) {
+  out_.on_error([this](const base::Status& error) { on_broken(error); });
 }
 
-core::Result<MemberPipes> Streams::open(const Place& place) {
+base::Result<MemberPipes> Streams::open(const Place& place) {
   MemberPipes pipes;
   auto feed = gets_input(place) ? make_pipe(false) : empty_input();
   if (!feed.ok()) return feed.status();
@@ -58,7 +58,7 @@ core::Result<MemberPipes> Streams::open(const Place& place) {
 }
 
 // Falls back to a pipe if no pseudo-terminal is left.
-core::Result<Pipe> Streams::make_output() const {
+base::Result<Pipe> Streams::make_output() const {
   if (output_.terminals && out_.terminal()) {
     if (auto terminal = make_terminal(STDOUT_FILENO); terminal.ok()) return terminal;
   }
@@ -80,7 +80,7 @@ void Streams::start(MemberPipes pipes, const Place& place) {
   }
 }
 
-void Streams::feed(core::Fd pipe, const Place& place) {
+void Streams::feed(base::Fd pipe, const Place& place) {
   if (!feed_) feed_ = std::make_shared<StdinFeed>(loop_, STDIN_FILENO, input_.own);
   feed_->add(std::move(pipe));
   feeding_ =
@@ -88,7 +88,7 @@ void Streams::feed(core::Fd pipe, const Place& place) {
   if (feeding_) feed_->start();
 }
 
-void Streams::listen(core::Fd pipe, const Place& place, const char* stream, std::vector<Sink*> sinks) {
+void Streams::listen(base::Fd pipe, const Place& place, const char* stream, std::vector<Sink*> sinks) {
   OutputPath path{std::move(sinks), Tag(output_, place, stream), output_.raw, large_pipe(place)};
   if (path.sinks.size() == 1 && path.sinks[0]->terminal() && path.tag.empty())
     path.prompt_after = kPromptAfter;
@@ -102,9 +102,9 @@ void Streams::listen(core::Fd pipe, const Place& place, const char* stream, std:
       return std::ranges::count_if(outputs_, shares) == 1;
     };
   }
-  path.torn = [this, rank = place.rank](const core::Status& why) {
+  path.torn = [this, rank = place.rank](const base::Status& why) {
     err_.write(fmt::format("regroup: a long line of rank {} is cut: {}\n", rank,
-                           core::escaped_lines(why.message())));
+                           base::escaped_lines(why.message())));
   };
   outputs_.push_back(std::make_shared<Output>(loop_, std::move(pipe), std::move(path), space_));
   outputs_.back()->start();
@@ -125,10 +125,10 @@ void Streams::on_closed() {
   changed_();
 }
 
-void Streams::on_broken(const core::Status& error) {
-  if (error.code() == core::Code::kPeerLost) return;  // the reader closed it
+void Streams::on_broken(const base::Status& error) {
+  if (error.code() == base::Code::kPeerLost) return;  // the reader closed it
   lost_ = true;
-  err_.write("regroup: " + core::escaped_lines(error.message()) + ": what comes is lost\n");
+  err_.write("regroup: " + base::escaped_lines(error.message()) + ": what comes is lost\n");
 }
 
 }  // namespace regroup::launcher

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/options/request.h"
 #include "launcher/supervise/app.h"
 #include "launcher/supervise/output.h"
@@ -41,7 +41,7 @@ class Streams {
 
   // Makes the pipes and output files of a member. Standard input goes to the members that start first: the
   // requested rank or, if all read it, all ranks of the first job.
-  [[nodiscard]] core::Result<MemberPipes> open(const Place& place);
+  [[nodiscard]] base::Result<MemberPipes> open(const Place& place);
   // The member has started. Closes its ends of the pipes, so that EOF is seen at its end.
   void start(MemberPipes pipes, const Place& place);
   // All members are dead: forwards what is in the pipes and ends the input.
@@ -51,11 +51,11 @@ class Streams {
   [[nodiscard]] bool lost() const { return lost_; }
 
  private:
-  [[nodiscard]] core::Result<Pipe> make_output() const;
+  [[nodiscard]] base::Result<Pipe> make_output() const;
   [[nodiscard]] bool gets_input(const Place& place) const;
-  void listen(core::Fd pipe, const Place& place, const char* stream, std::vector<Sink*> sinks);
-  void feed(core::Fd pipe, const Place& place);
-  void on_broken(const core::Status& error);
+  void listen(base::Fd pipe, const Place& place, const char* stream, std::vector<Sink*> sinks);
+  void feed(base::Fd pipe, const Place& place);
+  void on_broken(const base::Status& error);
   void on_closed();
 
   boost::asio::io_context& loop_;

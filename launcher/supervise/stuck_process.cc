@@ -13,7 +13,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "core/printable.h"
+#include "base/printable.h"
 
 namespace regroup::launcher {
 namespace {
@@ -93,7 +93,7 @@ std::vector<std::string> threads_besides_first(pid_t pid, std::size_t most) {
       continue;
     }
     std::string name = content(at->path() / "comm");
-    name = core::escaped(name.substr(0, name.find('\n')));
+    name = base::escaped(name.substr(0, name.find('\n')));
     const std::string where = waits_in(at->path());
     out.push_back(where.empty() ? name : fmt::format("{} ({})", name, where));
   }

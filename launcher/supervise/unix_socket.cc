@@ -8,40 +8,40 @@
 
 #include <cerrno>
 
-#include "core/unix_address.h"
+#include "base/unix_address.h"
 
 namespace regroup::launcher {
 
-core::Status make_private_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return core::system_error("mkdir", path, errno);
+base::Status make_private_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return base::system_error("mkdir", path, errno);
   struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return core::system_error("lstat", path, errno);
+  if (::lstat(path.c_str(), &info) != 0) return base::system_error("lstat", path, errno);
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("{} is not a folder of user {} that is closed to others (mode 0700)", path, ::geteuid()));
   }
   return {};
 }
 
-core::Result<core::Fd> connect_unix(const std::string& path) {
-  const auto address = core::unix_address(path);
+base::Result<base::Fd> connect_unix(const std::string& path) {
+  const auto address = base::unix_address(path);
   if (!address.ok()) return address.status();
-  core::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return core::system_error("socket", "AF_UNIX", errno);
+  base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return base::system_error("socket", "AF_UNIX", errno);
   if (::connect(socket.get(), address->get(), address->size) != 0) {
-    return core::system_error("connect", path, errno);
+    return base::system_error("connect", path, errno);
   }
   return socket;
 }
 
-core::Status Listener::start(const std::string& path) {
-  const auto address = core::unix_address(path);
+base::Status Listener::start(const std::string& path) {
+  const auto address = base::unix_address(path);
   if (!address.ok()) return address.status();
-  core::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return core::system_error("socket", "AF_UNIX", errno);
+  base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return base::system_error("socket", "AF_UNIX", errno);
   ::unlink(path.c_str());
   if (::bind(socket.get(), address->get(), address->size) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
-    return core::system_error("bind", path, errno);
+    return base::system_error("bind", path, errno);
   }
   socket_.assign(socket.release());
   wait();
@@ -51,7 +51,7 @@ core::Status Listener::start(const std::string& path) {
 void Listener::wait() {
   socket_.async_wait(socket_.wait_read, [this](const boost::system::error_code& error) {
     if (error) return;
-    core::Fd client(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    base::Fd client(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     ucred peer{};
     socklen_t size = sizeof peer;
     if (client.valid() && ::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&

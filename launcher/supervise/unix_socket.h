@@ -10,25 +10,25 @@
 #include <functional>
 #include <string>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
 // Creates the folder `path` with mode 0700 unless it exists; kInvalidArgument: it is no folder, belongs to
 // another user, or is open to others.
-[[nodiscard]] core::Status make_private_folder(const std::string& path);
+[[nodiscard]] base::Status make_private_folder(const std::string& path);
 
 // Connects. Blocks only while the listener's queue is full.
-[[nodiscard]] core::Result<core::Fd> connect_unix(const std::string& path);
+[[nodiscard]] base::Result<base::Fd> connect_unix(const std::string& path);
 
 class Listener {
  public:
   // Called on the loop's thread for each connection; `peer`: pid of the process that connected.
-  using Handler = std::function<void(core::Fd socket, pid_t peer)>;
+  using Handler = std::function<void(base::Fd socket, pid_t peer)>;
   Listener(boost::asio::io_context& loop, Handler accepted) : socket_(loop), accepted_(std::move(accepted)) {}
   // Listens at `path`; replaces a stale socket of that name.
-  [[nodiscard]] core::Status start(const std::string& path);
+  [[nodiscard]] base::Status start(const std::string& path);
 
  private:
   void wait();

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/crc32c.h"
+#include "base/crc32c.h"
 #include "launcher/topo/device_state.h"
 #include "launcher/topo/machine_builder.h"
 #include "launcher/topo/machine_cache.h"
@@ -60,7 +60,7 @@ void take(MachineParts& parts, Nvml::Found found) {
 }
 
 struct Looked {
-  core::Result<Machine> machine;
+  base::Result<Machine> machine;
   bool whole = true;  // NVML listed all GPUs
 };
 
@@ -72,7 +72,7 @@ Looked look(const DiscoverOptions& options) {
   });
   if (nvidia) {
     const auto nvml = Nvml::open(options.nvml);
-    auto found = nvml.ok() ? nvml->gpus() : core::Result<Nvml::Found>(nvml.status());
+    auto found = nvml.ok() ? nvml->gpus() : base::Result<Nvml::Found>(nvml.status());
     if (found.ok()) {
       take(parts, std::move(*found));
       parts.links_known = true;
@@ -95,13 +95,13 @@ std::string cache_key(const DiscoverOptions& options) {
   const std::string id = boot.ok() ? std::string(trimmed(*boot)) : std::string();
   if (id.empty()) return "";
   const std::string state = device_state(options.roots);
-  return fmt::format("{}-{:08x}", id, core::crc32c(std::as_bytes(std::span(state.data(), state.size()))));
+  return fmt::format("{}-{:08x}", id, base::crc32c(std::as_bytes(std::span(state.data(), state.size()))));
 }
 
 }  // namespace
 
-core::Result<Machine> discover_machine(const DiscoverOptions& options) {
-  core::Result<Topology> processors =
+base::Result<Machine> discover_machine(const DiscoverOptions& options) {
+  base::Result<Topology> processors =
       options.processors ? *options.processors : read_this_machine(options.source);
   if (!processors.ok()) return processors.status();
   const std::string key = cache_key(options);

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/topo/machine.h"
 #include "launcher/topo/sysfs.h"
 
@@ -25,6 +25,6 @@ struct DiscoverOptions {
 // is damaged, foreign, of another boot, of other devices or of another version is replaced. What NVML failed
 // to tell is not kept. Processors are always read anew, as control groups leave them. kUnavailable: there is
 // no libhwloc.so.15.
-[[nodiscard]] core::Result<Machine> discover_machine(const DiscoverOptions& options);
+[[nodiscard]] base::Result<Machine> discover_machine(const DiscoverOptions& options);
 
 }  // namespace regroup::launcher

@@ -17,7 +17,7 @@ class FabricBuilder {
   FabricBuilder(std::vector<FabricPart> parts, const std::string& source)
       : parts_(std::move(parts)), source_(source) {}
 
-  core::Result<Fabric> build(const Machine& machine) {
+  base::Result<Fabric> build(const Machine& machine) {
     out_.machines.push_back(machine);
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       if (!index_.emplace(parts_[i].name, i).second)
@@ -31,11 +31,11 @@ class FabricBuilder {
   }
 
  private:
-  [[nodiscard]] core::Status fail(const FabricPart& part, std::string_view what) const {
+  [[nodiscard]] base::Status fail(const FabricPart& part, std::string_view what) const {
     return input_error(source_, part.line, what);
   }
 
-  core::Status find_parents() {
+  base::Status find_parents() {
     for (const FabricPart& part : parts_) {
       for (const std::string& child : part.children) {
         const auto found = index_.find(child);
@@ -55,7 +55,7 @@ class FabricBuilder {
     return {};
   }
 
-  core::Status lay_out() {
+  base::Status lay_out() {
     std::map<std::string, std::vector<std::size_t>> below;
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < parts_.size(); ++i) below[parts_[i].parent].push_back(i);
@@ -77,7 +77,7 @@ class FabricBuilder {
     return {};
   }
 
-  core::Status add_hosts(const FabricPart& part) {
+  base::Status add_hosts(const FabricPart& part) {
     const std::uint32_t node = node_of_[index_.at(part.name)];
     for (const std::string& name : part.hosts) {
       const auto [at, fresh] = hosts_.emplace(name, out_.hosts.size());
@@ -111,7 +111,7 @@ class FabricBuilder {
 
 }  // namespace
 
-core::Result<Fabric> build_fabric(std::vector<FabricPart> parts, const Machine& machine,
+base::Result<Fabric> build_fabric(std::vector<FabricPart> parts, const Machine& machine,
                                   const std::string& source) {
   return FabricBuilder(std::move(parts), source).build(machine);
 }

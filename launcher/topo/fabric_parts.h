@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/topo/fabric.h"
 
 namespace regroup::launcher {
@@ -22,7 +22,7 @@ struct FabricPart {
 
 // kInvalidArgument, "SOURCE:LINE: ...": a name twice, a switch without a description, one below two, a cycle,
 // a host at two leaves, more than 200,000 hosts.
-[[nodiscard]] core::Result<Fabric> build_fabric(std::vector<FabricPart> parts, const Machine& machine,
+[[nodiscard]] base::Result<Fabric> build_fabric(std::vector<FabricPart> parts, const Machine& machine,
                                                 const std::string& source);
 
 }  // namespace regroup::launcher

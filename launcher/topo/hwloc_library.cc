@@ -14,9 +14,9 @@ namespace {
 
 constexpr const char* kLibrary = "libhwloc.so.15";  // all of 2.x
 
-core::Result<Hwloc> load_hwloc() {
+base::Result<Hwloc> load_hwloc() {
   void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return core::Status(core::Code::kUnavailable, ::dlerror());
+  if (handle == nullptr) return base::Status(base::Code::kUnavailable, ::dlerror());
   Hwloc out;
   const char* missing = nullptr;
 #define REGROUP_HWLOC_FIND(name)                                                    \
@@ -25,7 +25,7 @@ core::Result<Hwloc> load_hwloc() {
   REGROUP_HWLOC_FUNCTIONS(REGROUP_HWLOC_FIND)
 #undef REGROUP_HWLOC_FIND
   if (missing == nullptr) return out;
-  return core::Status(core::Code::kUnavailable, fmt::format("{}: function {} is missing", kLibrary, missing));
+  return base::Status(base::Code::kUnavailable, fmt::format("{}: function {} is missing", kLibrary, missing));
 }
 
 constexpr std::pair<hwloc_obj_type_t, Unit> kParts[] = {{HWLOC_OBJ_CORE, Unit::kCore},
@@ -66,21 +66,21 @@ void complete(Topology& topology) {
 
 }  // namespace
 
-core::Status with_hwloc(const std::string& what, hwloc_type_filter_e devices,
+base::Status with_hwloc(const std::string& what, hwloc_type_filter_e devices,
                         const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare,
-                        const std::function<core::Status(const Hwloc&, hwloc_topology_t)>& use) {
+                        const std::function<base::Status(const Hwloc&, hwloc_topology_t)>& use) {
   auto hwloc = load_hwloc();
   if (!hwloc.ok()) return hwloc.status();
   ::setenv("HWLOC_PLUGINS_PATH", "/nonexistent", 0);  // read when the topology is made, by hwloc alone
   hwloc_topology_t made = nullptr;
-  if (hwloc->topology_init(&made) != 0) return core::system_error("hwloc_topology_init", what, errno);
+  if (hwloc->topology_init(&made) != 0) return base::system_error("hwloc_topology_init", what, errno);
   const auto destroy = [&hwloc](hwloc_topology* topology) { hwloc->topology_destroy(topology); };
   const std::unique_ptr<hwloc_topology, decltype(destroy)> topology(made, destroy);
   hwloc->topology_set_io_types_filter(made, devices);
   hwloc->topology_set_type_filter(made, HWLOC_OBJ_MISC, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc->topology_set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
   if (prepare(*hwloc, made) != 0 || hwloc->topology_load(made) != 0) {
-    return core::invalid_argument(fmt::format("hwloc cannot read {}: {}", what, std::strerror(errno)));
+    return base::invalid_argument(fmt::format("hwloc cannot read {}: {}", what, std::strerror(errno)));
   }
   return use(*hwloc, made);
 }

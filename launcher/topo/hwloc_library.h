@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/topo/topology.h"
 
 namespace regroup::launcher {
@@ -41,9 +41,9 @@ struct Hwloc {
 
 // Reads `what` and hands it to `use`, in a process of its own (read_apart.h): libhwloc trusts what it reads,
 // and this sets HWLOC_PLUGINS_PATH. `prepare` says what to read; 0 for success, as hwloc's own calls.
-[[nodiscard]] core::Status with_hwloc(const std::string& what, hwloc_type_filter_e devices,
+[[nodiscard]] base::Status with_hwloc(const std::string& what, hwloc_type_filter_e devices,
                                       const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare,
-                                      const std::function<core::Status(const Hwloc&, hwloc_topology_t)>& use);
+                                      const std::function<base::Status(const Hwloc&, hwloc_topology_t)>& use);
 
 // All objects of one type, in logical order; PCI devices and the like too.
 [[nodiscard]] std::vector<hwloc_obj_t> hwloc_objects(const Hwloc& hwloc, hwloc_topology_t from,

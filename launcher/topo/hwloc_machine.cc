@@ -22,7 +22,7 @@ namespace {
 
 using PciAttributes = hwloc_obj_attr_u::hwloc_pcidev_attr_s;
 
-core::Status check_objects(const XmlInput& xml, const pugi::xml_node& node,
+base::Status check_objects(const XmlInput& xml, const pugi::xml_node& node,
                            std::set<std::string_view>& bus_ids) {
   for (const pugi::xml_node& object : node.children("object")) {
     const auto number = xml.number(object, "os_index", 0, kMaxCpu, 0);
@@ -59,7 +59,7 @@ class HwlocReader {
   HwlocReader(const XmlInput& xml, const Hwloc& hwloc, hwloc_topology_t from)
       : xml_(xml), hwloc_(hwloc), from_(from) {}
 
-  core::Result<Machine> read() {
+  base::Result<Machine> read() {
     parts_.source = xml_.source();
     parts_.processors = hwloc_processors(hwloc_, from_);
     parts_.processors.this_machine = false;
@@ -218,19 +218,19 @@ class HwlocReader {
 
 }  // namespace
 
-core::Result<Machine> read_hwloc_xml(const XmlInput& xml, const std::string& text) {
+base::Result<Machine> read_hwloc_xml(const XmlInput& xml, const std::string& text) {
   std::set<std::string_view> bus_ids;
   REGROUP_RETURN_IF_ERROR(check_objects(xml, xml.root(), bus_ids));
   const std::string known = as_hwloc2_xml(text);
-  std::optional<core::Result<Machine>> out;
-  const core::Status status = with_hwloc(
+  std::optional<base::Result<Machine>> out;
+  const base::Status status = with_hwloc(
       xml.source(), HWLOC_TYPE_FILTER_KEEP_ALL,
       [&known](const Hwloc& hwloc, hwloc_topology_t topology) {
         return hwloc.topology_set_xmlbuffer(topology, known.c_str(), static_cast<int>(known.size()) + 1);
       },
       [&](const Hwloc& hwloc, hwloc_topology_t from) {
         out = HwlocReader(xml, hwloc, from).read();
-        return core::Status();
+        return base::Status();
       });
   if (!status.ok()) return status;
   return std::move(*out);

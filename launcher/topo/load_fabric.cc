@@ -19,7 +19,7 @@ using Parts = std::vector<FabricPart>;
 
 constexpr std::size_t kMaxFabricBytes = std::size_t{64} << 20, kMaxYamlBytes = std::size_t{4} << 20;
 
-std::string why_none(const core::Result<std::vector<std::string>>& names) {
+std::string why_none(const base::Result<std::vector<std::string>>& names) {
   return names.ok() ? "the list is empty" : names.status().message();
 }
 
@@ -37,7 +37,7 @@ struct SlurmLine {
   std::size_t number = 0;
 };
 
-core::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text, const std::string& source) {
+base::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text, const std::string& source) {
   std::vector<SlurmLine> out;
   std::string joined;
   std::size_t number = 0, first = 0;
@@ -66,7 +66,7 @@ core::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text, const 
   return out;
 }
 
-core::Result<Parts> read_slurm(const std::string& text, const std::string& source) {
+base::Result<Parts> read_slurm(const std::string& text, const std::string& source) {
   const auto lines = slurm_lines(text, source);
   if (!lines.ok()) return lines.status();
   Parts out;
@@ -142,7 +142,7 @@ class LabelReader {
  public:
   explicit LabelReader(const std::string& source) : source_(source) {}
 
-  core::Result<Parts> read(const std::string& text) {
+  base::Result<Parts> read(const std::string& text) {
     const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
     if (json.is_discarded()) return input_error(source_, 0, "expected JSON");
     const auto items = json.is_object() ? json.find("items") : json.end();
@@ -156,7 +156,7 @@ class LabelReader {
   }
 
  private:
-  core::Status add(const nlohmann::json& item, std::size_t number) {
+  base::Status add(const nlohmann::json& item, std::size_t number) {
     const auto metadata = item.is_object() ? item.find("metadata") : item.end();
     const std::string name = metadata == item.end() ? "" : text_at(*metadata, "name");
     if (name.empty())
@@ -205,7 +205,7 @@ class YamlReader {
  public:
   explicit YamlReader(const std::string& source) : source_(source) {}
 
-  core::Result<Parts> read(const std::string& text) {
+  base::Result<Parts> read(const std::string& text) {
     if (text.size() > kMaxYamlBytes)
       return input_error(source_, 0, fmt::format("longer than {} bytes", kMaxYamlBytes));
     try {
@@ -225,11 +225,11 @@ class YamlReader {
   }
 
  private:
-  [[nodiscard]] core::Status fail(const YAML::Node& node, std::string_view what) const {
+  [[nodiscard]] base::Status fail(const YAML::Node& node, std::string_view what) const {
     return input_error(source_, static_cast<std::size_t>(std::max(node.Mark().line, 0)) + 1, what);
   }
 
-  core::Status add(const YAML::Node& node, bool nvlink) {
+  base::Status add(const YAML::Node& node, bool nvlink) {
     if (!node.IsMap()) return fail(node, "expected a map with a name");
     FabricPart part;
     part.kind = nvlink ? FabricKind::kNvlink : FabricKind::kSwitch;
@@ -245,7 +245,7 @@ class YamlReader {
     return {};
   }
 
-  core::Status set(FabricPart& part, const std::string& key, const YAML::Node& node, bool nvlink) {
+  base::Status set(FabricPart& part, const std::string& key, const YAML::Node& node, bool nvlink) {
     const std::string& value = node.Scalar();
     if (key == "name") {
       part.name = value;
@@ -285,7 +285,7 @@ bool looks_like_slurm(const std::string& text) {
 
 }  // namespace
 
-core::Result<Fabric> parse_fabric(const std::string& text, const Machine& machine,
+base::Result<Fabric> parse_fabric(const std::string& text, const Machine& machine,
                                   const std::string& source) {
   if (text.size() > kMaxFabricBytes) return input_error(source, 0, "exceeds the size limit");
   auto parts = trimmed(text).starts_with('{') ? LabelReader(source).read(text)
@@ -295,7 +295,7 @@ core::Result<Fabric> parse_fabric(const std::string& text, const Machine& machin
   return build_fabric(std::move(*parts), machine, source);
 }
 
-core::Result<Fabric> load_fabric(const std::string& path, const Machine& machine) {
+base::Result<Fabric> load_fabric(const std::string& path, const Machine& machine) {
   const auto text = read_text_file(path, kMaxFabricBytes);
   if (!text.ok()) return text.status();
   return parse_fabric(*text, machine, path);

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/topo/fabric.h"
 
 namespace regroup::launcher {
@@ -11,8 +11,8 @@ namespace regroup::launcher {
 // All hosts have this `machine`. The format is seen by the text: JSON is what `kubectl get nodes -o json`
 // says, a line with SwitchName= or BlockName= Slurm's topology.conf, else YAML of switches and NVLink
 // domains. kNotFound; kInvalidArgument, "FILE:LINE: ...".
-[[nodiscard]] core::Result<Fabric> load_fabric(const std::string& path, const Machine& machine);
-[[nodiscard]] core::Result<Fabric> parse_fabric(const std::string& text, const Machine& machine,
+[[nodiscard]] base::Result<Fabric> load_fabric(const std::string& path, const Machine& machine);
+[[nodiscard]] base::Result<Fabric> parse_fabric(const std::string& text, const Machine& machine,
                                                 const std::string& source);
 
 }  // namespace regroup::launcher

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view kNcclRoot = "system";
 
-core::Result<Machine> parse_xml(const std::string& text, const std::string& source) {
+base::Result<Machine> parse_xml(const std::string& text, const std::string& source) {
   auto xml = XmlInput::parse(text, source);
   if (!xml.ok()) return xml.status();
   const std::string_view root = xml->root().name();
@@ -30,16 +30,16 @@ core::Result<Machine> parse_xml(const std::string& text, const std::string& sour
   return xml->error(xml->root(), fmt::format("<{}>: expected hwloc's <topology> or NCCL's <system>", root));
 }
 
-core::Result<Machine> parse_here(const std::string& text, const std::string& source) {
+base::Result<Machine> parse_here(const std::string& text, const std::string& source) {
   const std::string_view start = trimmed(text);
   if (start.starts_with('<')) return parse_xml(text, source);
   if (looks_like_nvidia_smi(text)) return parse_nvidia_smi(text, source);
   return parse_machine_text(text, source);
 }
 
-core::Result<Machine> machine_apart(const std::string& source,
-                                    const std::function<core::Result<Machine>()>& read) {
-  const auto json = read_apart(source, "the topology reader", [&]() -> core::Result<std::string> {
+base::Result<Machine> machine_apart(const std::string& source,
+                                    const std::function<base::Result<Machine>()>& read) {
+  const auto json = read_apart(source, "the topology reader", [&]() -> base::Result<std::string> {
     const auto machine = read();
     if (!machine.ok()) return machine.status();
     return machine_to_json(*machine);
@@ -52,14 +52,14 @@ core::Result<Machine> machine_apart(const std::string& source,
 
 }  // namespace
 
-core::Result<Machine> parse_machine(const std::string& text, const std::string& source) {
+base::Result<Machine> parse_machine(const std::string& text, const std::string& source) {
   const bool foreign = trimmed(text).starts_with('<') && text.find("<topology") != std::string::npos;
   if (!foreign) return parse_here(text, source);
   return machine_apart(source, [&] { return parse_here(text, source); });
 }
 
 std::string nccl_topology_file(const std::string& path) {
-  const auto text = path.empty() ? core::Result<std::string>(std::string()) : read_text_file(path);
+  const auto text = path.empty() ? base::Result<std::string>(std::string()) : read_text_file(path);
   if (!text.ok() || !trimmed(*text).starts_with('<')) return "";
   const auto xml = XmlInput::parse(*text, path);
   if (!xml.ok() || xml->root().name() != kNcclRoot) return "";
@@ -68,8 +68,8 @@ std::string nccl_topology_file(const std::string& path) {
   return error ? "" : out.lexically_normal().string();
 }
 
-core::Result<Machine> load_machine(const std::string& path) {
-  auto machine = machine_apart(path, [&]() -> core::Result<Machine> {
+base::Result<Machine> load_machine(const std::string& path) {
+  auto machine = machine_apart(path, [&]() -> base::Result<Machine> {
     const auto text = read_text_file(path);
     if (!text.ok()) return text.status();
     return parse_here(*text, path);

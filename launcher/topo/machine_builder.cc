@@ -18,7 +18,7 @@ class Builder {
  public:
   explicit Builder(MachineParts parts) : parts_(std::move(parts)) {}
 
-  core::Result<Machine> build() {
+  base::Result<Machine> build() {
     machine_.name = parts_.name;
     machine_.vendor = parts_.vendor;
     machine_.processors = std::move(parts_.processors);
@@ -41,13 +41,13 @@ class Builder {
   }
 
  private:
-  [[nodiscard]] core::Status fail(std::size_t line, std::string_view what) const {
+  [[nodiscard]] base::Status fail(std::size_t line, std::string_view what) const {
     return input_error(parts_.source, line, what);
   }
 
   void guess(std::string sentence) { machine_.guesses.push_back(std::move(sentence)); }
 
-  core::Status add_numas() {
+  base::Status add_numas() {
     std::sort(parts_.numas.begin(), parts_.numas.end(),
               [](const NumaNode& a, const NumaNode& b) { return a.number < b.number; });
     if (parts_.numas.empty()) parts_.numas.push_back({});
@@ -60,7 +60,7 @@ class Builder {
     return {};
   }
 
-  core::Result<std::uint32_t> numa_of(const PciDevice& device) {
+  base::Result<std::uint32_t> numa_of(const PciDevice& device) {
     if (device.numa < 0) {
       if (numas_.size() > 1)
         guess(fmt::format("{}: nearest NUMA node unknown; assuming the first", device.link.bus_id));
@@ -78,12 +78,12 @@ class Builder {
   }
 
   // A node that has this bus id; kInvalidArgument: another has it.
-  core::Status take_bus_id(const std::string& bus_id, std::uint32_t node, std::size_t line) {
+  base::Status take_bus_id(const std::string& bus_id, std::uint32_t node, std::size_t line) {
     if (bus_id.empty() || nodes_.emplace(bus_id, node).second) return {};
     return fail(line, fmt::format("bus ID {} is listed twice", bus_id));
   }
 
-  core::Status add_device(PciDevice& device) {
+  base::Status add_device(PciDevice& device) {
     const auto numa = numa_of(device);
     if (!numa.ok()) return numa.status();
     std::uint32_t above = *numa;
@@ -102,7 +102,7 @@ class Builder {
     return device.gpu ? add_one_gpu(device, above, near) : add_card(device, above, near);
   }
 
-  core::Status add_one_gpu(PciDevice& device, std::uint32_t above, std::uint32_t near) {
+  base::Status add_one_gpu(PciDevice& device, std::uint32_t above, std::uint32_t near) {
     device.gpu->bus_id = device.link.bus_id;
     device.gpu->numa = near;
     if (!device.gpu->mig.empty()) return add_slices(device, above);
@@ -111,7 +111,7 @@ class Builder {
     return take_bus_id(device.link.bus_id, node, device.line);
   }
 
-  core::Status add_slices(const PciDevice& device, std::uint32_t above) {
+  base::Status add_slices(const PciDevice& device, std::uint32_t above) {
     const std::uint32_t card = add_plain_node(machine_, NodeKind::kCard);
     link_up(card, above, device.link);
     for (const MigSlice& slice : device.gpu->mig) {
@@ -125,7 +125,7 @@ class Builder {
     return take_bus_id(device.link.bus_id, card, device.line);
   }
 
-  core::Status add_card(PciDevice& device, std::uint32_t above, std::uint32_t near) {
+  base::Status add_card(PciDevice& device, std::uint32_t above, std::uint32_t near) {
     const bool shared = device.ports.size() > 1;
     if (shared) {
       const std::uint32_t card = add_plain_node(machine_, NodeKind::kCard);
@@ -139,7 +139,7 @@ class Builder {
       node = add_nic(machine_, port);
       link_up(node, above, device.link);
     }
-    return device.ports.empty() ? core::Status() : take_bus_id(device.link.bus_id, node, device.line);
+    return device.ports.empty() ? base::Status() : take_bus_id(device.link.bus_id, node, device.line);
   }
 
   // If no NVLink is listed: boards of 8 and 16 GPUs on which all links go to NVSwitches.
@@ -172,7 +172,7 @@ class Builder {
     return link_gbytes(!arch.empty() ? arch : link.kind == LinkKind::kXgmi ? "gfx" : "sm70");
   }
 
-  core::Status add_gpu_links() {
+  base::Status add_gpu_links() {
     std::map<std::pair<std::uint32_t, std::uint32_t>, GpuLink> listed;  // from, to
     for (const GpuLink& link : parts_.links) {
       const std::uint32_t from = gpu_at(link.from);
@@ -200,7 +200,7 @@ class Builder {
 
   using Listed = std::map<std::pair<std::uint32_t, std::uint32_t>, GpuLink>;
 
-  core::Status add_pair(const Listed& listed, std::pair<std::uint32_t, std::uint32_t> ends,
+  base::Status add_pair(const Listed& listed, std::pair<std::uint32_t, std::uint32_t> ends,
                         const GpuLink& link) {
     const auto back = listed.find({ends.second, ends.first});
     if (back == listed.end() || back->second.lanes != link.lanes) {
@@ -248,7 +248,7 @@ class Builder {
 
 }  // namespace
 
-core::Result<Machine> build_machine(MachineParts parts) { return Builder(std::move(parts)).build(); }
+base::Result<Machine> build_machine(MachineParts parts) { return Builder(std::move(parts)).build(); }
 
 std::vector<PciUplink> switches_among(const std::vector<PciUplink>& bridges) {
   std::vector<PciUplink> out;

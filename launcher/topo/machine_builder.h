@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/topo/machine.h"
 
 namespace regroup::launcher {
@@ -60,7 +60,7 @@ struct MachineParts {
 // of its slices are, and without NVLinks), NICs as they come; where no NVLink is listed, those of the product
 // are filled in. kInvalidArgument, "SOURCE:LINE: ...": a bus id twice, a link of one side only, beyond the
 // bounds.
-[[nodiscard]] core::Result<Machine> build_machine(MachineParts parts);
+[[nodiscard]] base::Result<Machine> build_machine(MachineParts parts);
 
 // The switches among the bridges above a device (root port first): as NCCL, each second bridge is a switch's
 // upstream port.

@@ -8,8 +8,8 @@
 
 #include <cstdio>
 
-#include "core/crc32c.h"
-#include "core/fd.h"
+#include "base/crc32c.h"
+#include "base/fd.h"
 #include "launcher/topo/machine_json.h"
 #include "launcher/topo/text_input.h"
 
@@ -22,7 +22,7 @@ constexpr int kVersion = 4;
 std::string path_in(const std::string& folder) { return folder + "/machine.json"; }
 
 std::string header(const std::string& key, std::string_view body) {
-  const std::uint32_t crc = core::crc32c(std::as_bytes(std::span(body.data(), body.size())));
+  const std::uint32_t crc = base::crc32c(std::as_bytes(std::span(body.data(), body.size())));
   return fmt::format("regroup-machine {} {} {:08x}\n", kVersion, key, crc);
 }
 
@@ -51,7 +51,7 @@ void write_machine_cache(const std::string& folder, const std::string& key, cons
   const std::string body = machine_to_json(machine);
   const std::string text = header(key, body) + body;
   std::string name = path_in(folder) + ".XXXXXX";
-  const core::Fd file(::mkostemp(name.data(), O_CLOEXEC));  // mode 0600
+  const base::Fd file(::mkostemp(name.data(), O_CLOEXEC));  // mode 0600
   if (!file.valid()) return;
   const ssize_t written = ::write(file.get(), text.data(), text.size());
   if (written != static_cast<ssize_t>(text.size()) || ::rename(name.c_str(), path_in(folder).c_str()) != 0)

@@ -85,8 +85,8 @@ std::string nics_to_json(const std::vector<Nic>& nics) {
   return nlohmann::json(nics).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-core::Result<std::vector<Nic>> nics_from_json(std::string_view text) {
-  const core::Status refused(core::Code::kDataLoss, "the description of network cards is incomplete");
+base::Result<std::vector<Nic>> nics_from_json(std::string_view text) {
+  const base::Status refused(base::Code::kDataLoss, "the description of network cards is incomplete");
   const nlohmann::json json = parse_json(text);
   if (!json.is_array() || !whole_but(json, kRealOfMachine)) return refused;
   try {
@@ -98,8 +98,8 @@ core::Result<std::vector<Nic>> nics_from_json(std::string_view text) {
   }
 }
 
-core::Result<Machine> machine_from_json(std::string_view text) {
-  const core::Status refused(core::Code::kDataLoss, "the description of a machine is incomplete");
+base::Result<Machine> machine_from_json(std::string_view text) {
+  const base::Status refused(base::Code::kDataLoss, "the description of a machine is incomplete");
   const nlohmann::json json = parse_json(text);
   if (json.is_discarded() || !whole_but(json, kRealOfMachine)) return refused;
   Machine machine;

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/topo/machine.h"
 
 namespace regroup::launcher {
@@ -17,10 +17,10 @@ inline constexpr std::string_view kRealOfMachine[] = {"gbits", "gbytes"};
 [[nodiscard]] std::string machine_to_json(const Machine& machine);
 
 // Paths are found anew. kDataLoss: it is not such a text, or says of things that are not there.
-[[nodiscard]] core::Result<Machine> machine_from_json(std::string_view text);
+[[nodiscard]] base::Result<Machine> machine_from_json(std::string_view text);
 
 // kDataLoss: it is not such a text.
 [[nodiscard]] std::string nics_to_json(const std::vector<Nic>& nics);
-[[nodiscard]] core::Result<std::vector<Nic>> nics_from_json(std::string_view text);
+[[nodiscard]] base::Result<std::vector<Nic>> nics_from_json(std::string_view text);
 
 }  // namespace regroup::launcher

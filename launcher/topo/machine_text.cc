@@ -19,7 +19,7 @@ class TextReader {
  public:
   explicit TextReader(const std::string& source) : source_(source) {}
 
-  core::Result<Machine> read(std::string_view text) {
+  base::Result<Machine> read(std::string_view text) {
     for (const std::string_view line : split(text, '\n')) {
       ++line_;
       REGROUP_RETURN_IF_ERROR(read_line(line.substr(0, line.find('#'))));
@@ -35,7 +35,7 @@ class TextReader {
   }
 
  private:
-  using Read = core::Status (TextReader::*)();
+  using Read = base::Status (TextReader::*)();
   struct Row {
     std::string_view word;
     std::size_t names;  // that follow it
@@ -43,9 +43,9 @@ class TextReader {
     std::vector<std::string_view> keys;
   };
 
-  [[nodiscard]] core::Status fail(std::string_view what) const { return input_error(source_, line_, what); }
+  [[nodiscard]] base::Status fail(std::string_view what) const { return input_error(source_, line_, what); }
 
-  core::Status read_line(std::string_view line) {
+  base::Status read_line(std::string_view line) {
     static const std::vector<Row> kRows = {
         {"machine", 1, &TextReader::read_name, {}},
         {"cpu", 1, &TextReader::read_cpu, {"sys"}},
@@ -80,7 +80,7 @@ class TextReader {
     return (this->*row->read)();
   }
 
-  core::Status take(const Row& row, std::string_view piece) {
+  base::Status take(const Row& row, std::string_view piece) {
     const std::size_t equals = piece.find('=');
     if (equals == std::string_view::npos) {
       words_.push_back(piece);
@@ -100,18 +100,18 @@ class TextReader {
   }
 
   // The setting as a number of [least, most]; `otherwise` if it is not given.
-  core::Result<double> number(std::string_view key, double least, double most, double otherwise) const {
+  base::Result<double> number(std::string_view key, double least, double most, double otherwise) const {
     if (settings_.count(key) == 0) return otherwise;
     if (const auto value = real_number(setting(key), least, most)) return *value;
     return fail(fmt::format("{}={}: expected a number from {} to {}", key, setting(key), least, most));
   }
 
-  core::Status read_name() {
+  base::Status read_name() {
     machine_.name = words_[0];
     return {};
   }
 
-  core::Status read_cpu() {
+  base::Status read_cpu() {
     machine_.vendor = words_[0];
     if (machine_.vendor != "intel" && machine_.vendor != "amd" && machine_.vendor != "arm" &&
         machine_.vendor != "power")
@@ -122,7 +122,7 @@ class TextReader {
     return {};
   }
 
-  core::Status read_numa() {
+  base::Status read_numa() {
     const auto number = whole_number(words_[0], 0, kMaxCpu);
     if (!number) return fail(fmt::format("'{}': expected the number of a NUMA node", words_[0]));
     const auto package =
@@ -138,19 +138,19 @@ class TextReader {
     return name(fmt::format("numa:{}", *number), node);
   }
 
-  core::Status name(const std::string& name, std::uint32_t node) {
+  base::Status name(const std::string& name, std::uint32_t node) {
     if (places_.emplace(name, node).second) return {};
     return fail(fmt::format("'{}' is defined twice", name));
   }
 
-  core::Result<std::uint32_t> place(std::string_view name) const {
+  base::Result<std::uint32_t> place(std::string_view name) const {
     const auto found = places_.find(std::string(name));
     if (found != places_.end()) return found->second;
     return fail(fmt::format("'{}' is not defined above this line", name));
   }
 
   // The PCIe link of `node`, which is named so, to its at=PLACE.
-  core::Status hang(std::string_view called, std::uint32_t node) {
+  base::Status hang(std::string_view called, std::uint32_t node) {
     REGROUP_RETURN_IF_ERROR(name(std::string(called), node));
     if (settings_.count("at") == 0) return fail(fmt::format("'{}': at=PLACE is missing", word_));
     const auto at = place(setting("at"));
@@ -168,18 +168,18 @@ class TextReader {
     return {};
   }
 
-  core::Status read_switch() { return hang(words_[0], add_pci_switch(machine_, {std::string(words_[0])})); }
+  base::Status read_switch() { return hang(words_[0], add_pci_switch(machine_, {std::string(words_[0])})); }
 
-  core::Status read_card() { return hang(words_[0], add_plain_node(machine_, NodeKind::kCard)); }
+  base::Status read_card() { return hang(words_[0], add_plain_node(machine_, NodeKind::kCard)); }
 
-  core::Result<std::string> bus() const {
+  base::Result<std::string> bus() const {
     if (settings_.count("bus") == 0) return std::string();
     if (auto id = bus_id(setting("bus"))) return *id;
     return fail(fmt::format("bus={}: expected a PCI address", setting("bus")));
   }
 
   // `port`: of a network card, 0: a GPU. Ports of one card share its bus id.
-  core::Status take_bus(const std::string& id, int port) {
+  base::Status take_bus(const std::string& id, int port) {
     if (id.empty()) return {};
     const auto at = places_.find(std::string(setting("at")));
     const bool card = at != places_.end() && machine_.nodes[at->second].kind == NodeKind::kCard;
@@ -193,7 +193,7 @@ class TextReader {
     return {};
   }
 
-  core::Status read_gpus() {
+  base::Status read_gpus() {
     const auto numbers = number_list(words_[0], static_cast<int>(kMaxEnds));
     if (!numbers) return fail(fmt::format("'{}': expected a GPU list", words_[0]));
     const auto memory = number("memory", 0, 1e6, 0);
@@ -229,7 +229,7 @@ class TextReader {
     return machine_.nodes[node].kind == NodeKind::kNuma ? machine_.nodes[node].index : kNoPart;
   }
 
-  core::Status read_nic() {
+  base::Status read_nic() {
     Nic nic;
     nic.name = words_[0];
     const std::string_view kind = settings_.count("kind") == 0 ? "ethernet" : setting("kind");
@@ -256,12 +256,12 @@ class TextReader {
   }
 
   // A GPU is named by its number, a NUMA node as numa:N.
-  core::Result<std::uint32_t> link_end(std::string_view name) const {
+  base::Result<std::uint32_t> link_end(std::string_view name) const {
     return place(name.starts_with("numa:") ? std::string(name) : fmt::format("gpu:{}", name));
   }
 
   // Speed of one link: as said, or that of the GPU.
-  core::Result<double> one_link(std::uint32_t node) const {
+  base::Result<double> one_link(std::uint32_t node) const {
     const MachineNode& at = machine_.nodes[node];
     const std::string arch = at.kind == NodeKind::kGpu ? machine_.gpus[at.index].arch : "";
     if (settings_.count("gbytes") == 0 && arch.empty())
@@ -269,7 +269,7 @@ class TextReader {
     return number("gbytes", 0.001, 1e6, link_gbytes(arch));
   }
 
-  core::Status read_gpu_link() {
+  base::Status read_gpu_link() {
     const auto a = link_end(words_[0]), b = link_end(words_[1]);
     if (!a.ok()) return a.status();
     if (!b.ok()) return b.status();
@@ -290,7 +290,7 @@ class TextReader {
     return {};
   }
 
-  core::Status read_nvswitch() {
+  base::Status read_nvswitch() {
     const auto count = whole_number(words_[0], 1, 256);
     if (!count) return fail(fmt::format("'{}': expected a number of NVSwitches", words_[0]));
     const auto gpus = number_list(setting("gpus"), static_cast<int>(kMaxEnds));
@@ -311,7 +311,7 @@ class TextReader {
     return {};
   }
 
-  core::Status read_sys() {
+  base::Status read_sys() {
     const auto a = place(fmt::format("numa:{}", words_[0])), b = place(fmt::format("numa:{}", words_[1]));
     if (!a.ok()) return a.status();
     if (!b.ok()) return b.status();
@@ -335,7 +335,7 @@ class TextReader {
 
 }  // namespace
 
-core::Result<Machine> parse_machine_text(std::string_view text, const std::string& source) {
+base::Result<Machine> parse_machine_text(std::string_view text, const std::string& source) {
   if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "exceeds the size limit");
   return TextReader(source).read(text);
 }

@@ -4,13 +4,13 @@
 #include <string>
 #include <string_view>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/topo/machine.h"
 
 namespace regroup::launcher {
 
 // `source` names the text in messages, which begin "SOURCE:LINE: ". kInvalidArgument: not understood, or a
 // machine that cannot be (a name twice, a link to itself, more than the bounds of docs/guide/topology.md).
-[[nodiscard]] core::Result<Machine> parse_machine_text(std::string_view text, const std::string& source);
+[[nodiscard]] base::Result<Machine> parse_machine_text(std::string_view text, const std::string& source);
 
 }  // namespace regroup::launcher

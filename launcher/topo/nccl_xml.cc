@@ -57,7 +57,7 @@ class NcclReader {
  public:
   explicit NcclReader(const XmlInput& xml) : xml_(xml) {}
 
-  core::Result<Machine> read() {
+  base::Result<Machine> read() {
     parts_.source = xml_.source();
     parts_.name = std::string(attribute(xml_.root(), "name"));
     for (const pugi::xml_node& cpu : xml_.root().children("cpu")) REGROUP_RETURN_IF_ERROR(read_cpu(cpu));
@@ -68,7 +68,7 @@ class NcclReader {
   }
 
  private:
-  core::Status read_cpu(const pugi::xml_node& cpu) {
+  base::Status read_cpu(const pugi::xml_node& cpu) {
     const auto id = xml_.number(cpu, "numaid", -1, kMaxCpu, 0),
                family = xml_.number(cpu, "familyid", -1, 4096, 0),
                model = xml_.number(cpu, "modelid", -1, 65535, 0);
@@ -113,7 +113,7 @@ class NcclReader {
     parts_.processors.this_machine = false;
   }
 
-  core::Result<PciUplink> uplink(const pugi::xml_node& pci) {
+  base::Result<PciUplink> uplink(const pugi::xml_node& pci) {
     const auto id = bus_id(attribute(pci, "busid"));
     if (!id)
       return xml_.error(
@@ -128,7 +128,7 @@ class NcclReader {
     return PciUplink{*id, pci_gbytes(transfers.value_or(0), lanes), lanes};
   }
 
-  core::Status read_pci(const pugi::xml_node& pci) {
+  base::Status read_pci(const pugi::xml_node& pci) {
     auto link = uplink(pci);
     if (!link.ok()) return link.status();
     if (pci.child("pci")) {
@@ -155,7 +155,7 @@ class NcclReader {
     return out;
   }
 
-  core::Status read_gpu(const pugi::xml_node& pci, const PciUplink& link) {
+  base::Status read_gpu(const pugi::xml_node& pci, const PciUplink& link) {
     const pugi::xml_node gpu = pci.child("gpu");
     PciDevice out = device(pci, link);
     out.gpu.emplace();
@@ -181,7 +181,7 @@ class NcclReader {
     return {};
   }
 
-  core::Status read_link(const pugi::xml_node& node, const std::string& from) {
+  base::Status read_link(const pugi::xml_node& node, const std::string& from) {
     const std::string_view name = node.name();
     if (name != "nvlink" && name != "xgmi") return {};
     const auto count = xml_.number(node, "count", 1, 64, 1);
@@ -204,7 +204,7 @@ class NcclReader {
     return {};
   }
 
-  core::Status read_nic(const pugi::xml_node& node, const PciUplink& link) {
+  base::Status read_nic(const pugi::xml_node& node, const PciUplink& link) {
     PciDevice out = device(node, link);
     const std::uint32_t vendor = hex(attribute(node, "vendor")), card = hex(attribute(node, "device"));
     const bool infiniband = hex(attribute(node, "class")) >> 8 == 0x0207;
@@ -311,6 +311,6 @@ class NcclReader {
 
 }  // namespace
 
-core::Result<Machine> read_nccl_xml(const XmlInput& xml) { return NcclReader(xml).read(); }
+base::Result<Machine> read_nccl_xml(const XmlInput& xml) { return NcclReader(xml).read(); }
 
 }  // namespace regroup::launcher

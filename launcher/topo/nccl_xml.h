@@ -1,7 +1,7 @@
 // NCCL's topology XML (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE), that of RCCL too.
 #pragma once
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/topo/machine.h"
 #include "launcher/topo/xml_input.h"
 
@@ -9,6 +9,6 @@ namespace regroup::launcher {
 
 // Complete or partial: what a product is known to have is filled in, with a sentence in Machine::guesses.
 // kInvalidArgument, "FILE:LINE: ...": no such XML, a bus id twice, a link that one end only lists.
-[[nodiscard]] core::Result<Machine> read_nccl_xml(const XmlInput& xml);
+[[nodiscard]] base::Result<Machine> read_nccl_xml(const XmlInput& xml);
 
 }  // namespace regroup::launcher

@@ -20,7 +20,7 @@ class MatrixReader {
   MatrixReader(SmiMatrix matrix, const std::string& source)
       : source_(source), matrix_(std::move(matrix)), rows_(matrix_.rows) {}
 
-  core::Result<Machine> read() {
+  base::Result<Machine> read() {
     MachineParts parts;
     parts.source = source_;
     parts.guesses = {"`nvidia-smi topo -m` lists neither products nor PCIe speeds: assuming generation 3"};
@@ -116,7 +116,7 @@ class MatrixReader {
   // whose rows name the same node, which some machines print for root complexes without a common bridge; and
   // PHB between two whose rows name other processors, which virtual machines print for NUMA nodes over one
   // bridge.
-  core::Status compare(Machine& machine, const std::vector<int>& numa) {
+  base::Status compare(Machine& machine, const std::vector<int>& numa) {
     std::size_t nearer = 0, farther = 0;  // pairs of each kind
     std::map<std::string, std::uint32_t> ends;
     for (std::size_t i = 0; i < machine.gpus.size(); ++i) ends[machine.gpus[i].bus_id] = machine.gpu_end(i);
@@ -155,7 +155,7 @@ class MatrixReader {
     return {};
   }
 
-  [[nodiscard]] core::Status fail(std::string_view what) const { return input_error(source_, line_, what); }
+  [[nodiscard]] base::Status fail(std::string_view what) const { return input_error(source_, line_, what); }
 
   const std::string& source_;
   std::size_t line_ = 0;
@@ -165,7 +165,7 @@ class MatrixReader {
 
 }  // namespace
 
-core::Result<Machine> parse_nvidia_smi(std::string_view text, const std::string& source) {
+base::Result<Machine> parse_nvidia_smi(std::string_view text, const std::string& source) {
   if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "exceeds the size limit");
   auto matrix = read_smi_matrix(text, source);
   if (!matrix.ok()) return matrix.status();

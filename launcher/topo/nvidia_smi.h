@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/topo/machine.h"
 
 namespace regroup::launcher {
@@ -12,6 +12,6 @@ namespace regroup::launcher {
 // A machine in which every pair has the class that the matrix gives it; how wide its PCIe links are and which
 // GPUs they are it does not say. kInvalidArgument, "SOURCE:LINE: ...": not square, not the same both ways, a
 // word that is none, or pairs that contradict each other.
-[[nodiscard]] core::Result<Machine> parse_nvidia_smi(std::string_view text, const std::string& source);
+[[nodiscard]] base::Result<Machine> parse_nvidia_smi(std::string_view text, const std::string& source);
 
 }  // namespace regroup::launcher

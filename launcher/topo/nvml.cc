@@ -149,8 +149,8 @@ struct Nvml::Library {
     if (started) f.shutdown();
     if (handle != nullptr) ::dlclose(handle);
   }
-  [[nodiscard]] core::Status failed(std::string_view call, Return code) const {
-    return {core::Code::kUnavailable, fmt::format("{}: {}", call, f.error(code))};
+  [[nodiscard]] base::Status failed(std::string_view call, Return code) const {
+    return {base::Code::kUnavailable, fmt::format("{}: {}", call, f.error(code))};
   }
 };
 
@@ -159,19 +159,19 @@ Nvml::Nvml(Nvml&&) noexcept = default;
 Nvml& Nvml::operator=(Nvml&&) noexcept = default;
 Nvml::~Nvml() = default;
 
-core::Result<Nvml> Nvml::open(const std::string& library) {
+base::Result<Nvml> Nvml::open(const std::string& library) {
   auto out = std::make_unique<Library>();
   out->handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (out->handle == nullptr) return core::Status(core::Code::kUnavailable, ::dlerror());
+  if (out->handle == nullptr) return base::Status(base::Code::kUnavailable, ::dlerror());
   if (const char* missing = find_all(out->handle, out->f))
-    return core::Status(core::Code::kUnavailable,
+    return base::Status(base::Code::kUnavailable,
                         fmt::format("{}: function {} is missing", library, missing));
   if (const Return code = out->f.init(); code != 0) return out->failed("nvmlInit", code);
   out->started = true;
   return Nvml(std::move(out));
 }
 
-core::Result<Nvml::Found> Nvml::gpus() const {
+base::Result<Nvml::Found> Nvml::gpus() const {
   const Functions& f = library_->f;
   unsigned count = 0;
   if (const Return code = f.count(&count); code != 0) return library_->failed("nvmlDeviceGetCount", code);
@@ -199,11 +199,11 @@ core::Result<Nvml::Found> Nvml::gpus() const {
   return out;
 }
 
-core::Result<GpuSample> Nvml::sample(const std::string& uuid) const {
+base::Result<GpuSample> Nvml::sample(const std::string& uuid) const {
   const Functions& f = library_->f;
   Device device = nullptr;
   if (f.by_uuid(uuid.c_str(), &device) != 0)
-    return core::Status(core::Code::kNotFound, fmt::format("GPU {} does not exist", uuid));
+    return base::Status(base::Code::kNotFound, fmt::format("GPU {} does not exist", uuid));
   GpuSample out;
   out.uuid = uuid;
   if (Utilization busy{}; f.utilization != nullptr && f.utilization(device, &busy) == 0)

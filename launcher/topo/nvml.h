@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/topo/machine_builder.h"
 
 namespace regroup::launcher {
@@ -21,7 +21,7 @@ struct GpuSample {
 class Nvml {
  public:
   // Loads and initialises `library`. kUnavailable: it is not there, or there is no driver.
-  [[nodiscard]] static core::Result<Nvml> open(const std::string& library = "libnvidia-ml.so.1");
+  [[nodiscard]] static base::Result<Nvml> open(const std::string& library = "libnvidia-ml.so.1");
 
   Nvml(Nvml&&) noexcept;
   Nvml& operator=(Nvml&&) noexcept;
@@ -33,10 +33,10 @@ class Nvml {
     std::vector<std::string> divided;  // bus ids of those in MIG mode, also without a slice
   };
   // All GPUs that this process may see, and their active NVLinks as each end lists them.
-  [[nodiscard]] core::Result<Found> gpus() const;
+  [[nodiscard]] base::Result<Found> gpus() const;
 
   // kNotFound: no such GPU. Any thread.
-  [[nodiscard]] core::Result<GpuSample> sample(const std::string& uuid) const;
+  [[nodiscard]] base::Result<GpuSample> sample(const std::string& uuid) const;
 
  private:
   struct Library;

@@ -19,13 +19,13 @@
 #include <optional>
 #include <thread>
 
-#include "core/fd.h"
+#include "base/fd.h"
 
 namespace regroup::launcher {
 namespace {
 
-using core::Code;
-using Answer = core::Result<std::string>;
+using base::Code;
+using Answer = base::Result<std::string>;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostAnswer = std::size_t{64} << 20;
@@ -109,7 +109,7 @@ std::optional<Answer> whole(const std::string& text) {
   std::string rest = text.substr(sizeof head);
   const auto code = static_cast<Code>(head.code);
   if (code == Code::kOk) return Answer(std::move(rest));
-  return Answer(core::Status(code, std::move(rest)));
+  return Answer(base::Status(code, std::move(rest)));
 }
 
 std::string how_it_ended(int status) {
@@ -124,13 +124,13 @@ std::string how_it_ended(int status) {
 }  // namespace
 
 Answer read_apart(const std::string& source, std::string_view reader, const std::function<Answer()>& read,
-                  core::Duration limit) {
+                  base::Duration limit) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return core::system_error("pipe", source, errno);
-  const core::Fd ours(ends[0]);
-  core::Fd theirs(ends[1]);
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return base::system_error("pipe", source, errno);
+  const base::Fd ours(ends[0]);
+  base::Fd theirs(ends[1]);
   const pid_t parent = ::getpid(), child = ::fork();
-  if (child < 0) return core::system_error("fork", source, errno);
+  if (child < 0) return base::system_error("fork", source, errno);
   if (child == 0) {
     become_reader(parent);
     answer(theirs.get(), read());
@@ -144,12 +144,12 @@ Answer read_apart(const std::string& source, std::string_view reader, const std:
   const std::optional<int> status = reap(child);
   if (found) return std::move(*found);
   if (reading == Reading::kTooLong)
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("{}: the answer of {} is larger than {} MiB", source, reader, kMostAnswer >> 20));
   if (reading == Reading::kLate)
-    return core::deadline_exceeded(fmt::format("{}: {} did not finish within {:g} s", source, reader,
+    return base::deadline_exceeded(fmt::format("{}: {} did not finish within {:g} s", source, reader,
                                                std::chrono::duration<double>(limit).count()));
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("{}: {} {} while reading it", source, reader, status ? how_it_ended(*status) : "vanished"));
 }
 

@@ -9,7 +9,7 @@
 #include <functional>
 #include <utility>
 
-#include "core/fd.h"
+#include "base/fd.h"
 #include "launcher/alloc/text.h"
 #include "launcher/topo/hwloc_library.h"
 #include "launcher/topo/machine_json.h"
@@ -18,14 +18,14 @@
 namespace regroup::launcher {
 namespace {
 
-core::Result<Topology> read(const std::string& what,
+base::Result<Topology> read(const std::string& what,
                             const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare) {
-  const auto text = read_apart(what, "libhwloc", [&]() -> core::Result<std::string> {
+  const auto text = read_apart(what, "libhwloc", [&]() -> base::Result<std::string> {
     Machine out;
-    const core::Status status = with_hwloc(what, HWLOC_TYPE_FILTER_KEEP_NONE, prepare,
+    const base::Status status = with_hwloc(what, HWLOC_TYPE_FILTER_KEEP_NONE, prepare,
                                            [&out](const Hwloc& hwloc, hwloc_topology_t from) {
                                              out.processors = hwloc_processors(hwloc, from);
-                                             return core::Status();
+                                             return base::Status();
                                            });
     if (!status.ok()) return status;
     return machine_to_json(out);
@@ -33,7 +33,7 @@ core::Result<Topology> read(const std::string& what,
   if (!text.ok()) return text.status();
   auto machine = machine_from_json(*text);
   if (!machine.ok())
-    return core::Status(machine.code(), fmt::format("{}: {}", what, machine.status().message()));
+    return base::Status(machine.code(), fmt::format("{}: {}", what, machine.status().message()));
   return std::move(machine->processors);
 }
 
@@ -64,22 +64,22 @@ std::string passed_over_by_hwloc(const Environment& own) {
   for (const auto& [name, flags] : {std::pair("HWLOC_XMLFILE", 0), std::pair("HWLOC_FSROOT", O_DIRECTORY)}) {
     const std::string path = value_of(own, name);
     if (path.empty()) continue;
-    const core::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
+    const base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
     if (!file.valid()) add(name, std::strerror(errno));
   }
   const std::string synthetic = value_of(own, "HWLOC_SYNTHETIC");
   if (!synthetic.empty()) {
     const auto read = synthetic_topology(synthetic);
-    if (!read.ok() && read.code() == core::Code::kInvalidArgument) add("HWLOC_SYNTHETIC", "not understood");
+    if (!read.ok() && read.code() == base::Code::kInvalidArgument) add("HWLOC_SYNTHETIC", "not understood");
   }
   return out.empty() ? "" : out + ": ignored by hwloc, which describes this machine instead";
 }
 
-core::Result<Topology> read_this_machine(const std::string& source) {
+base::Result<Topology> read_this_machine(const std::string& source) {
   return read(source, [](const Hwloc&, hwloc_topology_t) { return 0; });
 }
 
-core::Result<Topology> parse_hwloc_xml(const std::string& text) {
+base::Result<Topology> parse_hwloc_xml(const std::string& text) {
   const std::string known = as_hwloc2_xml(text);
   auto out = read("this XML", [&known](const Hwloc& hwloc, hwloc_topology_t topology) {
     return hwloc.topology_set_xmlbuffer(topology, known.c_str(), static_cast<int>(known.size()) + 1);
@@ -88,7 +88,7 @@ core::Result<Topology> parse_hwloc_xml(const std::string& text) {
   return out;
 }
 
-core::Result<Topology> synthetic_topology(const std::string& description) {
+base::Result<Topology> synthetic_topology(const std::string& description) {
   return read(fmt::format("'{}'", description),
               [&description](const Hwloc& hwloc, hwloc_topology_t topology) {
                 return hwloc.topology_set_synthetic(topology, description.c_str());

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/request.h"
 #include "launcher/topo/topology.h"
 
@@ -22,12 +22,12 @@ namespace regroup::launcher {
 // This machine, as far as cgroups leave it to this process, or what HWLOC_XMLFILE, HWLOC_SYNTHETIC and
 // hwloc's other variables put in its place. About 2 ms. `source`: machine_source(), for errors.
 // kUnavailable: there is no libhwloc.so.15; kInvalidArgument: hwloc fails, or died of what it read.
-[[nodiscard]] core::Result<Topology> read_this_machine(const std::string& source);
+[[nodiscard]] base::Result<Topology> read_this_machine(const std::string& source);
 
 // An XML of hwloc (2.x, or 3.x as far as libhwloc 2 understands it). kInvalidArgument: it is none.
-[[nodiscard]] core::Result<Topology> parse_hwloc_xml(const std::string& text);
+[[nodiscard]] base::Result<Topology> parse_hwloc_xml(const std::string& text);
 
 // hwloc's words, as in "package:2 [numa] l3:1 core:4 pu:2". kInvalidArgument: not understood.
-[[nodiscard]] core::Result<Topology> synthetic_topology(const std::string& description);
+[[nodiscard]] base::Result<Topology> synthetic_topology(const std::string& description);
 
 }  // namespace regroup::launcher

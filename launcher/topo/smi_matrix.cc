@@ -154,7 +154,7 @@ class MatrixText {
     return header() || (first != lines_.end() && is_header(*first));
   }
 
-  core::Result<SmiMatrix> read() {
+  base::Result<SmiMatrix> read() {
     const auto start = header();
     if (!start) return fail("expected a row of a GPU");
     read_header(lines_[*start]);
@@ -172,7 +172,7 @@ class MatrixText {
   }
 
  private:
-  [[nodiscard]] core::Status fail(std::string_view what) const { return input_error(source_, line_, what); }
+  [[nodiscard]] base::Status fail(std::string_view what) const { return input_error(source_, line_, what); }
 
   void read_header(const std::vector<Word>& words) {
     std::size_t i = 0;
@@ -183,17 +183,17 @@ class MatrixText {
     titles_ = titles_of(words, i);
   }
 
-  core::Status read_line(const std::vector<Word>& words) {
+  base::Status read_line(const std::vector<Word>& words) {
     if (words.empty()) return {};
     const std::string_view first = words[0].text;
     if (first.starts_with("NIC") && first.ends_with(':') && words.size() > 1)
       out_.nic_names[std::string(first.substr(0, first.size() - 1))] = words[1].text;
     if (out_.rows.size() == columns_.size()) return look_for_another(words);
     const bool row = is_device(first) || std::ranges::find(columns_, first) != columns_.end();
-    return row ? read_row(words) : core::Status();
+    return row ? read_row(words) : base::Status();
   }
 
-  core::Status read_row(const std::vector<Word>& words) {
+  base::Status read_row(const std::vector<Word>& words) {
     if (columns_[out_.rows.size()] != words[0].text)
       return fail(fmt::format("row '{}' does not match column {}", words[0].text, out_.rows.size() + 1));
     if (words.size() <= columns_.size())
@@ -254,7 +254,7 @@ class MatrixText {
   }
 
   // What follows may be other output of nvidia-smi, of which some has rows of devices, too.
-  core::Status look_for_another(const std::vector<Word>& words) {
+  base::Status look_for_another(const std::vector<Word>& words) {
     const auto column = std::ranges::find(columns_, words[0].text);
     if (column == columns_.end() || words.size() <= columns_.size()) return {};
     std::vector<SmiCell> cells;
@@ -267,7 +267,7 @@ class MatrixText {
     return fail("a second matrix; expected one machine in a file");
   }
 
-  core::Status check() {
+  base::Status check() {
     for (std::size_t i = 0; i < out_.rows.size(); ++i) {
       const SmiRow& row = out_.rows[i];
       line_ = row.line;
@@ -301,7 +301,7 @@ bool looks_like_nvidia_smi(std::string_view text) {
   return MatrixText(clean, std::string()).is_matrix();
 }
 
-core::Result<SmiMatrix> read_smi_matrix(std::string_view text, const std::string& source) {
+base::Result<SmiMatrix> read_smi_matrix(std::string_view text, const std::string& source) {
   const std::string clean = plain(text);
   return MatrixText(clean, source).read();
 }

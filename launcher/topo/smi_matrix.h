@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -35,7 +35,7 @@ struct SmiMatrix {
 // a prompt, other output, indentation, the quotation marks of mail, escapes of a terminal. The columns behind
 // the devices are known by their titles. kInvalidArgument, "SOURCE:LINE: ...": it is not square, a cell is no
 // class, or the text holds a second matrix.
-[[nodiscard]] core::Result<SmiMatrix> read_smi_matrix(std::string_view text, const std::string& source);
+[[nodiscard]] base::Result<SmiMatrix> read_smi_matrix(std::string_view text, const std::string& source);
 
 // By row, the first row that it is joined with by pairs no worse than `worst`.
 [[nodiscard]] std::vector<std::size_t> smi_groups(const SmiMatrix& matrix, SmiCell worst);

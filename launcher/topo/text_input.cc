@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "core/fd.h"
+#include "base/fd.h"
 
 namespace regroup::launcher {
 namespace {
@@ -35,8 +35,8 @@ std::optional<T> number(std::string_view text, T least, T most, int base = 10) {
 
 }  // namespace
 
-core::Status input_error(std::string_view source, std::size_t line, std::string_view what) {
-  return core::invalid_argument(line == 0 ? fmt::format("{}: {}", source, what)
+base::Status input_error(std::string_view source, std::size_t line, std::string_view what) {
+  return base::invalid_argument(line == 0 ? fmt::format("{}: {}", source, what)
                                           : fmt::format("{}:{}: {}", source, line, what));
 }
 
@@ -104,15 +104,15 @@ std::optional<std::string> bus_id(std::string_view text) {
   return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", *domain, *bus, *dev, *function);
 }
 
-core::Result<std::string> read_text_file(const std::string& path, std::size_t most) {
-  const core::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block
-  if (!file.valid()) return core::system_error("open", path, errno);
+base::Result<std::string> read_text_file(const std::string& path, std::size_t most) {
+  const base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block
+  if (!file.valid()) return base::system_error("open", path, errno);
   std::string out;
   char buffer[16384];
   for (;;) {
     const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return core::system_error("read", path, errno);
+    if (got < 0) return base::system_error("read", path, errno);
     if (got == 0) return out;
     out.append(buffer, static_cast<std::size_t>(got));
     if (out.size() > most) return input_error(path, 0, fmt::format("longer than {} bytes", most));
@@ -131,10 +131,10 @@ std::vector<std::string> names_in(const std::string& folder) {
   return out;
 }
 
-core::Status check_machine(const Machine& machine, std::string_view source) {
+base::Status check_machine(const Machine& machine, std::string_view source) {
   const auto beyond = [source](std::size_t count, std::uint32_t most, std::string_view what) {
     return count <= most
-               ? core::Status()
+               ? base::Status()
                : input_error(source, 0, fmt::format("{} {}, expected at most {}", count, what, most));
   };
   REGROUP_RETURN_IF_ERROR(beyond(machine.ends(), kMaxEnds, "GPUs, NICs and NUMA nodes"));

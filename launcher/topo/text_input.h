@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/options/values.h"  // lower()
 #include "launcher/topo/machine.h"
 
@@ -21,7 +21,7 @@ inline constexpr std::uint32_t kMaxLinks = 32768;
 inline constexpr int kMaxCpu = 65535;
 
 // kInvalidArgument, "SOURCE:LINE: WHAT"; line 0: "SOURCE: WHAT".
-[[nodiscard]] core::Status input_error(std::string_view source, std::size_t line, std::string_view what);
+[[nodiscard]] base::Status input_error(std::string_view source, std::size_t line, std::string_view what);
 
 // The number that all of `text` is, if it lies in [least, most].
 [[nodiscard]] std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least,
@@ -40,7 +40,7 @@ inline constexpr int kMaxCpu = 65535;
 [[nodiscard]] std::optional<std::string> bus_id(std::string_view text);
 
 // The whole file. kNotFound, kInvalidArgument: longer than `most`.
-[[nodiscard]] core::Result<std::string> read_text_file(const std::string& path,
+[[nodiscard]] base::Result<std::string> read_text_file(const std::string& path,
                                                        std::size_t most = kMaxTopologyBytes);
 
 // Names in a folder, in order, at most kMaxNodes of them; none if it cannot be read. Those that end in digits
@@ -48,6 +48,6 @@ inline constexpr int kMaxCpu = 65535;
 [[nodiscard]] std::vector<std::string> names_in(const std::string& folder);
 
 // Whether a machine just read is one: every end has a node, bounds hold. The error says what is wrong.
-[[nodiscard]] core::Status check_machine(const Machine& machine, std::string_view source);
+[[nodiscard]] base::Status check_machine(const Machine& machine, std::string_view source);
 
 }  // namespace regroup::launcher

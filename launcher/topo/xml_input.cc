@@ -22,7 +22,7 @@ std::size_t line_at(std::string_view text, std::size_t offset) {
 
 }  // namespace
 
-core::Result<XmlInput> XmlInput::parse(std::string_view text, const std::string& source) {
+base::Result<XmlInput> XmlInput::parse(std::string_view text, const std::string& source) {
   if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "exceeds the size limit");
   if (const std::size_t at = text.find("<!ENTITY"); at != std::string_view::npos)
     return input_error(source, line_at(text, at), "declares an entity, which is not supported");
@@ -48,11 +48,11 @@ std::size_t XmlInput::line(const pugi::xml_node& node) const {
   return offset < 0 ? 0 : line_at(text_, static_cast<std::size_t>(offset));
 }
 
-core::Status XmlInput::error(const pugi::xml_node& node, std::string_view what) const {
+base::Status XmlInput::error(const pugi::xml_node& node, std::string_view what) const {
   return input_error(source_, line(node), what);
 }
 
-core::Result<std::int64_t> XmlInput::number(const pugi::xml_node& node, const char* attribute,
+base::Result<std::int64_t> XmlInput::number(const pugi::xml_node& node, const char* attribute,
                                             std::int64_t least, std::int64_t most,
                                             std::int64_t otherwise) const {
   const std::string_view text = node.attribute(attribute).value();
@@ -63,7 +63,7 @@ core::Result<std::int64_t> XmlInput::number(const pugi::xml_node& node, const ch
 }
 
 // Walks without recursion: the depth is what is looked for.
-core::Status XmlInput::check() const {
+base::Status XmlInput::check() const {
   std::size_t depth = 1, elements = 0;
   for (pugi::xml_node node = root(); node;) {
     if (++elements > kMaxElements) return error(node, fmt::format("more than {} elements", kMaxElements));

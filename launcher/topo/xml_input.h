@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::launcher {
 
@@ -14,20 +14,20 @@ class XmlInput {
  public:
   // kInvalidArgument, "SOURCE:LINE: ...": cut, not well formed, nested deeper than 64, more than 200,000
   // elements, an attribute longer than 64 KiB, declarations of entities.
-  [[nodiscard]] static core::Result<XmlInput> parse(std::string_view text, const std::string& source);
+  [[nodiscard]] static base::Result<XmlInput> parse(std::string_view text, const std::string& source);
 
   [[nodiscard]] pugi::xml_node root() const { return document_->document_element(); }
   [[nodiscard]] std::size_t line(const pugi::xml_node& node) const;
   [[nodiscard]] const std::string& source() const { return source_; }
-  [[nodiscard]] core::Status error(const pugi::xml_node& node, std::string_view what) const;
+  [[nodiscard]] base::Status error(const pugi::xml_node& node, std::string_view what) const;
 
   // The attribute as a number of [least, most]; `otherwise` if it is not there or empty.
-  [[nodiscard]] core::Result<std::int64_t> number(const pugi::xml_node& node, const char* attribute,
+  [[nodiscard]] base::Result<std::int64_t> number(const pugi::xml_node& node, const char* attribute,
                                                   std::int64_t least, std::int64_t most,
                                                   std::int64_t otherwise) const;
 
  private:
-  [[nodiscard]] core::Status check() const;
+  [[nodiscard]] base::Status check() const;
 
   std::string source_;
   std::string text_;

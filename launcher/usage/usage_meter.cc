@@ -18,9 +18,9 @@ Usage usage_of(const UsageTarget& target, const std::map<pid_t, Usage>& groups) 
 
 }  // namespace
 
-std::vector<UsageSample> UsageMeter::sample(const std::vector<UsageTarget>& targets, core::TimePoint now) {
+std::vector<UsageSample> UsageMeter::sample(const std::vector<UsageTarget>& targets, base::TimePoint now) {
   const std::map<pid_t, Usage> groups = usage_of_process_groups(root_);
-  const std::map<core::MemberId, Before> before = std::exchange(before_, {});
+  const std::map<proto::MemberId, Before> before = std::exchange(before_, {});
   std::vector<UsageSample> out;
   for (const UsageTarget& target : targets) {
     if (!groups.contains(target.pid)) continue;

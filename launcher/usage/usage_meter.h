@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
-#include "core/world.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/usage/usage.h"
+#include "proto/world.h"
 
 namespace regroup::launcher {
 
 struct UsageTarget {
-  core::MemberId member = 0;
+  proto::MemberId member = 0;
   std::uint32_t rank = 0;
   pid_t pid = 0;                     // leader of its process group
   std::vector<std::string> cgroups;  // its own; empty: it has none
@@ -41,23 +41,23 @@ struct UsageSample {
 
 class UsageMeter {
  public:
-  using GpuReader = std::function<core::Result<GpuUse>(const std::string& uuid)>;
+  using GpuReader = std::function<base::Result<GpuUse>(const std::string& uuid)>;
   // `read_gpu`: none on machines without GPUs. `root` replaces "/" in tests.
   explicit UsageMeter(GpuReader read_gpu = {}, std::string root = "")
       : read_gpu_(std::move(read_gpu)), root_(std::move(root)) {}
 
   // Samples living members. The values of a control group count where it has them, else those of /proc.
-  [[nodiscard]] std::vector<UsageSample> sample(const std::vector<UsageTarget>& targets, core::TimePoint now);
+  [[nodiscard]] std::vector<UsageSample> sample(const std::vector<UsageTarget>& targets, base::TimePoint now);
 
  private:
   struct Before {
-    core::TimePoint at;
+    base::TimePoint at;
     double cpu_seconds = 0;
   };
 
   GpuReader read_gpu_;
   std::string root_;
-  std::map<core::MemberId, Before> before_;
+  std::map<proto::MemberId, Before> before_;
 };
 
 }  // namespace regroup::launcher

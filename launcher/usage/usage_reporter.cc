@@ -15,14 +15,14 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr core::Duration kFirst =
+constexpr base::Duration kFirst =
     std::chrono::milliseconds(200);  // early, for a `status` right after the start
 
-core::Status write_all(int fd, const std::string& text, const std::string& path) {
+base::Status write_all(int fd, const std::string& text, const std::string& path) {
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t count = ::write(fd, text.data() + done, text.size() - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return core::system_error("write", path, errno);
+    if (count < 0) return base::system_error("write", path, errno);
     done += static_cast<std::size_t>(count);
   }
   return {};
@@ -39,20 +39,20 @@ UsageReporter::UsageReporter(boost::asio::io_context& loop, UsageOptions options
       meter_(options_.read_gpu),
       timer_(loop) {}
 
-core::Status UsageReporter::start() {
+base::Status UsageReporter::start() {
   if (!options_.log.empty()) {
     log_ =
-        core::Fd(::open(options_.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
-    if (!log_.valid()) return core::system_error("open", options_.log, errno);
+        base::Fd(::open(options_.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
+    if (!log_.valid()) return base::system_error("open", options_.log, errno);
     struct stat info {};
     if (::fstat(log_.get(), &info) == 0 && info.st_size == 0)
       REGROUP_RETURN_IF_ERROR(write_all(log_.get(), usage_csv_header(), options_.log));
   }
-  wait(std::min<core::Duration>(options_.every, kFirst));
+  wait(std::min<base::Duration>(options_.every, kFirst));
   return {};
 }
 
-void UsageReporter::wait(core::Duration time) {
+void UsageReporter::wait(base::Duration time) {
   timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(time));
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
@@ -71,7 +71,7 @@ void UsageReporter::add(const std::string& host, const std::string& json, const 
 
 // Drops a host from the status when three of its samples are missing.
 void UsageReporter::report() {
-  const core::TimePoint now = clock_.now();
+  const base::TimePoint now = clock_.now();
   std::vector<UsageSample> samples = meter_.sample(targets_(), now);
   for (UsageSample& one : samples) one.host = options_.host;
   if (options_.tell) options_.tell(usage_json(samples));
@@ -93,15 +93,15 @@ void UsageReporter::write_log(const std::vector<UsageSample>& samples) {
 // Readers see the old file or the new one.
 void UsageReporter::write_status(const std::vector<UsageSample>& samples) {
   const std::string next = options_.status_file + ".next";
-  const core::Fd file(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file.valid()) return complain(core::system_error("open", next, errno));
-  const core::Status written = write_all(file.get(), usage_json(samples), next);
+  const base::Fd file(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!file.valid()) return complain(base::system_error("open", next, errno));
+  const base::Status written = write_all(file.get(), usage_json(samples), next);
   if (!written.ok()) return complain(written);
   if (::rename(next.c_str(), options_.status_file.c_str()) != 0)
-    complain(core::system_error("rename", next, errno));
+    complain(base::system_error("rename", next, errno));
 }
 
-void UsageReporter::complain(const core::Status& status) {
+void UsageReporter::complain(const base::Status& status) {
   if (status.ok() || !log_.valid() || std::exchange(complained_, true)) return;
   say_(status.message() + "; usage is not told");
 }

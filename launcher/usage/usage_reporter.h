@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/usage/usage_meter.h"
 
 namespace regroup::launcher {
@@ -19,7 +19,7 @@ namespace regroup::launcher {
 struct UsageOptions {
   std::string log;          // CSV is appended; "": none
   std::string status_file;  // replaced as a whole by each sample; "": none
-  core::Duration every = std::chrono::seconds(2);
+  base::Duration every = std::chrono::seconds(2);
   UsageMeter::GpuReader read_gpu;                     // may be none
   std::string host;                                   // the name of this one
   std::function<void(const std::string& json)> tell;  // gets each sample, as usage_json(); may be none
@@ -34,30 +34,30 @@ class UsageReporter {
                 std::function<std::vector<UsageTarget>()> targets,
                 std::function<void(const std::string&)> say);
   // Opens the log; failure names it.
-  [[nodiscard]] core::Status start();
+  [[nodiscard]] base::Status start();
   // Adds a sample of another host, in the form of usage_json(). Ignores malformed samples, and members in it
   // that do not live on that host.
-  using Lives = std::function<bool(core::MemberId)>;
+  using Lives = std::function<bool(proto::MemberId)>;
   void add(const std::string& host, const std::string& json, const Lives& lives);
 
  private:
   struct Other {
     std::vector<UsageSample> samples;
-    core::TimePoint came;
+    base::TimePoint came;
     bool logged = false;
   };
-  void wait(core::Duration time);
+  void wait(base::Duration time);
   void report();
   void write_log(const std::vector<UsageSample>& samples);
   void write_status(const std::vector<UsageSample>& samples);
-  void complain(const core::Status& status);
+  void complain(const base::Status& status);
 
   UsageOptions options_;
   std::function<std::vector<UsageTarget>()> targets_;
   std::function<void(const std::string&)> say_;
   UsageMeter meter_;
-  core::SystemClock clock_;
-  core::Fd log_;
+  base::SystemClock clock_;
+  base::Fd log_;
   std::map<std::string, Other> others_;  // by host, its last sample
   bool complained_ = false;
   boost::asio::steady_timer timer_;

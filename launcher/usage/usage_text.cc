@@ -117,10 +117,10 @@ std::string usage_json(const std::vector<UsageSample>& samples) {
   return json{{"members", std::move(members)}}.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-core::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) {
+base::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) {
   constexpr std::size_t kMost = 65536;
   static constexpr std::string_view kReal[] = {"cpu_seconds", "cpus", "watts"};
-  const core::Status refused(core::Code::kDataLoss, "what a host said of usage is not whole");
+  const base::Status refused(base::Code::kDataLoss, "what a host said of usage is not whole");
   const json report = parse_json(text);
   if (!report.is_object() || !report.contains("members") || report["members"].size() > kMost ||
       !whole_but(report, kReal))

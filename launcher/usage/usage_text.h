@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/usage/usage_meter.h"
 
 namespace regroup::launcher {
@@ -17,7 +17,7 @@ namespace regroup::launcher {
 // [...]}]}
 [[nodiscard]] std::string usage_json(const std::vector<UsageSample>& samples);
 // kDataLoss: it is not such a text, or has more than 65,536 members.
-[[nodiscard]] core::Result<std::vector<UsageSample>> usage_from_json(const std::string& text);
+[[nodiscard]] base::Result<std::vector<UsageSample>> usage_from_json(const std::string& text);
 
 // Of a status with such members in it (`regroup status --json`): the text format of Prometheus, version
 // 0.0.4.

@@ -78,11 +78,11 @@ std::uint64_t read(const Case& each) {
   }
   launcher::AllocInput input;
   input.environment = each.environment;
-  input.read_file = [&](const std::string& path) -> core::Result<std::string> {
-    if (path != "f") return core::Status(core::Code::kNotFound, path);
+  input.read_file = [&](const std::string& path) -> base::Result<std::string> {
+    if (path != "f") return base::Status(base::Code::kNotFound, path);
     return each.text;
   };
-  input.run = [&](const std::vector<std::string>&) -> core::Result<std::string> { return each.text; };
+  input.run = [&](const std::vector<std::string>&) -> base::Result<std::string> { return each.text; };
   const auto granted = launcher::find_allocation(input, "");
   return granted.ok() ? granted->reading.allocation.slots() : 0;
 }

@@ -19,14 +19,16 @@
 #include <vector>
 
 #include "collective/ucx/factory.h"
-#include "core/arena.h"
+#include "shmem/arena.h"
 #include "tests/bench/timeline.h"
 
-using regroup::core::Result;
-using regroup::core::Status;
+using regroup::base::Result;
+using regroup::base::Status;
 namespace bench = regroup::bench;
 namespace collective = regroup::collective;
-namespace core = regroup::core;
+namespace base = regroup::base;
+namespace proto = regroup::proto;
+namespace shmem = regroup::shmem;
 
 namespace {
 
@@ -41,13 +43,13 @@ T must(Result<T> result) {
   return std::move(*result);
 }
 
-core::World make_world(int hosts, int members) {
-  core::World world;
+proto::World make_world(int hosts, int members) {
+  proto::World world;
   world.generation = 1;
   for (int r = 0; r < hosts * members; ++r) {
     world.members.push_back(
-        {.id = static_cast<core::MemberId>(r),
-         .seat = {static_cast<core::NodeId>(r / members), static_cast<core::SlotIndex>(r % members)}});
+        {.id = static_cast<proto::MemberId>(r),
+         .seat = {static_cast<proto::NodeId>(r / members), static_cast<proto::SlotIndex>(r % members)}});
   }
   return world;
 }
@@ -58,11 +60,11 @@ std::string read(const std::filesystem::path& path) {
 }
 
 collective::Addresses addresses_in(const std::filesystem::path& folder, int rank) {
-  const auto file = [folder](core::MemberId member) { return folder / std::to_string(member); };
+  const auto file = [folder](proto::MemberId member) { return folder / std::to_string(member); };
   return {
       .publish =
           [file, rank](std::span<const std::byte> address) {
-            const auto path = file(static_cast<core::MemberId>(rank));
+            const auto path = file(static_cast<proto::MemberId>(rank));
             const auto draft = path.string() + ".draft";
             std::ofstream(draft, std::ios::binary)
                 .write(reinterpret_cast<const char*>(address.data()),
@@ -70,7 +72,7 @@ collective::Addresses addresses_in(const std::filesystem::path& folder, int rank
             std::filesystem::rename(draft, path);
             return Status();
           },
-      .find = [file](core::MemberId member) -> std::optional<std::vector<std::byte>> {
+      .find = [file](proto::MemberId member) -> std::optional<std::vector<std::byte>> {
         const std::string text = read(file(member));
         const auto bytes = std::as_bytes(std::span(text));
         return text.empty() ? std::nullopt : std::optional(std::vector(bytes.begin(), bytes.end()));
@@ -82,7 +84,7 @@ collective::Addresses addresses_in(const std::filesystem::path& folder, int rank
 
 // All addresses, before anybody looks for one: nobody rings here.
 void await_addresses(const std::filesystem::path& folder, std::uint32_t members) {
-  for (core::MemberId id = 0; id < members; ++id) {
+  for (proto::MemberId id = 0; id < members; ++id) {
     while (!std::filesystem::exists(folder / std::to_string(id))) std::this_thread::yield();
   }
 }
@@ -90,14 +92,14 @@ void await_addresses(const std::filesystem::path& folder, std::uint32_t members)
 void expect(const std::vector<float>& sum, int size) {
   const float want = static_cast<float>(size * (size + 1)) / 2;
   if (std::ranges::any_of(sum, [&](float value) { return value != want; })) {
-    stop(core::internal_error("a wrong sum"));
+    stop(base::internal_error("a wrong sum"));
   }
 }
 
 void measure(collective::Communicator& comm, std::size_t bytes, int times) {
   std::vector<float> in(bytes / sizeof(float), static_cast<float>(comm.rank() + 1));
   std::vector<float> out(in.size());
-  const auto deadline = core::SystemClock().now() + std::chrono::seconds(60);
+  const auto deadline = base::SystemClock().now() + std::chrono::seconds(60);
   for (int i = -2; i < times; ++i) {
     const auto began = bench::now_ns();
     const Status status = comm.allreduce(std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)),
@@ -109,10 +111,10 @@ void measure(collective::Communicator& comm, std::size_t bytes, int times) {
   }
 }
 
-void live(const core::Arena& arena, const core::World& world, int rank, char** argv, int argc) {
+void live(const shmem::Arena& arena, const proto::World& world, int rank, char** argv, int argc) {
   const std::filesystem::path folder(argv[1]);
   const auto ucx = must(collective::open_ucx({.config = {{"TLS", "tcp"}}}));
-  const core::Seat seat = world.members[static_cast<std::size_t>(rank)].seat;
+  const proto::Seat seat = world.members[static_cast<std::size_t>(rank)].seat;
   auto mesh = must(collective::open_peer_mesh(ucx, arena, world, seat, addresses_in(folder, rank)));
   await_addresses(folder, world.size());
   const auto comm = must(collective::make_ucx(std::move(mesh)));
@@ -121,7 +123,7 @@ void live(const core::Arena& arena, const core::World& world, int rank, char** a
     const std::size_t colon = word.find(':');
     measure(*comm, std::stoull(word.substr(0, colon)), std::stoi(word.substr(colon + 1)));
   }
-  const Status last = comm->barrier(core::SystemClock().now() + std::chrono::seconds(60));
+  const Status last = comm->barrier(base::SystemClock().now() + std::chrono::seconds(60));
   if (!last.ok()) stop(last);
   std::fflush(stdout);
 }
@@ -129,18 +131,19 @@ void live(const core::Arena& arena, const core::World& world, int rank, char** a
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 6) stop(core::invalid_argument("usage: hosts_member FOLDER NODE HOSTS MEMBERS BYTES:TIMES..."));
+  if (argc < 6) stop(base::invalid_argument("usage: hosts_member FOLDER NODE HOSTS MEMBERS BYTES:TIMES..."));
   const int node = std::stoi(argv[2]);
   const int members = std::stoi(argv[4]);
-  const core::World world = make_world(std::stoi(argv[3]), members);
-  core::Arena arena = must(core::Arena::create({.slots = static_cast<std::uint32_t>(members)}));
+  const proto::World world = make_world(std::stoi(argv[3]), members);
+  shmem::Arena arena = must(shmem::Arena::create({.slots = static_cast<std::uint32_t>(members)}));
   for (int slot = 0; slot < members; ++slot) {
-    arena.assign_slot(static_cast<core::SlotIndex>(slot), static_cast<core::MemberId>(node * members + slot));
+    arena.assign_slot(static_cast<proto::SlotIndex>(slot),
+                      static_cast<proto::MemberId>(node * members + slot));
   }
   for (int slot = 0; slot < members; ++slot) {
     if (::fork() != 0) continue;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const auto own = must(core::Arena::open(core::Fd(::dup(arena.memfd()))));
+    const auto own = must(shmem::Arena::open(base::Fd(::dup(arena.memfd()))));
     live(own, world, node * members + slot, argv, argc);
     std::_Exit(0);
   }

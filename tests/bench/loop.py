@@ -45,8 +45,8 @@ class Case:
 
 ONE = "launcher/alloc/slurm.cc"
 CASES = [
-    Case("status.h", "rebuild after a change of core/status.h", 3, None, 1 / 3, "core/status.h"),
-    Case("world.h", "rebuild after a change of core/world.h", 3, None, 1 / 3, "core/world.h"),
+    Case("status.h", "rebuild after a change of base/status.h", 3, None, 1 / 3, "base/status.h"),
+    Case("world.h", "rebuild after a change of proto/world.h", 3, None, 1 / 3, "proto/world.h"),
     Case("one.cc", f"rebuild after a change of {ONE}", 3, 10, None, ONE),
     Case("cold", "cold build of everything with tests", 1, None, 1 / 3),
     Case("test", "./dev test, warm cache", 1, 15 * 60),

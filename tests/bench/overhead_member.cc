@@ -11,8 +11,8 @@
 #include "elastic/session.h"
 #include "tests/bench/timeline.h"
 
-using regroup::core::Result;
-using regroup::core::Status;
+using regroup::base::Result;
+using regroup::base::Status;
 namespace bench = regroup::bench;
 namespace collective = regroup::collective;
 namespace elastic = regroup::elastic;
@@ -36,7 +36,7 @@ std::span<const float> floats(std::span<const std::byte> bytes) {
 
 void expect(std::span<const float> sum, float want) {
   for (const float value : sum) {
-    if (value != want) stop(regroup::core::internal_error("overhead_member: wrong sum"));
+    if (value != want) stop(regroup::base::internal_error("overhead_member: wrong sum"));
   }
 }
 
@@ -58,7 +58,7 @@ std::int64_t one_step(elastic::Session& session, float want) {
 Status plain_block(collective::Communicator& communicator, int steps, std::size_t elements,
                    std::vector<std::int64_t>* out) {
   std::vector<float> in(elements), sum(elements);
-  const auto deadline = regroup::core::SystemClock().now() + std::chrono::seconds(120);
+  const auto deadline = regroup::base::SystemClock().now() + std::chrono::seconds(120);
   for (int i = 0; i < steps; ++i) {
     const std::int64_t began = bench::now_ns();
     std::fill(in.begin(), in.end(), 1.0F);
@@ -75,7 +75,7 @@ Status plain_block(collective::Communicator& communicator, int steps, std::size_
 
 int main(int argc, char** argv) {
   if (argc != 5)
-    stop(regroup::core::invalid_argument("usage: overhead_member DIR BLOCKS STEPS_PER_BLOCK BYTES"));
+    stop(regroup::base::invalid_argument("usage: overhead_member DIR BLOCKS STEPS_PER_BLOCK BYTES"));
   const int blocks = std::stoi(argv[2]);
   const int steps = std::stoi(argv[3]);
   std::vector<float> weights(std::stoull(argv[4]) / sizeof(float));

@@ -17,9 +17,9 @@
 #include "elastic/session.h"
 #include "tests/bench/timeline.h"
 
-using regroup::core::Code;
-using regroup::core::Result;
-using regroup::core::Status;
+using regroup::base::Code;
+using regroup::base::Result;
+using regroup::base::Status;
 namespace bench = regroup::bench;
 namespace elastic = regroup::elastic;
 
@@ -48,7 +48,7 @@ void arm_kill(std::int64_t at_ns) {
   when.it_value = {at_ns / 1'000'000'000, at_ns % 1'000'000'000};
   if (::timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
       ::timer_settime(timer, TIMER_ABSTIME, &when, nullptr) != 0) {
-    stop(regroup::core::internal_error("recovery_member: no timer"));
+    stop(regroup::base::internal_error("recovery_member: no timer"));
   }
 }
 
@@ -94,7 +94,7 @@ class Member {
     options.elements = weights_.size();
     options.state = &state;
     options.model = state.describe();
-    options.observer = [this](elastic::StepEvent event, regroup::core::Step step) { observe(event, step); };
+    options.observer = [this](elastic::StepEvent event, regroup::proto::Step step) { observe(event, step); };
     session_ = must(elastic::Session::join(options));
     note("entered", 0);
     while (session_->last_step() < steps_) one_step();
@@ -135,11 +135,11 @@ class Member {
     for (std::uint32_t leaf = 0; leaf < shards; ++leaf) expected += value(step, leaf);
     for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i] -= 0.125F * sum[i];
     for (const std::size_t i : {std::size_t{0}, sum.size() / 3, sum.size() - 1}) {
-      if (sum[i] != expected) stop(regroup::core::internal_error("recovery_member: wrong sum"));
+      if (sum[i] != expected) stop(regroup::base::internal_error("recovery_member: wrong sum"));
     }
   }
 
-  void observe(elastic::StepEvent event, regroup::core::Step step) {
+  void observe(elastic::StepEvent event, regroup::proto::Step step) {
     const std::int64_t at = note(elastic::name_of(event), step);
     if (event == elastic::StepEvent::kGathered) {
       gathered_at_ = at;
@@ -161,7 +161,7 @@ class Member {
     const std::int64_t at = bench::now_ns();
     const elastic::WorldInfo world = session_ ? session_->world() : elastic::WorldInfo();
     if (!timeline_.add(at, what, step, world.generation, world.size))
-      stop(regroup::core::internal_error("timeline: short write"));
+      stop(regroup::base::internal_error("timeline: short write"));
     return at;
   }
 
@@ -184,7 +184,7 @@ class Member {
 
 int main(int argc, char** argv) {
   if (argc != 7)
-    stop(regroup::core::invalid_argument("usage: recovery_member DIR STEPS SEED MB COMPUTE_MS WORKERS"));
+    stop(regroup::base::invalid_argument("usage: recovery_member DIR STEPS SEED MB COMPUTE_MS WORKERS"));
   Member(argv).run();
   return 0;
 }

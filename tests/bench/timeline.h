@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <string>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 namespace regroup::bench {
 
-inline std::int64_t now_ns() { return core::SystemClock().now().time_since_epoch().count(); }
+inline std::int64_t now_ns() { return base::SystemClock().now().time_since_epoch().count(); }
 
 class Timeline {
  public:

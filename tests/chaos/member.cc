@@ -19,13 +19,13 @@
 #include <thread>
 #include <vector>
 
-#include "core/crc32c.h"
+#include "base/crc32c.h"
 #include "elastic/session.h"
 #include "examples/cpp/digits_model.h"
 
-using regroup::core::Code;
-using regroup::core::Result;
-using regroup::core::Status;
+using regroup::base::Code;
+using regroup::base::Result;
+using regroup::base::Status;
 namespace elastic = regroup::elastic;
 
 namespace {
@@ -37,7 +37,7 @@ namespace {
 
 void write_all(int fd, const std::string& text) {
   if (::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    stop(regroup::core::internal_error("audit trail: short write"));
+    stop(regroup::base::internal_error("audit trail: short write"));
 }
 
 // The whole file or none, whenever SIGKILL comes.
@@ -46,7 +46,7 @@ void write_whole(const std::string& path, const std::string& text) {
   const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   write_all(fd, text);
   ::close(fd);
-  if (std::rename(part.c_str(), path.c_str()) != 0) stop(regroup::core::system_error("rename", part, errno));
+  if (std::rename(part.c_str(), path.c_str()) != 0) stop(regroup::base::system_error("rename", part, errno));
 }
 
 // Takes results apart. A member that is let go says so and ends here.
@@ -132,7 +132,7 @@ void compute(digits::Model& model, const std::vector<digits::Sample>& samples, c
 }
 
 std::string hex_of(digits::Model& model, std::span<const float> ballast, std::uint32_t sums) {
-  std::string text = fmt::format("{:08x}{:08x}", regroup::core::crc32c(std::as_bytes(ballast)), sums);
+  std::string text = fmt::format("{:08x}{:08x}", regroup::base::crc32c(std::as_bytes(ballast)), sums);
   for (const auto values : {model.weights(), model.velocity()}) {
     for (const std::byte b : std::as_bytes(values)) text += fmt::format("{:02x}", static_cast<unsigned>(b));
   }
@@ -143,7 +143,7 @@ std::string hex_of(digits::Model& model, std::span<const float> ballast, std::ui
 
 int main(int argc, char** argv) {
   if (argc < 5 || argc > 7)
-    stop(regroup::core::invalid_argument("usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT]]"));
+    stop(regroup::base::invalid_argument("usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT]]"));
   const std::string dir = argv[2];
   const std::vector<digits::Sample> samples = digits::load(argv[1]);
   digits::Model model(1);
@@ -177,7 +177,7 @@ int main(int argc, char** argv) {
     const auto sum = must(session->commit());
     const std::span gradient(reinterpret_cast<const float*>(sum.data()), digits::kParameters);
     model.apply(gradient, 0.1F, 0.9F);
-    sums = regroup::core::crc32c(sum.subspan(gradient.size_bytes()), sums);
+    sums = regroup::base::crc32c(sum.subspan(gradient.size_bytes()), sums);
     for (std::size_t i = 0; i < ballast.size(); ++i) ballast[i] += gradient[i % gradient.size()];
   }
   must(session->finish());

@@ -9,18 +9,18 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/crc32c.h"
+#include "base/lock_owner.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/tiers.h"
-#include "core/crc32c.h"
-#include "core/lock_owner.h"
 #include "tests/checkpoint/samples.h"
 
 namespace regroup::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using Steps = std::vector<core::Step>;
+using Steps = std::vector<proto::Step>;
 
 class DirectoryTest : public testing::Test {
  protected:
@@ -31,13 +31,13 @@ class DirectoryTest : public testing::Test {
   void TearDown() override { fs::remove_all(root_); }
 
   // A checkpoint of one file of four bytes.
-  core::Status save(core::Step step) const {
+  base::Status save(proto::Step step) const {
     const std::string stage = stage_path(root_, step, "u"), content = "data";
     REGROUP_RETURN_IF_ERROR(make_folder(stage));
     REGROUP_RETURN_IF_ERROR(write_new_file(stage + "/a.h5", content));
     Manifest m;
     m.step = step;
-    const std::uint32_t crc = core::crc32c(std::as_bytes(std::span(content)));
+    const std::uint32_t crc = base::crc32c(std::as_bytes(std::span(content)));
     m.files = {{"a.h5", 4, {}}};
     m.tensors = {{"t", "float32", {}, {{0, "t", {}, {0, 4, {crc}}}}}};
     return commit_stage(root_, stage, m);
@@ -73,14 +73,14 @@ TEST(Retention, KeepsTheLastAndEveryNth) {
 }
 
 TEST_F(DirectoryTest, CommitsListsAndPrunes) {
-  for (const core::Step step : {5, 10, 15, 20}) ASSERT_TRUE(save(step).ok());
+  for (const proto::Step step : {5, 10, 15, 20}) ASSERT_TRUE(save(step).ok());
   EXPECT_EQ(steps(), (Steps{20, 15, 10, 5}));
   EXPECT_EQ(*read_file(path("LATEST"), 100), "step-00000020\n");
   EXPECT_EQ(*prune(root_, {2, 5}), Steps{});
   EXPECT_EQ(*prune(root_, {2, 10}), Steps{5});
   EXPECT_EQ(steps(), (Steps{20, 15, 10}));
-  const core::Status again = save(20);
-  EXPECT_EQ(again.code(), core::Code::kInvalidArgument);
+  const base::Status again = save(20);
+  EXPECT_EQ(again.code(), base::Code::kInvalidArgument);
   EXPECT_NE(again.message().find("a checkpoint of this step exists already"), std::string::npos);
 }
 
@@ -100,7 +100,7 @@ TEST_F(DirectoryTest, TheSecondJobIsRefusedAndTheFirstNamed) {
   auto first = DirectoryLock::take(root_, "job 7 (process 42 on hal)");
   ASSERT_TRUE(first.ok()) << first.status().message();
   const auto second = DirectoryLock::take(root_, "job 8");
-  ASSERT_EQ(second.code(), core::Code::kUnavailable);
+  ASSERT_EQ(second.code(), base::Code::kUnavailable);
   EXPECT_NE(second.status().message().find("job 7 (process 42 on hal) has it"), std::string::npos);
   { const DirectoryLock gone = std::move(*first); }
   EXPECT_TRUE(DirectoryLock::take(root_, "job 8").ok());
@@ -110,7 +110,7 @@ TEST_F(DirectoryTest, AJobThatIsEndingIsNamedAsSuch) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  std::string owner = core::lock_owner("7");
+  std::string owner = base::lock_owner("7");
   const std::string ours = fmt::format("process {} ", ::getpid());
   for (const bool ended : {false, true}) {
     if (ended) owner.replace(owner.find(ours), ours.size(), fmt::format("process {} ", child));
@@ -123,7 +123,7 @@ TEST_F(DirectoryTest, AJobThatIsEndingIsNamedAsSuch) {
 }
 
 TEST_F(DirectoryTest, ADamagedOneIsSetAsideWithItsReason) {
-  for (const core::Step step : {1, 2, 3}) ASSERT_TRUE(save(step).ok());
+  for (const proto::Step step : {1, 2, 3}) ASSERT_TRUE(save(step).ok());
   std::ofstream(path("step-00000003/a.h5")) << "dat!";
   fs::remove(path("step-00000002/MANIFEST"));
   std::vector<std::string> said;
@@ -143,19 +143,19 @@ TEST_F(DirectoryTest, ADamagedOneIsSetAsideWithItsReason) {
 }
 
 TEST_F(DirectoryTest, WhatWasSetAsideAsNewerGoesOnceItIsMadeAgain) {
-  for (const core::Step step : {5, 10, 15, 20, 25, 30}) ASSERT_TRUE(save(step).ok());
+  for (const proto::Step step : {5, 10, 15, 20, 25, 30}) ASSERT_TRUE(save(step).ok());
   ASSERT_EQ(*prepare_local(root_, 10), (Steps{30, 25, 20, 15}));
   // No more of them than checkpoints are kept, the newest.
   EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector{path("newer-step-00000015")});
   EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector<std::string>{});
-  for (const core::Step step : {15, 20, 25}) ASSERT_TRUE(save(step).ok());
+  for (const proto::Step step : {15, 20, 25}) ASSERT_TRUE(save(step).ok());
   EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector<std::string>{});  // of step 20 or later there are two
   ASSERT_TRUE(save(30).ok());
   EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector{path("newer-step-00000020")});
   ASSERT_EQ(*prepare_local(root_, 25), Steps{30});  // a second one of step 30
   EXPECT_TRUE(fs::exists(path("newer-step-00000030.1/REASON")));
   fs::create_directories(path("newer-step-00000030.x"));  // somebody else's
-  for (const core::Step step : {30, 31, 32}) ASSERT_TRUE(save(step).ok());
+  for (const proto::Step step : {30, 31, 32}) ASSERT_TRUE(save(step).ok());
   EXPECT_EQ(prune_aside(root_, {3, 0})->size(), 3U);
   EXPECT_EQ(steps(), (Steps{32, 31, 30, 25, 20, 15, 10, 5}));
   EXPECT_FALSE(fs::exists(path("newer-step-00000030")));
@@ -163,24 +163,24 @@ TEST_F(DirectoryTest, WhatWasSetAsideAsNewerGoesOnceItIsMadeAgain) {
 }
 
 TEST_F(DirectoryTest, WhatWasDamagedGoesOnceEnoughIsCommittedAgain) {
-  for (const core::Step step : {1, 2, 3, 4, 5}) ASSERT_TRUE(save(step).ok());
-  for (const core::Step step : {2, 3, 4, 5}) std::ofstream(path(name_of_step(step) + "/a.h5")) << "dat!";
+  for (const proto::Step step : {1, 2, 3, 4, 5}) ASSERT_TRUE(save(step).ok());
+  for (const proto::Step step : {2, 3, 4, 5}) std::ofstream(path(name_of_step(step) + "/a.h5")) << "dat!";
   ASSERT_EQ((*newest_good(root_, true, [](const std::string&) {}))->step, 1);
   // No more of them than checkpoints are kept, the newest.
   EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector{path("damaged-step-00000002")});
-  for (const core::Step step : {3, 4}) ASSERT_TRUE(save(step).ok());
+  for (const proto::Step step : {3, 4}) ASSERT_TRUE(save(step).ok());
   EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector<std::string>{});
   ASSERT_TRUE(save(5).ok());
   EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector{path("damaged-step-00000003")});
   EXPECT_TRUE(fs::exists(path("damaged-step-00000005/REASON")));
-  for (const core::Step step : {6, 7}) ASSERT_TRUE(save(step).ok());
+  for (const proto::Step step : {6, 7}) ASSERT_TRUE(save(step).ok());
   EXPECT_EQ(prune_aside(root_, {3, 0})->size(), 2U);
   EXPECT_FALSE(fs::exists(path("damaged-step-00000005")));
   EXPECT_EQ(steps(), (Steps{7, 6, 5, 4, 3, 1}));
 }
 
 TEST_F(DirectoryTest, OfSeveralPlacesTheNewestIsReadAndNothingElse) {
-  for (const core::Step step : {1, 2}) ASSERT_TRUE(save(step).ok());
+  for (const proto::Step step : {1, 2}) ASSERT_TRUE(save(step).ok());
   const std::string other = path("other");
   fs::create_directories(other);
   fs::copy(path("step-00000001"), other + "/step-00000001");
@@ -212,21 +212,21 @@ TEST_F(DirectoryTest, OfSeveralPlacesTheNewestIsReadAndNothingElse) {
 TEST_F(DirectoryTest, NothingThereIsNoError) {
   EXPECT_FALSE(newest_good(root_, true, [](const std::string&) {})->has_value());
   EXPECT_FALSE(newest_good(path("none"), true, [](const std::string&) {})->has_value());
-  EXPECT_EQ(list(path("none")).code(), core::Code::kNotFound);
+  EXPECT_EQ(list(path("none")).code(), base::Code::kNotFound);
 }
 
 TEST_F(DirectoryTest, LatestIsBelievedByNobody) {
-  for (const core::Step step : {1, 2}) ASSERT_TRUE(save(step).ok());
+  for (const proto::Step step : {1, 2}) ASSERT_TRUE(save(step).ok());
   std::ofstream(path("LATEST")) << "step-00000001\n";
   EXPECT_EQ((*newest_good(root_, false, [](const std::string&) {}))->step, 2);
 }
 
 TEST_F(DirectoryTest, BelongsToTheJobThatItsLockNames) {
-  EXPECT_EQ(check_owner(root_, "a1").code(), core::Code::kNotFound);
+  EXPECT_EQ(check_owner(root_, "a1").code(), base::Code::kNotFound);
   ASSERT_TRUE(write_new_file(path("LOCK"), "job a1 (process 7 on node1)").ok());
   EXPECT_TRUE(check_owner(root_, "a1").ok());
-  const core::Status other = check_owner(root_, "a");
-  EXPECT_EQ(other.code(), core::Code::kUnavailable);
+  const base::Status other = check_owner(root_, "a");
+  EXPECT_EQ(other.code(), base::Code::kUnavailable);
   EXPECT_EQ(other.message(), path("LOCK") + ": \"job a1 (process 7 on node1)\" has it, not job a");
 }
 

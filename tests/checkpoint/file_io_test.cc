@@ -31,7 +31,7 @@ std::size_t cached(int fd) {
 
 TEST(ReadAhead, BringsWhatIsNotThereAlsoBehindWhatIs) {
   std::string name = (std::filesystem::temp_directory_path() / "ahead-XXXXXX").string();
-  const core::Fd fd(::mkstemp(name.data()));
+  const base::Fd fd(::mkstemp(name.data()));
   ASSERT_TRUE(fd.valid());
   std::filesystem::remove(name);
   const std::vector<std::byte> bytes(kBytes, std::byte{7});

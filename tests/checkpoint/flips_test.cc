@@ -70,7 +70,7 @@ class Flips : public testing::Test {
   }
 
   static void flip(const std::string& file, std::uint64_t at, int bit) {
-    const core::Fd fd(::open(file.c_str(), O_RDWR | O_CLOEXEC));
+    const base::Fd fd(::open(file.c_str(), O_RDWR | O_CLOEXEC));
     std::byte byte{};
     ASSERT_EQ(::pread(fd.get(), &byte, 1, static_cast<off_t>(at)), 1) << file;
     byte ^= static_cast<std::byte>(1 << bit);
@@ -84,7 +84,7 @@ class Flips : public testing::Test {
     std::string why = "all";
     for (std::size_t i = 0; i < opened->manifest().tensors.size(); ++i) {
       loaded_.resize(bytes_of(opened->manifest().tensors[i]));
-      const core::Status status = opened->read(i, loaded_);
+      const base::Status status = opened->read(i, loaded_);
       if (!status.ok())
         why = status.message();
       else
@@ -95,7 +95,7 @@ class Flips : public testing::Test {
 
   void expect_found(const std::string& file, std::uint64_t at, int bit) {
     flip(file, at, bit);
-    EXPECT_EQ(verify(path_).code(), core::Code::kDataLoss) << file << " byte " << at << " bit " << bit;
+    EXPECT_EQ(verify(path_).code(), base::Code::kDataLoss) << file << " byte " << at << " bit " << bit;
     load();
     flip(file, at, bit);
   }
@@ -144,14 +144,14 @@ TEST_F(Flips, AFileThatShrinksUnderItsReaderIsDamage) {
   save(5000);
   const auto opened = Checkpoint::open(path_);
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
-  const core::Status verified = verify(path_, [this](const Progress&) { fs::resize_file(files_[3], 5); });
-  EXPECT_EQ(verified.code(), core::Code::kDataLoss);
+  const base::Status verified = verify(path_, [this](const Progress&) { fs::resize_file(files_[3], 5); });
+  EXPECT_EQ(verified.code(), base::Code::kDataLoss);
   EXPECT_NE(verified.message().find("cannot be read: " + files_[3] + ": unexpected end of file at byte 5"),
             std::string::npos)
       << verified.message();
   loaded_.resize(large_.size());
-  const core::Status read = opened->read(*opened->find("w"), loaded_);
-  EXPECT_EQ(read.code(), core::Code::kDataLoss);
+  const base::Status read = opened->read(*opened->find("w"), loaded_);
+  EXPECT_EQ(read.code(), base::Code::kDataLoss);
   EXPECT_NE(read.message().find(files_[3] + ": unexpected end of file at byte"), std::string::npos)
       << read.message();
 }
@@ -161,7 +161,7 @@ TEST_F(Flips, WhatSeveralThreadsLoadIsWhole) {
   if (cores() < 2) GTEST_SKIP() << "one thread loads on one core";
   save(20'000);
   const std::string file = files_[2];
-  if (!in_page_cache(core::Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC)).get(), 0, fs::file_size(file)))
+  if (!in_page_cache(base::Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC)).get(), 0, fs::file_size(file)))
     GTEST_SKIP() << "one thread loads: the file is not in the page cache, or this kernel does not say so";
   for (const std::uint64_t at : {std::uint64_t{5000}, std::uint64_t{9} << 20, fs::file_size(file) - 5000}) {
     flip(file, at, 3);

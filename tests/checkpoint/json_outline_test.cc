@@ -6,8 +6,8 @@
 #include <chrono>
 #include <string>
 
+#include "base/crc32c.h"
 #include "checkpoint/manifest.h"
-#include "core/crc32c.h"
 
 namespace regroup::checkpoint {
 namespace {

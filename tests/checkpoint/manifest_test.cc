@@ -7,13 +7,13 @@
 #include <functional>
 #include <iterator>
 
-#include "core/crc32c.h"
+#include "base/crc32c.h"
 #include "tests/checkpoint/samples.h"
 
 namespace regroup::checkpoint {
 namespace {
 
-core::Result<Manifest> parse(const std::string& text) {
+base::Result<Manifest> parse(const std::string& text) {
   return parse_manifest(std::as_bytes(std::span(text)), "MANIFEST");
 }
 
@@ -27,7 +27,7 @@ TEST(Manifest, EveryFlippedBitIsNoticed) {
   std::string text = encode(sample_manifest());
   for (std::size_t bit = 0; bit < 8 * text.size(); ++bit) {
     text[bit / 8] ^= static_cast<char>(1 << bit % 8);
-    ASSERT_EQ(parse(text).code(), core::Code::kDataLoss) << "bit " << bit;
+    ASSERT_EQ(parse(text).code(), base::Code::kDataLoss) << "bit " << bit;
     text[bit / 8] ^= static_cast<char>(1 << bit % 8);
   }
 }
@@ -35,7 +35,7 @@ TEST(Manifest, EveryFlippedBitIsNoticed) {
 TEST(Manifest, EveryCutIsNoticed) {
   const std::string text = encode(sample_manifest());
   for (std::size_t size = 0; size < text.size(); ++size)
-    ASSERT_EQ(parse(text.substr(0, size)).code(), core::Code::kDataLoss) << size;
+    ASSERT_EQ(parse(text.substr(0, size)).code(), base::Code::kDataLoss) << size;
 }
 
 TEST(Manifest, SaysWhatIsWrongWithANameByItsBeginningAndLength) {
@@ -72,27 +72,27 @@ TEST(Manifest, RefusesWhatCannotBe) {
   for (const auto& [what, change] : kBad) {
     Manifest bad = sample_manifest();
     change(bad);
-    EXPECT_EQ(parse(encode(bad)).code(), core::Code::kDataLoss) << what;
+    EXPECT_EQ(parse(encode(bad)).code(), base::Code::kDataLoss) << what;
   }
 }
 
 std::string with_checksum(const std::string& body) {
   char trailer[32];
-  std::snprintf(trailer, sizeof trailer, "crc32c=%08x\n", core::crc32c(std::as_bytes(std::span(body))));
+  std::snprintf(trailer, sizeof trailer, "crc32c=%08x\n", base::crc32c(std::as_bytes(std::span(body))));
   return body + trailer;
 }
 
 TEST(Manifest, RefusesJsonThatIsNone) {
   for (const char* body :
        {"", "{", "[]", "null", "{}", "{\"format\":\"regroup-checkpoint\",\"version\":\"1\"}"})
-    EXPECT_EQ(parse(with_checksum(body)).code(), core::Code::kDataLoss) << body;
+    EXPECT_EQ(parse(with_checksum(body)).code(), base::Code::kDataLoss) << body;
   std::string deep(1 << 20, '[');
-  EXPECT_EQ(parse(with_checksum(deep)).code(), core::Code::kDataLoss);
+  EXPECT_EQ(parse(with_checksum(deep)).code(), base::Code::kDataLoss);
 }
 
 TEST(Manifest, NamesTheVersionItDoesNotRead) {
   const auto later = parse(with_checksum("{\"format\":\"regroup-checkpoint\",\"version\":2}"));
-  EXPECT_EQ(later.code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(later.code(), base::Code::kInvalidArgument);
   EXPECT_NE(later.status().message().find("version 2, expected 1 to 1"), std::string::npos);
 }
 
@@ -112,9 +112,9 @@ TEST(Manifest, PartsOfWritersMakeOne) {
   const auto merged = merge(parts);
   ASSERT_TRUE(merged.ok()) << merged.status().message();
   EXPECT_EQ(*merged, all);
-  EXPECT_EQ(merge({parts[0]}).code(), core::Code::kDataLoss);
+  EXPECT_EQ(merge({parts[0]}).code(), base::Code::kDataLoss);
   parts[1].step += 1;
-  EXPECT_EQ(merge(parts).code(), core::Code::kDataLoss);
+  EXPECT_EQ(merge(parts).code(), base::Code::kDataLoss);
 }
 
 // Version 1 as the first release wrote it. Never make this file anew: what changes it makes version 2.

@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "checkpoint/file_io.h"
-#include "core/crc32c.h"
 
 namespace regroup::checkpoint {
 namespace {
@@ -28,7 +28,7 @@ class Mapped : public testing::Test {
  protected:
   void SetUp() override {
     std::string name = (std::filesystem::temp_directory_path() / "mapped-XXXXXX").string();
-    fd_ = core::Fd(::mkstemp(name.data()));
+    fd_ = base::Fd(::mkstemp(name.data()));
     ASSERT_TRUE(fd_.valid());
     std::filesystem::remove(name);
     std::mt19937 random(1);
@@ -44,7 +44,7 @@ class Mapped : public testing::Test {
     return {static_cast<const std::byte*>(at), kMappedBytes};
   }
 
-  core::Fd fd_;
+  base::Fd fd_;
   std::vector<std::byte> bytes_ = std::vector<std::byte>(kMappedBytes);
 };
 
@@ -54,7 +54,7 @@ TEST_F(Mapped, SumsWhatIsInThePageCache) {
   for (const std::size_t offset : {0UL, 1UL, 2048UL, 4096UL, 70001UL}) {
     for (const std::size_t bytes : {kMappedBytes - offset, kMappedBytes / 2, kMappedBytes / 3 + 7}) {
       EXPECT_EQ(sum_mapped(guard, fd_.get(), offset, bytes),
-                core::crc32c(std::span(bytes_).subspan(offset, bytes)))
+                base::crc32c(std::span(bytes_).subspan(offset, bytes)))
           << offset << " " << bytes;
     }
   }
@@ -72,9 +72,9 @@ TEST_F(Mapped, SeesThatAFileWasCutUnderALook) {
   const auto mapping = map();
   const BusGuard guard;
   std::uint32_t crc = 0;
-  const auto look = [&] { crc = core::crc32c(mapping); };
+  const auto look = [&] { crc = base::crc32c(mapping); };
   EXPECT_TRUE(guard.sees(mapping, look));
-  EXPECT_EQ(crc, core::crc32c(bytes_));
+  EXPECT_EQ(crc, base::crc32c(bytes_));
   EXPECT_FALSE(guard.sees(mapping, [&] {
     cut(kMappedPage);
     look();
@@ -82,13 +82,13 @@ TEST_F(Mapped, SeesThatAFileWasCutUnderALook) {
   EXPECT_TRUE(guard.sees(mapping, look));  // zeros by now, whatever becomes of the file
   fill();
   EXPECT_TRUE(guard.sees(mapping, look));
-  EXPECT_EQ(crc, core::crc32c(std::vector<std::byte>(kMappedBytes)));
+  EXPECT_EQ(crc, base::crc32c(std::vector<std::byte>(kMappedBytes)));
 }
 
 TEST_F(Mapped, SumsByThreadsWhileTheFileChangesItsSize) {
   if (!in_page_cache(fd_.get(), 0, kMappedBytes)) GTEST_SKIP() << "this kernel does not say what is there";
   const BusGuard guard;
-  const std::uint32_t whole = core::crc32c(bytes_);
+  const std::uint32_t whole = base::crc32c(bytes_);
   std::atomic<int> cuts = 0, none = 0, wrong = 0;
   std::vector<std::jthread> threads;
   threads.emplace_back([&] {

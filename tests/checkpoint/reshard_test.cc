@@ -50,7 +50,7 @@ TEST(Reshard, PiecesOfOtherDimensions) {
   ASSERT_TRUE(copies.ok());
   EXPECT_EQ(copies->size(), 4U);
   from[0].pieces.pop_back();
-  EXPECT_EQ(plan(from, to).code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(plan(from, to).code(), base::Code::kInvalidArgument);
 }
 
 TEST(Reshard, SaysWhatDoesNotFit) {

@@ -21,14 +21,14 @@
 
 #include "elastic/session.h"
 
-using regroup::core::Code;
+using regroup::base::Code;
 
 namespace {
 
 constexpr std::size_t kElements = 64;
 constexpr std::uint64_t kBatch = 16;  // no shard of up to 16 is empty
 
-[[noreturn]] void stop(const regroup::core::Status& status) {
+[[noreturn]] void stop(const regroup::base::Status& status) {
   if (status.code() == Code::kLeft) {
     std::printf("left\n");
     std::exit(0);
@@ -38,7 +38,7 @@ constexpr std::uint64_t kBatch = 16;  // no shard of up to 16 is empty
 }
 
 template <class T>
-T must(regroup::core::Result<T> result) {
+T must(regroup::base::Result<T> result) {
   if (!result.ok()) stop(result.status());
   return std::move(*result);
 }
@@ -47,10 +47,10 @@ class Weights final : public regroup::elastic::State {
  public:
   Weights(std::vector<float>* values, bool bad_load) : values_(values), bad_load_(bad_load) {}
   [[nodiscard]] std::uint64_t capacity() const override { return values_->size() * sizeof(float); }
-  [[nodiscard]] regroup::core::Result<std::vector<std::span<const std::byte>>> save() override {
+  [[nodiscard]] regroup::base::Result<std::vector<std::span<const std::byte>>> save() override {
     return std::vector{std::as_bytes(std::span(*values_))};
   }
-  [[nodiscard]] regroup::core::Status load(std::span<const std::byte> bytes) override {
+  [[nodiscard]] regroup::base::Status load(std::span<const std::byte> bytes) override {
     std::memcpy(values_->data(), bytes.data(), bytes.size());
     if (bad_load_) reinterpret_cast<unsigned char*>(values_->data())[5] ^= 1;
     return {};
@@ -103,11 +103,11 @@ void count_in_region(regroup::elastic::Session& session, const Gates& gates, boo
   const float one = 1.0F;
   float sum = 0.0F;
   int runs = 0;
-  const auto body = [&](regroup::collective::Communicator& all) -> regroup::core::Status {
+  const auto body = [&](regroup::collective::Communicator& all) -> regroup::base::Status {
     runs += 1;
     REGROUP_RETURN_IF_ERROR(all.allreduce(
         std::as_bytes(std::span(&one, 1)), std::as_writable_bytes(std::span(&sum, 1)),
-        regroup::collective::Dtype::kFloat32, regroup::core::SystemClock().now() + std::chrono::minutes(1)));
+        regroup::collective::Dtype::kFloat32, regroup::base::SystemClock().now() + std::chrono::minutes(1)));
     gates.pass("body");
     return {};
   };

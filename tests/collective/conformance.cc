@@ -28,11 +28,11 @@ std::vector<Setting> sizes_to_nine_of(const Backend& backend) {
   return all;
 }
 
-core::World make_job_world(core::Generation g, int ranks, const std::vector<int>& absent) {
-  core::World world;
+proto::World make_job_world(proto::Generation g, int ranks, const std::vector<int>& absent) {
+  proto::World world;
   world.generation = g;
   for (int r = 0; r < ranks; ++r) {
-    const auto slot = static_cast<core::SlotIndex>(r);
+    const auto slot = static_cast<proto::SlotIndex>(r);
     if (std::ranges::find(absent, r) == absent.end())
       world.members.push_back({.id = slot, .seat = {0, slot}});
   }
@@ -248,18 +248,18 @@ TEST_P(Conformance, ALateHandleTellsWhoIsMissingAndSinceWhen) {
       if (comm.rank() == 0) {
         constexpr std::chrono::milliseconds kTimeout{30};
         Bytes data(1000);
-        const auto seconds = [](core::Duration time) { return std::chrono::duration<double>(time).count(); };
-        const core::TimePoint begin = core::SystemClock().now();
+        const auto seconds = [](base::Duration time) { return std::chrono::duration<double>(time).count(); };
+        const base::TimePoint begin = base::SystemClock().now();
         auto request = comm.start(
             message ? Operation::receive(data, late) : Operation::allreduce(data, data, Dtype::kUint8),
             begin + kTimeout);
-        const core::TimePoint started = core::SystemClock().now();
+        const base::TimePoint started = base::SystemClock().now();
         ASSERT_TRUE(request.ok()) << request.status().to_string();
         auto done = request->test();
         while (done.ok() && !*done) done = request->test();
-        const core::TimePoint end = core::SystemClock().now();
+        const base::TimePoint end = base::SystemClock().now();
         EXPECT_GE(end - begin, kTimeout);
-        EXPECT_EQ(done.code(), core::Code::kDeadlineExceeded) << done.status().to_string();
+        EXPECT_EQ(done.code(), base::Code::kDeadlineExceeded) << done.status().to_string();
         const std::string& why = done.status().message();
         const std::string who =
             fmt::format("rank [^a-z]*{}( of {} did not arrive| did not send) after", late, comm.size());
@@ -279,7 +279,7 @@ TEST_P(Conformance, RefusesWhatCannotBeAndGoesOn) {
     Bytes eight(8 * static_cast<std::size_t>(comm.size()));
     const auto why = [&](const Operation& operation) {
       const auto request = comm.start(operation, soon());
-      EXPECT_EQ(request.code(), core::Code::kInvalidArgument);
+      EXPECT_EQ(request.code(), base::Code::kInvalidArgument);
       return request.status().message();
     };
     EXPECT_EQ(why(Operation::allreduce(six, six, Dtype::kFloat32)),

@@ -61,7 +61,7 @@ class Sums : public Conformance {};
 class Failures : public Conformance {
  protected:
   // In a rank: leaves `g` and runs an operation in g + 1, without `absent`.
-  void next_generation_works(Job& job, core::Generation g, int rank, const std::vector<int>& absent);
+  void next_generation_works(Job& job, proto::Generation g, int rank, const std::vector<int>& absent);
   // A new job and an empty board.
   void reset();
   // A member is killed in a row of operations of `kind`, at rank 0's operation `moment`; whether in one.
@@ -69,7 +69,7 @@ class Failures : public Conformance {
   // A member stops, or leaves, and the others report the rank for which they wait.
   void names_the_absent(bool leaves);
   // As the agent: `rank` is dead, `g` is over.
-  void bury_and_revoke(int rank, core::Generation g);
+  void bury_and_revoke(int rank, proto::Generation g);
 };
 
 }  // namespace regroup::collective::testing

@@ -23,9 +23,9 @@
 namespace regroup::collective::testing {
 namespace {
 
-using core::Code;
-using core::Generation;
-using core::Status;
+using base::Code;
+using base::Status;
+using proto::Generation;
 
 constexpr int kSize = kCycleRanks;
 constexpr int kVictim = 2;
@@ -70,13 +70,13 @@ Holdings holdings() {
 // Odd generations are of all, even ones without the victim.
 bool is_in(int rank, Generation g) { return rank != kVictim || g % 2 == 1; }
 
-core::World world_of(Generation g) {
-  core::World world;
+proto::World world_of(Generation g) {
+  proto::World world;
   world.generation = g;
   for (int r = 0; r < kSize; ++r) {
     if (is_in(r, g))
       world.members.push_back(
-          {.id = static_cast<core::MemberId>(r), .seat = {0, static_cast<core::SlotIndex>(r)}});
+          {.id = static_cast<proto::MemberId>(r), .seat = {0, static_cast<proto::SlotIndex>(r)}});
   }
   return world;
 }

@@ -10,9 +10,9 @@ namespace regroup::collective::testing {
 inline constexpr int kCycleRanks = 4;
 
 struct Cycles {
-  core::Generation count;    // of cycles, two generations each
-  core::Generation settled;  // the generation behind which holdings are compared with those of later ones
-  std::size_t slack_kib;     // of resident private memory, above those
+  proto::Generation count;    // of cycles, two generations each
+  proto::Generation settled;  // the generation behind which holdings are compared with those of later ones
+  std::size_t slack_kib;      // of resident private memory, above those
   std::size_t slack_descriptors = 0;
 };
 

@@ -9,11 +9,11 @@ namespace regroup::collective::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using core::Code;
-using core::Status;
+using base::Code;
+using base::Status;
 using ::testing::HasSubstr;
 
-constexpr core::Generation kFirst = 1;
+constexpr proto::Generation kFirst = 1;
 
 // The root of a broadcast or scatter, and a non-root of a reduce or gather.
 bool may_exit_eagerly(const Shape& shape, int rank) {
@@ -74,11 +74,11 @@ TEST_P(Failures, RanksThatDisagreeAllLearnIt) {
       auto comm = job.open(make_job_world(kFirst, ranks()), rank);
       const Shape& mine = rank == 1 ? row.odd : row.usual;
       const Exchange exchange(mine, rank, ranks(), 1);
-      const core::TimePoint begin = core::SystemClock().now();
+      const base::TimePoint begin = base::SystemClock().now();
       Status status = (*comm)->run(exchange.operation(), soon());
       const bool exited = may_exit_eagerly(mine, rank) && status.ok();  // and left before it could learn it
       if (exited) status = (*comm)->barrier(soon());
-      EXPECT_LT(core::SystemClock().now() - begin, 10s);
+      EXPECT_LT(base::SystemClock().now() - begin, 10s);
       EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
       EXPECT_THAT(status.message(), HasSubstr(row.odd_says));
       EXPECT_THAT(status.message(), HasSubstr(exited ? "barrier" : row.usual_says));
@@ -113,7 +113,7 @@ TEST_P(Failures, AMessageThatNobodyReceivesMeetsItsDeadlineOrTheRevoke) {
     auto comm = job.open(make_job_world(kFirst, ranks()), rank);
     Bytes data(100'000);
     if (rank == 0) {
-      const Status status = (*comm)->run(Operation::send(data, 1), core::SystemClock().now() + 30ms);
+      const Status status = (*comm)->run(Operation::send(data, 1), base::SystemClock().now() + 30ms);
       EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
       board_->mark[0] = 1;
     }

@@ -101,12 +101,12 @@ std::string Exchange::verify() const {
 void Exchange::spoil_input() { std::ranges::fill(areas_[1], kSpoilt); }
 void Exchange::spoil_output() { std::ranges::fill(areas_[0], kSpoilt); }
 
-core::Status run_checked(Communicator& communicator, const Shape& shape, std::uint64_t seed,
-                         core::TimePoint deadline) {
+base::Status run_checked(Communicator& communicator, const Shape& shape, std::uint64_t seed,
+                         base::TimePoint deadline) {
   const Exchange exchange(shape, communicator.rank(), communicator.size(), seed);
   REGROUP_RETURN_IF_ERROR(communicator.run(exchange.operation(), deadline));
   const std::string wrong = exchange.verify();
-  return wrong.empty() ? core::Status() : core::internal_error(wrong);
+  return wrong.empty() ? base::Status() : base::internal_error(wrong);
 }
 
 }  // namespace regroup::collective::testing

@@ -63,7 +63,7 @@ class Exchange {
 };
 
 // Runs it and verifies.
-[[nodiscard]] core::Status run_checked(Communicator& communicator, const Shape& shape, std::uint64_t seed,
-                                       core::TimePoint deadline);
+[[nodiscard]] base::Status run_checked(Communicator& communicator, const Shape& shape, std::uint64_t seed,
+                                       base::TimePoint deadline);
 
 }  // namespace regroup::collective::testing

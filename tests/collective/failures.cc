@@ -12,11 +12,12 @@
 namespace regroup::collective::testing {
 
 using namespace std::chrono_literals;
-using core::Code;
-using core::Status;
+using base::Code;
+using base::Status;
 using ::testing::ContainsRegex;
 
-void Failures::next_generation_works(Job& job, core::Generation g, int rank, const std::vector<int>& absent) {
+void Failures::next_generation_works(Job& job, proto::Generation g, int rank,
+                                     const std::vector<int>& absent) {
   job.leave(g, rank);
   auto next = job.open(make_job_world(g + 1, ranks(), absent), rank);
   ASSERT_TRUE(next.ok()) << next.status().to_string();
@@ -35,7 +36,7 @@ void Failures::reset() {
   board_->inside = false;
 }
 
-void Failures::bury_and_revoke(int rank, core::Generation g) {
+void Failures::bury_and_revoke(int rank, proto::Generation g) {
   job_->bury(rank);
   job_->revoke(g);
 }
@@ -43,7 +44,7 @@ void Failures::bury_and_revoke(int rank, core::Generation g) {
 namespace {
 
 constexpr int kVictim = 2;
-constexpr core::Generation kFirst = 1;
+constexpr proto::Generation kFirst = 1;
 
 Shape shape_of(Kind kind) { return {kind, Dtype::kFloat32, Op::kSum, 0, 60'000}; }
 
@@ -65,7 +66,7 @@ std::vector<Deed> all_deeds() {
   return all;
 }
 
-Status perform(Communicator& comm, const Deed& deed, std::uint64_t seed, core::TimePoint deadline) {
+Status perform(Communicator& comm, const Deed& deed, std::uint64_t seed, base::TimePoint deadline) {
   if (!deed.is_message()) return run_checked(comm, shape_of(deed.kind), seed, deadline);
   Bytes data(100'000);
   return comm.run(
@@ -255,12 +256,12 @@ TEST_P(Failures, AMemberDiesAfterAnOperation) {
       next_generation_works(job, kFirst, rank, {kVictim});
     };
     const auto agent = [&] {
-      const core::TimePoint late = core::SystemClock().now() + 10s;
+      const base::TimePoint late = base::SystemClock().now() + 10s;
       const auto through = [&] {
         return std::all_of(board_->mark, board_->mark + ranks(), [](auto& mark) { return mark == 1; });
       };
       const auto cut = [&] {
-        return messages_may_be_lost && board_->mark[kVictim] == 1 && core::SystemClock().now() > late;
+        return messages_may_be_lost && board_->mark[kVictim] == 1 && base::SystemClock().now() > late;
       };
       EXPECT_TRUE(eventually([&] { return through() || cut(); }));
       cut_short += through() ? 0 : 1;
@@ -288,9 +289,9 @@ void Failures::names_the_absent(bool leaves) {
         EXPECT_TRUE(eventually([&] { return board_->through >= (leaves ? 2 * others : others); }));
         return leaves ? void() : job.leave(kFirst, rank);
       }
-      const auto begin = core::SystemClock().now();
+      const auto begin = base::SystemClock().now();
       const Status status = perform(opened.comm(), deed, 1, begin + 60ms);
-      EXPECT_GE(core::SystemClock().now() - begin, 60ms);
+      EXPECT_GE(base::SystemClock().now() - begin, 60ms);
       EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
       EXPECT_THAT(status.message(),
                   ContainsRegex("rank [^a-z]*2[^a-z]* (of 4 did not arrive|did not send|did not receive)"));
@@ -322,8 +323,8 @@ TEST_P(Failures, AMemberThatHasLeftIsNamedAtTheDeadline) { names_the_absent(true
 TEST_P(Failures, ASlowMemberDelaysAndNothingElse) {
   with_communicator([&](Communicator& comm) {
     for (Kind kind : kCollectives) {
-      const auto end = core::SystemClock().now() + 10ms;
-      while (comm.rank() == kVictim && core::SystemClock().now() < end) {
+      const auto end = base::SystemClock().now() + 10ms;
+      while (comm.rank() == kVictim && base::SystemClock().now() < end) {
       }
       ASSERT_EQ(run_checked(comm, shape_of(kind), 1, soon()).to_string(), "ok");
     }

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <thread>
 
-#include "core/canonical.h"
+#include "proto/canonical.h"
 
 namespace regroup::collective::testing {
 namespace {
@@ -22,12 +22,12 @@ using namespace std::chrono_literals;
 
 constexpr std::chrono::seconds kTimeout{60};
 
-void cover(core::Interval node, std::mt19937_64& random, std::vector<core::Interval>* out) {
+void cover(proto::Interval node, std::mt19937_64& random, std::vector<proto::Interval>* out) {
   if (node.size() == 1 || random() % 4 == 0) {
     out->push_back(node);
     return;
   }
-  const std::uint32_t middle = core::canonical_split(node);
+  const std::uint32_t middle = proto::canonical_split(node);
   cover({node.begin, middle}, random, out);
   cover({middle, node.end}, random, out);
 }
@@ -52,52 +52,52 @@ void run_processes(int count, const std::function<void(int)>& body, const std::f
 
 }  // namespace
 
-core::Arena make_arena(const ArenaShape& shape) {
-  auto arena = core::Arena::create({.slots = shape.slots,
-                                    .shards = shape.shards,
-                                    .buffers_per_slot = shape.buffers,
-                                    .element_bytes = 4,
-                                    .elements = shape.elements});
+shmem::Arena make_arena(const ArenaShape& shape) {
+  auto arena = shmem::Arena::create({.slots = shape.slots,
+                                     .shards = shape.shards,
+                                     .buffers_per_slot = shape.buffers,
+                                     .element_bytes = 4,
+                                     .elements = shape.elements});
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
   for (std::uint32_t slot = 0; slot < shape.slots; ++slot) {
-    arena->assign_slot(static_cast<core::SlotIndex>(slot), slot);
+    arena->assign_slot(static_cast<proto::SlotIndex>(slot), slot);
   }
   return std::move(arena).value();
 }
 
-core::World make_world(core::Generation g, std::uint32_t size) {
-  core::World world;
+proto::World make_world(proto::Generation g, std::uint32_t size) {
+  proto::World world;
   world.generation = g;
   for (std::uint32_t i = 0; i < size; ++i) {
-    world.members.push_back({.id = i, .seat = {0, static_cast<core::SlotIndex>(i)}});
+    world.members.push_back({.id = i, .seat = {0, static_cast<proto::SlotIndex>(i)}});
   }
   return world;
 }
 
-void revoke_all(const core::Arena& arena, core::Generation g) {
+void revoke_all(const shmem::Arena& arena, proto::Generation g) {
   for (std::uint32_t slot = 0; slot < arena.spec().slots; ++slot) {
-    core::MemberSlot& member_slot = arena.member_slot(static_cast<core::SlotIndex>(slot));
-    core::revoke<core::RealPolicy>(member_slot.state, member_slot.revoked_up_to, g);
+    shmem::MemberSlot& member_slot = arena.member_slot(static_cast<proto::SlotIndex>(slot));
+    shmem::revoke<shmem::RealPolicy>(member_slot.state, member_slot.revoked_up_to, g);
   }
-  core::ring_all(arena);
+  shmem::ring_all(arena);
 }
 
-void leave_all(const core::Arena& arena, core::Generation g) {
+void leave_all(const shmem::Arena& arena, proto::Generation g) {
   for (std::uint32_t slot = 0; slot < arena.spec().slots; ++slot) {
-    arena.member_slot(static_cast<core::SlotIndex>(slot)).left.store(g, std::memory_order_release);
+    arena.member_slot(static_cast<proto::SlotIndex>(slot)).left.store(g, std::memory_order_release);
   }
-  core::ring_all(arena);
+  shmem::ring_all(arena);
 }
 
-std::uint64_t arrivals_in(const core::Channel& channel) {
+std::uint64_t arrivals_in(const shmem::Channel& channel) {
   return std::max(channel.arrivals[0].word.load() >> 32, channel.arrivals[1].word.load() >> 32);
 }
 
-core::TimePoint soon() { return core::SystemClock().now() + kTimeout; }
+base::TimePoint soon() { return base::SystemClock().now() + kTimeout; }
 
 bool eventually(const std::function<bool()>& ready) {
-  for (const core::TimePoint deadline = soon(); !ready(); ::sched_yield()) {
-    if (core::SystemClock().now() > deadline) return false;
+  for (const base::TimePoint deadline = soon(); !ready(); ::sched_yield()) {
+    if (base::SystemClock().now() > deadline) return false;
   }
   return true;
 }
@@ -136,20 +136,20 @@ void run_all(Ranks kind, int count, const std::function<void(int)>& body,
   meanwhile();
 }
 
-void run_ranks(const core::Arena& arena, Ranks kind, int count,
-               const std::function<void(const core::Arena&, int)>& body,
+void run_ranks(const shmem::Arena& arena, Ranks kind, int count,
+               const std::function<void(const shmem::Arena&, int)>& body,
                const std::function<void()>& meanwhile, int may_die) {
   const auto one = [&](int rank) {
     if (kind == Ranks::kThreads) return body(arena, rank);
-    auto mine = core::Arena::open(core::Fd(::dup(arena.memfd())));
+    auto mine = shmem::Arena::open(base::Fd(::dup(arena.memfd())));
     EXPECT_TRUE(mine.ok()) << mine.status().to_string();
     if (mine.ok()) body(*mine, rank);
   };
   run_all(kind, count, one, meanwhile, may_die);
 }
 
-std::vector<core::Interval> random_cover(std::uint32_t leaves, std::mt19937_64& random) {
-  std::vector<core::Interval> nodes;
+std::vector<proto::Interval> random_cover(std::uint32_t leaves, std::mt19937_64& random) {
+  std::vector<proto::Interval> nodes;
   cover({0, leaves}, random, &nodes);
   std::ranges::shuffle(nodes, random);
   return nodes;
@@ -158,7 +158,7 @@ std::vector<core::Interval> random_cover(std::uint32_t leaves, std::mt19937_64& 
 void dawdle(std::mt19937_64& random) {
   const std::uint64_t dice = random() % 16;
   const auto time = dice == 0 ? 200us : dice < 4 ? 20us : 0us;
-  for (const auto end = core::SystemClock().now() + time; core::SystemClock().now() < end;) ::sched_yield();
+  for (const auto end = base::SystemClock().now() + time; base::SystemClock().now() < end;) ::sched_yield();
 }
 
 }  // namespace regroup::collective::testing

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "collective/communicator.h"
-#include "core/arena.h"
-#include "core/world.h"
+#include "proto/world.h"
+#include "shmem/arena.h"
 #include "tests/collective/reference.h"
 
 namespace regroup::collective::testing {
@@ -29,20 +29,20 @@ struct ArenaShape {
 };
 
 // An arena with a member in every slot, none of which has been in a generation.
-[[nodiscard]] core::Arena make_arena(const ArenaShape& shape);
+[[nodiscard]] shmem::Arena make_arena(const ArenaShape& shape);
 // Generation `g`, rank r in slot r of node 0.
-[[nodiscard]] core::World make_world(core::Generation g, std::uint32_t size);
+[[nodiscard]] proto::World make_world(proto::Generation g, std::uint32_t size);
 
 // As the agent: ends generation `g` for these slots and rings all.
-void revoke_all(const core::Arena& arena, core::Generation g);
+void revoke_all(const shmem::Arena& arena, proto::Generation g);
 // As the members: all leave `g`. Rings all.
-void leave_all(const core::Arena& arena, core::Generation g);
+void leave_all(const shmem::Arena& arena, proto::Generation g);
 
 // Rendezvous at which the owner of `channel` has arrived in the instance it is in.
-[[nodiscard]] std::uint64_t arrivals_in(const core::Channel& channel);
+[[nodiscard]] std::uint64_t arrivals_in(const shmem::Channel& channel);
 
 // A deadline that only a hang reaches.
-[[nodiscard]] core::TimePoint soon();
+[[nodiscard]] base::TimePoint soon();
 // Waits until `ready()`; false if that takes longer than soon().
 [[nodiscard]] bool eventually(const std::function<bool()>& ready);
 
@@ -60,11 +60,12 @@ void run_all(
     const std::function<void()>& meanwhile = [] {}, int may_die = -1);
 // Likewise `body(arena, rank)`; threads share `arena`, processes map its memfd anew.
 void run_ranks(
-    const core::Arena& arena, Ranks kind, int count, const std::function<void(const core::Arena&, int)>& body,
-    const std::function<void()>& meanwhile = [] {}, int may_die = -1);
+    const shmem::Arena& arena, Ranks kind, int count,
+    const std::function<void(const shmem::Arena&, int)>& body, const std::function<void()>& meanwhile = [] {},
+    int may_die = -1);
 
 // A random set of canonical nodes that covers 0..leaves-1, in random order.
-[[nodiscard]] std::vector<core::Interval> random_cover(std::uint32_t leaves, std::mt19937_64& random);
+[[nodiscard]] std::vector<proto::Interval> random_cover(std::uint32_t leaves, std::mt19937_64& random);
 // Spins a random time, now and then long enough that others overtake.
 void dawdle(std::mt19937_64& random);
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "collective/communicator.h"
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::collective::testing {
 
@@ -17,18 +17,18 @@ class Job {
   virtual ~Job() = default;
 
   // In a rank: its communicator of `world`, in which rank r of the job has slot r.
-  [[nodiscard]] virtual core::Result<std::unique_ptr<Communicator>> open(const core::World& world,
+  [[nodiscard]] virtual base::Result<std::unique_ptr<Communicator>> open(const proto::World& world,
                                                                          int rank) = 0;
   // In a rank: it will not access the memory of `g` any more.
-  virtual void leave(core::Generation g, int rank) = 0;
+  virtual void leave(proto::Generation g, int rank) = 0;
   // As the agent: `g` is over for all.
-  virtual void revoke(core::Generation g) = 0;
+  virtual void revoke(proto::Generation g) = 0;
   // As the agent: `rank` is dead; its process was waited for.
   virtual void bury(int rank) = 0;
   // As the agent: a new process or thread will replace the dead `rank`.
   virtual void replace(int rank) = 0;
   // On which host a rank is.
-  [[nodiscard]] virtual core::NodeId host_of(int /*rank*/) const { return 0; }
+  [[nodiscard]] virtual proto::NodeId host_of(int /*rank*/) const { return 0; }
   // In a forked process: the job as seen there.
   [[nodiscard]] virtual std::unique_ptr<Job> in_child() = 0;
 };
@@ -43,6 +43,7 @@ struct Backend {
 };
 
 // Generation `g`, rank r in slot r of node 0, without those in `absent`.
-[[nodiscard]] core::World make_job_world(core::Generation g, int ranks, const std::vector<int>& absent = {});
+[[nodiscard]] proto::World make_job_world(proto::Generation g, int ranks,
+                                          const std::vector<int>& absent = {});
 
 }  // namespace regroup::collective::testing

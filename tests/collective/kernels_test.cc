@@ -9,8 +9,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/cpu.h"
 #include "collective/shm/tree_fold.h"
-#include "core/cpu.h"
 #include "tests/collective/reference.h"
 
 namespace regroup::collective::testing::kernels {
@@ -27,7 +27,7 @@ std::vector<Simd> levels() {
 class Kernel : public ::testing::TestWithParam<Simd> {};
 
 Bytes folded(std::span<const Bytes> leaves, Dtype dtype, Op op, Simd simd, std::size_t skew, Stores stores) {
-  std::vector<core::Interval> nodes;
+  std::vector<proto::Interval> nodes;
   std::vector<Bytes> moved;
   std::vector<const std::byte*> inputs;
   for (std::uint32_t i = 0; i < leaves.size(); ++i) {
@@ -70,13 +70,13 @@ TEST_P(Kernel, DoesNotDependOnTheModeOfTheThread) {
   const std::vector<Bytes> leaves{make_leaf(Dtype::kFloat32, 999, 1, true),
                                   make_leaf(Dtype::kFloat32, 999, 2, true)};
   const Bytes want = reference_fold(Dtype::kFloat32, Op::kSum, leaves, {0, 2});
-  const core::FloatMode before = core::float_mode();
-  core::set_float_mode(core::kFastFloatMode);
-  const core::FloatMode changed = core::float_mode();
-  ASSERT_NE(changed & ~core::kFloatFlags, core::kStandardFloatMode);
+  const base::FloatMode before = base::float_mode();
+  base::set_float_mode(base::kFastFloatMode);
+  const base::FloatMode changed = base::float_mode();
+  ASSERT_NE(changed & ~base::kFloatFlags, base::kStandardFloatMode);
   const Bytes got = folded(leaves, Dtype::kFloat32, Op::kSum, GetParam(), 0, Stores::kPlain);
-  EXPECT_EQ(core::float_mode(), changed);
-  core::set_float_mode(before);
+  EXPECT_EQ(base::float_mode(), changed);
+  base::set_float_mode(before);
   EXPECT_EQ(got, want);
 }
 

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "collective/shm/factory.h"
-#include "core/arena.h"
+#include "shmem/arena.h"
 
 namespace {
 
@@ -14,8 +14,8 @@ using namespace regroup;
 constexpr std::uint32_t kSize = 4;
 constexpr int kRounds = 100;
 
-bool run_rank(const core::Arena& arena, const core::World& world, core::SlotIndex slot) {
-  const core::TimePoint deadline = core::SystemClock().now() + std::chrono::seconds(20);
+bool run_rank(const shmem::Arena& arena, const proto::World& world, proto::SlotIndex slot) {
+  const base::TimePoint deadline = base::SystemClock().now() + std::chrono::seconds(20);
   auto comm = collective::make_shm(arena, world, {0, slot});
   std::vector<std::byte> data(64 << 10);
   for (int k = 0; comm.ok() && k < kRounds; ++k) {
@@ -28,18 +28,18 @@ bool run_rank(const core::Arena& arena, const core::World& world, core::SlotInde
 }  // namespace
 
 int main() {
-  auto arena = core::Arena::create({.slots = kSize});
+  auto arena = shmem::Arena::create({.slots = kSize});
   if (!arena.ok()) return 1;
-  core::World world;
+  proto::World world;
   world.generation = 1;
-  for (core::SlotIndex slot = 0; slot < kSize; ++slot) {
+  for (proto::SlotIndex slot = 0; slot < kSize; ++slot) {
     arena->assign_slot(slot, slot);
     world.members.push_back({.id = slot, .seat = {0, slot}});
   }
   std::atomic<int> good{0};
   {
     std::vector<std::jthread> ranks;
-    for (core::SlotIndex slot = 0; slot < kSize; ++slot) {
+    for (proto::SlotIndex slot = 0; slot < kSize; ++slot) {
       ranks.emplace_back([&, slot] { good += run_rank(*arena, world, slot) ? 1 : 0; });
     }
   }

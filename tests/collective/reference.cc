@@ -7,7 +7,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/canonical.h"
+#include "proto/canonical.h"
 
 namespace regroup::collective::testing {
 namespace {
@@ -94,16 +94,16 @@ T element_at(const Bytes& leaf, std::size_t index) {
 }
 
 template <class T>
-typename Arithmetic<T>::Value fold_at(Op op, std::span<const Bytes> leaves, core::Interval node,
+typename Arithmetic<T>::Value fold_at(Op op, std::span<const Bytes> leaves, proto::Interval node,
                                       std::size_t index) {
   if (node.size() == 1) return Arithmetic<T>::load(element_at<T>(leaves[node.begin], index));
-  const std::uint32_t middle = core::canonical_split(node);
+  const std::uint32_t middle = proto::canonical_split(node);
   return combined(op, fold_at<T>(op, leaves, {node.begin, middle}, index),
                   fold_at<T>(op, leaves, {middle, node.end}, index));
 }
 
 template <class T>
-Bytes fold(Op op, std::span<const Bytes> leaves, core::Interval node) {
+Bytes fold(Op op, std::span<const Bytes> leaves, proto::Interval node) {
   using Value = typename Arithmetic<T>::Value;
   Bytes out(leaves[node.begin].size());
   for (std::size_t i = 0; i < out.size() / sizeof(T); ++i) {
@@ -203,7 +203,7 @@ Bytes make_leaf(Dtype dtype, std::size_t elements, std::uint64_t seed, bool odd)
   return with_type(dtype, [&](auto type) { return leaf_of<decltype(type)>(elements, seed, odd); });
 }
 
-Bytes reference_fold(Dtype dtype, Op op, std::span<const Bytes> leaves, core::Interval interval) {
+Bytes reference_fold(Dtype dtype, Op op, std::span<const Bytes> leaves, proto::Interval interval) {
   return with_type(dtype, [&](auto type) { return fold<decltype(type)>(op, leaves, interval); });
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collective/operation.h"
-#include "core/world.h"
+#include "proto/world.h"
 
 namespace regroup::collective::testing {
 
@@ -20,9 +20,9 @@ using Bytes = std::vector<std::byte>;
 
 // The reduction of leaves[interval] over the canonical tree; an average divides by the number of leaves.
 [[nodiscard]] Bytes reference_fold(Dtype dtype, Op op, std::span<const Bytes> leaves,
-                                   core::Interval interval);
+                                   proto::Interval interval);
 [[nodiscard]] inline Bytes reference_sum(Dtype dtype, std::span<const Bytes> leaves,
-                                         core::Interval interval) {
+                                         proto::Interval interval) {
   return reference_fold(dtype, Op::kSum, leaves, interval);
 }
 

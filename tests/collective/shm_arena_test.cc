@@ -72,7 +72,7 @@ class ShmArena : public ::testing::TestWithParam<Params> {
     options.single_copy = std::get<1>(GetParam());
     options.store_policy = std::get<2>(GetParam());
     for (std::size_t slot = 0; slot < ranks_; ++slot) {
-      auto comm = make_shm(arena_, world_, {0, static_cast<core::SlotIndex>(slot)}, options);
+      auto comm = make_shm(arena_, world_, {0, static_cast<proto::SlotIndex>(slot)}, options);
       EXPECT_TRUE(comm.ok()) << comm.status().to_string();
       members_.push_back(std::move(comm).value());
     }
@@ -80,15 +80,16 @@ class ShmArena : public ::testing::TestWithParam<Params> {
 
   [[nodiscard]] std::size_t largest() const { return largest_; }
   [[nodiscard]] std::span<std::byte> buffer(std::size_t rank, std::uint32_t index, std::uint64_t seed) const {
-    return arena_.buffer(static_cast<core::SlotIndex>(rank), index).subspan(kSkews[seed % std::size(kSkews)]);
+    return arena_.buffer(static_cast<proto::SlotIndex>(rank), index)
+        .subspan(kSkews[seed % std::size(kSkews)]);
   }
   void run(std::vector<Exchange>& exchanges, bool shared_output);
 
   const std::size_t ranks_ = std::get<0>(GetParam());
   const std::size_t largest_;
-  const core::Arena arena_ = make_arena(
+  const shmem::Arena arena_ = make_arena(
       {.slots = static_cast<std::uint32_t>(ranks_), .elements = (ranks_ * (largest() + 4) + 2 * kSkew) / 4});
-  const core::World world_ = make_world(1, static_cast<std::uint32_t>(ranks_));
+  const proto::World world_ = make_world(1, static_cast<std::uint32_t>(ranks_));
   std::vector<std::unique_ptr<Communicator>> members_;
   std::mt19937_64 random_{5};
 };
@@ -248,11 +249,11 @@ TEST_P(ShmArenaRanks, RandomOperationsWithMemoryAnywhere) {
   const int size = GetParam().size;
   const auto ranks = static_cast<std::size_t>(size);
   constexpr std::size_t kMost = 140'000;
-  const core::Arena arena =
+  const shmem::Arena arena =
       make_arena({.slots = static_cast<std::uint32_t>(size), .elements = (ranks * kMost + 2 * kSkew) / 4});
-  const core::World world = make_world(1, static_cast<std::uint32_t>(size));
-  run_ranks(arena, GetParam().kind, size, [&](const core::Arena& mine, int rank) {
-    const auto slot = static_cast<core::SlotIndex>(rank);
+  const proto::World world = make_world(1, static_cast<std::uint32_t>(size));
+  run_ranks(arena, GetParam().kind, size, [&](const shmem::Arena& mine, int rank) {
+    const auto slot = static_cast<proto::SlotIndex>(rank);
     auto comm = make_shm(mine, world, {0, slot});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
@@ -277,11 +278,11 @@ TEST_P(ShmArenaRanks, RandomOperationsWithMemoryAnywhere) {
 TEST_P(ShmArenaRanks, ResultsOfEachRankInPieces) {
   const int size = GetParam().size;
   const std::size_t most = std::max<std::size_t>(1 << 20, static_cast<std::size_t>(size) << 18) + 36;
-  const core::Arena arena =
+  const shmem::Arena arena =
       make_arena({.slots = static_cast<std::uint32_t>(size), .elements = (most + 2 * kSkew) / 4});
-  const core::World world = make_world(1, static_cast<std::uint32_t>(size));
-  run_ranks(arena, GetParam().kind, size, [&](const core::Arena& mine, int rank) {
-    const auto slot = static_cast<core::SlotIndex>(rank);
+  const proto::World world = make_world(1, static_cast<std::uint32_t>(size));
+  run_ranks(arena, GetParam().kind, size, [&](const shmem::Arena& mine, int rank) {
+    const auto slot = static_cast<proto::SlotIndex>(rank);
     auto comm = make_shm(mine, world, {0, slot});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     std::unique_ptr<Communicator> group;
@@ -304,10 +305,10 @@ TEST_P(ShmArenaRanks, ResultsOfEachRankInPieces) {
 // size on one rank writes each line; all of them write small results, the same bytes.
 TEST_P(ShmArenaRanks, SharedResultsTakeTurns) {
   const int size = GetParam().size;
-  const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(size), .elements = 20'000});
-  const core::World world = make_world(1, static_cast<std::uint32_t>(size));
-  run_ranks(arena, GetParam().kind, size, [&](const core::Arena& mine, int rank) {
-    auto comm = make_shm(mine, world, {0, static_cast<core::SlotIndex>(rank)});
+  const shmem::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(size), .elements = 20'000});
+  const proto::World world = make_world(1, static_cast<std::uint32_t>(size));
+  run_ranks(arena, GetParam().kind, size, [&](const shmem::Arena& mine, int rank) {
+    auto comm = make_shm(mine, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
     for (std::uint64_t k = 0; k < 40; ++k) {
@@ -321,7 +322,7 @@ TEST_P(ShmArenaRanks, SharedResultsTakeTurns) {
       for (int r = 0; r < size; ++r)
         leaves.push_back(make_leaf(Dtype::kFloat32, elements, k * 100 + static_cast<std::uint64_t>(r)));
       const Bytes& own = leaves[static_cast<std::size_t>(rank)];
-      const auto in = mine.buffer(static_cast<core::SlotIndex>(rank), 0).first(own.size());
+      const auto in = mine.buffer(static_cast<proto::SlotIndex>(rank), 0).first(own.size());
       std::ranges::copy(own, in.begin());
       dawdle(random);
       const auto out = mine.result(k).first(own.size());

@@ -12,9 +12,9 @@
 namespace regroup::collective::testing {
 
 // Of generation 1, which has a rank in each slot.
-inline std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int rank,
+inline std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, int rank,
                                                const ShmOptions& options = {}) {
-  const core::Seat seat{0, static_cast<core::SlotIndex>(rank)};
+  const proto::Seat seat{0, static_cast<proto::SlotIndex>(rank)};
   auto comm = make_shm(arena, make_world(1, arena.spec().slots), seat, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();

@@ -15,7 +15,7 @@
 namespace regroup::collective::testing::shm_conformance {
 namespace {
 
-constexpr core::Generation kGeneration = 1;
+constexpr proto::Generation kGeneration = 1;
 constexpr std::size_t kMostElements = 3000;  // of a result in these tests; several slices of cache lines
 
 struct Case {
@@ -30,10 +30,10 @@ class Shm : public ::testing::TestWithParam<Case> {
   // Runs `body` in every rank of a fresh world.
   void run(const Body& body) {
     const auto size = static_cast<std::uint32_t>(GetParam().size);
-    const core::Arena arena = make_arena({.slots = size, .shards = 64, .elements = 2 * kMostElements});
-    const core::World world = make_world(kGeneration, size);
-    run_ranks(arena, GetParam().kind, GetParam().size, [&](const core::Arena& mine, int rank) {
-      auto comm = make_shm(mine, world, {0, static_cast<core::SlotIndex>(rank)});
+    const shmem::Arena arena = make_arena({.slots = size, .shards = 64, .elements = 2 * kMostElements});
+    const proto::World world = make_world(kGeneration, size);
+    run_ranks(arena, GetParam().kind, GetParam().size, [&](const shmem::Arena& mine, int rank) {
+      auto comm = make_shm(mine, world, {0, static_cast<proto::SlotIndex>(rank)});
       ASSERT_TRUE(comm.ok()) << comm.status().to_string();
       ASSERT_EQ((*comm)->rank(), rank);
       ASSERT_EQ((*comm)->size(), GetParam().size);
@@ -43,9 +43,9 @@ class Shm : public ::testing::TestWithParam<Case> {
     });
   }
 
-  static thread_local const core::Arena* own_arena;  // of the rank
+  static thread_local const shmem::Arena* own_arena;  // of the rank
 };
-thread_local const core::Arena* Shm::own_arena = nullptr;
+thread_local const shmem::Arena* Shm::own_arena = nullptr;
 
 std::vector<std::vector<std::byte>> make_leaves(Dtype dtype, std::size_t count, std::size_t elements,
                                                 std::uint64_t seed) {
@@ -130,7 +130,7 @@ TEST_P(Shm, BarrierOrders) {
 TEST_P(Shm, SumPartialsHasTheSameBitsForEveryCover) {
   run([](Communicator& comm, std::mt19937_64& random) {
     std::mt19937_64 common(42);
-    core::Step step = 0;
+    proto::Step step = 0;
     for (std::uint32_t count = 1; count <= 64; ++count) {
       for (Dtype dtype : kDtypes) {
         const std::size_t elements = common() % (common() % 64 == 0 ? kMostElements : 40);

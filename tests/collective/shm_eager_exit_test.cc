@@ -14,7 +14,7 @@ namespace regroup::collective::testing::shm_eager_exit {
 namespace {
 
 using namespace std::chrono_literals;
-using core::Code;
+using base::Code;
 
 struct Case {
   std::size_t bytes;
@@ -26,12 +26,12 @@ struct Case {
 // The last rank but one is the root; the last one is absent where a rank is.
 class ShmEagerExit : public ::testing::TestWithParam<Case> {
  protected:
-  [[nodiscard]] static std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot) {
+  [[nodiscard]] static std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, int slot) {
     ShmOptions options;
     options.inline_mode = GetParam().inline_mode;
     options.store_policy = GetParam().store_policy;
     auto comm = make_shm(arena, make_world(1, static_cast<std::uint32_t>(GetParam().ranks)),
-                         {0, static_cast<core::SlotIndex>(slot)}, options);
+                         {0, static_cast<proto::SlotIndex>(slot)}, options);
     EXPECT_TRUE(comm.ok()) << comm.status().to_string();
     return std::move(comm).value();
   }
@@ -39,7 +39,7 @@ class ShmEagerExit : public ::testing::TestWithParam<Case> {
   const int ranks_ = GetParam().ranks;
   const int root_ = ranks_ - 2;
   const int absent_ = ranks_ - 1;
-  const core::Arena arena_ = make_arena({.slots = static_cast<std::uint32_t>(ranks_)});
+  const shmem::Arena arena_ = make_arena({.slots = static_cast<std::uint32_t>(ranks_)});
 };
 
 TEST_P(ShmEagerExit, ReportsTheMissingRankInItsNextOperation) {
@@ -54,8 +54,8 @@ TEST_P(ShmEagerExit, ReportsTheMissingRankInItsNextOperation) {
       return;
     }
     const bool gives = rank == root_ && data.size() <= 128 << 10;
-    const auto soon_enough = [] { return core::SystemClock().now() + 50ms; };
-    core::Status status = comm->broadcast(data, root_, soon_enough());
+    const auto soon_enough = [] { return base::SystemClock().now() + 50ms; };
+    base::Status status = comm->broadcast(data, root_, soon_enough());
     EXPECT_EQ(status.ok(), gives) << status.to_string();
     if (gives) status = comm->barrier(soon_enough());
     EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();

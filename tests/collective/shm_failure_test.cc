@@ -18,16 +18,16 @@ namespace regroup::collective::testing::shm_failure {
 namespace {
 
 using namespace std::chrono_literals;
-using core::Code;
-using core::Status;
+using base::Code;
+using base::Status;
 
 constexpr int kSize = 4;
 constexpr std::uint32_t kElements = 1000;
 
-std::unique_ptr<Communicator> open_comm(const core::Arena& arena, core::Generation g, int slot,
+std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, proto::Generation g, int slot,
                                         const ShmOptions& options = {}) {
-  const core::World world = make_world(g, arena.spec().slots);
-  auto comm = make_shm(arena, world, {0, static_cast<core::SlotIndex>(slot)}, options);
+  const proto::World world = make_world(g, arena.spec().slots);
+  auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(slot)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }
@@ -35,33 +35,33 @@ std::unique_ptr<Communicator> open_comm(const core::Arena& arena, core::Generati
 // Every operation, on data that needs several synchronisation points.
 struct Operation {
   const char* name;
-  std::function<Status(Communicator&, const core::Arena&, core::TimePoint)> run;
+  std::function<Status(Communicator&, const shmem::Arena&, base::TimePoint)> run;
 };
 
-Status sum_leaves(Communicator& comm, const core::Arena& arena, core::TimePoint deadline) {
+Status sum_leaves(Communicator& comm, const shmem::Arena& arena, base::TimePoint deadline) {
   std::vector<Partial> partials;
   for (std::uint32_t leaf = 0; leaf < kSize; ++leaf) {
-    partials.push_back({{leaf, leaf + 1}, arena.buffer(static_cast<core::SlotIndex>(leaf), 0)});
+    partials.push_back({{leaf, leaf + 1}, arena.buffer(static_cast<proto::SlotIndex>(leaf), 0)});
   }
   return comm.sum_partials(partials, kSize, arena.result(1), Dtype::kFloat32, deadline);
 }
 
 const std::vector<Operation>& operations() {
   static const std::vector<Operation> kOperations = {
-      {"barrier", [](Communicator& comm, const core::Arena&,
-                     core::TimePoint deadline) { return comm.barrier(deadline); }},
+      {"barrier", [](Communicator& comm, const shmem::Arena&,
+                     base::TimePoint deadline) { return comm.barrier(deadline); }},
       {"broadcast",
-       [](Communicator& comm, const core::Arena&, core::TimePoint deadline) {
+       [](Communicator& comm, const shmem::Arena&, base::TimePoint deadline) {
          std::vector<std::byte> data(700'000);
          return comm.broadcast(data, 1, deadline);
        }},
       {"allreduce",
-       [](Communicator& comm, const core::Arena&, core::TimePoint deadline) {
+       [](Communicator& comm, const shmem::Arena&, base::TimePoint deadline) {
          std::vector<std::byte> data(700'000);
          return comm.allreduce(data, data, Dtype::kFloat32, deadline);
        }},
       {"allreduce",
-       [](Communicator& comm, const core::Arena&, core::TimePoint deadline) {
+       [](Communicator& comm, const shmem::Arena&, base::TimePoint deadline) {
          std::vector<std::byte> data(8);
          return comm.allreduce(data, data, Dtype::kInt64, deadline);
        }},
@@ -71,9 +71,9 @@ const std::vector<Operation>& operations() {
 }
 
 // True once each slot but `late` has arrived `times` times in generation g.
-bool have_arrived(const core::Arena& arena, core::Generation g, int late, std::uint64_t times) {
+bool have_arrived(const shmem::Arena& arena, proto::Generation g, int late, std::uint64_t times) {
   for (int slot = 0; slot < kSize; ++slot) {
-    const core::Channel& channel = arena.member_slot(static_cast<core::SlotIndex>(slot)).channels[0];
+    const shmem::Channel& channel = arena.member_slot(static_cast<proto::SlotIndex>(slot)).channels[0];
     if (slot == late) continue;
     if (channel.instance.load() != static_cast<std::uint64_t>(g) << 40) return false;
     if (arrivals_in(channel) < times) return false;
@@ -83,22 +83,22 @@ bool have_arrived(const core::Arena& arena, core::Generation g, int late, std::u
 
 class ShmFailure : public ::testing::TestWithParam<Ranks> {
  protected:
-  core::Arena arena_ = make_arena({.slots = kSize, .shards = kSize, .elements = kElements});
+  shmem::Arena arena_ = make_arena({.slots = kSize, .shards = kSize, .elements = kElements});
 };
 
 // Rank 2 passes the first operation and stays away from the second; the others wait in it when the revoke
 // comes.
 TEST_P(ShmFailure, RevokeEndsEachOperationAtOnceAndTheNextGenerationWorks) {
-  core::Generation g = 0;
+  proto::Generation g = 0;
   for (const Operation& operation : operations()) {
     ++g;
-    auto body = [&](const core::Arena& arena, int rank) {
+    auto body = [&](const shmem::Arena& arena, int rank) {
       auto comm = open_comm(arena, g, rank);
       std::int64_t sum = 1;
       const auto bytes = std::as_writable_bytes(std::span(&sum, 1));
       ASSERT_TRUE(comm->allreduce(bytes, bytes, Dtype::kInt64, soon()).ok());
       ASSERT_EQ(sum, kSize);
-      core::MemberSlot& mine = arena.member_slot(static_cast<core::SlotIndex>(rank));
+      shmem::MemberSlot& mine = arena.member_slot(static_cast<proto::SlotIndex>(rank));
       mine.step.store(g);  // tells the agent that the first operation is complete
       ASSERT_TRUE(rank != 2 || eventually([&] { return mine.revoked_up_to.load() == g; }));
       for (int again = 0; again < 2; ++again) {
@@ -107,15 +107,15 @@ TEST_P(ShmFailure, RevokeEndsEachOperationAtOnceAndTheNextGenerationWorks) {
         ASSERT_EQ(status.message(), "generation " + std::to_string(g) + " is over");
       }
     };
-    core::TimePoint revoked_at;
+    base::TimePoint revoked_at;
     auto agent = [&] {
       auto ready = [&] { return arena_.member_slot(2).step.load() == g && have_arrived(arena_, g, 2, 3); };
       EXPECT_TRUE(eventually(ready)) << operation.name;
       revoke_all(arena_, g);
-      revoked_at = core::SystemClock().now();
+      revoked_at = base::SystemClock().now();
     };
     run_ranks(arena_, GetParam(), kSize, body, agent);
-    EXPECT_LT(core::SystemClock().now() - revoked_at, 20s) << operation.name;  // not the minute of soon()
+    EXPECT_LT(base::SystemClock().now() - revoked_at, 20s) << operation.name;  // not the minute of soon()
     leave_all(arena_, g);
   }
 }
@@ -123,9 +123,9 @@ TEST_P(ShmFailure, RevokeEndsEachOperationAtOnceAndTheNextGenerationWorks) {
 // The members are anywhere in a series of operations when the revoke comes.
 TEST_P(ShmFailure, RevokeAtAnyMoment) {
   std::mt19937_64 random(5);
-  for (core::Generation g = 1; g <= 30; ++g) {
+  for (proto::Generation g = 1; g <= 30; ++g) {
     const std::uint64_t moment = 1 + random() % 60;
-    auto body = [&](const core::Arena& arena, int rank) {
+    auto body = [&](const shmem::Arena& arena, int rank) {
       auto comm = open_comm(arena, g, rank);
       Status status;
       for (std::size_t k = 0; status.ok(); ++k) status = operations()[k % 5].run(*comm, arena, soon());
@@ -159,21 +159,21 @@ TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
   leave_all(arena_, 1);
   arena_.member_slot(3).left.store(0);
   std::ranges::fill(arena_.result(1), std::byte{7});
-  auto body = [&](const core::Arena& arena, int rank) {
+  auto body = [&](const shmem::Arena& arena, int rank) {
     auto comm = open_comm(arena, 2, rank);
-    const Status late = sum_leaves(*comm, arena, core::SystemClock().now() + 20ms);
+    const Status late = sum_leaves(*comm, arena, base::SystemClock().now() + 20ms);
     ASSERT_EQ(late.code(), Code::kDeadlineExceeded);
     ASSERT_THAT(late.message(), ::testing::MatchesRegex("sum_partials: slot 3 \\(left 0\\) did not leave the "
                                                         "generations before after 0.*s in generation 2"));
     ASSERT_EQ(open_comm(arena, 2, rank)->allreduce({}, {}, Dtype::kInt32, soon()).code(), Code::kOk);
     std::vector<std::byte> data(8);
-    arena.member_slot(static_cast<core::SlotIndex>(rank))
+    arena.member_slot(static_cast<proto::SlotIndex>(rank))
         .step.store(1);  // tells the agent that the last operation begins
     const Status over = open_comm(arena, 2, rank)->allreduce(data, data, Dtype::kInt64, soon());
     ASSERT_EQ(over.code(), Code::kRevoked) << over.to_string();
   };
   auto agent = [&] {
-    auto asleep = [&](core::SlotIndex slot) {
+    auto asleep = [&](proto::SlotIndex slot) {
       return arena_.member_slot(slot).step.load() == 1 && arena_.member_slot(slot).bell.sleeping.load() != 0;
     };
     EXPECT_TRUE(eventually([&] { return asleep(0) && asleep(1) && asleep(2) && asleep(3); }));
@@ -185,10 +185,10 @@ TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
 
 TEST_P(ShmFailure, TheFenceOpensWhenTheLastOneLeavesOrDies) {
   for (const bool dies : {false, true}) {
-    const core::Generation g = dies ? 5 : 3;
+    const proto::Generation g = dies ? 5 : 3;
     leave_all(arena_, g - 1);
     arena_.member_slot(3).left.store(g - 2);
-    auto body = [&](const core::Arena& arena, int rank) {
+    auto body = [&](const shmem::Arena& arena, int rank) {
       if (rank == 3) return;
       ShmOptions options;
       options.ranks = {0, 1, 2};
@@ -200,7 +200,7 @@ TEST_P(ShmFailure, TheFenceOpensWhenTheLastOneLeavesOrDies) {
       EXPECT_TRUE(eventually([&] { return arena_.member_slot(0).bell.sleeping.load() != 0; }));
       if (dies) arena_.member_slot(3).dead.store(1);
       if (!dies) arena_.member_slot(3).left.store(g - 1);
-      core::ring_all(arena_);
+      shmem::ring_all(arena_);
     };
     run_ranks(arena_, GetParam(), kSize, body, agent);
   }
@@ -209,9 +209,9 @@ TEST_P(ShmFailure, TheFenceOpensWhenTheLastOneLeavesOrDies) {
 // Ranks 1 and 3 stay away; rank 2 comes after rank 0 and gives up.
 TEST_P(ShmFailure, DeadlineNamesTheOperationAndTheMissingRanks) {
   for (const Operation& operation : operations()) {
-    const core::Arena arena = make_arena({.slots = kSize, .shards = kSize, .elements = kElements});
+    const shmem::Arena arena = make_arena({.slots = kSize, .shards = kSize, .elements = kElements});
     arena.member_slot(3).dead.store(1);
-    auto body = [&](const core::Arena& mine, int rank) {
+    auto body = [&](const shmem::Arena& mine, int rank) {
       if (rank % 2 == 1) return;
       auto comm = open_comm(mine, 1, rank);
       if (rank == 0) {
@@ -219,9 +219,9 @@ TEST_P(ShmFailure, DeadlineNamesTheOperationAndTheMissingRanks) {
         return;
       }
       ASSERT_TRUE(eventually([&] { return arrivals_in(mine.member_slot(0).channels[0]) == 1; }));
-      const core::TimePoint begin = core::SystemClock().now();
+      const base::TimePoint begin = base::SystemClock().now();
       const Status status = operation.run(*comm, mine, begin + 50ms);
-      ASSERT_GE(core::SystemClock().now() - begin, 50ms);
+      ASSERT_GE(base::SystemClock().now() - begin, 50ms);
       ASSERT_EQ(status.code(), Code::kDeadlineExceeded);
       ASSERT_THAT(status.message(), ::testing::StartsWith(std::string(operation.name) +
                                                           ": rank 1, 3 (dead) of 4 did not arrive after "));
@@ -240,8 +240,8 @@ TEST_P(ShmFailure, PartsOfUnlikeOperationsAreADisagreement) {
     const auto data = std::span(outer).first(bytes);
     return signature_of(collective::Operation::allreduce(data, data, Dtype::kFloat32), 2 * kSize);
   };
-  auto body = [&](const core::Arena& arena, int rank) {
-    auto comm = open_shm(arena, make_world(1, kSize), {0, static_cast<core::SlotIndex>(rank)}, {});
+  auto body = [&](const shmem::Arena& arena, int rank) {
+    auto comm = open_shm(arena, make_world(1, kSize), {0, static_cast<proto::SlotIndex>(rank)}, {});
     ASSERT_TRUE(comm.ok());
     std::vector<std::byte> in(4000);
     std::vector<std::byte> out(in.size() * kSize);
@@ -280,9 +280,9 @@ TEST_P(ShmFailure, WrongArgumentsAreRefusedByEveryRank) {
 }
 
 TEST(ShmFactory, RefusesWhatCannotWork) {
-  const core::Arena arena = make_arena({.slots = 2});
-  core::World world = make_world(1, 2);
-  auto why = [&](core::Seat self, const ShmOptions& options = {}) {
+  const shmem::Arena arena = make_arena({.slots = 2});
+  proto::World world = make_world(1, 2);
+  auto why = [&](proto::Seat self, const ShmOptions& options = {}) {
     const auto comm = make_shm(arena, world, self, options);
     EXPECT_EQ(comm.code(), Code::kInvalidArgument);
     return comm.status().message();

@@ -14,17 +14,17 @@
 namespace regroup::collective::testing::shm_fast_path {
 namespace {
 
-using core::Code;
+using base::Code;
 using ::testing::HasSubstr;
 
 constexpr int kSize = 2;
 
-std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot, int size = kSize,
+std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, int slot, int size = kSize,
                                         InlineMode inline_mode = InlineMode::kAuto) {
   ShmOptions options;
   options.inline_mode = inline_mode;
   auto comm = make_shm(arena, make_world(1, static_cast<std::uint32_t>(size)),
-                       {0, static_cast<core::SlotIndex>(slot)}, options);
+                       {0, static_cast<proto::SlotIndex>(slot)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }
@@ -46,7 +46,7 @@ constexpr Case kCases[] = {
 
 TEST(ShmFastPath, OperationsComeAgainInAnyOrder) {
   constexpr int kRounds = 3000;
-  const core::Arena arena = make_arena({.slots = kSize});
+  const shmem::Arena arena = make_arena({.slots = kSize});
   run_all(Ranks::kThreads, kSize, [&](int rank) {
     const auto comm = open_comm(arena, rank);
     constexpr std::size_t kPlaces = 6;  // of each case: more operations than the plan cache holds
@@ -73,7 +73,7 @@ TEST(ShmFastPath, OperationsComeAgainInAnyOrder) {
 // Rank 1 ends with another operation than rank 0, after `before` equal ones.
 TEST(ShmFastPath, ADifferenceIsNamedBehindOperationsThatWereTheSame) {
   for (int before = 1; before < 6; ++before) {
-    const core::Arena arena = make_arena({.slots = kSize});
+    const shmem::Arena arena = make_arena({.slots = kSize});
     run_all(Ranks::kThreads, kSize, [&](int rank) {
       const auto comm = open_comm(arena, rank);
       Bytes in(16);
@@ -83,7 +83,7 @@ TEST(ShmFastPath, ADifferenceIsNamedBehindOperationsThatWereTheSame) {
         ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kInt32, kind), soon()).ok());
       }
       const std::size_t bytes = rank == 0 ? 16 : 8;
-      const core::Status status = comm->run(
+      const base::Status status = comm->run(
           Operation::allreduce(Input(in).first(bytes), Output(out).first(bytes), Dtype::kInt32), soon());
       EXPECT_EQ(status.code(), Code::kInvalidArgument);
       std::string seen = status.message();
@@ -124,7 +124,7 @@ struct Member {
 };
 class ShmFastPathKinds : public ::testing::TestWithParam<Member> {
  protected:
-  static std::unique_ptr<Communicator> open(const core::Arena& arena, int rank) {
+  static std::unique_ptr<Communicator> open(const shmem::Arena& arena, int rank) {
     if (GetParam().on_one_core) bind_to(own_cores().front());
     return open_comm(arena, rank, GetParam().ranks, GetParam().inline_mode);
   }
@@ -135,7 +135,7 @@ TEST_P(ShmFastPathKinds, EveryKindWithEveryRootWhereverItLies) {
   constexpr std::uint64_t kTimes = 12;
   const int ranks = GetParam().ranks;
   const std::size_t elements = GetParam().elements;
-  const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
+  const shmem::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
   run_all(Ranks::kThreads, ranks, [&](int rank) {
     const auto comm = open(arena, rank);
     Places places(elements * 4 * static_cast<std::size_t>(ranks) + 100);
@@ -157,7 +157,7 @@ TEST_P(ShmFastPathKinds, EveryKindWithEveryRootWhereverItLies) {
 TEST_P(ShmFastPathKinds, ARingOfFortyThatDiffer) {
   constexpr std::uint64_t kSizes = 8, kTimes = 160;
   const int ranks = GetParam().ranks;
-  const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
+  const shmem::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
   run_all(Ranks::kThreads, ranks, [&](int rank) {
     const auto comm = open(arena, rank);
     Places places((GetParam().elements + kSizes) * 4 * static_cast<std::size_t>(ranks) + 100);

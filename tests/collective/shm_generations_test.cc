@@ -14,12 +14,12 @@
 namespace regroup::collective::testing::shm_generations {
 namespace {
 
-using core::Code;
-using core::Status;
+using base::Code;
+using base::Status;
 
-std::unique_ptr<Communicator> open_comm(const core::Arena& arena, const core::World& world, int slot,
+std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, const proto::World& world, int slot,
                                         const ShmOptions& options = {}) {
-  auto comm = make_shm(arena, world, {0, static_cast<core::SlotIndex>(slot)}, options);
+  auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(slot)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }
@@ -42,7 +42,7 @@ Status checked_allreduce(Communicator& comm, std::uint64_t seed, std::size_t ele
 // it is in an operation.
 constexpr std::uint64_t kInside = 1ULL << 32;
 
-Status run_until_revoked(Communicator& comm, core::MemberSlot& member_slot) {
+Status run_until_revoked(Communicator& comm, shmem::MemberSlot& member_slot) {
   const auto pid = static_cast<std::uint64_t>(::getpid());
   std::vector<std::byte> data(80'000 * 4);
   Status status;
@@ -59,27 +59,27 @@ Status run_until_revoked(Communicator& comm, core::MemberSlot& member_slot) {
 // join generation 2 without it and go on with the same arena. True if it died in an operation.
 bool kill_one(std::uint64_t seed) {
   std::mt19937_64 common(seed);
-  const core::Arena arena = make_arena({.slots = 4});
-  const auto victim = static_cast<core::SlotIndex>(common() % 4);
+  const shmem::Arena arena = make_arena({.slots = 4});
+  const auto victim = static_cast<proto::SlotIndex>(common() % 4);
   const std::uint64_t moment = 1 + common() % 40;  // in synchronisation points
-  const core::World first = make_world(1, 4);
-  core::World second = make_world(2, 4);
+  const proto::World first = make_world(1, 4);
+  proto::World second = make_world(2, 4);
   second.members.erase(second.members.begin() + victim);
 
-  auto body = [&](const core::Arena& mine, int slot) {
-    core::MemberSlot& member_slot = mine.member_slot(static_cast<core::SlotIndex>(slot));
+  auto body = [&](const shmem::Arena& mine, int slot) {
+    shmem::MemberSlot& member_slot = mine.member_slot(static_cast<proto::SlotIndex>(slot));
     auto comm = open_comm(mine, first, slot);
     const Status status = run_until_revoked(*comm, member_slot);
     ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
     member_slot.left.store(1);
-    core::ring_all(mine);
+    shmem::ring_all(mine);
     auto next = open_comm(mine, second, slot);
     for (std::uint64_t k = 0; k < 10; ++k) {
       const Status again = checked_allreduce(*next, 1000 + k, 1 + k * 7919 % 80'000);
       ASSERT_TRUE(again.ok()) << again.to_string();
     }
   };
-  core::MemberSlot& member_slot = arena.member_slot(victim);
+  shmem::MemberSlot& member_slot = arena.member_slot(victim);
   auto agent = [&] {
     EXPECT_TRUE(eventually([&] { return arrivals_in(member_slot.channels[0]) >= moment; }));
     const auto pid = static_cast<pid_t>(member_slot.step.load() & ~kInside);
@@ -110,18 +110,18 @@ class ShmRegions : public ::testing::TestWithParam<Ranks> {};
 // some with one operation, some with none, each a new communicator with a later instance.
 TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
   constexpr int kSize = 5;
-  const core::Arena arena = make_arena({.slots = kSize});
-  const core::World world = make_world(4, kSize);
+  const shmem::Arena arena = make_arena({.slots = kSize});
+  const proto::World world = make_world(4, kSize);
   leave_all(arena, 3);
-  run_ranks(arena, GetParam(), kSize, [&](const core::Arena& mine, int slot) {
+  run_ranks(arena, GetParam(), kSize, [&](const shmem::Arena& mine, int slot) {
     std::mt19937_64 random(static_cast<std::uint64_t>(slot));
     std::mt19937_64 common(11);
     auto steps = open_comm(mine, world, slot);
-    for (core::Step step = 1; step <= 40; ++step) {
+    for (proto::Step step = 1; step <= 40; ++step) {
       ASSERT_TRUE(steps->barrier(soon()).ok());
       const std::uint64_t members = common() % 31 + 1;  // a bit for each rank
       for (unsigned region = 1; region <= common() % 4; ++region) {
-        ShmOptions options{core::ChannelKind::kRegions, core::Position::of(step, region), {}};
+        ShmOptions options{shmem::ChannelKind::kRegions, proto::Position::of(step, region), {}};
         for (int i = 0; i < kSize; ++i) {
           if (members >> i & 1) options.ranks.push_back(i);
         }
@@ -146,11 +146,11 @@ TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
 
 // A region that another rank has already left counts as passed, and an instance cannot be opened twice.
 TEST_P(ShmRegions, ALaterInstanceHasArrivedAndNoneOpensTwice) {
-  const core::Arena arena = make_arena({.slots = 2});
-  const core::World world = make_world(1, 2);
-  run_ranks(arena, GetParam(), 2, [&](const core::Arena& mine, int slot) {
+  const shmem::Arena arena = make_arena({.slots = 2});
+  const proto::World world = make_world(1, 2);
+  run_ranks(arena, GetParam(), 2, [&](const shmem::Arena& mine, int slot) {
     auto region = [&](unsigned k) {
-      return open_comm(mine, world, slot, {core::ChannelKind::kRegions, core::Position::of(1, k), {}});
+      return open_comm(mine, world, slot, {shmem::ChannelKind::kRegions, proto::Position::of(1, k), {}});
     };
     ASSERT_TRUE(slot != 0 || region(1)->barrier(soon()).ok());
     ASSERT_TRUE(region(2)->barrier(soon()).ok());

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "collective/shm/factory.h"
-#include "core/generation_fence.h"
+#include "shmem/generation_fence.h"
 #include "tests/collective/harness.h"
 
 namespace regroup::collective::testing {
@@ -12,41 +12,41 @@ namespace {
 
 class ShmJob final : public Job {
  public:
-  ShmJob(core::Arena arena, SingleCopyMode single_copy)
+  ShmJob(shmem::Arena arena, SingleCopyMode single_copy)
       : arena_(std::move(arena)), single_copy_(single_copy) {}
 
-  core::Result<std::unique_ptr<Communicator>> open(const core::World& world, int rank) override {
-    core::hold_fence<core::RealPolicy>(member_slot(rank).left, world.generation);
+  base::Result<std::unique_ptr<Communicator>> open(const proto::World& world, int rank) override {
+    shmem::hold_fence<shmem::RealPolicy>(member_slot(rank).left, world.generation);
     ShmOptions options;
     options.single_copy = single_copy_;
-    return make_shm(arena_, world, {0, static_cast<core::SlotIndex>(rank)}, options);
+    return make_shm(arena_, world, {0, static_cast<proto::SlotIndex>(rank)}, options);
   }
-  void leave(core::Generation g, int rank) override {
-    core::leave_generation<core::RealPolicy>(member_slot(rank).left, g);
-    core::ring_all(arena_);
+  void leave(proto::Generation g, int rank) override {
+    shmem::leave_generation<shmem::RealPolicy>(member_slot(rank).left, g);
+    shmem::ring_all(arena_);
   }
-  void revoke(core::Generation g) override { revoke_all(arena_, g); }
+  void revoke(proto::Generation g) override { revoke_all(arena_, g); }
   void bury(int rank) override {
     member_slot(rank).dead.store(1);
-    core::ring_all(arena_);
+    shmem::ring_all(arena_);
   }
   void replace(int rank) override {
-    arena_.assign_slot(static_cast<core::SlotIndex>(rank), next_id_++);
+    arena_.assign_slot(static_cast<proto::SlotIndex>(rank), next_id_++);
     member_slot(rank).revoked_up_to.store(0);  // the test announces no World in the arena
   }
   std::unique_ptr<Job> in_child() override {
-    auto arena = core::Arena::open(core::Fd(::dup(arena_.memfd())));
+    auto arena = shmem::Arena::open(base::Fd(::dup(arena_.memfd())));
     return arena.ok() ? std::make_unique<ShmJob>(std::move(*arena), single_copy_) : nullptr;
   }
 
  private:
-  [[nodiscard]] core::MemberSlot& member_slot(int rank) const {
-    return arena_.member_slot(static_cast<core::SlotIndex>(rank));
+  [[nodiscard]] shmem::MemberSlot& member_slot(int rank) const {
+    return arena_.member_slot(static_cast<proto::SlotIndex>(rank));
   }
 
-  core::Arena arena_;
+  shmem::Arena arena_;
   const SingleCopyMode single_copy_;
-  core::MemberId next_id_ = 1000;
+  proto::MemberId next_id_ = 1000;
 };
 
 std::unique_ptr<Job> make_job(int ranks, SingleCopyMode single_copy) {

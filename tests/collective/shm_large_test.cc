@@ -58,7 +58,7 @@ class Memory {
 
  private:
   static void map(std::byte* at) {
-    const core::Fd fd(::memfd_create("large", MFD_CLOEXEC));
+    const base::Fd fd(::memfd_create("large", MFD_CLOEXEC));
     ASSERT_EQ(::ftruncate(fd.get(), 2 * kPiece), 0);
     for (std::size_t piece = 0; piece < kPieces; ++piece) {
       const off_t from = piece + 1 == kPieces ? kPiece : 0;
@@ -126,8 +126,8 @@ bool holds(const Memory& memory, const Bytes& pieces, int part) {
 TEST_P(ShmLarge, EveryOperationAbove4GiB) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   const Row& row = GetParam();
-  const core::Arena arena = make_arena({.slots = kRanks});
-  const core::World world = make_world(1, kRanks);
+  const shmem::Arena arena = make_arena({.slots = kRanks});
+  const proto::World world = make_world(1, kRanks);
   const std::vector<Bytes> inputs[] = {inputs_of(row, 0), inputs_of(row, 1)};
   run_all(Ranks::kThreads, kRanks, [&](int rank) {
     const auto self = static_cast<std::size_t>(rank);
@@ -136,9 +136,9 @@ TEST_P(ShmLarge, EveryOperationAbove4GiB) {
     for (int part : {0, 1}) put(inputs[part][self], row.kind == Kind::kBroadcast ? out : in, part);
     Operation operation{row.kind, Dtype::kInt32, Op::kSum, kRoot, in.all(), out.all()};
     if (row.kind == Kind::kSend && rank == kRoot) operation = Operation::receive(out.all(), 0);
-    auto comm = make_shm(arena, world, {0, static_cast<core::SlotIndex>(rank)});
+    auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
-    const auto status = (*comm)->run(operation, core::SystemClock().now() + std::chrono::minutes(5));
+    const auto status = (*comm)->run(operation, base::SystemClock().now() + std::chrono::minutes(5));
     ASSERT_TRUE(status.ok()) << status.to_string();
     for (int part : {0, 1}) {
       const Bytes want = row.kind == Kind::kSend ? (rank == kRoot ? inputs[part][0] : Bytes())
@@ -152,9 +152,9 @@ INSTANTIATE_TEST_SUITE_P(Operations, ShmLarge, ::testing::ValuesIn(kRows),
                          [](const auto& info) { return name_of(info.param.kind); });
 
 // An arena with a reserved member slot for each rank.
-core::Result<core::Arena> arena_of(std::size_t elements) {
-  auto arena = core::Arena::create({.slots = kRanks, .elements = elements});
-  for (core::SlotIndex slot = 0; arena.ok() && slot < kRanks; ++slot) {
+base::Result<shmem::Arena> arena_of(std::size_t elements) {
+  auto arena = shmem::Arena::create({.slots = kRanks, .elements = elements});
+  for (proto::SlotIndex slot = 0; arena.ok() && slot < kRanks; ++slot) {
     arena->assign_slot(slot, slot);
     REGROUP_RETURN_IF_ERROR(arena->reserve_slot(slot));
   }
@@ -165,7 +165,7 @@ core::Result<core::Arena> arena_of(std::size_t elements) {
 TEST(ShmLargeArena, OneSharedResultAbove4GiB) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   auto arena = arena_of(kBlock / 4 / 3 + (1 << 20));
-  if (arena.code() == core::Code::kResourceExhausted) GTEST_SKIP() << arena.status().to_string();
+  if (arena.code() == base::Code::kResourceExhausted) GTEST_SKIP() << arena.status().to_string();
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
   std::byte* const base = arena->result(0).data();  // results and buffers follow each other
   const std::span<std::byte> in(base, kBlock);
@@ -173,12 +173,12 @@ TEST(ShmLargeArena, OneSharedResultAbove4GiB) {
   ASSERT_TRUE(arena->offset_of(out).has_value());
   const Bytes piece = piece_of(0, 0, 0);
   for (std::size_t at = 0; at < kBlock; at += kPiece) std::memcpy(in.data() + at, piece.data(), kPiece);
-  const core::World world = make_world(1, kRanks);
+  const proto::World world = make_world(1, kRanks);
   run_all(Ranks::kThreads, kRanks, [&](int rank) {
-    auto comm = make_shm(*arena, world, {0, static_cast<core::SlotIndex>(rank)});
+    auto comm = make_shm(*arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const auto status =
-        (*comm)->allreduce(in, out, Dtype::kInt32, core::SystemClock().now() + std::chrono::minutes(5));
+        (*comm)->allreduce(in, out, Dtype::kInt32, base::SystemClock().now() + std::chrono::minutes(5));
     ASSERT_TRUE(status.ok()) << status.to_string();
   });
   const std::vector<Bytes> leaves{piece, piece};
@@ -198,17 +198,17 @@ void count_up(std::span<std::byte> memory, std::uint32_t factor) {
 TEST(ShmLargeInPlace, AllreduceAbove4GiB) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   if (available_memory() < kRanks * kBlock + kMargin) GTEST_SKIP() << "too little memory";
-  const core::Arena arena = make_arena({.slots = kRanks});
-  const core::World world = make_world(1, kRanks);
+  const shmem::Arena arena = make_arena({.slots = kRanks});
+  const proto::World world = make_world(1, kRanks);
   run_all(Ranks::kThreads, kRanks, [&](int rank) {
     void* memory = ::mmap(nullptr, kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(memory, MAP_FAILED);
     const std::span<std::byte> data(static_cast<std::byte*>(memory), kBlock);
     count_up(data, static_cast<std::uint32_t>(rank) + 1);
-    auto comm = make_shm(arena, world, {0, static_cast<core::SlotIndex>(rank)});
+    auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const auto status =
-        (*comm)->allreduce(data, data, Dtype::kInt32, core::SystemClock().now() + std::chrono::minutes(5));
+        (*comm)->allreduce(data, data, Dtype::kInt32, base::SystemClock().now() + std::chrono::minutes(5));
     ASSERT_TRUE(status.ok()) << status.to_string();
     const std::span sums(static_cast<const std::uint32_t*>(memory), kBlock / 4);
     std::size_t wrong = 0;
@@ -223,20 +223,20 @@ TEST(ShmLargeArena, AlltoallAbove4GiB) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   if (available_memory() < (1 + kRanks) * kBlock + kMargin) GTEST_SKIP() << "too little memory";
   auto arena = arena_of(kBlock / 4 / 2 + (1 << 20));
-  if (arena.code() == core::Code::kResourceExhausted) GTEST_SKIP() << arena.status().to_string();
+  if (arena.code() == base::Code::kResourceExhausted) GTEST_SKIP() << arena.status().to_string();
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
   std::byte* const base = arena->result(0).data();  // results and buffers follow each other
   const std::span<std::byte> in(base, kBlock);
   count_up(in, 1);
-  const core::World world = make_world(1, kRanks);
+  const proto::World world = make_world(1, kRanks);
   run_all(Ranks::kThreads, kRanks, [&](int rank) {
     const auto self = static_cast<std::size_t>(rank);
     const std::span<std::byte> out(base + (1 + self) * kBlock, kBlock);
     ASSERT_TRUE(arena->offset_of(out).has_value());
-    auto comm = make_shm(*arena, world, {0, static_cast<core::SlotIndex>(rank)});
+    auto comm = make_shm(*arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const auto status =
-        (*comm)->run(Operation::alltoall(in, out), core::SystemClock().now() + std::chrono::minutes(5));
+        (*comm)->run(Operation::alltoall(in, out), base::SystemClock().now() + std::chrono::minutes(5));
     ASSERT_TRUE(status.ok()) << status.to_string();
     const std::size_t half = kBlock / kRanks;
     for (std::size_t from = 0; from < kRanks; ++from)

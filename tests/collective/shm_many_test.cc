@@ -42,15 +42,15 @@ std::vector<Round> rounds_of(int ranks) {
 
 TEST_P(ShmMany, EveryKindOfEverySize) {
   const int ranks = GetParam();
-  const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
-  const core::World world = make_world(1, static_cast<std::uint32_t>(ranks));
+  const shmem::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
+  const proto::World world = make_world(1, static_cast<std::uint32_t>(ranks));
   const std::vector<Round> rounds = rounds_of(ranks);
   run_all(Ranks::kThreads, ranks, [&](int rank) {
-    auto comm = make_shm(arena, world, {0, static_cast<core::SlotIndex>(rank)});
+    auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     for (const Round& round : rounds) {
       const Exchange exchange(round.shape, rank, ranks, round.inputs, {});
-      const core::Status status = (*comm)->run(exchange.operation(), soon());
+      const base::Status status = (*comm)->run(exchange.operation(), soon());
       ASSERT_TRUE(status.ok()) << round.shape.to_string() << ": " << status.to_string();
       if (round.is_verified_by(rank)) {
         ASSERT_EQ(exchange.verify(), "");

@@ -14,7 +14,7 @@ namespace {
 class ShmMessages : public ::testing::Test {
  protected:
   ShmMessages() {
-    for (core::SlotIndex slot = 0; slot < 3; ++slot) {
+    for (proto::SlotIndex slot = 0; slot < 3; ++slot) {
       auto comm = make_shm(arena_, world_, {0, slot});
       EXPECT_TRUE(comm.ok()) << comm.status().to_string();
       members_.push_back(std::move(comm).value());
@@ -31,8 +31,8 @@ class ShmMessages : public ::testing::Test {
     return tested.ok() && *tested;
   }
 
-  const core::Arena arena_ = make_arena({.slots = 3});
-  const core::World world_ = make_world(1, 3);
+  const shmem::Arena arena_ = make_arena({.slots = 3});
+  const proto::World world_ = make_world(1, 3);
   std::vector<std::unique_ptr<Communicator>> members_;
 };
 

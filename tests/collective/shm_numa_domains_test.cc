@@ -69,12 +69,12 @@ class ShmNumaDomains : public ::testing::TestWithParam<Case> {
  protected:
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(GetParam().nodes.size()); }
 
-  const core::Arena arena_ = make_arena({.slots = size(), .elements = 420'000});
-  const core::World world_ = make_world(1, size());
+  const shmem::Arena arena_ = make_arena({.slots = size(), .elements = 420'000});
+  const proto::World world_ = make_world(1, size());
 
-  [[nodiscard]] std::unique_ptr<Communicator> open(const core::Arena& arena, int rank) const {
+  [[nodiscard]] std::unique_ptr<Communicator> open(const shmem::Arena& arena, int rank) const {
     const ShmOptions options{.numa_node = GetParam().nodes[static_cast<std::size_t>(rank)]};
-    auto comm = make_shm(arena, world_, {0, static_cast<core::SlotIndex>(rank)}, options);
+    auto comm = make_shm(arena, world_, {0, static_cast<proto::SlotIndex>(rank)}, options);
     EXPECT_TRUE(comm.ok()) << comm.status().to_string();
     return comm.ok() ? std::move(comm).value() : nullptr;
   }
@@ -82,10 +82,10 @@ class ShmNumaDomains : public ::testing::TestWithParam<Case> {
 
 // One after the other, at random speeds; inputs change as soon as their owner is done.
 TEST_P(ShmNumaDomains, HaveTheBitsOfTheTree) {
-  run_ranks(arena_, GetParam().kind, static_cast<int>(size()), [&](const core::Arena& arena, int rank) {
+  run_ranks(arena_, GetParam().kind, static_cast<int>(size()), [&](const shmem::Arena& arena, int rank) {
     const auto comm = open(arena, rank);
     ASSERT_NE(comm, nullptr);
-    const auto slot = static_cast<core::SlotIndex>(rank);
+    const auto slot = static_cast<proto::SlotIndex>(rank);
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
     std::uint64_t k = 0;
     for (const Dtype dtype : kDtypes) {
@@ -117,7 +117,7 @@ TEST_P(ShmNumaDomains, HaveTheBitsOfTheTree) {
 
 // A group of the remaining members has other nodes of the tree.
 TEST_P(ShmNumaDomains, GroupsHaveLevelsOfTheirOwn) {
-  run_ranks(arena_, GetParam().kind, static_cast<int>(size()), [&](const core::Arena& arena, int rank) {
+  run_ranks(arena_, GetParam().kind, static_cast<int>(size()), [&](const shmem::Arena& arena, int rank) {
     const auto comm = open(arena, rank);
     ASSERT_NE(comm, nullptr);
     const bool first = rank == 0;
@@ -129,7 +129,7 @@ TEST_P(ShmNumaDomains, GroupsHaveLevelsOfTheirOwn) {
     for (std::uint64_t r = 1; r < size(); ++r)
       leaves.push_back(make_leaf(Dtype::kFloat32, elements, r, true));
     const Bytes& own = leaves[static_cast<std::size_t>(rank) - 1];
-    const auto in = arena.buffer(static_cast<core::SlotIndex>(rank), 0).first(own.size());
+    const auto in = arena.buffer(static_cast<proto::SlotIndex>(rank), 0).first(own.size());
     const auto out = arena.result(1).first(own.size());
     std::ranges::copy(own, in.begin());
     const auto status = (*group)->run(Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum), soon());

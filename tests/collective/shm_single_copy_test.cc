@@ -21,20 +21,20 @@ namespace regroup::collective::testing::shm_single_copy {
 namespace {
 
 using namespace std::chrono_literals;
-using core::Code;
-using core::Status;
+using base::Code;
+using base::Status;
 
 constexpr int kSize = 3;
 constexpr Kind kKinds[] = {Kind::kAllgather, Kind::kGather, Kind::kScatter, Kind::kAlltoall,
                            Kind::kBroadcast};
 constexpr std::size_t kLarge = 300'001;
 
-std::unique_ptr<ShmCommunicator> open_comm(const core::Arena& arena, int rank,
+std::unique_ptr<ShmCommunicator> open_comm(const shmem::Arena& arena, int rank,
                                            SingleCopyMode single_copy = SingleCopyMode::kAlways) {
   ShmOptions options;
   options.single_copy = single_copy;
   auto comm =
-      open_shm(arena, make_world(1, arena.spec().slots), {0, static_cast<core::SlotIndex>(rank)}, options);
+      open_shm(arena, make_world(1, arena.spec().slots), {0, static_cast<proto::SlotIndex>(rank)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }
@@ -64,8 +64,8 @@ class ShmSingleCopy : public ::testing::TestWithParam<Setting> {};
 TEST_P(ShmSingleCopy, EveryOperationHasItsResult) {
   const Setting& setting = GetParam();
   constexpr std::uint64_t kElements = (kSize * kLarge + 200) / 4;
-  const core::Arena arena = make_arena({.slots = kSize, .elements = kElements});
-  run_ranks(arena, setting.kind, kSize, [&](const core::Arena& mine, int rank) {
+  const shmem::Arena arena = make_arena({.slots = kSize, .elements = kElements});
+  run_ranks(arena, setting.kind, kSize, [&](const shmem::Arena& mine, int rank) {
     const auto comm = open_comm(mine, rank, setting.single_copy);
     for (std::uint64_t round = 0; round < 12; ++round) {
       const bool all_can = !setting.refused || round < 2;
@@ -119,26 +119,26 @@ void synchronise(Communicator& comm) {
 class ShmSingleCopyDeath : public ::testing::TestWithParam<bool> {
  protected:
   void await_and_revoke() {
-    core::MemberSlot& victim = arena_.member_slot(1);
+    shmem::MemberSlot& victim = arena_.member_slot(1);
     ASSERT_TRUE(eventually([&] { return victim.step.load() != 0; }));
     siginfo_t info{};
     ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(victim.step.load()), &info, WEXITED | WNOWAIT), 0);
     const std::uint64_t announced = arrivals_in(victim.channels[0]);
     victim.dead.store(1);
     if (!GetParam()) return;
-    const auto voted = [&](core::SlotIndex slot) {
+    const auto voted = [&](proto::SlotIndex slot) {
       return arrivals_in(arena_.member_slot(slot).channels[0]) > announced;
     };
     ASSERT_TRUE(eventually([&] { return voted(0) && voted(2); }));
     revoke_all(arena_, 1);
   }
 
-  const core::Arena arena_ = make_arena({.slots = kSize});
+  const shmem::Arena arena_ = make_arena({.slots = kSize});
 };
 
 TEST_P(ShmSingleCopyDeath, AMemberThatDiedBeforeItWasReadDidNotArrive) {
   const bool revoked = GetParam();
-  const auto body = [&](const core::Arena& arena, int rank) {
+  const auto body = [&](const shmem::Arena& arena, int rank) {
     const auto comm = open_comm(arena, rank);
     synchronise(*comm);
     Bytes data(kLarge);
@@ -149,7 +149,7 @@ TEST_P(ShmSingleCopyDeath, AMemberThatDiedBeforeItWasReadDidNotArrive) {
       ::raise(SIGKILL);
     }
     ASSERT_TRUE(eventually([&] { return arena.member_slot(1).dead.load() != 0; }));
-    const Status status = comm->run(broadcast, revoked ? soon() : core::SystemClock().now() + 300ms);
+    const Status status = comm->run(broadcast, revoked ? soon() : base::SystemClock().now() + 300ms);
     EXPECT_EQ(status.code(), revoked ? Code::kRevoked : Code::kDeadlineExceeded) << status.to_string();
     const char* why = revoked ? "generation 1 is over" : "1 (dead) of 3 did not arrive";
     EXPECT_THAT(status.message(), ::testing::HasSubstr(why));
@@ -169,14 +169,14 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ShmSingleCopyDeath);
 // Rank 1 has read and reported it, then its deadline passes and its caller changes its memory, which rank
 // 0 has not read yet.
 TEST(ShmSingleCopyGiveUp, DataOfAMemberThatGaveUpIsNotUsed) {
-  const core::Arena arena = make_arena({.slots = 2});
+  const shmem::Arena arena = make_arena({.slots = 2});
   std::unique_ptr<ShmCommunicator> comms[] = {open_comm(arena, 0), open_comm(arena, 1)};
   run_all(Ranks::kThreads, 2, [&](int rank) { synchronise(*comms[rank]); });
   Bytes in[] = {Bytes(kLarge, std::byte{10}), Bytes(kLarge, std::byte{11})};
   Bytes out[] = {Bytes(2 * kLarge), Bytes(2 * kLarge)};
   auto slow = comms[0]->start(Operation::allgather(in[0], out[0]), soon());
   ASSERT_TRUE(slow.ok());
-  const auto deadline = core::SystemClock().now() + 20ms;
+  const auto deadline = base::SystemClock().now() + 20ms;
   auto late = comms[1]->start(Operation::allgather(in[1], out[1]), deadline);
   ASSERT_TRUE(late.ok());
   EXPECT_EQ(late->wait().code(), Code::kDeadlineExceeded);

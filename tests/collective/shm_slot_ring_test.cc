@@ -17,8 +17,8 @@ struct Placed {
 
 TEST(SlotRing, DataOfThreeEpochsDoesNotOverlap) {
   std::mt19937_64 random(7);
-  for (std::uint32_t slots = 1; slots <= core::kMaxSlots; slots += 1 + slots / 3) {
-    const std::size_t stage = core::bounce_buffer_bytes(slots);
+  for (std::uint32_t slots = 1; slots <= proto::kMaxSlots; slots += 1 + slots / 3) {
+    const std::size_t stage = shmem::bounce_buffer_bytes(slots);
     SlotRing ring(stage);
     std::deque<Placed> last;
     for (std::uint64_t epoch = 5; epoch < 5000; ++epoch) {
@@ -42,7 +42,7 @@ TEST(SlotRing, DataOfThreeEpochsDoesNotOverlap) {
 
 // The range that chunks of `bytes` use once they have gone around the ring.
 Placed span_of(std::size_t bytes, bool compact = false) {
-  SlotRing ring(core::bounce_buffer_bytes(2));
+  SlotRing ring(shmem::bounce_buffer_bytes(2));
   Placed span{~std::size_t{0}, 0};
   for (std::uint64_t epoch = 0; epoch < 100; ++epoch) {
     ring.place(epoch, bytes, compact);

@@ -14,7 +14,7 @@
 namespace regroup::collective::testing::shm_unqueued {
 namespace {
 
-using core::Code;
+using base::Code;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
@@ -39,11 +39,11 @@ TEST_P(ShmLimits, CopiedDataNeedsOneSyncPoint) {
   if (!limit.on_one_core && cores.size() < static_cast<std::size_t>(ranks))
     GTEST_SKIP() << cores.size() << " cores";
   const std::size_t most = 4 * (limit.copied + 64);
-  const core::Arena arena = make_arena(
+  const shmem::Arena arena = make_arena(
       {.slots = static_cast<std::uint32_t>(ranks), .elements = static_cast<std::size_t>(ranks) * most});
   run_all(Ranks::kThreads, ranks, [&](int rank) {
     bind_to(cores[limit.on_one_core ? 0 : static_cast<std::size_t>(rank)]);
-    const auto slot = static_cast<core::SlotIndex>(rank);
+    const auto slot = static_cast<proto::SlotIndex>(rank);
     const auto comm = open_comm(arena, rank);
     ASSERT_TRUE(comm->barrier(soon()).ok());  // now the members know their cores
     for (const bool is_more : {false, true}) {
@@ -86,10 +86,10 @@ TEST_P(ShmUnqueued, TheOthersMemoryIsElsewhereEachTime) {
                              Kind::kAlltoall,  Kind::kBroadcast, Kind::kGather,        Kind::kScatter};
   constexpr std::size_t kWholes[] = {40'000, 200'000};
   for (const int ranks : {2, 3}) {
-    const core::Arena arena = make_arena(
+    const shmem::Arena arena = make_arena(
         {.slots = static_cast<std::uint32_t>(ranks), .elements = static_cast<std::size_t>(ranks) * 51'000});
-    run_ranks(arena, GetParam(), ranks, [&](const core::Arena& mine, int rank) {
-      const auto slot = static_cast<core::SlotIndex>(rank);
+    run_ranks(arena, GetParam(), ranks, [&](const shmem::Arena& mine, int rank) {
+      const auto slot = static_cast<proto::SlotIndex>(rank);
       const auto comm = open_comm(mine, rank);
       for (std::uint64_t time = 0; time < 12; ++time) {
         for (const Kind kind : kKinds) {
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ShmUnqueued,
 // After operations that were equal.
 TEST(ShmUnqueuedFailure, ADifferenceIsNamed) {
   constexpr std::size_t kBytes = 300'000;
-  const core::Arena arena = make_arena({.slots = 2});
+  const shmem::Arena arena = make_arena({.slots = 2});
   run_all(Ranks::kThreads, 2, [&](int rank) {
     const auto comm = open_comm(arena, rank);
     const Bytes in(kBytes);
@@ -132,7 +132,7 @@ TEST(ShmUnqueuedFailure, ADifferenceIsNamed) {
       return comm->run(Operation::allreduce(in, out, Dtype::kFloat32, op), soon());
     };
     for (int i = 0; i < 4; ++i) ASSERT_EQ(run(i % 2 == 0 ? Op::kSum : Op::kMax).to_string(), "ok");
-    const core::Status status = run(rank == 0 ? Op::kSum : Op::kMax);
+    const base::Status status = run(rank == 0 ? Op::kSum : Op::kMax);
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr("allreduce of 300000 bytes (float32, sum)"));
     EXPECT_THAT(status.message(), HasSubstr("allreduce of 300000 bytes (float32, max)"));
@@ -142,30 +142,30 @@ TEST(ShmUnqueuedFailure, ADifferenceIsNamed) {
 
 TEST(ShmUnqueuedFailure, ADeadlinePassesWhileAllGoOn) {
   constexpr std::size_t kBytes = 64 << 20;
-  const core::Arena arena = make_arena({.slots = 2});
+  const shmem::Arena arena = make_arena({.slots = 2});
   run_all(Ranks::kThreads, 2, [&](int rank) {
     const auto comm = open_comm(arena, rank);
     const Bytes in(kBytes);
     Bytes out(kBytes);
     const Operation operation = Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum);
     for (int i = 0; i < 2; ++i) ASSERT_EQ(comm->run(operation, soon()).to_string(), "ok");
-    const core::Status status = comm->run(operation, core::SystemClock().now() + 500us);
+    const base::Status status = comm->run(operation, base::SystemClock().now() + 500us);
     EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
   });
 }
 
 TEST(ShmUnqueuedFailure, ARevokeEndsWhatIsUnderWay) {
-  const core::Arena arena = make_arena({.slots = 2});
+  const shmem::Arena arena = make_arena({.slots = 2});
   run_all(
       Ranks::kThreads, 2,
       [&](int rank) {
         const auto comm = open_comm(arena, rank);
         const Bytes in(1 << 20);
         Bytes out(in.size());
-        core::Status status;
+        base::Status status;
         while (status.ok())
           status = comm->run(Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum), soon());
-        EXPECT_EQ(status.to_string(), core::Status(Code::kRevoked, "generation 1 is over").to_string());
+        EXPECT_EQ(status.to_string(), base::Status(Code::kRevoked, "generation 1 is over").to_string());
       },
       [&] {
         std::this_thread::sleep_for(50ms);

@@ -16,7 +16,7 @@
 
 #include "collective/shm/communicator.h"
 #include "collective/shm/spin_limit.h"
-#include "core/generation_fence.h"
+#include "shmem/generation_fence.h"
 #include "tests/collective/shm_comm.h"
 
 namespace regroup::collective::testing::shm_waiting {
@@ -49,8 +49,8 @@ TEST(ShmSpin, WhereTheCoresOfAllRanksSuffice) {
   for (const Binding& row : rows) {
     SCOPED_TRACE(row.name);
     const auto size = static_cast<int>(row.to.size());
-    if (row.to.size() > core::kMaxSlots) continue;  // no node has so many members
-    const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(size)});
+    if (row.to.size() > proto::kMaxSlots) continue;  // no node has so many members
+    const shmem::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(size)});
     run_all(Ranks::kThreads, size, [&](int rank) {
       const int to = row.to[static_cast<std::size_t>(rank)];
       if (to != kFree) bind_to(cores[static_cast<std::size_t>(to)]);
@@ -66,7 +66,7 @@ TEST(ShmSpin, WhereTheCoresOfAllRanksSuffice) {
 TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
   const std::vector<int> cores = own_cores();
   if (cores.size() < 2) GTEST_SKIP() << "one core";
-  const core::Arena arena = make_arena({.slots = 2});
+  const shmem::Arena arena = make_arena({.slots = 2});
   std::barrier both_counted(2);
   run_all(Ranks::kThreads, 2, [&](int rank) {
     bind_to(cores[static_cast<std::size_t>(rank)]);
@@ -74,14 +74,14 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
     ASSERT_TRUE(steps->barrier(soon()).ok());
     bind_to(cores[0]);
     ShmOptions options;
-    options.channel = core::ChannelKind::kRegions;
-    const core::Seat seat{0, static_cast<core::SlotIndex>(rank)};
+    options.channel = shmem::ChannelKind::kRegions;
+    const proto::Seat seat{0, static_cast<proto::SlotIndex>(rank)};
     auto region = make_shm(arena, make_world(1, 2), seat, options);
     ASSERT_TRUE(region.ok() && (*region)->barrier(soon()).ok());
     EXPECT_TRUE(static_cast<ShmCommunicator&>(**region).engine().spins());
     both_counted.arrive_and_wait();  // a member in the next generation says that this one is over
     steps.reset();
-    core::hold_fence<core::RealPolicy>(arena.member_slot(seat.slot).left, 2);
+    shmem::hold_fence<shmem::RealPolicy>(arena.member_slot(seat.slot).left, 2);
     auto next = make_shm(arena, make_world(2, 2), seat, {});
     ASSERT_TRUE(next.ok() && (*next)->barrier(soon()).ok());
     EXPECT_TRUE(static_cast<ShmCommunicator&>(**next).engine().shares_cores());
@@ -104,12 +104,12 @@ long sleeps_in(const Work& work) {
 // cores cause sleeps too, so a busy machine needs more rounds.
 template <class Work>
 void expect_sleeps_below(long bound, Communicator& comm, const Work& work) {
-  const core::TimePoint end = core::SystemClock().now() + 60s;
+  const base::TimePoint end = base::SystemClock().now() + 60s;
   long fewest = std::numeric_limits<long>::max();
   for (std::array<std::int64_t, 2> go_on = {1, 1}; go_on[0] == 1 && go_on[1] == 1;) {
     fewest = std::min(fewest, sleeps_in(work));
     const std::array<std::int64_t, 2> mine = {fewest < bound ? 0 : 1,
-                                              core::SystemClock().now() < end ? 1 : 0};
+                                              base::SystemClock().now() < end ? 1 : 0};
     std::array<std::int64_t, 2> largest{};
     ASSERT_TRUE(
         comm.run(Operation::allreduce(std::as_bytes(std::span(mine)),
@@ -125,7 +125,7 @@ void expect_sleeps_below(long bound, Communicator& comm, const Work& work) {
 TEST(ShmSpin, ASleepIsForOneSyncPointNotForAnOperation) {
   if (own_cores().size() < 2) GTEST_SKIP() << "one core";
   constexpr std::size_t kChunks = 256;
-  const core::Arena arena = make_arena({.slots = 2});
+  const shmem::Arena arena = make_arena({.slots = 2});
   run_all(Ranks::kThreads, 2, [&](int rank) {
     SCOPED_TRACE(rank);
     const auto comm = open_comm(arena, rank);
@@ -145,7 +145,7 @@ TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
   constexpr auto kLate = 20us;
   constexpr long kOperations = 200;
   for (const std::size_t bytes : {8, 2048, 256 << 10}) {
-    const core::Arena arena = make_arena({.slots = 2});
+    const shmem::Arena arena = make_arena({.slots = 2});
     run_all(Ranks::kThreads, 2, [&](int rank) {
       SCOPED_TRACE(fmt::format("rank {}, {} bytes", rank, bytes));
       bind_to(own_cores()[static_cast<std::size_t>(rank)]);
@@ -169,7 +169,7 @@ TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
 TEST(SpinLimit, CountsFromTheLastProgress) {
   constexpr auto kAlmost = SpinLimit::kAfterProgress - 1us;
   SpinLimit limit;
-  core::TimePoint now{1h};
+  base::TimePoint now{1h};
   for (std::uint64_t progress = 0; progress < 1000; ++progress, now += kAlmost) {
     EXPECT_TRUE(limit.allows(progress, now));
     EXPECT_TRUE(limit.allows(progress, now + kAlmost));
@@ -194,20 +194,20 @@ std::chrono::nanoseconds time_of(clockid_t clock) {
 }
 
 // Of a core, what the thread with this clock, which `waits` or is about to, uses once it has slept.
-double share_of(const core::Arena& arena, const std::atomic<bool>& waits, const clockid_t& clock) {
+double share_of(const shmem::Arena& arena, const std::atomic<bool>& waits, const clockid_t& clock) {
   EXPECT_TRUE(eventually([&] { return waits && arena.member_slot(0).bell.sleeping.load() != 0; }));
   std::this_thread::sleep_for(50ms);
   const auto used = time_of(clock);
-  const auto begin = core::SystemClock().now();
+  const auto begin = base::SystemClock().now();
   std::this_thread::sleep_for(400ms);
   return std::chrono::duration<double>(time_of(clock) - used) /
-         std::chrono::duration<double>(core::SystemClock().now() - begin);
+         std::chrono::duration<double>(base::SystemClock().now() - begin);
 }
 
 // In the middle of an all-reduce, and with a message pending: rank 1 stops after a few chunks.
 TEST(ShmSpin, ABlockedMemberLeavesItsCoreToOthersInTheMidstToo) {
   if (own_cores().size() < 2) GTEST_SKIP() << "one core";
-  const core::Arena arena = make_arena({.slots = 2});
+  const shmem::Arena arena = make_arena({.slots = 2});
   std::binary_semaphore measured{0};
   std::atomic<bool> waits{false};
   clockid_t clock{};
@@ -252,7 +252,7 @@ class ShmWaiting : public ::testing::TestWithParam<Setting> {};
 TEST_P(ShmWaiting, ABlockedMemberLeavesItsCoreToOthers) {
   const int ranks = GetParam().ranks;
   const bool busy = GetParam().busy;
-  const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
+  const shmem::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
   std::binary_semaphore measured{0};
   std::atomic<bool> over{false};
   std::atomic<bool> waits{false};
@@ -294,7 +294,7 @@ class ShmSleeper : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(ShmSleeper, IsRungByTheLastToArrive) {
   constexpr int kRounds = 30;
-  const core::Arena arena = make_arena({.slots = 2});
+  const shmem::Arena arena = make_arena({.slots = 2});
   const Bytes in(GetParam());
   std::atomic<int> begun{0};  // by rank 0, which is awake then
   run_all(Ranks::kThreads, 2, [&](int rank) {
@@ -306,7 +306,7 @@ TEST_P(ShmSleeper, IsRungByTheLastToArrive) {
     int done = 0;
     for (const Operation& operation : operations) {
       const bool leaves = operation.kind == Kind::kBroadcast && operation.root == 0;
-      const core::Doorbell<core::RealPolicy>& bell = arena.member_slot(0).bell;
+      const shmem::Doorbell<shmem::RealPolicy>& bell = arena.member_slot(0).bell;
       int rung = 0;
       for (int round = 0; round < kRounds; ++round) {
         if (rank == 0) ++begun;
@@ -331,19 +331,19 @@ INSTANTIATE_TEST_SUITE_P(Bytes, ShmSleeper, ::testing::Values(8, 100, 1900));
 // Members that arrive about when others fall asleep.
 TEST(ShmSleep, MembersArriveWhileOthersFallAsleep) {
   constexpr int kRounds = 2000;
-  const core::Arena arena = make_arena({.slots = 2});
+  const shmem::Arena arena = make_arena({.slots = 2});
   run_all(Ranks::kThreads, 2, [&](int rank) {
     const auto comm = open_comm(arena, rank);
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
     for (int round = 0; round < kRounds; ++round) {
-      const auto end = core::SystemClock().now() + std::chrono::nanoseconds(random() % 150'000);
-      while (core::SystemClock().now() < end) {
+      const auto end = base::SystemClock().now() + std::chrono::nanoseconds(random() % 150'000);
+      while (base::SystemClock().now() < end) {
       }
       auto mine = static_cast<std::uint64_t>(round) + static_cast<std::uint64_t>(rank);
       std::uint64_t sum = 0;
       const auto in = std::as_writable_bytes(std::span(&mine, 1));
       const auto out = std::as_writable_bytes(std::span(&sum, 1));
-      const core::Status status = round % 3 == 0
+      const base::Status status = round % 3 == 0
                                       ? comm->broadcast(in, round % 2, soon())
                                       : comm->run(Operation::allreduce(in, out, Dtype::kInt64), soon());
       ASSERT_EQ(status.to_string(), "ok");

@@ -16,7 +16,7 @@ namespace regroup::collective::sum_blocks_model {
 namespace {
 
 constexpr std::uint32_t kHosts = 3, kBlocks = 2, kSum = 9;  // member b of a host has block b
-constexpr core::Generation kLast = 7;
+constexpr proto::Generation kLast = 7;
 constexpr int kGarbage = -1;  // a piece is in flight
 
 struct Host {
@@ -110,7 +110,7 @@ class History {
         return true;
       case Member::kBegin:
         begin_sum(host.blocks(), g_, m->common);
-        if (std::ranges::any_of(m->common, [&](const core::Interval& i) { return i.contains(b); }))
+        if (std::ranges::any_of(m->common, [&](const proto::Interval& i) { return i.contains(b); }))
           skip(b, m);
         return true;
       case Member::kReduce:
@@ -143,7 +143,7 @@ class History {
   std::array<std::array<Member, kBlocks>, kHosts> members_;
   std::vector<std::uint32_t> world_;
   std::uint32_t idle_ = 0;
-  core::Generation g_ = 0;
+  proto::Generation g_ = 0;
   int skipped_ = 0;
 };
 

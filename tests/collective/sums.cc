@@ -35,9 +35,9 @@ class SharedResults {
 
 // For every cover and every holder: the bits of the tree, on each host.
 TEST_P(Sums, OfSealedPartsHaveTheSameBitsForEveryCover) {
-  std::set<core::NodeId> all;
+  std::set<proto::NodeId> all;
   for (int rank = 0; rank < ranks(); ++rank) all.insert(job_->host_of(rank));
-  const std::vector<core::NodeId> hosts(all.begin(), all.end());
+  const std::vector<proto::NodeId> hosts(all.begin(), all.end());
   const SharedResults results(hosts.size());
   run([&](Job& job, int rank) {
     auto comm = job.open(make_job_world(1, ranks()), rank);

@@ -12,15 +12,15 @@
 #include <tuple>
 #include <vector>
 
-#include "core/canonical.h"
+#include "proto/canonical.h"
 #include "tests/collective/reference.h"
 
 namespace regroup::collective::testing {
 namespace {
 
-using core::Code;
-using core::Result;
-using core::Status;
+using base::Code;
+using base::Result;
+using base::Status;
 
 struct Round {
   std::map<int, Operation> operations;  // by rank
@@ -36,7 +36,7 @@ using Name = std::vector<std::uint64_t>;
 struct Hub {
   std::mutex mutex;
   std::condition_variable changed;
-  core::Generation over = 0;
+  proto::Generation over = 0;
   std::map<std::tuple<Name, std::uint64_t, int, int>, std::shared_ptr<Round>> rounds;  // number, from, to
 };
 
@@ -51,7 +51,7 @@ std::string describe(const Operation& o, int size) {
 }
 
 // Of `node`, from the partial sums that there are of it. All leaves at once: 16-bit types round once.
-Bytes sum_of(std::span<const Partial> partials, core::Interval node, Dtype dtype) {
+Bytes sum_of(std::span<const Partial> partials, proto::Interval node, Dtype dtype) {
   const auto known = std::ranges::find(partials, node, &Partial::leaves);
   if (known != partials.end()) return {known->data.begin(), known->data.end()};
   const auto is_leaf = [](const Partial& partial) { return partial.leaves.size() == 1; };
@@ -61,7 +61,7 @@ Bytes sum_of(std::span<const Partial> partials, core::Interval node, Dtype dtype
       leaves[partial.leaves.begin].assign(partial.data.begin(), partial.data.end());
     return reference_sum(dtype, leaves, node);
   }
-  const std::uint32_t middle = core::canonical_split(node);
+  const std::uint32_t middle = proto::canonical_split(node);
   const Bytes halves[] = {sum_of(partials, {node.begin, middle}, dtype),
                           sum_of(partials, {middle, node.end}, dtype)};
   return reference_sum(dtype, halves, {0, 2});
@@ -69,7 +69,7 @@ Bytes sum_of(std::span<const Partial> partials, core::Interval node, Dtype dtype
 
 class Threaded final : public Communicator {
  public:
-  Threaded(std::shared_ptr<Hub> hub, core::Generation generation, Name name, int rank, int size)
+  Threaded(std::shared_ptr<Hub> hub, proto::Generation generation, Name name, int rank, int size)
       : hub_(std::move(hub)), generation_(generation), name_(std::move(name)), rank_(rank), size_(size) {}
   ~Threaded() override {
     const std::lock_guard lock(hub_->mutex);
@@ -78,21 +78,21 @@ class Threaded final : public Communicator {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
-  Result<Request> start(const Operation& operation, core::TimePoint deadline) override;
+  Result<Request> start(const Operation& operation, base::TimePoint deadline) override;
   Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result, Dtype dtype,
-                      core::TimePoint deadline, const SumBlocks& blocks) override;
-  Result<std::unique_ptr<Communicator>> split(int color, core::TimePoint deadline) override;
+                      base::TimePoint deadline, const SumBlocks& blocks) override;
+  Result<std::unique_ptr<Communicator>> split(int color, base::TimePoint deadline) override;
 
  private:
   struct Pending {
     std::shared_ptr<Round> round;
     Operation operation;
-    core::TimePoint started;
-    core::TimePoint deadline;
+    base::TimePoint started;
+    base::TimePoint deadline;
   };
   Result<bool> test(std::uint64_t ticket) override;
   Status wait(std::uint64_t ticket) override;
-  Result<std::uint64_t> enter(const Operation& operation, core::TimePoint deadline);
+  Result<std::uint64_t> enter(const Operation& operation, base::TimePoint deadline);
   void execute(Round& round) const;
   void execute_message(Round& round, int from, int to) const;
   static void spoil(Round& round) { round.spoiled = true; }
@@ -101,7 +101,7 @@ class Threaded final : public Communicator {
   Result<bool> outcome(std::uint64_t ticket);
 
   const std::shared_ptr<Hub> hub_;
-  const core::Generation generation_;
+  const proto::Generation generation_;
   const Name name_;
   const int rank_;
   const int size_;
@@ -118,7 +118,7 @@ void Threaded::execute(Round& round) const {
   std::vector<Bytes> inputs;
   for (const auto& [rank, o] : round.operations) {
     if (!same_call(first, o, size_)) {
-      round.failed = core::invalid_argument(
+      round.failed = base::invalid_argument(
           fmt::format("rank 0 is in {}, rank {} in {}", describe(first, size_), rank, describe(o, size_)));
       return;
     }
@@ -136,7 +136,7 @@ void Threaded::execute_message(Round& round, int from, int to) const {
   const Operation& send = round.operations[from];
   const Operation& receive = round.operations[to];
   if (send.in.size() != receive.out.size()) {
-    round.failed = core::invalid_argument(fmt::format("rank {} sends {} bytes, rank {} wants {}", from,
+    round.failed = base::invalid_argument(fmt::format("rank {} sends {} bytes, rank {} wants {}", from,
                                                       send.in.size(), to, receive.out.size()));
     return;
   }
@@ -144,7 +144,7 @@ void Threaded::execute_message(Round& round, int from, int to) const {
   round.done = true;
 }
 
-Result<std::uint64_t> Threaded::enter(const Operation& operation, core::TimePoint deadline) {
+Result<std::uint64_t> Threaded::enter(const Operation& operation, base::TimePoint deadline) {
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
   const int from = operation.kind == Kind::kSend ? rank_ : operation.root;
   const int to = operation.kind == Kind::kSend ? operation.root : rank_;
@@ -159,7 +159,7 @@ Result<std::uint64_t> Threaded::enter(const Operation& operation, core::TimePoin
   if (round == nullptr) round = std::make_shared<Round>();
   round->operations[rank_] = operation;
   const std::uint64_t ticket = next_++;
-  pending_[ticket] = {round, operation, core::SystemClock().now(), deadline};
+  pending_[ticket] = {round, operation, base::SystemClock().now(), deadline};
   if (static_cast<int>(round->operations.size()) == (message ? 2 : size_)) {
     if (!round->spoiled && message) execute_message(*round, from, to);
     if (!round->spoiled && !message) execute(*round);
@@ -169,7 +169,7 @@ Result<std::uint64_t> Threaded::enter(const Operation& operation, core::TimePoin
   return ticket;
 }
 
-Result<Request> Threaded::start(const Operation& operation, core::TimePoint deadline) {
+Result<Request> Threaded::start(const Operation& operation, base::TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(operation.check(rank_, size_));
   auto ticket = enter(operation, deadline);
   if (!ticket.ok()) return ticket.status();
@@ -200,9 +200,9 @@ Result<bool> Threaded::outcome(std::uint64_t ticket) {
   if (failed_.ok() && hub_->over >= generation_) {
     failed_ = {Code::kRevoked, fmt::format("generation {} is over", generation_)};
   }
-  const core::TimePoint now = core::SystemClock().now();
+  const base::TimePoint now = base::SystemClock().now();
   if (failed_.ok() && now >= pending.deadline) {
-    failed_ = core::deadline_exceeded(fmt::format(
+    failed_ = base::deadline_exceeded(fmt::format(
         "{}: {} after {:.3f} s in generation {}", name_of(pending.operation.kind), waits_for(pending),
         std::chrono::duration<double>(now - pending.started).count(), generation_));
   }
@@ -227,7 +227,7 @@ Status Threaded::wait(std::uint64_t ticket) {
 }
 
 Status Threaded::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
-                              Dtype dtype, core::TimePoint deadline, const SumBlocks& blocks) {
+                              Dtype dtype, base::TimePoint deadline, const SumBlocks& blocks) {
   begin_sum(blocks, generation_);
   REGROUP_RETURN_IF_ERROR(barrier(deadline));
   if (rank_ == 0) {
@@ -237,7 +237,7 @@ Status Threaded::sum_partials(std::span<const Partial> partials, std::uint32_t l
   return barrier(deadline);
 }
 
-Result<std::unique_ptr<Communicator>> Threaded::split(int color, core::TimePoint deadline) {
+Result<std::unique_ptr<Communicator>> Threaded::split(int color, base::TimePoint deadline) {
   const std::uint64_t number = splits_++;
   std::vector<int> colors(static_cast<std::size_t>(size_));
   REGROUP_RETURN_IF_ERROR(run(
@@ -257,13 +257,13 @@ class ThreadedJob final : public Job {
  public:
   explicit ThreadedJob(std::shared_ptr<Hub> hub) : hub_(std::move(hub)) {}
 
-  Result<std::unique_ptr<Communicator>> open(const core::World& world, int rank) override {
+  Result<std::unique_ptr<Communicator>> open(const proto::World& world, int rank) override {
     return std::unique_ptr<Communicator>(
         std::make_unique<Threaded>(hub_, world.generation, Name{world.generation},
-                                   world.rank_of(core::MemberId(rank)), static_cast<int>(world.size())));
+                                   world.rank_of(proto::MemberId(rank)), static_cast<int>(world.size())));
   }
-  void leave(core::Generation, int) override {}
-  void revoke(core::Generation g) override {
+  void leave(proto::Generation, int) override {}
+  void revoke(proto::Generation g) override {
     const std::lock_guard lock(hub_->mutex);
     hub_->over = std::max(hub_->over, g);
     hub_->changed.notify_all();

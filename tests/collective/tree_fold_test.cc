@@ -15,7 +15,7 @@
 namespace regroup::collective::testing::tree_fold {
 namespace {
 
-using core::Interval;
+using proto::Interval;
 
 // More than two blocks of any type, and a rest.
 std::size_t elements_of(Dtype dtype) { return 10'000 / size_of(dtype); }
@@ -59,11 +59,11 @@ TEST(TreeFold, RefusesWhatIsNoCover) {
       {{{0, 0}, {0, 4}}, 4, false},  // empty
       {{}, 4, false},
       {{}, 0, false},
-      {{{0, core::kMaxShards + 1}}, core::kMaxShards + 1, false},
+      {{{0, proto::kMaxShards + 1}}, proto::kMaxShards + 1, false},
   };
   for (const auto& row : rows) {
     const auto sum = TreeFold::compile(row.nodes, row.leaves);
-    EXPECT_EQ(sum.code(), row.good ? core::Code::kOk : core::Code::kInvalidArgument)
+    EXPECT_EQ(sum.code(), row.good ? base::Code::kOk : base::Code::kInvalidArgument)
         << row.leaves << " leaves, " << row.nodes.size() << " nodes";
   }
   EXPECT_EQ(TreeFold::compile(std::vector<Interval>{{0, 2}, {2, 5}}, 5).status().message(),
@@ -74,16 +74,16 @@ TEST(TreeFold, SumsMoreLeavesThanAnybodyUses) {
   std::vector<Interval> nodes;
   std::vector<std::vector<std::byte>> leaves;
   std::vector<const std::byte*> inputs;
-  for (std::uint32_t i = 0; i < core::kMaxShards - 1; ++i) {
+  for (std::uint32_t i = 0; i < proto::kMaxShards - 1; ++i) {
     nodes.push_back({i, i + 1});
     leaves.push_back(make_leaf(Dtype::kFloat64, 3, i));
   }
   for (const auto& leaf : leaves) inputs.push_back(leaf.data());
-  auto sum = TreeFold::compile(nodes, core::kMaxShards - 1);
+  auto sum = TreeFold::compile(nodes, proto::kMaxShards - 1);
   ASSERT_TRUE(sum.ok()) << sum.status().to_string();
   std::vector<std::byte> out(24);
   sum->run(inputs, {0, 24}, out.data(), Dtype::kFloat64, Op::kSum, Stores::kPlain);
-  EXPECT_EQ(out, reference_sum(Dtype::kFloat64, leaves, {0, core::kMaxShards - 1}));
+  EXPECT_EQ(out, reference_sum(Dtype::kFloat64, leaves, {0, proto::kMaxShards - 1}));
 }
 
 // Inputs and output anywhere in memory, part of the range, both kinds of stores; nothing beside it is

@@ -66,8 +66,8 @@ class UcxAck : public ::testing::Test {
 
  private:
   static std::unique_ptr<Job> make_ucx_apart_with(int ranks, const UcxSettings& settings) {
-    std::vector<core::NodeId> nodes;
-    for (int rank = 0; rank < ranks; ++rank) nodes.push_back(static_cast<core::NodeId>(rank));
+    std::vector<proto::NodeId> nodes;
+    for (int rank = 0; rank < ranks; ++rank) nodes.push_back(static_cast<proto::NodeId>(rank));
     return make_ucx_job(std::move(nodes), settings);
   }
 };
@@ -148,8 +148,8 @@ TEST_F(UcxAck, AreWaitedForWhileAMessageIsNotDelivered) {
       return;
     }
     EXPECT_TRUE(eventually([&] { return board_->stages[kThrough] == 1; }));
-    const core::TimePoint end = core::SystemClock().now() + std::chrono::milliseconds(400);
-    EXPECT_TRUE(eventually([&] { return core::SystemClock().now() > end || board_->stages[kClosed] == 1; }));
+    const base::TimePoint end = base::SystemClock().now() + std::chrono::milliseconds(400);
+    EXPECT_TRUE(eventually([&] { return base::SystemClock().now() > end || board_->stages[kClosed] == 1; }));
     EXPECT_EQ(request->wait().to_string(), "ok");
     EXPECT_EQ(out, Bytes(in.size(), std::byte{2}));
   };

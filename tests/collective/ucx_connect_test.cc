@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
 #include "collective/ucx/peer_address.h"
-#include "core/fd.h"
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
@@ -52,7 +52,7 @@ class DeadAddress {
   void answer(const std::string& text) {
     listen(64);
     server_ = fork_rank(0, [this, text](int) {
-      std::vector<core::Fd> accepted;
+      std::vector<base::Fd> accepted;
       for (;;) {
         accepted.emplace_back(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         static_cast<void>(::send(accepted.back().get(), text.data(), text.size(), MSG_NOSIGNAL));
@@ -71,8 +71,8 @@ class DeadAddress {
 
  private:
   PeerAddress address_{AF_INET, 0, 8, {127, 0, 0, 2}};
-  core::Fd socket_;
-  std::vector<core::Fd> connections_;
+  base::Fd socket_;
+  std::vector<base::Fd> connections_;
   pid_t server_ = -1;
 };
 
@@ -105,7 +105,7 @@ class UcxConnect : public ::testing::TestWithParam<Row> {
     run_all(Ranks::kProcesses, kRanks, [&](int rank) {
       number.close_connections();
       const auto mine = job->in_child();
-      for (core::Generation g = 1; g <= 2; ++g) {
+      for (proto::Generation g = 1; g <= 2; ++g) {
         const auto comm = mine->open(make_world(g, kRanks), rank);
         ASSERT_TRUE(comm.ok()) << comm.status().to_string();
         body(**comm);
@@ -116,7 +116,7 @@ class UcxConnect : public ::testing::TestWithParam<Row> {
 
 void sum(Communicator& comm) {
   for (const std::size_t elements : {2, 100'000}) {
-    const core::Status status =
+    const base::Status status =
         run_checked(comm, {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, elements}, 1, soon());
     EXPECT_EQ(status.to_string(), "ok");
   }
@@ -155,8 +155,8 @@ TEST_P(UcxConnect, EndAtTheDeadlineWhereNoneLeadsToTheMember) {
     const auto mine = job->in_child();
     const auto comm = mine->open(make_world(1, kRanks), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
-    const core::Status status = (*comm)->barrier(core::SystemClock().now() + 1s);
-    EXPECT_EQ(status.code(), core::Code::kDeadlineExceeded) << status.to_string();
+    const base::Status status = (*comm)->barrier(base::SystemClock().now() + 1s);
+    EXPECT_EQ(status.code(), base::Code::kDeadlineExceeded) << status.to_string();
     EXPECT_THAT(status.message(), HasSubstr("did not arrive after"));
     const bool connects = rank < kRanks - 1;  // of two ranks the lower one does
     if (connects && GetParam().name == std::string("NothingListens")) {
@@ -181,7 +181,7 @@ TEST(UcxListener, ListensWhereTheUserSays) {
     EXPECT_LE(addresses[0].port, 21063);
     PeerAddress elsewhere = addresses[0];
     elsewhere.address[3] = 2;
-    const core::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const base::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const SocketAddress address = to_socket_address(elsewhere);
     EXPECT_NE(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes), 0);
   });

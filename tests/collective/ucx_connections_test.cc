@@ -54,7 +54,7 @@ class UcxConnections : public ::testing::Test {
     }
 
    private:
-    static void expect_ok(const core::Status& status) { EXPECT_TRUE(status.ok()) << status.to_string(); }
+    static void expect_ok(const base::Status& status) { EXPECT_TRUE(status.ok()) << status.to_string(); }
 
     Communicator& comm_;
     Counts& counts_;
@@ -70,7 +70,7 @@ class UcxConnections : public ::testing::Test {
 
   // Runs `body` in ranks on `nodes`. However long an operation takes, ranks probe only those that they are
   // connected to.
-  void run(const std::vector<core::NodeId>& nodes, const std::function<void(Rank&)>& body) {
+  void run(const std::vector<proto::NodeId>& nodes, const std::function<void(Rank&)>& body) {
     const auto ranks = static_cast<int>(nodes.size());
     const auto job = make_ucx_job(nodes, {.config = {{"TLS", "tcp"}}, .probe_interval = 1h});
     run_all(Ranks::kProcesses, ranks, [&](int rank) {

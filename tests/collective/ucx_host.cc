@@ -24,9 +24,9 @@
 #include <new>
 #include <sstream>
 
+#include "base/crc32c.h"
 #include "collective/ucx/factory.h"
-#include "core/crc32c.h"
-#include "core/generation_fence.h"
+#include "shmem/generation_fence.h"
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
@@ -39,8 +39,8 @@ struct Board {
 
 struct Host {
   std::filesystem::path folder;
-  core::NodeId node = 0;
-  std::vector<core::NodeId> nodes;  // by rank
+  proto::NodeId node = 0;
+  std::vector<proto::NodeId> nodes;  // by rank
   std::chrono::seconds timeout{60};
 };
 
@@ -50,34 +50,34 @@ void print_line(const std::string& line) {
 }
 
 double seconds() {
-  return std::chrono::duration<double>(core::SystemClock().now().time_since_epoch()).count();
+  return std::chrono::duration<double>(base::SystemClock().now().time_since_epoch()).count();
 }
 
-core::World world_of(const Host& host, core::Generation g) {
-  core::World world;
+proto::World world_of(const Host& host, proto::Generation g) {
+  proto::World world;
   world.generation = g;
-  std::vector<core::SlotIndex> next(host.nodes.size());
-  for (const core::NodeId node : host.nodes) {
-    const auto id = static_cast<core::MemberId>(world.members.size());
+  std::vector<proto::SlotIndex> next(host.nodes.size());
+  for (const proto::NodeId node : host.nodes) {
+    const auto id = static_cast<proto::MemberId>(world.members.size());
     world.members.push_back({.id = id, .seat = {node, next[node]++}});
   }
   return world;
 }
 
-Addresses addresses_in(const std::filesystem::path& folder, core::Generation g, int rank) {
-  const auto file = [folder, g](core::MemberId member) { return folder / fmt::format("{}.{}", g, member); };
+Addresses addresses_in(const std::filesystem::path& folder, proto::Generation g, int rank) {
+  const auto file = [folder, g](proto::MemberId member) { return folder / fmt::format("{}.{}", g, member); };
   return {
       .publish =
           [file, rank](std::span<const std::byte> address) {
-            const auto path = file(static_cast<core::MemberId>(rank));
+            const auto path = file(static_cast<proto::MemberId>(rank));
             const auto draft = path.string() + ".draft";
             std::ofstream(draft, std::ios::binary)
                 .write(reinterpret_cast<const char*>(address.data()),
                        static_cast<std::streamsize>(address.size()));
             std::filesystem::rename(draft, path);
-            return core::Status();
+            return base::Status();
           },
-      .find = [file](core::MemberId member) -> std::optional<std::vector<std::byte>> {
+      .find = [file](proto::MemberId member) -> std::optional<std::vector<std::byte>> {
         std::ifstream in(file(member), std::ios::binary);
         if (!in) return std::nullopt;
         const std::string text(std::istreambuf_iterator<char>(in), {});
@@ -86,7 +86,7 @@ Addresses addresses_in(const std::filesystem::path& folder, core::Generation g, 
       },
       .on_peer_lost = {},
       .on_peer_silent =
-          [g, rank](core::MemberId peer, bool host_answers, const std::string& why) {
+          [g, rank](proto::MemberId peer, bool host_answers, const std::string& why) {
             print_line(fmt::format("silent {} {} {} {} {:.6f} {}", g, rank, peer, host_answers ? 1 : 0,
                                    seconds(), why));
           },
@@ -94,25 +94,25 @@ Addresses addresses_in(const std::filesystem::path& folder, core::Generation g, 
 }
 
 // Sums whose bits depend on the order of the terms, small ones and ones of many chunks.
-core::Result<std::uint32_t> digest_of(Communicator& comm, core::TimePoint deadline) {
+base::Result<std::uint32_t> digest_of(Communicator& comm, base::TimePoint deadline) {
   std::uint32_t crc = 0;
   for (const std::size_t elements : {1UL, 1000UL, 600'001UL}) {
     for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBfloat16}) {
       const Bytes in = make_leaf(dtype, elements, static_cast<std::uint64_t>(comm.rank()));
       Bytes out(in.size());
       REGROUP_RETURN_IF_ERROR(comm.allreduce(in, out, dtype, deadline));
-      crc = core::crc32c(out, crc);
+      crc = base::crc32c(out, crc);
     }
   }
   return crc;
 }
 
-core::Status run_generation(Communicator& comm, core::Generation g, std::chrono::seconds timeout) {
-  const auto deadline = [&] { return core::SystemClock().now() + timeout; };
+base::Status run_generation(Communicator& comm, proto::Generation g, std::chrono::seconds timeout) {
+  const auto deadline = [&] { return base::SystemClock().now() + timeout; };
   const auto digest = digest_of(comm, deadline());
   if (!digest.ok()) return digest.status();
   print_line(fmt::format("digest {} {} {:08x}", g, comm.rank(), *digest));
-  core::Status status;
+  base::Status status;
   for (std::uint64_t k = 0; status.ok(); ++k) {
     const Kind kind = kCollectives[k % std::size(kCollectives)];
     status = run_checked(comm, {kind, Dtype::kFloat32, Op::kSum, 0, 100'000}, k, deadline());
@@ -120,32 +120,32 @@ core::Status run_generation(Communicator& comm, core::Generation g, std::chrono:
   return status;
 }
 
-void run_member(const Host& host, const core::Arena& arena, const Board& board, int rank) {
-  const core::Seat seat = world_of(host, 1).members[static_cast<std::size_t>(rank)].seat;
-  core::MemberSlot& line = arena.member_slot(seat.slot);
+void run_member(const Host& host, const shmem::Arena& arena, const Board& board, int rank) {
+  const proto::Seat seat = world_of(host, 1).members[static_cast<std::size_t>(rank)].seat;
+  shmem::MemberSlot& line = arena.member_slot(seat.slot);
   const auto ucx = open_ucx({.config = {{"TLS", "tcp"}}});
   if (!ucx.ok()) return print_line("error " + ucx.status().to_string());
   std::unique_ptr<Communicator> comm;
-  for (core::Generation g = 1;; ++g) {
-    static_cast<void>(core::wait_until(
-        line.bell, [&] { return board.announced >= g; }, core::TimePoint::max()));
+  for (proto::Generation g = 1;; ++g) {
+    static_cast<void>(shmem::wait_until(
+        line.bell, [&] { return board.announced >= g; }, base::TimePoint::max()));
     g = board.announced;
-    const core::World world = world_of(host, g);
+    const proto::World world = world_of(host, g);
     auto mesh = open_peer_mesh(*ucx, arena, world, seat, addresses_in(host.folder, g, rank));
     if (!mesh.ok()) return print_line("error " + mesh.status().to_string());
     auto next = make_ucx(std::move(*mesh));
     if (!next.ok()) return print_line("error " + next.status().to_string());
     comm = std::move(*next);
-    const core::Status status = run_generation(*comm, g, host.timeout);
+    const base::Status status = run_generation(*comm, g, host.timeout);
     print_line(fmt::format("ended {} {} {:.6f} {}", g, rank, seconds(), status.to_string()));
-    core::leave_generation<core::RealPolicy>(line.left, g);
-    core::ring_all(arena);
+    shmem::leave_generation<shmem::RealPolicy>(line.left, g);
+    shmem::ring_all(arena);
   }
 }
 
 // The agent: executes commands, and rings its members when addresses have come.
-void run_agent(const Host& host, const core::Arena& arena, Board& board) {
-  const core::Fd changes(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+void run_agent(const Host& host, const shmem::Arena& arena, Board& board) {
+  const base::Fd changes(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   ::inotify_add_watch(changes.get(), host.folder.c_str(), IN_MOVED_TO);
   pollfd entries[] = {{STDIN_FILENO, POLLIN, 0}, {changes.get(), POLLIN, 0}};
   for (std::string command; ::poll(entries, 2, -1) >= 0;) {
@@ -160,18 +160,18 @@ void run_agent(const Host& host, const core::Arena& arena, Board& board) {
     for (std::size_t end = 0; (end = command.find('\n')) != std::string::npos; command.erase(0, end + 1)) {
       std::istringstream words(command.substr(0, end));
       std::string verb;
-      core::Generation g = 0;
+      proto::Generation g = 0;
       words >> verb >> g;
       if (verb == "open") board.announced = g;
       if (verb == "revoke") revoke_all(arena, g);
     }
-    core::ring_all(arena);
+    shmem::ring_all(arena);
   }
 }
 
 void run(const Host& host) {
   const auto mine = static_cast<std::uint32_t>(std::ranges::count(host.nodes, host.node));
-  const core::Arena arena = make_arena({.slots = mine});
+  const shmem::Arena arena = make_arena({.slots = mine});
   void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto* const board = new (memory) Board();
   std::vector<pid_t> members;
@@ -179,7 +179,7 @@ void run(const Host& host) {
     if (host.nodes[static_cast<std::size_t>(rank)] != host.node) continue;
     members.push_back(fork_rank(rank, [&](int r) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      const auto own = core::Arena::open(core::Fd(::dup(arena.memfd())));
+      const auto own = shmem::Arena::open(base::Fd(::dup(arena.memfd())));
       run_member(host, *own, *board, r);
     }));
   }
@@ -195,11 +195,11 @@ int main(int argc, char** argv) {
   using regroup::collective::testing::Host;
   if (argc != 5) return std::cerr << "usage: ucx_host FOLDER NODE COUNT,COUNT... DEADLINE_S\n", 2;
   Host host{argv[1],
-            static_cast<regroup::core::NodeId>(std::stoi(argv[2])),
+            static_cast<regroup::proto::NodeId>(std::stoi(argv[2])),
             {},
             std::chrono::seconds(std::stoi(argv[4]))};
   std::istringstream counts(argv[3]);
-  regroup::core::NodeId node = 0;
+  regroup::proto::NodeId node = 0;
   for (std::string count; std::getline(counts, count, ','); ++node) {
     host.nodes.insert(host.nodes.end(), std::stoul(count), node);
   }

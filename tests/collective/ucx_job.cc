@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "core/generation_fence.h"
+#include "shmem/generation_fence.h"
 #include "tests/collective/harness.h"
 
 namespace regroup::collective::testing {
@@ -37,18 +37,18 @@ std::shared_ptr<AddressBook> make_book() {
 
 class UcxJob final : public Job {
  public:
-  UcxJob(std::vector<core::NodeId> nodes, UcxSettings settings, Readdress readdress,
-         std::vector<core::Arena> arenas, std::shared_ptr<AddressBook> book)
+  UcxJob(std::vector<proto::NodeId> nodes, UcxSettings settings, Readdress readdress,
+         std::vector<shmem::Arena> arenas, std::shared_ptr<AddressBook> book)
       : nodes_(std::move(nodes)),
         settings_(std::move(settings)),
         readdress_(std::move(readdress)),
         arenas_(std::move(arenas)),
         book_(std::move(book)) {}
 
-  core::Result<std::unique_ptr<Communicator>> open(const core::World& world, int rank) override {
-    core::hold_fence<core::RealPolicy>(line(rank).left, world.generation);
-    core::World placed = world;
-    for (core::WorldMember& member : placed.members) member.seat = seat_of(static_cast<int>(member.id));
+  base::Result<std::unique_ptr<Communicator>> open(const proto::World& world, int rank) override {
+    shmem::hold_fence<shmem::RealPolicy>(line(rank).left, world.generation);
+    proto::World placed = world;
+    for (proto::WorldMember& member : placed.members) member.seat = seat_of(static_cast<int>(member.id));
     if (context_ == nullptr) {
       auto context = open_ucx(settings_);
       if (!context.ok()) return context.status();
@@ -59,12 +59,12 @@ class UcxJob final : public Job {
     if (!mesh.ok()) return mesh.status();
     return make_ucx(std::move(*mesh));
   }
-  void leave(core::Generation g, int rank) override {
-    core::leave_generation<core::RealPolicy>(line(rank).left, g);
-    core::ring_all(arena_of(rank));
+  void leave(proto::Generation g, int rank) override {
+    shmem::leave_generation<shmem::RealPolicy>(line(rank).left, g);
+    shmem::ring_all(arena_of(rank));
   }
-  void revoke(core::Generation g) override {
-    for (const core::Arena& arena : arenas_) revoke_all(arena, g);
+  void revoke(proto::Generation g) override {
+    for (const shmem::Arena& arena : arenas_) revoke_all(arena, g);
   }
   void bury(int rank) override {
     line(rank).dead.store(1);
@@ -74,50 +74,50 @@ class UcxJob final : public Job {
     arena_of(rank).assign_slot(seat_of(rank).slot, next_id_++);
     line(rank).revoked_up_to.store(0);
   }
-  [[nodiscard]] core::NodeId host_of(int rank) const override {
+  [[nodiscard]] proto::NodeId host_of(int rank) const override {
     return nodes_[static_cast<std::size_t>(rank)];
   }
   std::unique_ptr<Job> in_child() override {
-    std::vector<core::Arena> mine;
-    for (const core::Arena& arena : arenas_) {
-      auto one = core::Arena::open(core::Fd(::dup(arena.memfd())));
+    std::vector<shmem::Arena> mine;
+    for (const shmem::Arena& arena : arenas_) {
+      auto one = shmem::Arena::open(base::Fd(::dup(arena.memfd())));
       if (!one.ok()) return nullptr;
       mine.push_back(std::move(*one));
     }
     return std::make_unique<UcxJob>(nodes_, settings_, readdress_, std::move(mine), book_);
   }
-  [[nodiscard]] std::optional<std::vector<std::byte>> address_in(core::Generation g, int rank) {
-    return addresses(g, rank).find(static_cast<core::MemberId>(rank));
+  [[nodiscard]] std::optional<std::vector<std::byte>> address_in(proto::Generation g, int rank) {
+    return addresses(g, rank).find(static_cast<proto::MemberId>(rank));
   }
   [[nodiscard]] std::uint64_t barriers(int rank) { return arrivals_in(line(rank).channels[0]); }
 
  private:
-  [[nodiscard]] core::Seat seat_of(int rank) const {
-    const core::NodeId node = nodes_[static_cast<std::size_t>(rank)];
-    return {node, static_cast<core::SlotIndex>(std::count(nodes_.begin(), nodes_.begin() + rank, node))};
+  [[nodiscard]] proto::Seat seat_of(int rank) const {
+    const proto::NodeId node = nodes_[static_cast<std::size_t>(rank)];
+    return {node, static_cast<proto::SlotIndex>(std::count(nodes_.begin(), nodes_.begin() + rank, node))};
   }
-  [[nodiscard]] core::Arena& arena_of(int rank) { return arenas_[nodes_[static_cast<std::size_t>(rank)]]; }
-  [[nodiscard]] core::MemberSlot& line(int rank) { return arena_of(rank).member_slot(seat_of(rank).slot); }
+  [[nodiscard]] shmem::Arena& arena_of(int rank) { return arenas_[nodes_[static_cast<std::size_t>(rank)]]; }
+  [[nodiscard]] shmem::MemberSlot& line(int rank) { return arena_of(rank).member_slot(seat_of(rank).slot); }
   void ring() const {
-    for (const core::Arena& arena : arenas_) core::ring_all(arena);
+    for (const shmem::Arena& arena : arenas_) shmem::ring_all(arena);
   }
 
-  Addresses addresses(core::Generation g, int rank) {
+  Addresses addresses(proto::Generation g, int rank) {
     AddressCard* const cards = book_->cards[g % kGenerations];
     return {
         .publish =
             [this, cards, g, rank](std::span<const std::byte> address) {
               AddressCard& card = cards[rank];
-              if (address.size() > sizeof card.data) return core::internal_error("an address is too long");
+              if (address.size() > sizeof card.data) return base::internal_error("an address is too long");
               card.generation = 0;
               ++card.writes;
               card.bytes = address.size();
               std::memcpy(card.data, address.data(), address.size());
               card.generation = g;
               ring();
-              return core::Status();
+              return base::Status();
             },
-        .find = [this, cards, g](core::MemberId member) -> std::optional<std::vector<std::byte>> {
+        .find = [this, cards, g](proto::MemberId member) -> std::optional<std::vector<std::byte>> {
           const AddressCard& card = cards[member];
           const std::uint64_t writes = card.writes;
           if (card.generation != g) return std::nullopt;
@@ -130,27 +130,27 @@ class UcxJob final : public Job {
     };
   }
 
-  const std::vector<core::NodeId> nodes_;
+  const std::vector<proto::NodeId> nodes_;
   const UcxSettings settings_;
   const Readdress readdress_;
-  std::vector<core::Arena> arenas_;  // by node
+  std::vector<shmem::Arena> arenas_;  // by node
   const std::shared_ptr<AddressBook> book_;
   std::shared_ptr<const UcxContext> context_;
-  core::MemberId next_id_ = 1000;
+  proto::MemberId next_id_ = 1000;
 };
 
-std::unique_ptr<Job> make(int ranks, core::NodeId (*node_of)(int rank)) {
-  std::vector<core::NodeId> nodes;
+std::unique_ptr<Job> make(int ranks, proto::NodeId (*node_of)(int rank)) {
+  std::vector<proto::NodeId> nodes;
   for (int r = 0; r < ranks; ++r) nodes.push_back(node_of(r));
   return make_ucx_job(std::move(nodes), {.config = {{"TLS", "tcp"}}});
 }
 
 }  // namespace
 
-std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSettings& settings,
+std::unique_ptr<Job> make_ucx_job(std::vector<proto::NodeId> nodes, const UcxSettings& settings,
                                   Readdress readdress) {
-  std::vector<core::Arena> arenas;
-  for (core::NodeId node = 0; node <= *std::ranges::max_element(nodes); ++node) {
+  std::vector<shmem::Arena> arenas;
+  for (proto::NodeId node = 0; node <= *std::ranges::max_element(nodes); ++node) {
     const auto slots = static_cast<std::uint32_t>(std::ranges::count(nodes, node));
     arenas.push_back(make_arena({.slots = std::max(slots, 1U)}));
   }
@@ -160,18 +160,18 @@ std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSett
 
 std::uint64_t local_barriers(Job& job, int rank) { return dynamic_cast<UcxJob&>(job).barriers(rank); }
 
-std::optional<std::vector<std::byte>> address_in(Job& job, core::Generation g, int rank) {
+std::optional<std::vector<std::byte>> address_in(Job& job, proto::Generation g, int rank) {
   return dynamic_cast<UcxJob&>(job).address_in(g, rank);
 }
 
 std::unique_ptr<Job> make_ucx_pairs(int ranks) {
-  return make(ranks, [](int r) { return static_cast<core::NodeId>(r / 2); });
+  return make(ranks, [](int r) { return static_cast<proto::NodeId>(r / 2); });
 }
 std::unique_ptr<Job> make_ucx_apart(int ranks) {
-  return make(ranks, [](int r) { return static_cast<core::NodeId>(r); });
+  return make(ranks, [](int r) { return static_cast<proto::NodeId>(r); });
 }
 std::unique_ptr<Job> make_ucx_uneven(int ranks) {
-  return make(ranks, [](int r) { return static_cast<core::NodeId>(r % 2 == 0 ? 0 : r % 4 == 1 ? 1 : 2); });
+  return make(ranks, [](int r) { return static_cast<proto::NodeId>(r % 2 == 0 ? 0 : r % 4 == 1 ? 1 : 2); });
 }
 
 }  // namespace regroup::collective::testing

@@ -52,9 +52,9 @@ TEST_P(UcxLate, LearnsThatTheOthersDisagreed) {
     }
     EXPECT_TRUE(rank != row.late || eventually([&] { return board->left == kRanks - 1; }));
     const std::size_t elements = rank == row.odd ? 20 : 10;
-    const core::Status status =
+    const base::Status status =
         run_checked(**comm, {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, elements}, 1, soon());
-    EXPECT_EQ(status.code(), core::Code::kInvalidArgument) << status.to_string();
+    EXPECT_EQ(status.code(), base::Code::kInvalidArgument) << status.to_string();
     EXPECT_THAT(status.message(), HasSubstr("rank " + std::to_string(row.odd) + " "));
     comm->reset();
     if (rank == row.late) {

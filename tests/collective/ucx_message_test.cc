@@ -5,14 +5,14 @@
 
 #include "collective/ucx/merge.h"
 #include "collective/ucx/peer_address.h"
+#include "tests/base/golden_files.h"
 #include "tests/collective/ucx_messages.h"
-#include "tests/core/golden_files.h"
 
 namespace regroup::collective::testing::ucx_message {
 namespace {
 
-using core::read_golden;
-using core::write_golden;
+using base::read_golden;
+using base::write_golden;
 
 TEST(UcxMessage, IsAcceptedFromRanksOfTheWorldAndWithValidData) {
   for (const RawMessage& message : valid_messages(2)) {

@@ -9,7 +9,7 @@
 
 #include "collective/operation.h"
 #include "collective/ucx/active_message.h"
-#include "core/arena.h"
+#include "shmem/arena.h"
 #include "tests/collective/reference.h"
 
 namespace regroup::collective::testing {
@@ -21,8 +21,8 @@ struct RawMessage {
 };
 
 // The communicator of all ranks of a World that make_ucx() makes by default.
-inline constexpr CommunicatorId kAllRanks{core::Position().value, 0,
-                                          static_cast<std::uint32_t>(core::ChannelKind::kSteps)};
+inline constexpr CommunicatorId kAllRanks{proto::Position().value, 0,
+                                          static_cast<std::uint32_t>(shmem::ChannelKind::kSteps)};
 
 // The bytes of a header, with zeros in its padding.
 [[nodiscard]] inline Bytes bytes_of(const MessageHeader& header) {

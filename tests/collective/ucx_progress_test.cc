@@ -38,17 +38,18 @@ TEST(UcxProgress, WhatIsEncodedComesBack) {
 }
 
 TEST(UcxProgress, InvalidBlocksAreDropped) {
-  const std::vector<core::Interval> bad{{0, 1}, {}, {3, 5}, {4, 6}, {5, 5}, {7, 6}, {8, 11}, {8, 10}, {0, 1}};
+  const std::vector<proto::Interval> bad{{0, 1}, {},      {3, 5},  {4, 6}, {5, 5},
+                                         {7, 6}, {8, 11}, {8, 10}, {0, 1}};
   EXPECT_THAT(decode_progress(std::as_bytes(std::span(bad)), 10).completed,
-              ElementsAre(core::Interval{3, 5}, core::Interval{8, 10}));
+              ElementsAre(proto::Interval{3, 5}, proto::Interval{8, 10}));
 }
 
 TEST(UcxProgress, BlocksOfBothAreCommon) {
-  const auto both = [](const Blocks& a, const Blocks& b, core::Generation of_b = 1) {
+  const auto both = [](const Blocks& a, const Blocks& b, proto::Generation of_b = 1) {
     return common_blocks(AllreduceProgress{{}, a, 1}, AllreduceProgress{{}, b, of_b});
   };
   EXPECT_THAT(both({{0, 4}, {6, 9}}, {{2, 7}, {8, 20}}),
-              ElementsAre(core::Interval{2, 4}, core::Interval{6, 7}, core::Interval{8, 9}));
+              ElementsAre(proto::Interval{2, 4}, proto::Interval{6, 7}, proto::Interval{8, 9}));
   EXPECT_THAT(both({{0, 4}}, {{4, 5}}), IsEmpty());
   EXPECT_THAT(both({}, {{4, 5}}), IsEmpty());
   EXPECT_THAT(both({{0, 4}}, {{0, 4}}, 2), IsEmpty());
@@ -58,9 +59,9 @@ TEST(UcxProgress, WhatIsMarkedIsOfThisSum) {
   std::array<std::atomic<std::uint32_t>, 6> marks{7, 7, 3, 0, 7, 8};
   std::atomic<std::uint32_t> generation{4};
   const SumBlocks blocks{marks, &generation, 7};
-  EXPECT_THAT(marked(blocks), ElementsAre(core::Interval{0, 2}, core::Interval{4, 5}));
+  EXPECT_THAT(marked(blocks), ElementsAre(proto::Interval{0, 2}, proto::Interval{4, 5}));
   mark(blocks, {2, 99});
-  EXPECT_THAT(marked(blocks), ElementsAre(core::Interval{0, 6}));
+  EXPECT_THAT(marked(blocks), ElementsAre(proto::Interval{0, 6}));
   EXPECT_THAT(marked({}), IsEmpty());
 }
 
@@ -70,10 +71,10 @@ TEST(UcxProgress, AfterABeginOnlyWhatIsKeptIsMarked) {
   const SumBlocks blocks{marks, &generation, 7};
   const Blocks kept{{1, 2}, {4, 5}};
   begin_sum(blocks, 4, kept);  // another member of this host has begun before
-  EXPECT_THAT(marked(blocks), ElementsAre(core::Interval{0, 2}, core::Interval{3, 6}));
+  EXPECT_THAT(marked(blocks), ElementsAre(proto::Interval{0, 2}, proto::Interval{3, 6}));
   begin_sum(blocks, 5, kept);
   EXPECT_EQ(generation, 5U);
-  EXPECT_THAT(marked(blocks), ElementsAre(core::Interval{1, 2}, core::Interval{4, 5}));
+  EXPECT_THAT(marked(blocks), ElementsAre(proto::Interval{1, 2}, proto::Interval{4, 5}));
   EXPECT_EQ(marks[2], 3U);
   begin_sum(blocks, 6);
   EXPECT_THAT(marked(blocks), IsEmpty());
@@ -83,9 +84,9 @@ TEST(UcxProgress, AfterABeginOnlyWhatIsKeptIsMarked) {
 // Blocks of 128 elements begin at 0, 128 and 256; the last one has 44.
 TEST(UcxProgress, ABlockIsCompleteWhenAllOfItIs) {
   const BlockGrid grid(300, 3);
-  EXPECT_EQ(grid.whole_blocks({0, 300}), (core::Interval{0, 3}));
-  EXPECT_EQ(grid.whole_blocks({0, 299}), (core::Interval{0, 2}));
-  EXPECT_EQ(grid.whole_blocks({1, 256}), (core::Interval{1, 2}));
+  EXPECT_EQ(grid.whole_blocks({0, 300}), (proto::Interval{0, 3}));
+  EXPECT_EQ(grid.whole_blocks({0, 299}), (proto::Interval{0, 2}));
+  EXPECT_EQ(grid.whole_blocks({1, 256}), (proto::Interval{1, 2}));
   EXPECT_EQ(grid.whole_blocks({130, 200}).size(), 0U);
   EXPECT_THAT(plain(grid.missing({64, 300}, {{1, 2}})),
               ElementsAre(std::pair{64UL, 128UL}, std::pair{256UL, 300UL}));
@@ -97,7 +98,7 @@ TEST(UcxProgress, ABlockIsCompleteWhenAllOfItIs) {
 }
 
 constexpr int kRanks = 4;
-constexpr std::array<core::NodeId, kRanks> kNodes{0, 1, 1, 2};
+constexpr std::array<proto::NodeId, kRanks> kNodes{0, 1, 1, 2};
 constexpr std::uint32_t kBlocks = 1023, kSum = 9;
 constexpr std::size_t kElements = 1'000'003;
 constexpr std::size_t kWidth = 1024;  // elements of a block
@@ -125,7 +126,8 @@ class UcxResume : public ::testing::Test {
   SumBlocks blocks_of(int rank) { return {host_of(rank).marks, &host_of(rank).generation, kSum}; }
   // In a rank: the sum in generation `g`, with leaves whose elements are all `value`. Ends when all ranks
   // have called `check`.
-  void sum(testing::Job& job, core::Generation g, int rank, float value, const std::function<void()>& check) {
+  void sum(testing::Job& job, proto::Generation g, int rank, float value,
+           const std::function<void()>& check) {
     const auto comm = job.open(make_world(g, kRanks), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const std::vector<float> leaf(kElements, value);
@@ -144,7 +146,7 @@ class UcxResume : public ::testing::Test {
   }
   // Checks the result: elements of the first `blocks` blocks are `before`, the others `after`; those of the
   // block that is never marked are `always`. All other blocks are marked.
-  void expect(core::Generation g, int rank, std::size_t blocks, float before, float after, float always) {
+  void expect(proto::Generation g, int rank, std::size_t blocks, float before, float after, float always) {
     const auto& result = host_of(rank).result;
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < kElements; ++i) {
@@ -154,8 +156,8 @@ class UcxResume : public ::testing::Test {
     EXPECT_EQ(wrong, 0U) << "rank " << rank;
     EXPECT_EQ(host_of(rank).generation, g);
     EXPECT_THAT(marked(blocks_of(rank)),
-                ElementsAre(core::Interval{0, kSharedCoreTime},
-                            core::Interval{kSharedCoreTime + 1, kElements / kWidth + 1}));
+                ElementsAre(proto::Interval{0, kSharedCoreTime},
+                            proto::Interval{kSharedCoreTime + 1, kElements / kWidth + 1}));
   }
 
   HostMemory* hosts_;

@@ -24,7 +24,7 @@ namespace regroup::collective::ucx_resume {
 namespace {
 
 using namespace testing;
-using core::Interval;
+using proto::Interval;
 
 constexpr std::uint32_t kBlocks = 1023, kSum = 9;
 constexpr std::size_t kElements = 2'000'003;
@@ -44,7 +44,7 @@ using Split = std::vector<std::vector<Interval>>;  // by host: the nodes of the 
 
 struct Case {
   const char* name;
-  std::vector<core::NodeId> nodes;  // by rank; the last rank is in the first generation only if `loses`
+  std::vector<proto::NodeId> nodes;  // by rank; the last rank is in the first generation only if `loses`
   bool loses;
   std::uint32_t leaves;
   Split first, then;
@@ -80,15 +80,15 @@ class UcxResume : public ::testing::TestWithParam<Case> {
 
   static int ranks() { return static_cast<int>(GetParam().nodes.size()); }
   static int last() { return ranks() - 1; }
-  static core::NodeId node_of(int rank) { return GetParam().nodes.at(static_cast<std::size_t>(rank)); }
-  static core::World world(core::Generation g) {
+  static proto::NodeId node_of(int rank) { return GetParam().nodes.at(static_cast<std::size_t>(rank)); }
+  static proto::World world(proto::Generation g) {
     return make_world(g, static_cast<std::uint32_t>(ranks()) - (g > 1 && GetParam().loses ? 1 : 0));
   }
-  std::span<std::byte> result_on(core::NodeId node) {
+  std::span<std::byte> result_on(proto::NodeId node) {
     return std::span(memory_->hosts.at(node).result).first(kElements * size_of(GetParam().dtype));
   }
 
-  core::Status sum(Communicator& comm, const Split& split, int rank, float value) {
+  base::Status sum(Communicator& comm, const Split& split, int rank, float value) {
     std::vector<std::vector<std::byte>> data;
     std::vector<Partial> partials;
     for (const Interval& node : split.at(node_of(rank)))
@@ -102,8 +102,8 @@ class UcxResume : public ::testing::TestWithParam<Case> {
   void both(Job& job, int rank, bool whole) {
     auto comm = job.open(world(1), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
-    const core::Status status = sum(**comm, GetParam().first, rank, kFirst);
-    ASSERT_TRUE(status.ok() || (!whole && status.code() == core::Code::kRevoked)) << status.to_string();
+    const base::Status status = sum(**comm, GetParam().first, rank, kFirst);
+    ASSERT_TRUE(status.ok() || (!whole && status.code() == base::Code::kRevoked)) << status.to_string();
     if (whole) {
       ASSERT_EQ((*comm)->barrier(soon()).to_string(), "ok");
     }
@@ -137,7 +137,7 @@ class UcxResume : public ::testing::TestWithParam<Case> {
     }
     return of_first;
   }
-  std::size_t marked_on(core::NodeId node) {
+  std::size_t marked_on(proto::NodeId node) {
     return static_cast<std::size_t>(std::ranges::count_if(
         memory_->hosts.at(node).marks, [](const auto& mark) { return mark.load() == kSum; }));
   }

@@ -28,12 +28,12 @@ class UcxUnexpectedQueue : public ::testing::Test {
   }
 
   UnexpectedQueue queue_{3};
-  core::Status last_;
+  base::Status last_;
 };
 
 TEST_F(UcxUnexpectedQueue, LimitsTheMessagesOfEachSender) {
   EXPECT_EQ(fill(MessageKind::kReadyToReceive, 1, 0), UnexpectedQueue::kMaxMessages);
-  EXPECT_EQ(last_.code(), core::Code::kResourceExhausted);
+  EXPECT_EQ(last_.code(), base::Code::kResourceExhausted);
   EXPECT_THAT(last_.message(),
               HasSubstr("rank 1: unexpected-message limit exceeded (65536 messages, 0 bytes queued)"));
   EXPECT_EQ(fill(MessageKind::kAck, 2, 0), UnexpectedQueue::kMaxMessages);

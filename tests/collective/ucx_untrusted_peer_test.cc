@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
 constexpr unsigned kMessageId = 1;  // as in peer_mesh.cc
-constexpr core::Generation kGeneration = 1;
+constexpr proto::Generation kGeneration = 1;
 constexpr std::uint64_t kLast = 99;  // number of the last message that it sends
 
 // Connects to a member as a lower rank, which has not connected yet, and sends arbitrary messages.
@@ -228,8 +228,8 @@ TEST_F(UcxUntrustedPeer, IsRejectedIfItsMessagesAreInvalid) {
       EXPECT_EQ(request->wait().to_string(), "ok");
       EXPECT_EQ(got, sent);
     }
-    const core::Status status = comm.run(Operation::barrier(), core::SystemClock().now() + 1s);
-    EXPECT_EQ(status.code(), core::Code::kDeadlineExceeded) << status.to_string();
+    const base::Status status = comm.run(Operation::barrier(), base::SystemClock().now() + 1s);
+    EXPECT_EQ(status.code(), base::Code::kDeadlineExceeded) << status.to_string();
     EXPECT_THAT(status.message(), HasSubstr("rank 0"));
   });
 }
@@ -240,8 +240,8 @@ TEST_F(UcxUntrustedPeer, IsNamedIfItsMessageHasNoData) {
   };
   run(2, script, [](int, Communicator& comm) {
     Bytes got(8);
-    const core::Status status = comm.run(Operation::receive(got, 0), soon());
-    EXPECT_EQ(status.code(), core::Code::kInvalidArgument) << status.to_string();
+    const base::Status status = comm.run(Operation::receive(got, 0), soon());
+    EXPECT_EQ(status.code(), base::Code::kInvalidArgument) << status.to_string();
     EXPECT_THAT(status.message(), HasSubstr("receive: 8 bytes, rank 0 sends 0"));
   });
 }
@@ -278,7 +278,7 @@ TEST_F(UcxUntrustedPeer, WithImpossibleNodesEndsTheSum) {
     };
     run(2, script, [&](int, Communicator& comm) {
       const Partial mine{{1, 2}, result};
-      const core::Status status = comm.sum_partials(std::span(&mine, 1), 2, result, Dtype::kFloat32, soon());
+      const base::Status status = comm.sum_partials(std::span(&mine, 1), 2, result, Dtype::kFloat32, soon());
       EXPECT_FALSE(status.ok());
       EXPECT_THAT(status.message(), HasSubstr(row.why));
     });
@@ -356,8 +356,8 @@ TEST_F(UcxUntrustedPeer, ThatNeverStopsDoesNotDelayTheDeadline) {
   };
   run_beside(script, [&](int rank, Communicator& comm) {
     if (rank == 0) return;
-    const core::Status status = comm.run(Operation::barrier(), core::SystemClock().now() + 300ms);
-    EXPECT_EQ(status.code(), core::Code::kDeadlineExceeded) << status.to_string();
+    const base::Status status = comm.run(Operation::barrier(), base::SystemClock().now() + 300ms);
+    EXPECT_EQ(status.code(), base::Code::kDeadlineExceeded) << status.to_string();
     EXPECT_GT(mesh_of(comm).rejected(), 0U);
     board_->delivered = true;
   });
@@ -371,8 +371,8 @@ TEST_F(UcxUntrustedPeer, ThatExceedsItsLimitEndsTheGenerationAndIsNamed) {
       peer.send(bytes_of(header), {});
   };
   run(2, script, [&](int, Communicator& comm) {
-    const core::Status status = comm.run(Operation::barrier(), soon());
-    EXPECT_EQ(status.code(), core::Code::kResourceExhausted) << status.to_string();
+    const base::Status status = comm.run(Operation::barrier(), soon());
+    EXPECT_EQ(status.code(), base::Code::kResourceExhausted) << status.to_string();
     EXPECT_THAT(status.message(),
                 HasSubstr("generation 1: rank 0: unexpected-message limit exceeded (65536 messages"));
   });

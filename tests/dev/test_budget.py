@@ -14,9 +14,9 @@ SMALL = {
     "minutes": {"warm": 3, "cold": 10},
     "parts": {"build": 1.0, "ctest": 1.0, "pytest": 1.0},
     "workers": {"ctest": 2, "pytest": 6},
-    "folders": {"ctest": {"core": 2.0}, "pytest": {"tests/cli": 4.0, "tests/pmi": 2.0}},
+    "folders": {"ctest": {"base": 2.0}, "pytest": {"tests/cli": 4.0, "tests/pmi": 2.0}},
 }
-FOLDERS = {"ctest": ["core"], "pytest": ["tests/cli", "tests/pmi"]}
+FOLDERS = {"ctest": ["base"], "pytest": ["tests/cli", "tests/pmi"]}
 
 
 def folders_with_tests() -> dict[str, set[str]]:
@@ -44,7 +44,7 @@ def test_it_has_a_row_for_each_part():
     ("path", "value", "said"),
     [
         (("parts", "build"), 1.01, "the parts have 3.01 minutes in all; at most 3 are allowed"),
-        (("folders", "ctest", "core"), 2.1, "the folders of ctest have 2.10 minutes in all; at most 2.00"),
+        (("folders", "ctest", "base"), 2.1, "the folders of ctest have 2.10 minutes in all; at most 2.00"),
         (("folders", "pytest", "tests/pmi"), 2.5, "the folders of pytest have 6.50 minutes in all; at most"),
         (("folders", "pytest", "tests/gone"), 0.0, "pytest: tests/gone has a row and no tests"),
     ],
@@ -67,7 +67,7 @@ def test_a_folder_without_a_row_is_refused():
 
 CTEST_LOG = """
 Label Time Summary:
-core                =  90.00 sec*proc (97 tests)
+base                =  90.00 sec*proc (97 tests)
 full                =   0.15 sec*proc (20 tests)
 launcher/alloc      =   6.00 sec*proc (28 tests)
 
@@ -88,8 +88,8 @@ PYTEST_LOG = """
 
 
 def test_minutes_of_folders_are_read_from_the_logs():
-    assert budget.minutes_of_ctest(CTEST_LOG) == {"core": 1.5, "launcher/alloc": 0.1}
-    assert budget.minutes_of_ctest(CTEST_LOG * 2)["core"] == 3.0
+    assert budget.minutes_of_ctest(CTEST_LOG) == {"base": 1.5, "launcher/alloc": 0.1}
+    assert budget.minutes_of_ctest(CTEST_LOG * 2)["base"] == 3.0
     assert budget.minutes_of_pytest(PYTEST_LOG) == {"tests/cli": 3.0, "tests/pmi": 0.5, "tests/hosts": 46.35}
     assert budget.minutes_of_pytest(PYTEST_LOG * 2)["tests/hosts"] == 92.7
 
@@ -102,7 +102,7 @@ def test_the_table_that_pytest_prints_is_read(inner_pytest):
 
 def test_the_report_sums_parts_and_folders_and_warns_above_the_whole():
     parts = {"build": 0.5, "ctest": 1.5, "pytest": 1.5}
-    folders = {"ctest": {"core": 1.0, "new": 0.25}, "pytest": {"tests/cli": 4.5}}
+    folders = {"ctest": {"base": 1.0, "new": 0.25}, "pytest": {"tests/cli": 4.5}}
     lines = budget.report(SMALL, 3.75, parts, folders)
     assert lines == [
         "minutes by part, and the budget with a warm cache",
@@ -112,7 +112,7 @@ def test_the_report_sums_parts_and_folders_and_warns_above_the_whole():
         "     0.25 of    -  set-up",
         "     3.75 of  3.0  in all, warm",
         "minutes by folder of ctest, 1.25 of all workers together",
-        "     1.00 of  2.0  core",
+        "     1.00 of  2.0  base",
         "     0.25 of    -  new  NO ROW",
         "minutes by folder of pytest, 4.50 of all workers together",
         "     4.50 of  4.0  tests/cli  over",
@@ -134,4 +134,4 @@ def test_the_program_reads_what_a_run_leaves(tmp_path, capsys):
     (tmp_path / "pytest").write_text(PYTEST_LOG)
     budget.main("190", *(str(tmp_path / name) for name in ("parts.tsv", "ctest", "pytest")))
     told = capsys.readouterr().out
-    assert "3.17 of 15.0  in all, warm" in told and "1.50 of  0.1  core  over" in told and "46.35" in told
+    assert "3.17 of 15.0  in all, warm" in told and "1.50 of  0.1  base  over" in told and "46.35" in told

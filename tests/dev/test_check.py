@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     ("path", "folder"),
     [
-        ("core/wire.cc", "core"),
+        ("proto/wire.cc", "proto"),
         ("elastic/session.cc", "elastic"),
         ("elastic/membership/plan.cc", "membership"),
         ("launcher/supervise/pipe.cc", "launcher"),
@@ -132,7 +132,7 @@ def test_the_map_is_read_as_it_was_written(tmp_path):
 
 def test_the_committed_map_has_rows_of_both_languages():
     sources = PytestMap.read(check.MAP).by_source()
-    assert sources["core/world.cc"] and sources["python/regroup/torch.py"]
+    assert sources["proto/world.cc"] and sources["python/regroup/torch.py"]
 
 
 PROGRAM = """
@@ -200,12 +200,12 @@ def test_each_folder_of_golden_files_has_its_readers():
     ("path", "answer"),
     [
         ("CMakeLists.txt", True),
-        ("tests/core/CMakeLists.txt", True),
+        ("tests/base/CMakeLists.txt", True),
         ("cmake/Regroup.cmake", True),
         ("python/module.cc", True),
         ("tests/bench/hosts_member.cc", True),
-        ("core/status.h", False),
-        ("core/wire.fbs", False),
+        ("base/status.h", False),
+        ("proto/wire.fbs", False),
         ("docs/guide/elastic.md", False),
     ],
 )

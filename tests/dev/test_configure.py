@@ -21,18 +21,23 @@ def configure(folder: Path, *options: str, **environment: str) -> subprocess.Com
     ("folders", "options", "environment", "said"),
     [
         (
-            "core;collective",
+            "base;proto;shmem;collective",
             NO_UCX,
             {},
             "Debian: libucx-dev) or switch the feature off by name: -DREGROUP_UCX=OFF",
         ),
         (
-            "core;checkpoint;checkpoint/hdf5",
+            "base;proto;shmem;checkpoint;checkpoint/hdf5",
             [],
             {"PKG_CONFIG_LIBDIR": "/"},
             "REGROUP_CHECKPOINTS: HDF5's hdf5.pc",
         ),
-        ("core;python", ["-DPython_EXECUTABLE=/usr/bin/python3"], {}, "/usr/bin/python3 has no nanobind"),
+        (
+            "base;proto;shmem;python",
+            ["-DPython_EXECUTABLE=/usr/bin/python3"],
+            {},
+            "/usr/bin/python3 has no nanobind",
+        ),
     ],
 )
 def test_what_is_missing_is_named(tmp_path, folders, options, environment, said):
@@ -44,9 +49,13 @@ def test_what_is_missing_is_named(tmp_path, folders, options, environment, said)
 @pytest.mark.parametrize(
     ("folders", "options", "environment"),
     [
-        ("core;collective", [*NO_UCX, "-DREGROUP_UCX=OFF"], {}),
-        ("core;checkpoint;checkpoint/hdf5", ["-DREGROUP_CHECKPOINTS=OFF"], {"PKG_CONFIG_LIBDIR": "/"}),
-        ("core;python", ["-DREGROUP_PYTHON=OFF", "-DPython_EXECUTABLE=/usr/bin/python3"], {}),
+        ("base;proto;shmem;collective", [*NO_UCX, "-DREGROUP_UCX=OFF"], {}),
+        (
+            "base;proto;shmem;checkpoint;checkpoint/hdf5",
+            ["-DREGROUP_CHECKPOINTS=OFF"],
+            {"PKG_CONFIG_LIBDIR": "/"},
+        ),
+        ("base;proto;shmem;python", ["-DREGROUP_PYTHON=OFF", "-DPython_EXECUTABLE=/usr/bin/python3"], {}),
     ],
 )
 def test_what_is_off_by_name_is_not_missed(tmp_path, folders, options, environment):

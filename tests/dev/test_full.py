@@ -57,7 +57,7 @@ def test_each_source_is_in_one_part_of_clang_tidy(parts):
     files = listed.stdout.split()
     of_file = bash('tidy_group "$@"', *files)
     assert len(of_file) == len(files) and set(of_file) == groups
-    assert of_file[files.index("core/wire.cc")] == "core"
+    assert of_file[files.index("proto/wire.cc")] == "base"
     assert of_file[files.index("launcher/cmd/run.cc")] == "launcher-cmd"
     assert of_file[files.index("launcher/node/hosts.cc")] == "launcher"
 

@@ -22,7 +22,7 @@ namespace regroup {
 class Thing {
  public:
   // Makes one: from text. Blocks.
-  [[nodiscard]] static core::Result<Thing> make(const std::string& text);
+  [[nodiscard]] static base::Result<Thing> make(const std::string& text);
   explicit Thing(int size) : size_(size) {}
   Thing(const Thing&) = delete;
   [[nodiscard]] int size() const { return size_; }  // of all parts
@@ -44,8 +44,8 @@ struct Options {
 };
 
 // Frees all things.
-[[nodiscard]] core::Status free_things(const std::vector<Thing>& things,
-                                       core::TimePoint deadline);
+[[nodiscard]] base::Status free_things(const std::vector<Thing>& things,
+                                       base::TimePoint deadline);
 }  // namespace regroup
 """
 
@@ -86,7 +86,7 @@ def test_the_committed_pages_are_current(name):
 
 def test_each_public_header_exists_and_every_message_has_a_row():
     assert [header for header in reference.HEADERS if not (ROOT / header).is_file()] == []
-    union = re.search(r"union Body \{([^}]*)\}", (ROOT / "core/wire.fbs").read_text())[1]
+    union = re.search(r"union Body \{([^}]*)\}", (ROOT / "proto/wire.fbs").read_text())[1]
     bodies = {name.strip() for name in re.sub(r"//[^\n]*", "", union).split(",") if name.strip()}
     assert bodies <= set(re.findall(r"^\| `(\w+)`", reference.messages(), re.M))
 

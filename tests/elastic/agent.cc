@@ -11,7 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "core/wire.h"
+#include "proto/wire.h"
 
 namespace regroup::elastic::testing {
 namespace {
@@ -22,15 +22,15 @@ std::string make_path() {
   return folder + "/agent";
 }
 
-core::Arena make_arena(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes) {
-  auto arena = core::Arena::create(
+shmem::Arena make_arena(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes) {
+  auto arena = shmem::Arena::create(
       {.slots = members, .elements = 1, .snapshot_bytes = snapshot_bytes, .save_bytes = save_bytes});
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
-  for (std::uint32_t i = 0; i < members; ++i) arena->assign_slot(static_cast<core::SlotIndex>(i), i);
+  for (std::uint32_t i = 0; i < members; ++i) arena->assign_slot(static_cast<proto::SlotIndex>(i), i);
   return std::move(*arena);
 }
 
-core::Body next(int fd, core::FrameReader* reader) {
+proto::Body next(int fd, proto::FrameReader* reader) {
   for (;;) {
     auto message = reader->next();
     EXPECT_TRUE(message.ok()) << message.status().to_string();
@@ -49,7 +49,7 @@ core::Body next(int fd, core::FrameReader* reader) {
 Agent::Agent(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes)
     : Agent(make_arena(members, snapshot_bytes, save_bytes)) {}
 
-Agent::Agent(core::Arena arena) : path_(make_path()), arena_(std::move(arena)) {
+Agent::Agent(shmem::Arena arena) : path_(make_path()), arena_(std::move(arena)) {
   listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -69,21 +69,21 @@ void Agent::welcome() {
   const int fd = links_.back().get();
   const timeval timeout{60, 0};
   EXPECT_EQ(::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout), 0);
-  core::FrameReader reader;
-  const core::Body first = next(fd, &reader);
-  ASSERT_TRUE(std::holds_alternative<core::Join>(first));
-  send_welcome(fd, static_cast<core::SlotIndex>(std::get<core::Join>(first).member));
-  EXPECT_TRUE(std::holds_alternative<core::Ready>(next(fd, &reader)));
+  proto::FrameReader reader;
+  const proto::Body first = next(fd, &reader);
+  ASSERT_TRUE(std::holds_alternative<proto::Join>(first));
+  send_welcome(fd, static_cast<proto::SlotIndex>(std::get<proto::Join>(first).member));
+  EXPECT_TRUE(std::holds_alternative<proto::Ready>(next(fd, &reader)));
 }
 
-void Agent::announce(core::Generation g, const std::set<core::SlotIndex>& donors,
-                     const std::set<core::SlotIndex>& newcomers, const std::set<core::SlotIndex>& learners,
-                     const std::vector<core::SlotIndex>& owners) {
-  core::World world;
+void Agent::announce(proto::Generation g, const std::set<proto::SlotIndex>& donors,
+                     const std::set<proto::SlotIndex>& newcomers, const std::set<proto::SlotIndex>& learners,
+                     const std::vector<proto::SlotIndex>& owners) {
+  proto::World world;
   world.incarnation = 1;
   world.generation = g;
-  world.resume = core::Position::of(resume);
-  for (core::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
+  world.resume = proto::Position::of(resume);
+  for (proto::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
     if (!donors.contains(slot) && !newcomers.contains(slot) && !learners.contains(slot)) continue;
     world.members.push_back({.id = slot,
                              .seat = {0, slot},
@@ -94,11 +94,11 @@ void Agent::announce(core::Generation g, const std::set<core::SlotIndex>& donors
   for (std::uint32_t leaf = 0; leaf < world.shards; ++leaf)
     world.plan.push_back({0, owners[leaf % owners.size()]});
   EXPECT_TRUE(arena_.publish_world(world).ok());
-  core::ring_all(arena_);
+  shmem::ring_all(arena_);
 }
 
-void Agent::send_welcome(int fd, core::SlotIndex slot) {
-  std::vector<std::byte> frame = core::encode({1, core::Welcome{slot, arena_.spec().shards, 0}});
+void Agent::send_welcome(int fd, proto::SlotIndex slot) {
+  std::vector<std::byte> frame = proto::encode({1, proto::Welcome{slot, arena_.spec().shards, 0}});
   const int memfd = arena_.memfd();
   iovec part{frame.data(), frame.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof memfd)> control{};

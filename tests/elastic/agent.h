@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/fd.h"
-#include "core/message.h"
+#include "base/fd.h"
+#include "proto/message.h"
+#include "shmem/arena.h"
 
 namespace regroup::elastic::testing {
 
@@ -16,36 +16,36 @@ class Agent {
  public:
   // One line per member: member i in slot i.
   Agent(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes = 0);
-  explicit Agent(core::Arena arena);  // whose lines somebody else gives
+  explicit Agent(shmem::Arena arena);  // whose lines somebody else gives
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
   ~Agent();
 
-  [[nodiscard]] core::Arena& arena() { return arena_; }
-  [[nodiscard]] core::MemberSlot& line(core::SlotIndex slot) const { return arena_.member_slot(slot); }
+  [[nodiscard]] shmem::Arena& arena() { return arena_; }
+  [[nodiscard]] shmem::MemberSlot& line(proto::SlotIndex slot) const { return arena_.member_slot(slot); }
   [[nodiscard]] const std::string& path() const { return path_; }  // for REGROUP_AGENT
-  [[nodiscard]] bool sleeps(core::SlotIndex slot) const { return line(slot).bell.sleeping.load() != 0; }
+  [[nodiscard]] bool sleeps(proto::SlotIndex slot) const { return line(slot).bell.sleeping.load() != 0; }
 
   // Accepts connections until all members, or the given one, have sent Ready.
   void welcome_all();
   void welcome();
   // Generation `g` of these members; everything up to `resume` is committed. Leaf i of the next step is that
   // of owners[i % owners.size()], by slots; none: of slot 0.
-  void announce(core::Generation g, const std::set<core::SlotIndex>& donors,
-                const std::set<core::SlotIndex>& newcomers, const std::set<core::SlotIndex>& learners = {},
-                const std::vector<core::SlotIndex>& owners = {0});
+  void announce(proto::Generation g, const std::set<proto::SlotIndex>& donors,
+                const std::set<proto::SlotIndex>& newcomers, const std::set<proto::SlotIndex>& learners = {},
+                const std::vector<proto::SlotIndex>& owners = {0});
   // Closes all connections: a member that waits for a World gives up within a second or so.
   void hang_up() { links_.clear(); }
 
-  core::Step resume = 1;
+  proto::Step resume = 1;
 
  private:
-  void send_welcome(int fd, core::SlotIndex slot);
+  void send_welcome(int fd, proto::SlotIndex slot);
 
   const std::string path_;
-  core::Arena arena_;
-  core::Fd listener_;
-  std::vector<core::Fd> links_;
+  shmem::Arena arena_;
+  base::Fd listener_;
+  std::vector<base::Fd> links_;
 };
 
 }  // namespace regroup::elastic::testing

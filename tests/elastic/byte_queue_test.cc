@@ -15,7 +15,7 @@ namespace regroup::elastic {
 namespace {
 
 using namespace std::chrono_literals;
-using core::Code;
+using base::Code;
 
 std::vector<std::byte> pattern(std::size_t bytes) {
   std::vector<std::byte> out(bytes);

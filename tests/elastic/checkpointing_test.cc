@@ -15,23 +15,23 @@
 #include <thread>
 #include <vector>
 
-#include "core/save_mark.h"
 #include "elastic/optimizer.h"
+#include "shmem/save_mark.h"
 #include "tests/elastic/members.h"
 
 namespace regroup::elastic {
 namespace {
 
 using collective::testing::eventually;
-using core::SaveMark;
-using core::SlotIndex;
+using proto::SlotIndex;
+using shmem::SaveMark;
 using testing::Agent;
 using testing::await;
 using testing::Bytes;
 using testing::follow;
 using testing::pattern;
 using testing::start;
-using Phase = core::SaveMark::Phase;
+using Phase = shmem::SaveMark::Phase;
 
 constexpr std::size_t kRoom = 1 << 20;
 const Checkpointing kEach{1, "", "a model", "a fingerprint"};
@@ -40,7 +40,7 @@ SaveMark mark_of(Agent& agent) { return SaveMark::unpack(agent.arena().save_word
 
 nlohmann::json description_of(Agent& agent) {
   const auto area = agent.arena().save_area();
-  const core::SaveHeader& header = core::save_header(area);
+  const shmem::SaveHeader& header = shmem::save_header(area);
   return nlohmann::json::parse(
       std::string(reinterpret_cast<const char*>(area.data()) + header.offset, header.bytes));
 }
@@ -87,7 +87,7 @@ TEST(Checkpointing, EachMemberOfANodeCopiesItsShare) {
     });
     members.threads.clear();
     EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kReady, 7}));
-    EXPECT_EQ(core::save_header(members.agent.arena().save_area()).bell.count.load(), 1U);
+    EXPECT_EQ(shmem::save_header(members.agent.arena().save_area()).bell.count.load(), 1U);
     const auto description = description_of(members.agent);
     EXPECT_EQ(description["step"], 7);
     EXPECT_EQ(description["model"], "a model");
@@ -114,7 +114,7 @@ TEST(Checkpointing, TheFirstSnapshotTouchesNoNewPage) {
   Members members(1, kBytes);
   std::vector<long> faults;
   members.start_all([&](Participant& self, State& state) {
-    const auto faults_of = [&](core::Step step) {
+    const auto faults_of = [&](proto::Step step) {
       request_snapshot(self, step - 1, kEach);
       rusage before{}, after{};
       ::getrusage(RUSAGE_THREAD, &before);
@@ -156,7 +156,7 @@ TEST(Checkpointing, ASnapshotThatIsComparedWaitsForRankZeroToConfirmIt) {
   });
   members.threads.clear();
   EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kReady, 7}));
-  EXPECT_EQ(core::save_header(members.agent.arena().save_area()).bell.count.load(), 1U);
+  EXPECT_EQ(shmem::save_header(members.agent.arena().save_area()).bell.count.load(), 1U);
 }
 
 TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother) {
@@ -177,8 +177,8 @@ TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother)
     EXPECT_TRUE(save_share(self, state, 3, kEach).ok());
   });
   await(members.agent, [&] {
-    const auto& progress = core::save_header(members.agent.arena().save_area()).progress;
-    return wanted == 3 && core::SaveProgress::unpack(progress.load()).left == 1;
+    const auto& progress = shmem::save_header(members.agent.arena().save_area()).progress;
+    return wanted == 3 && shmem::SaveProgress::unpack(progress.load()).left == 1;
   });
   EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 2}));
   for (const SlotIndex slot : {0, 2}) members.agent.line(slot).revoked_up_to.store(1);

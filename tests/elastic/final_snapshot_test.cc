@@ -11,22 +11,22 @@
 #include <thread>
 #include <vector>
 
-#include "core/save_mark.h"
+#include "shmem/save_mark.h"
 #include "tests/elastic/members.h"
 
 namespace regroup::elastic {
 namespace {
 
 using collective::testing::eventually;
-using core::SaveMark;
-using core::SaveRequest;
-using core::SlotIndex;
+using proto::SlotIndex;
+using shmem::SaveMark;
+using shmem::SaveRequest;
 using testing::Agent;
 using testing::Bytes;
 using testing::pattern;
 using testing::start;
-using Phase = core::SaveMark::Phase;
-using What = core::SaveRequest::What;
+using Phase = shmem::SaveMark::Phase;
+using What = shmem::SaveRequest::What;
 
 constexpr std::size_t kBytes = 50'000;
 const Checkpointing kSaving{1, "", "a model", "a fingerprint"};
@@ -55,27 +55,27 @@ class FinalSnapshotTest : public ::testing::Test {
     agent_.welcome_all();
     agent_.announce(1, {0, 1}, {});
   }
-  void ask(What what, core::Duration within = std::chrono::seconds(30)) {
-    core::SaveHeader& header = core::save_header(agent_.arena().save_area());
-    const auto until = core::SystemClock().now() + within;
+  void ask(What what, base::Duration within = std::chrono::seconds(30)) {
+    shmem::SaveHeader& header = shmem::save_header(agent_.arena().save_area());
+    const auto until = base::SystemClock().now() + within;
     header.until.store(
         std::chrono::duration_cast<std::chrono::nanoseconds>(until.time_since_epoch()).count());
     header.asked.store(SaveRequest{what, ++asks_}.pack());
-    core::ring_all(agent_.arena());
+    shmem::ring_all(agent_.arena());
   }
   SaveMark mark() { return SaveMark::unpack(agent_.arena().save_word().load()); }
   void set_mark(SaveMark mark) {
     agent_.arena().save_word().store(mark.pack());
-    core::ring_all(agent_.arena());
+    shmem::ring_all(agent_.arena());
   }
   void claim_by(SlotIndex slot, SaveMark mark) {
-    core::SaveHeader& header = core::save_header(agent_.arena().save_area());
+    shmem::SaveHeader& header = shmem::save_header(agent_.arena().save_area());
     if (header.until.load() == 0) ask(What::kAtBoundary);
     header.asked.store(SaveRequest{What::kClaimed, ++asks_, slot}.pack());
     set_mark(mark);
   }
   SaveRequest request() {
-    return SaveRequest::unpack(core::save_header(agent_.arena().save_area()).asked.load());
+    return SaveRequest::unpack(shmem::save_header(agent_.arena().save_area()).asked.load());
   }
 
   Agent agent_;
@@ -101,7 +101,7 @@ TEST_F(FinalSnapshotTest, TheFirstThatLeavesBringsTheStateAndTheOtherNothing) {
   threads_.clear();
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
   EXPECT_EQ(request().what, What::kClaimed);
-  EXPECT_EQ(core::save_header(agent_.arena().save_area()).bell.count.load(), 1U);
+  EXPECT_EQ(shmem::save_header(agent_.arena().save_area()).bell.count.load(), 1U);
 }
 
 // When all leave no step follows that would compare the states.
@@ -139,18 +139,18 @@ TEST_F(FinalSnapshotTest, AMemberThatWaitsForAWorldBringsItsState) {
           EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kWaiting).ok());
           saved = true;
         });
-    EXPECT_EQ(self.wait([] { return false; }, "never").code(), core::Code::kRevoked);
-    EXPECT_EQ(self.regroup().status().code(), core::Code::kLeft);
+    EXPECT_EQ(self.wait([] { return false; }, "never").code(), base::Code::kRevoked);
+    EXPECT_EQ(self.regroup().status().code(), base::Code::kLeft);
   });
   EXPECT_TRUE(eventually([&] { return in == 2; }));
   agent_.line(1).dead.store(1);
   for (const SlotIndex slot : {0, 1}) agent_.line(slot).revoked_up_to.store(1);
-  core::ring_all(agent_.arena());
+  shmem::ring_all(agent_.arena());
   ask(What::kNow);
   EXPECT_TRUE(eventually([&] { return saved.load(); }));
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
-  agent_.line(0).leave_request.store(core::kNow);
-  core::ring_all(agent_.arena());
+  agent_.line(0).leave_request.store(shmem::kNow);
+  shmem::ring_all(agent_.arena());
 }
 
 TEST_F(FinalSnapshotTest, SharesThatWillNotComeAreReplaced) {
@@ -245,7 +245,7 @@ TEST_F(FinalSnapshotTest, WhoGoesWaitsForNothingThatIsSettled) {
   const struct {
     SaveMark mark;
     What asked;
-    core::Duration within;
+    base::Duration within;
   } rows[] = {
       {{Phase::kReady, 7}, What::kClaimed, std::chrono::seconds(30)},
       {{Phase::kTaken, 8}, What::kClaimed, std::chrono::seconds(30)},
@@ -281,7 +281,7 @@ TEST_F(FinalSnapshotTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
   std::atomic<int> saves = 0;
   states_[0].on_save = [&] {
     if (++saves > 1) return;
-    core::save_header(agent_.arena().save_area()).progress.store(core::SaveProgress{1, 2}.pack());
+    shmem::save_header(agent_.arena().save_area()).progress.store(shmem::SaveProgress{1, 2}.pack());
   };
   start_both([&](Participant& self, State& state) {
     if (self.seat().slot == 1) return;
@@ -294,7 +294,7 @@ TEST_F(FinalSnapshotTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
 }
 
 TEST(DiskTimeout, IsOverWhenNothingHasMovedForAsLongAsTheLimit) {
-  const core::TimePoint start{std::chrono::hours(1)};
+  const base::TimePoint start{std::chrono::hours(1)};
   DiskTimeout timeout(std::chrono::seconds(30));
   EXPECT_FALSE(timeout.over(start, 5));
   EXPECT_FALSE(timeout.over(start + std::chrono::seconds(29), 5));

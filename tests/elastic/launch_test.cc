@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
-core::Result<std::optional<Launch>> find(const Variables& own, const std::vector<Ancestor>& above = {}) {
+base::Result<std::optional<Launch>> find(const Variables& own, const std::vector<Ancestor>& above = {}) {
   return find_launch(
       [&](const std::string& name) {
         const auto found = own.find(name);
@@ -237,7 +237,7 @@ TEST(LaunchTest, HorovodrunIsKnown) {
 
 TEST(LaunchTest, VariablesThatContradictEachOtherAreNamed) {
   const auto launch = find(openmpi(4, 2, 2));
-  EXPECT_EQ(launch.code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(launch.code(), base::Code::kInvalidArgument);
   EXPECT_THAT(launch.status().message(), HasSubstr("OMPI_COMM_WORLD_RANK=4, OMPI_COMM_WORLD_SIZE=2"));
 }
 

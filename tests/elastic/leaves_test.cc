@@ -11,22 +11,22 @@
 #include <thread>
 #include <vector>
 
-#include "core/canonical.h"
+#include "proto/canonical.h"
 
 namespace regroup::elastic {
 namespace {
 
 constexpr std::uint64_t kElements = 33;
 
-core::Arena make_arena(std::uint32_t shards, std::uint32_t buffers, core::SlotIndex slots = 2) {
-  core::ArenaSpec spec;
+shmem::Arena make_arena(std::uint32_t shards, std::uint32_t buffers, proto::SlotIndex slots = 2) {
+  shmem::ArenaSpec spec;
   spec.slots = slots;
   spec.shards = shards;
   spec.buffers_per_slot = buffers;
   spec.elements = kElements;
-  auto arena = core::Arena::create(spec);
+  auto arena = shmem::Arena::create(spec);
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
-  for (core::SlotIndex slot = 0; slot < slots; ++slot) arena->assign_slot(slot, slot);
+  for (proto::SlotIndex slot = 0; slot < slots; ++slot) arena->assign_slot(slot, slot);
   return std::move(*arena);
 }
 
@@ -37,9 +37,9 @@ std::vector<float> leaf_values(std::uint32_t leaf) {
   return values;
 }
 
-std::vector<float> tree_sum(core::Interval node) {
+std::vector<float> tree_sum(proto::Interval node) {
   if (node.size() == 1) return leaf_values(node.begin);
-  const std::uint32_t m = core::canonical_split(node);
+  const std::uint32_t m = proto::canonical_split(node);
   std::vector<float> sum = tree_sum({node.begin, m});
   const std::vector<float> right = tree_sum({m, node.end});
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
@@ -66,7 +66,7 @@ void expect_canonical(const std::vector<collective::Partial>& partials) {
 
 TEST(Leaves, AContiguousRangeFitsTheReservedBuffersWithoutLoss) {
   for (std::uint32_t shards = 1; shards <= 70; ++shards) {
-    core::Arena arena = make_arena(shards, core::canonical_buffers(shards));
+    shmem::Arena arena = make_arena(shards, proto::canonical_buffers(shards));
     for (std::uint32_t begin = 0; begin < shards; begin += 3) {
       Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
       leaves.begin(5);
@@ -75,7 +75,7 @@ TEST(Leaves, AContiguousRangeFitsTheReservedBuffersWithoutLoss) {
         ASSERT_TRUE(leaves.holds(leaf)) << "V=" << shards << " begin=" << begin << " leaf=" << leaf;
       }
       if (begin == 0) {
-        const auto partials = sealed_partials(arena, 5, std::vector<core::Seat>(shards));
+        const auto partials = sealed_partials(arena, 5, std::vector<proto::Seat>(shards));
         ASSERT_TRUE(partials);
         expect_canonical(*partials);
       }
@@ -84,15 +84,15 @@ TEST(Leaves, AContiguousRangeFitsTheReservedBuffersWithoutLoss) {
 }
 
 TEST(Leaves, KeepsLeavesApartWhileBuffersAreFree) {
-  core::Arena arena = make_arena(4, 4);
+  shmem::Arena arena = make_arena(4, 4);
   Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
   leaves.begin(1);
   for (std::uint32_t leaf = 0; leaf < 4; ++leaf) compute(leaves, leaf);
-  EXPECT_EQ(sealed_partials(arena, 1, std::vector<core::Seat>(4))->size(), 4U);
+  EXPECT_EQ(sealed_partials(arena, 1, std::vector<proto::Seat>(4))->size(), 4U);
 }
 
 TEST(Leaves, GivesUpASealThatCannotBeFoldedAndComputesItAgain) {
-  core::Arena arena = make_arena(8, 2);
+  shmem::Arena arena = make_arena(8, 2);
   Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
   leaves.begin(1);
   for (const std::uint32_t leaf : {1U, 6U, 3U}) compute(leaves, leaf);
@@ -102,24 +102,24 @@ TEST(Leaves, GivesUpASealThatCannotBeFoldedAndComputesItAgain) {
 }
 
 TEST(Leaves, SealsOfAnEarlierStepAreWithdrawnBeforeTheNext) {
-  core::Arena arena = make_arena(2, 2);
+  shmem::Arena arena = make_arena(2, 2);
   Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
   leaves.begin(1);
   compute(leaves, 0);
   compute(leaves, 1);
-  EXPECT_TRUE(sealed_partials(arena, 1, std::vector<core::Seat>(2)));
+  EXPECT_TRUE(sealed_partials(arena, 1, std::vector<proto::Seat>(2)));
   leaves.begin(2);
-  EXPECT_FALSE(sealed_partials(arena, 1, std::vector<core::Seat>(2)));
-  EXPECT_FALSE(sealed_partials(arena, 2, std::vector<core::Seat>(2)));
+  EXPECT_FALSE(sealed_partials(arena, 1, std::vector<proto::Seat>(2)));
+  EXPECT_FALSE(sealed_partials(arena, 2, std::vector<proto::Seat>(2)));
 }
 
 // Without it a node that is only partly this member's hides the missing leaf from both reader and author.
 TEST(Leaves, GivesUpNodesThatANewWorldTookFromIt) {
-  core::Arena arena = make_arena(4, 2);
+  shmem::Arena arena = make_arena(4, 2);
   Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
   leaves.begin(3);
   for (const std::uint32_t leaf : {0U, 1U, 2U}) compute(leaves, leaf);  // folds 0 and 1
-  const std::vector<core::Seat> owners = {{0, 1}, {0, 0}, {0, 0}, {0, 1}};
+  const std::vector<proto::Seat> owners = {{0, 1}, {0, 0}, {0, 0}, {0, 1}};
   leaves.keep_owned(owners, {0, 0});
   EXPECT_FALSE(leaves.holds(0));
   EXPECT_FALSE(leaves.holds(1));
@@ -138,14 +138,14 @@ TEST(Leaves, GivesUpNodesThatANewWorldTookFromIt) {
 // a third of the sums was wrong here.
 TEST(SealedPartials, AreOfOneInstantWhileTheAuthorFolds) {
   constexpr std::uint32_t kShards = 16;
-  constexpr core::Step kSteps = 4000;
-  core::Arena arena = make_arena(kShards, core::canonical_buffers(kShards));
-  std::vector<core::Seat> owners(kShards);
+  constexpr proto::Step kSteps = 4000;
+  shmem::Arena arena = make_arena(kShards, proto::canonical_buffers(kShards));
+  std::vector<proto::Seat> owners(kShards);
   for (std::uint32_t leaf = 8; leaf < kShards; ++leaf) owners[leaf] = {0, 1};
-  std::atomic<core::Step> open{0}, read{0};
+  std::atomic<proto::Step> open{0}, read{0};
   std::thread author([&] {
     Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
-    for (core::Step step = 1; step <= kSteps; ++step) {
+    for (proto::Step step = 1; step <= kSteps; ++step) {
       while (open.load() < step) std::this_thread::yield();
       leaves.begin(step);
       for (std::uint32_t leaf = 0; leaf < 8; ++leaf) {
@@ -158,7 +158,7 @@ TEST(SealedPartials, AreOfOneInstantWhileTheAuthorFolds) {
   });
   Leaves reader(&arena, 1, collective::Dtype::kFloat32);
   int wrong = 0;
-  for (core::Step step = 1; step <= kSteps; ++step) {
+  for (proto::Step step = 1; step <= kSteps; ++step) {
     reader.begin(step);
     for (std::uint32_t leaf = 8; leaf < kShards; ++leaf) {
       const std::span<std::byte> buffer = reader.acquire(leaf);
@@ -179,7 +179,7 @@ TEST(SealedPartials, AreOfOneInstantWhileTheAuthorFolds) {
 }
 
 TEST(SealedPartials, TakesEachLeafFromItsOwner) {
-  core::Arena arena = make_arena(4, 3);
+  shmem::Arena arena = make_arena(4, 3);
   Leaves first(&arena, 0, collective::Dtype::kFloat32);
   Leaves second(&arena, 1, collective::Dtype::kFloat32);
   first.begin(9);
@@ -187,7 +187,7 @@ TEST(SealedPartials, TakesEachLeafFromItsOwner) {
   compute(first, 0);
   compute(first, 1);
   compute(second, 2);
-  const std::vector<core::Seat> owners = {{0, 0}, {0, 0}, {0, 1}, {0, 1}};
+  const std::vector<proto::Seat> owners = {{0, 0}, {0, 0}, {0, 1}, {0, 1}};
   EXPECT_FALSE(sealed_partials(arena, 9, owners));
   compute(second, 3);
   const auto partials = sealed_partials(arena, 9, owners);

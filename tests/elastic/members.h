@@ -33,12 +33,12 @@ class Bytes final : public State {
   explicit Bytes(std::vector<std::byte> bytes = {}) : bytes_(std::move(bytes)) {}
 
   [[nodiscard]] std::uint64_t capacity() const override { return bytes_.size(); }
-  [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override {
+  [[nodiscard]] base::Result<std::vector<std::span<const std::byte>>> save() override {
     if (on_save) on_save();
     const std::span<const std::byte> all(bytes_);
     return std::vector{all.first(all.size() / 3), all.subspan(all.size() / 3)};
   }
-  [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override {
+  [[nodiscard]] base::Status load(std::span<const std::byte> bytes) override {
     loads += 1;
     bytes_.assign(bytes.begin(), bytes.end());
     if (on_load) on_load(bytes_);
@@ -63,7 +63,7 @@ class Bytes final : public State {
 };
 
 // The life of a member: connects and enters generation 1, then `body`.
-inline void live(const std::string& agent, core::SlotIndex slot,
+inline void live(const std::string& agent, proto::SlotIndex slot,
                  const std::function<void(Participant&)>& body) {
   Environment env;
   env.agent_socket = agent;
@@ -76,7 +76,7 @@ inline void live(const std::string& agent, core::SlotIndex slot,
 }
 
 // Enters generation `g` after a revoke.
-inline void follow(Participant& self, core::Generation g) {
+inline void follow(Participant& self, proto::Generation g) {
   const auto joined = self.regroup();
   ASSERT_TRUE(joined.ok()) << joined.status().to_string();
   ASSERT_EQ(self.world().generation, g);
@@ -89,14 +89,14 @@ inline void await(Agent& agent, const std::function<bool()>& moment) {
   agent.hang_up();
 }
 
-inline std::jthread start(Agent& agent, core::SlotIndex slot, std::function<void(Participant&)> body) {
+inline std::jthread start(Agent& agent, proto::SlotIndex slot, std::function<void(Participant&)> body) {
   return std::jthread([&agent, slot, body = std::move(body)] { live(agent.path(), slot, body); });
 }
 
 // A donor of `state` from generation 1 on: of 1 alone, and of 2 if `again`.
-inline std::jthread start_donor(Agent& agent, core::SlotIndex slot, State& state, bool again = false) {
+inline std::jthread start_donor(Agent& agent, proto::SlotIndex slot, State& state, bool again = false) {
   return start(agent, slot, [&state, again](Participant& self) {
-    const core::Status donated = donate_state(self, state);
+    const base::Status donated = donate_state(self, state);
     ASSERT_TRUE(donated.ok()) << donated.to_string();
     if (!again) return;
     follow(self, 2);

@@ -16,11 +16,11 @@
 namespace regroup::elastic {
 namespace {
 
+using base::Code;
 using collective::testing::eventually;
 using collective::testing::revoke_all;
-using core::Code;
-using core::kSnapshotChunk;
-using core::SlotIndex;
+using proto::SlotIndex;
+using shmem::kSnapshotChunk;
 using testing::Agent;
 using testing::await;
 using testing::Bytes;
@@ -141,7 +141,7 @@ TEST(MigrateRevoke, DonorsWaitForReadersOfAnOlderGeneration) {
     revoke_all(agent.arena(), 1);
     agent.announce(2, {0}, {1});
     const auto in_second = [&] {
-      return core::load_state<core::RealPolicy>(agent.line(0).state).generation == 2;
+      return shmem::load_state<shmem::RealPolicy>(agent.line(0).state).generation == 2;
     };
     EXPECT_TRUE(
         eventually([&] { return agent.line(0).donated.load() == 2 || (in_second() && agent.sleeps(0)); }));

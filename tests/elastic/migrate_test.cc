@@ -16,11 +16,11 @@
 namespace regroup::elastic {
 namespace {
 
+using base::Code;
+using base::Status;
 using collective::testing::eventually;
-using core::Code;
-using core::kSnapshotChunk;
-using core::SlotIndex;
-using core::Status;
+using proto::SlotIndex;
+using shmem::kSnapshotChunk;
 using testing::Agent;
 using testing::Bytes;
 using ::testing::HasSubstr;
@@ -176,11 +176,11 @@ class Overlapping final : public State {
  public:
   explicit Overlapping(std::size_t size) : bytes_(size) {}
   [[nodiscard]] std::uint64_t capacity() const override { return bytes_.size(); }
-  [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override {
-    return core::internal_error("not called");
+  [[nodiscard]] base::Result<std::vector<std::span<const std::byte>>> save() override {
+    return base::internal_error("not called");
   }
   [[nodiscard]] Status load(std::span<const std::byte>) override {
-    return core::internal_error("not called");
+    return base::internal_error("not called");
   }
   [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t /*bytes*/) override {
     const std::span<std::byte> all(bytes_);

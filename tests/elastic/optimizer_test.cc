@@ -139,13 +139,13 @@ TEST(Optimizer, ACopyOfAPartHasThatPartAndNothingElseIsTouched) {
 
 TEST(Optimizer, RefusesWhatCannotBe) {
   Floats four(4), five(5);
-  EXPECT_EQ(sgd_step({five, four, 2}, five, {}, true, {}).code(), core::Code::kInvalidArgument);
-  EXPECT_EQ(sgd_step({four, {}}, five, {}, true, {}).code(), core::Code::kInvalidArgument);
-  EXPECT_EQ(sgd_step({four, five}, four, {}, true, {}).code(), core::Code::kInvalidArgument);
-  EXPECT_EQ(sgd_step({four, {}}, four, {}, true, {.momentum = 0.9}).code(), core::Code::kInvalidArgument);
-  EXPECT_EQ(sgd_step({four, {}}, four, {}, true, {.nesterov = true}).code(), core::Code::kInvalidArgument);
-  EXPECT_EQ(adam_step({four, {}}, four, {four, {}}, {five, {}}, 1, {}).code(), core::Code::kInvalidArgument);
-  EXPECT_EQ(adam_step({four, {}}, four, {four, {}}, {four, {}}, 0, {}).code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(sgd_step({five, four, 2}, five, {}, true, {}).code(), base::Code::kInvalidArgument);
+  EXPECT_EQ(sgd_step({four, {}}, five, {}, true, {}).code(), base::Code::kInvalidArgument);
+  EXPECT_EQ(sgd_step({four, five}, four, {}, true, {}).code(), base::Code::kInvalidArgument);
+  EXPECT_EQ(sgd_step({four, {}}, four, {}, true, {.momentum = 0.9}).code(), base::Code::kInvalidArgument);
+  EXPECT_EQ(sgd_step({four, {}}, four, {}, true, {.nesterov = true}).code(), base::Code::kInvalidArgument);
+  EXPECT_EQ(adam_step({four, {}}, four, {four, {}}, {five, {}}, 1, {}).code(), base::Code::kInvalidArgument);
+  EXPECT_EQ(adam_step({four, {}}, four, {four, {}}, {four, {}}, 0, {}).code(), base::Code::kInvalidArgument);
 }
 
 }  // namespace

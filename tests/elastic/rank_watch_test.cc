@@ -13,7 +13,7 @@ namespace {
 using Started = RankScan::Started;
 using std::chrono::seconds;
 
-constexpr core::TimePoint kStart{};
+constexpr base::TimePoint kStart{};
 
 RankScan seeing(std::map<std::uint32_t, pid_t> living, Started started = Started::kUnknown) {
   RankScan out{std::move(living), {}, false, started};

@@ -53,7 +53,7 @@ TEST(Sampler, UsesEverySampleOncePerEpochWhateverTheShards) {
     for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
       std::set<std::uint64_t> seen;
       std::size_t count = 0;
-      for (core::Step step = epoch * 29 + 1; step <= (epoch + 1) * 29; ++step) {
+      for (proto::Step step = epoch * 29 + 1; step <= (epoch + 1) * 29; ++step) {
         ASSERT_EQ(sampler.batch_of(step).epoch, epoch);
         for (std::uint32_t leaf = 0; leaf < shards; ++leaf) {
           for (const std::uint64_t sample : sampler.samples_of(step, leaf)) seen.insert(sample), ++count;
@@ -67,7 +67,7 @@ TEST(Sampler, UsesEverySampleOncePerEpochWhateverTheShards) {
 
 TEST(Sampler, OnlyTheLastBatchIsShort) {
   const Sampler sampler(7, 1797, 64, 4);
-  for (core::Step step = 1; step <= 58; ++step) {
+  for (proto::Step step = 1; step <= 58; ++step) {
     const Batch batch = sampler.batch_of(step);
     EXPECT_EQ(batch.end - batch.begin, step % 29 == 0 ? 5U : 64U) << step;
   }

@@ -66,11 +66,11 @@ TEST_F(SessionTest, ARegionThatFailsEndsTheSession) {
   float out = 0.0F;
   const auto body = [&](collective::Communicator& c) {
     return c.allreduce(std::as_bytes(std::span(&in, 1)), std::as_writable_bytes(std::span(&out, 1)),
-                       collective::Dtype::kFloat32, core::SystemClock().now() + std::chrono::seconds(5));
+                       collective::Dtype::kFloat32, base::SystemClock().now() + std::chrono::seconds(5));
   };
   EXPECT_TRUE((*session)->collective(body).ok());
   EXPECT_EQ(out, 3.0F);
-  const auto fails = [](collective::Communicator&) { return core::invalid_argument("mine"); };
+  const auto fails = [](collective::Communicator&) { return base::invalid_argument("mine"); };
   EXPECT_EQ((*session)->collective(fails).message(), "mine");
   EXPECT_EQ((*session)->next_step().status().message(), "mine");  // it stays open: never a hang
 }
@@ -78,9 +78,9 @@ TEST_F(SessionTest, ARegionThatFailsEndsTheSession) {
 TEST_F(SessionTest, RefusesARegionWithinAStep) {
   auto session = Session::join(options_);
   ASSERT_TRUE(session.ok());
-  const auto body = [](collective::Communicator&) { return core::Status(); };
+  const auto body = [](collective::Communicator&) { return base::Status(); };
   ASSERT_TRUE((*session)->next_step().ok());
-  EXPECT_EQ((*session)->collective(body).code(), core::Code::kInvalidArgument);
+  EXPECT_EQ((*session)->collective(body).code(), base::Code::kInvalidArgument);
 }
 
 TEST_F(SessionTest, CallsOutOfOrderAreErrorsThatSaySo) {
@@ -90,7 +90,7 @@ TEST_F(SessionTest, CallsOutOfOrderAreErrorsThatSaySo) {
   ASSERT_TRUE((*session)->next_step().ok());
   EXPECT_EQ((*session)->next_step().status().message(),
             "next_step() called before the previous step was committed");
-  EXPECT_EQ((*session)->commit().code(), core::Code::kInvalidArgument);
+  EXPECT_EQ((*session)->commit().code(), base::Code::kInvalidArgument);
 }
 
 // The death of a member is that of the thread that joined (rule lastwrite of tests/model).
@@ -101,18 +101,18 @@ TEST_F(SessionTest, OnlyTheThreadThatJoinedTrains) {
   ASSERT_TRUE(own.next_step().ok());
   const auto shard = own.next_shard();
   ASSERT_TRUE(shard.ok() && *shard);
-  std::vector<core::Status> answers;
+  std::vector<base::Status> answers;
   int ran = 0;
   std::jthread([&] {
     for (int i = 0; i < 8; ++i) answers.push_back(own.next_shard().status());  // more than there are leaves
     answers.push_back(own.next_step().status());
     answers.push_back(own.commit().status());
     answers.push_back(own.save_targets().status());
-    answers.push_back(own.collective([&](collective::Communicator&) { return ++ran, core::Status(); }));
+    answers.push_back(own.collective([&](collective::Communicator&) { return ++ran, base::Status(); }));
     answers.push_back(own.finish());
   }).join();
-  for (const core::Status& answer : answers) {
-    EXPECT_EQ(answer.code(), core::Code::kInvalidArgument);
+  for (const base::Status& answer : answers) {
+    EXPECT_EQ(answer.code(), base::Code::kInvalidArgument);
     EXPECT_NE(answer.message().find(": called on a thread other than the one that called join()"),
               std::string::npos);
   }

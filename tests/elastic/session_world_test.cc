@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/canonical.h"
-#include "core/crc32c.h"
-#include "core/transfer_step.h"
+#include "base/crc32c.h"
 #include "elastic/session.h"
+#include "proto/canonical.h"
+#include "proto/transfer_step.h"
 #include "tests/elastic/members.h"
 
 namespace regroup::elastic {
@@ -22,22 +22,22 @@ namespace {
 
 using collective::testing::eventually;
 using collective::testing::revoke_all;
-using core::SlotIndex;
-using core::Step;
+using proto::SlotIndex;
+using proto::Step;
 using testing::Agent;
 using testing::await;
 using testing::kTimeout;
 
-constexpr core::TransferStep kTransfer{5, 1};
+constexpr proto::TransferStep kTransfer{5, 1};
 constexpr std::uint32_t kShards = 2;
 constexpr SlotIndex kDonor = 0, kLate = 1;
 
-core::Arena make_arena() {
-  core::ArenaSpec spec{.slots = 2, .shards = kShards, .elements = 1};
-  spec.buffers_per_slot = core::canonical_buffers(kShards);
+shmem::Arena make_arena() {
+  shmem::ArenaSpec spec{.slots = 2, .shards = kShards, .elements = 1};
+  spec.buffers_per_slot = proto::canonical_buffers(kShards);
   spec.snapshot_bytes = sizeof(float);
   spec.kept_results = 2;
-  auto arena = core::Arena::create(spec);
+  auto arena = shmem::Arena::create(spec);
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
   for (const SlotIndex slot : {kDonor, kLate}) arena->assign_slot(slot, slot);
   return std::move(*arena);
@@ -80,11 +80,11 @@ class Trainee {
     ASSERT_TRUE(over_ || session.ok()) << session.status().to_string();
     while (!over_) {
       if (!eventually([&] { return over_ || passed_ < allowed_; }) || over_) return;
-      const core::Status status = pass_one(**session);
+      const base::Status status = pass_one(**session);
       ASSERT_TRUE(over_ || status.ok()) << status.to_string();
     }
   }
-  core::Status pass_one(Session& session) {
+  base::Status pass_one(Session& session) {
     const auto step = session.next_step();
     if (!step.ok()) return step.status();
     begun_ = (*step)->step;
@@ -135,16 +135,16 @@ class SessionWorld : public ::testing::Test {
   // It has the state of step 1 from now on.
   void begin_transfer() {
     agent_.line(kLate).transfer.store(kTransfer.pack());
-    core::ring_all(agent_.arena());
+    shmem::ring_all(agent_.arena());
     await(agent_, [&] { return agent_.line(kLate).replayed.load() == kTransfer.pack(); });
   }
   // The result of step 2, which the donor has passed, as the agent of the learner keeps it.
   void keep_result() {
-    core::Arena& arena = agent_.arena();
+    shmem::Arena& arena = agent_.arena();
     std::ranges::copy(arena.result(2), arena.kept(2).begin());
-    arena.kept_crcs(2)[0] = core::crc32c(arena.kept(2), core::result_salt(2));
+    arena.kept_crcs(2)[0] = base::crc32c(arena.kept(2), proto::result_salt(2));
     arena.kept_step(2).store(2);
-    core::ring_all(arena);
+    shmem::ring_all(arena);
   }
   void spoil_result() { std::ranges::fill(agent_.arena().result(2), std::byte{0x3f}); }
   // Both may go on behind World 2.
@@ -192,8 +192,8 @@ TEST_F(SessionWorld, TheOthersWaitForTheVoteOfALearnerThatIsBehind) {
   await_standstill(3);  // nothing is missing but its vote
   ASSERT_FALSE(HasFailure());
   EXPECT_EQ(donor_.passed(), 2U);
-  EXPECT_EQ(core::load_state<core::RealPolicy>(agent_.line(kDonor).state).phase, core::Phase::kOpen);
-  EXPECT_EQ(core::load_state<core::RealPolicy>(agent_.line(kLate).state).phase, core::Phase::kCommitted);
+  EXPECT_EQ(shmem::load_state<shmem::RealPolicy>(agent_.line(kDonor).state).phase, proto::Phase::kOpen);
+  EXPECT_EQ(shmem::load_state<shmem::RealPolicy>(agent_.line(kLate).state).phase, proto::Phase::kCommitted);
   EXPECT_EQ(agent_.line(kLate).proved.load(), 0U);
   keep_result();
   expect_both_passed();

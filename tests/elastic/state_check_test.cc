@@ -28,11 +28,11 @@ using ::testing::Not;
 class Parts final : public State {
  public:
   [[nodiscard]] std::uint64_t capacity() const override { return 0; }
-  [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override {
-    return core::internal_error("not asked for");
+  [[nodiscard]] base::Result<std::vector<std::span<const std::byte>>> save() override {
+    return base::internal_error("not asked for");
   }
-  [[nodiscard]] core::Status load(std::span<const std::byte>) override { return {}; }
-  [[nodiscard]] core::Status replicated(const std::function<void(const StatePart&)>& take) override {
+  [[nodiscard]] base::Status load(std::span<const std::byte>) override { return {}; }
+  [[nodiscard]] base::Status replicated(const std::function<void(const StatePart&)>& take) override {
     ++taken;
     for (const auto& [name, text] : values) take({name, std::as_bytes(std::span(text)), true});
     for (const auto& [name, numbers] : tensors) take({name, std::as_bytes(std::span(numbers))});
@@ -45,10 +45,10 @@ class Parts final : public State {
 };
 
 // Members 10, 11, ... of a World of `size` that began after step 5.
-core::World world_of(std::uint32_t size) {
-  core::World world{.generation = 3, .resume = core::Position::of(5)};
+proto::World world_of(std::uint32_t size) {
+  proto::World world{.generation = 3, .resume = proto::Position::of(5)};
   for (std::uint32_t rank = 0; rank < size; ++rank)
-    world.members.push_back({.id = 10 + rank, .seat = {0, static_cast<core::SlotIndex>(rank)}});
+    world.members.push_back({.id = 10 + rank, .seat = {0, static_cast<proto::SlotIndex>(rank)}});
   return world;
 }
 
@@ -58,9 +58,9 @@ std::vector<std::string> compare(int ranks, const std::function<void(int, Parts&
   std::vector<std::string> told(static_cast<std::size_t>(ranks));
   run_all(Ranks::kThreads, ranks, [&](int rank) {
     const auto comm = open_comm(arena, rank);
-    const core::World world = world_of(static_cast<std::uint32_t>(ranks));
-    std::vector<core::MemberId> members;
-    for (const core::WorldMember& member : world.members) members.push_back(member.id);
+    const proto::World world = world_of(static_cast<std::uint32_t>(ranks));
+    std::vector<proto::MemberId> members;
+    for (const proto::WorldMember& member : world.members) members.push_back(member.id);
     Parts parts;
     change(rank, parts);
     StateCheck check(true);
@@ -139,12 +139,12 @@ TEST(StateCheck, MostAgreeOrTheLowestRankDecides) {
 
 TEST(StateCheck, IsDueAtIntervalsSoonAfterAChangeAndForSnapshots) {
   StateCheck check(true);
-  core::World world = world_of(2);
-  std::vector<core::Step> due;
-  for (core::Step step = 5; step <= 600; ++step) {
+  proto::World world = world_of(2);
+  std::vector<proto::Step> due;
+  for (proto::Step step = 5; step <= 600; ++step) {
     if (check.due(world, step)) due.push_back(step);
   }
-  EXPECT_EQ(due, (std::vector<core::Step>{6, 13, 69, 256, 512}));
+  EXPECT_EQ(due, (std::vector<proto::Step>{6, 13, 69, 256, 512}));
   check.await_snapshot(3, 40);
   EXPECT_TRUE(check.due(world, 40));
   EXPECT_FALSE(check.due(world, 41));

@@ -26,7 +26,7 @@ TEST(TrackedState, LoadsWhatItSavedAndRefusesAnotherLength) {
   ASSERT_TRUE(to.load(bytes).ok());
   EXPECT_EQ(a, b);
   EXPECT_EQ(a2, b2);
-  EXPECT_EQ(to.load(std::span(bytes).first(411)).code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(to.load(std::span(bytes).first(411)).code(), base::Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -7,21 +7,21 @@
 #include <functional>
 #include <thread>
 
-#include "core/crc32c.h"
-#include "core/transfer_step.h"
+#include "base/crc32c.h"
 #include "elastic/migrate.h"
+#include "proto/transfer_step.h"
 #include "tests/elastic/members.h"
 
 namespace regroup::elastic {
 namespace {
 
+using base::Code;
+using base::Result;
 using collective::testing::eventually;
-using core::Code;
-using core::kSnapshotChunk;
-using core::Result;
-using core::SlotIndex;
-using core::Step;
-using core::TransferStep;
+using proto::SlotIndex;
+using proto::Step;
+using proto::TransferStep;
+using shmem::kSnapshotChunk;
 using testing::Agent;
 using testing::Bytes;
 using testing::random_bytes;
@@ -106,19 +106,19 @@ TEST_F(TransferTest, AChunkOfAnotherTransferDoesNotPass) {
   const auto step = learn_after([&] {
     auto chunk = agent_.arena().snapshot().first(kSnapshotChunk);
     std::ranges::fill(chunk, std::byte{9});
-    agent_.arena().snapshot_crcs()[0].store(core::crc32c(chunk, core::snapshot_salt(kMark.transfer - 1)));
+    agent_.arena().snapshot_crcs()[0].store(base::crc32c(chunk, proto::snapshot_salt(kMark.transfer - 1)));
   });
   EXPECT_EQ(step.code(), Code::kDataLoss);
 }
 
 TEST(KeptResults, OneWrongBitIsFound) {
-  auto arena = core::Arena::create(
+  auto arena = shmem::Arena::create(
       {.slots = 1, .shards = 2, .elements = kSnapshotChunk / 2, .snapshot_bytes = 8, .kept_results = 2});
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
   const auto bytes = arena->kept(9);
   for (std::size_t chunk = 0; chunk < arena->kept_crcs(9).size(); ++chunk) {
     const auto part = bytes.subspan(chunk * kSnapshotChunk, kSnapshotChunk);
-    arena->kept_crcs(9)[chunk] = core::crc32c(part, core::result_salt(9));
+    arena->kept_crcs(9)[chunk] = base::crc32c(part, proto::result_salt(9));
   }
   EXPECT_TRUE(result_is_sound(*arena, 9));
   bytes.back() ^= std::byte{128};

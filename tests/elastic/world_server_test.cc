@@ -13,7 +13,7 @@
 namespace regroup::elastic {
 namespace {
 
-core::TimePoint half_a_minute() { return core::SystemClock().now() + std::chrono::seconds(30); }
+base::TimePoint half_a_minute() { return base::SystemClock().now() + std::chrono::seconds(30); }
 
 class WorldServerTest : public ::testing::Test {
  protected:
@@ -23,29 +23,29 @@ class WorldServerTest : public ::testing::Test {
     server_ = std::move(*server);
   }
 
-  AgentLink join(core::MemberId rank) {
+  AgentLink join(proto::MemberId rank) {
     auto link = AgentLink::connect_to_rank(options_.name);
     EXPECT_TRUE(link.ok()) << link.status().message();
-    core::Join declaration;
+    proto::Join declaration;
     declaration.member = rank;
     declaration.elements = 8;
     declaration.element_bytes = 4;
     declaration.state_bytes = 32;
     EXPECT_TRUE(link->send(std::move(declaration)).ok());
     const auto welcome = link->receive(half_a_minute(), &memfd_);
-    EXPECT_TRUE(welcome.ok() && std::holds_alternative<core::Welcome>(welcome->body));
+    EXPECT_TRUE(welcome.ok() && std::holds_alternative<proto::Welcome>(welcome->body));
     return std::move(*link);
   }
 
   static std::string refusal(AgentLink& link) {
     const auto answer = link.receive(half_a_minute());
-    const auto* refused = answer.ok() ? std::get_if<core::Refused>(&answer->body) : nullptr;
+    const auto* refused = answer.ok() ? std::get_if<proto::Refused>(&answer->body) : nullptr;
     return refused != nullptr ? refused->reason : answer.status().message();
   }
 
   WorldServerOptions options_{.name = fmt::format("regroup-world-server-test-{}", ::getpid())};
   std::unique_ptr<WorldServer> server_;
-  core::Fd memfd_;
+  base::Fd memfd_;
 };
 
 TEST_F(WorldServerTest, AProcessThatEndsBetweenItsConnectionAndItsJoinIsNamed) {
@@ -67,9 +67,9 @@ TEST_F(WorldServerTest, AProcessThatOnlyLooksChangesNothing) {
   AgentLink waits = join(0);
   { const auto looks = AgentLink::connect_to_rank(options_.name); }
   AgentLink other = join(1);
-  EXPECT_TRUE(waits.send(core::Ready{}).ok() && other.send(core::Ready{}).ok());
-  EXPECT_EQ(waits.receive(core::SystemClock().now() + std::chrono::milliseconds(300)).code(),
-            core::Code::kDeadlineExceeded);
+  EXPECT_TRUE(waits.send(proto::Ready{}).ok() && other.send(proto::Ready{}).ok());
+  EXPECT_EQ(waits.receive(base::SystemClock().now() + std::chrono::milliseconds(300)).code(),
+            base::Code::kDeadlineExceeded);
 }
 
 TEST_F(WorldServerTest, ARankWhoseProcessHasEndedIsNamed) {

@@ -33,8 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::vector<std::string> parts = launcher::split(bytes, std::string_view("\0", 1));
   launcher::AllocInput input;
   input.host_name = "n1";
-  input.read_file = [&](const std::string&) -> core::Result<std::string> { return parts[0]; };
-  input.run = [&](const std::vector<std::string>&) -> core::Result<std::string> { return parts[0]; };
+  input.read_file = [&](const std::string&) -> base::Result<std::string> { return parts[0]; };
+  input.run = [&](const std::vector<std::string>&) -> base::Result<std::string> { return parts[0]; };
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const std::size_t equals = parts[i].find('=');
     if (equals != std::string::npos)

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/crc32c.h"
 #include "checkpoint/manifest.h"
-#include "core/crc32c.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;
@@ -33,6 +33,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string text(reinterpret_cast<const char*>(data), size);
   one(text);
   text.resize(text.size() > kTrailer ? text.size() - kTrailer : 0);
-  one(text + fmt::format("crc32c={:08x}\n", core::crc32c(std::as_bytes(std::span(text)))));
+  one(text + fmt::format("crc32c={:08x}\n", base::crc32c(std::as_bytes(std::span(text)))));
   return 0;
 }

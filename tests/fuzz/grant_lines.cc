@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/node_message.h"
+#include "proto/node_message.h"
+#include "shmem/arena.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;
@@ -38,13 +38,13 @@ auto understood(std::string_view bytes, Parse parse) {
 
 void check(const std::vector<launcher::HostRequest>& hosts) {
   for (const launcher::HostRequest& host : hosts) {
-    require(!host.name.empty() && host.slots <= core::kMaxMembers);
+    require(!host.name.empty() && host.slots <= proto::kMaxMembers);
     require(std::ranges::none_of(host.cores, [](int core) { return core < 0; }));
   }
 }
 
-void check(core::Duration within) {
-  require(within >= core::Duration::zero() && within <= std::chrono::hours(24));
+void check(base::Duration within) {
+  require(within >= base::Duration::zero() && within <= std::chrono::hours(24));
 }
 
 bool printable(std::string_view text) {
@@ -70,14 +70,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check(reconnect->revoke.within);
   }
   if (const auto resized = understood(bytes, cmd::parse_resized); resized.ok())
-    require(resized->members <= core::kMaxMembers);
+    require(resized->members <= proto::kMaxMembers);
   if (const auto start = understood(bytes, cmd::parse_agent_start); start.ok())
-    require(start->order.node < core::kEveryNode && !start->order.host.empty() &&
+    require(start->order.node < proto::kEveryNode && !start->order.host.empty() &&
             !start->order.program.empty());
   if (const auto end = understood(bytes, cmd::parse_agent_end); end.ok())
-    require(end->node < core::kEveryNode);
+    require(end->node < proto::kEveryNode);
   if (const auto news = understood(bytes, cmd::parse_agent_news); news.ok()) {
-    require(news->node < core::kEveryNode && news->why.code() <= core::Code::kInternal);
+    require(news->node < proto::kEveryNode && news->why.code() <= base::Code::kInternal);
     require(printable(news->line) && printable(news->why.message()));
   }
   static_cast<void>(understood(bytes, cmd::parse_reply));

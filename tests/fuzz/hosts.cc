@@ -24,7 +24,7 @@ using regroup::fuzz::require;
 
 namespace {
 
-constexpr core::NodeId kHostile = 1, kHonest = 2, kNodes = 6;  // 3 and 4 are below 1; there is no 5
+constexpr proto::NodeId kHostile = 1, kHonest = 2, kNodes = 6;  // 3 and 4 are below 1; there is no 5
 constexpr std::size_t kOfHostile = 0, kOfHonest = 1, kHosts = 4;
 
 bool one_line(std::string_view text) {
@@ -81,8 +81,8 @@ class Job {
 
   HostsElastic events() {
     HostsElastic events;
-    events.membership = [](core::NodeId node, const core::Message&) { require(node != kHonest); };
-    events.silent = [](core::NodeId node, bool) { require(node != kHonest); };
+    events.membership = [](proto::NodeId node, const proto::Message&) { require(node != kHonest); };
+    events.silent = [](proto::NodeId node, bool) { require(node != kHonest); };
     events.noticed = [](std::size_t index, const HostNotice&) { require(index != kOfHonest); };
     events.came = [](std::size_t) {};
     events.left = [](std::size_t index) { require(index != kOfHonest); };
@@ -111,10 +111,10 @@ class Job {
     }
   }
 
-  std::shared_ptr<SecureChannel> connect(core::NodeId self) {
+  std::shared_ptr<SecureChannel> connect(proto::NodeId self) {
     const std::string& endpoints = spawner_->orders().at(0).arguments.at(4);
     const auto port = static_cast<std::uint16_t>(std::stoul(endpoints.substr(endpoints.rfind(':') + 1)));
-    core::Fd socket = launcher::connect_to(port);
+    base::Fd socket = launcher::connect_to(port);
     const linger at_once{1, 0};  // no port waits for what may still come
     require(::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
     auto channel = SecureChannel::client(loop_, launcher::node(secret_, self), std::move(socket), kController,
@@ -122,13 +122,13 @@ class Job {
                        .value();
     bool opened = false;
     channel->start({.message = {},
-                    .closed = [](const core::Status&) {},
+                    .closed = [](const base::Status&) {},
                     .opened = [&opened] { opened = true; },
-                    .payload = [](std::span<const std::byte>) { return core::Status(); }});
+                    .payload = [](std::span<const std::byte>) { return base::Status(); }});
     require(happens([&opened] { return opened; }));
     channel->set_handlers({.message = {},
-                           .closed = [](const core::Status&) {},
-                           .payload = [](std::span<const std::byte>) { return core::Status(); }});
+                           .closed = [](const base::Status&) {},
+                           .payload = [](std::span<const std::byte>) { return base::Status(); }});
     return channel;
   }
 
@@ -141,7 +141,7 @@ class Job {
 
   void come_up() {
     say(*hostile_, Hello{"1", "node1", 1, 0});
-    for (const core::NodeId below : {3U, 4U}) {
+    for (const proto::NodeId below : {3U, 4U}) {
       say(*hostile_, ChildEvent{ChildEvent::Kind::kConnected, below, "10.0.0.2"});
       say(*hostile_, Relayed{{below}, encode(Hello{"1", "below", 1, 0}), false, {1}});
     }
@@ -150,14 +150,14 @@ class Job {
 
   void serve() {
     launcher::NodeEvents events;
-    events.started = [](std::uint32_t, const core::Status& status) { require(one_line(status.message())); };
+    events.started = [](std::uint32_t, const base::Status& status) { require(one_line(status.message())); };
     events.exited = [](const launcher::MemberExit& exit) { require(exit.host != "node2"); };
     events.mpi = [](std::uint32_t host, const pmi::Message&) { require(host != kOfHonest + 1); };
     events.said = [](const std::string& said) { require(one_line(said)); };
     events.used = [](const std::string& host, const std::string&, const auto&) { require(host != "node2"); };
     hosts_->serve(
         events,
-        [](std::size_t index, const core::Status& why) {
+        [](std::size_t index, const base::Status& why) {
           require(index != kOfHonest && one_line(why.message()) && !why.message().empty());
         },
         out_, out_);
@@ -170,7 +170,7 @@ class Job {
       } else {
         launcher::SpaceOrder order;
         order.space.space = 1;
-        order.members.push_back({.place = {.member = static_cast<core::MemberId>(i), .space = 1}});
+        order.members.push_back({.place = {.member = static_cast<proto::MemberId>(i), .space = 1}});
         hosts_->node(i).start(std::move(order));
       }
     }
@@ -184,15 +184,15 @@ class Job {
         return ChildEvent{static_cast<ChildEvent::Kind>(choices_.below(4)), choices_.below(kNodes),
                           "a\nb\x1b[2J"};
       case 2:
-        return ChildEvent{ChildEvent::Kind::kLost, choices_.below(kNodes), "a\nb", core::Code::kPeerLost};
+        return ChildEvent{ChildEvent::Kind::kLost, choices_.below(kNodes), "a\nb", base::Code::kPeerLost};
       case 3:
         return Exited{{.member = choices_.below(kNodes)}};
       case 4:
-        return SpaceStarted{choices_.below(3), {core::Code::kNotFound, "no\nprogram"}};
+        return SpaceStarted{choices_.below(3), {base::Code::kNotFound, "no\nprogram"}};
       case 5:
         return StreamData{static_cast<std::uint8_t>(choices_.below(3)), choices_.below(2) == 1, {}};
       case 6:
-        return Membership{{1, core::MemberLost{.member = choices_.below(kNodes), .reaped = true}}};
+        return Membership{{1, proto::MemberLost{.member = choices_.below(kNodes), .reaped = true}}};
       case 7:
         return Done{};
       case 8:
@@ -209,7 +209,7 @@ class Job {
   Relayed envelope() {
     Relayed relayed;
     for (std::uint32_t n = choices_.below(8) == 0 ? 1 + choices_.below(3) : 1; n > 0; --n) {
-      const core::NodeId node = choices_.below(kNodes);
+      const proto::NodeId node = choices_.below(kNodes);
       relayed.nodes.push_back(node);
       const std::uint32_t number = choices_.below(8);
       if (number != 7)
@@ -224,7 +224,7 @@ class Job {
   }
 
   // It takes the place of one below it, whose number it knows, on a link of its own.
-  void come_as(core::NodeId below) {
+  void come_as(proto::NodeId below) {
     if (came_.contains(below)) return;
     const auto link = came_[below] = connect(below);
     say(*link, Ack{choices_.below(4), static_cast<Ack::Action>(choices_.below(3))});
@@ -256,7 +256,7 @@ class Job {
 
   Choices choices_;
   boost::asio::io_context loop_;
-  core::Fd null_{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
+  base::Fd null_{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
   launcher::Sink out_{loop_, null_.get()};
   bool elastic_ = false;
   std::shared_ptr<const launcher::JobSecret> secret_;
@@ -264,8 +264,8 @@ class Job {
   std::unique_ptr<Hosts> hosts_;
   std::shared_ptr<SecureChannel> hostile_, honest_;
   boost::asio::steady_timer heartbeat_timer_{loop_};  // of the honest one
-  std::map<core::NodeId, std::shared_ptr<SecureChannel>> came_;
-  std::map<core::NodeId, std::uint64_t> numbers_{{3, 1}, {4, 1}};
+  std::map<proto::NodeId, std::shared_ptr<SecureChannel>> came_;
+  std::map<proto::NodeId, std::uint64_t> numbers_{{3, 1}, {4, 1}};
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/fd.h"
+#include "base/fd.h"
 #include "launcher/cmd/grant_lines.h"
 #include "launcher/cmd/leased_agents.h"
 #include "launcher/cmd/socket_line_reader.h"
@@ -27,8 +27,8 @@ struct Door {
   Door() {
     std::array<int, 2> fds{};
     require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
-    ours = core::Fd(fds[0]);
-    controller = core::Fd(fds[1]);
+    ours = base::Fd(fds[0]);
+    controller = base::Fd(fds[1]);
   }
   // All of it, and the end.
   void say(std::string_view bytes) const {
@@ -36,7 +36,7 @@ struct Door {
             static_cast<ssize_t>(bytes.size()));
     require(::shutdown(controller.get(), SHUT_WR) == 0);
   }
-  core::Fd ours, controller;
+  base::Fd ours, controller;
 };
 
 }  // namespace

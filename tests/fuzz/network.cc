@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <map>
 
-#include "core/fd.h"
-#include "core/wire.h"
+#include "base/fd.h"
 #include "launcher/net/job_secret.h"
 #include "launcher/net/tcp.h"
 #include "launcher/net/tls_session.h"
+#include "proto/wire.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;
@@ -26,13 +26,13 @@ struct Pair {
   Pair() {
     std::array<int, 2> fds{};
     require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()) == 0);
-    ours = core::Fd(fds[0]);
-    wire = core::Fd(fds[1]);
+    ours = base::Fd(fds[0]);
+    wire = base::Fd(fds[1]);
   }
-  core::Fd ours, wire;
+  base::Fd ours, wire;
 };
 
-std::shared_ptr<const launcher::TlsContext> context_of(core::NodeId self) {
+std::shared_ptr<const launcher::TlsContext> context_of(proto::NodeId self) {
   static const auto kSecret = launcher::JobSecret::generate().value();
   return launcher::TlsContext::make("job", self, kSecret).value();
 }
@@ -88,7 +88,7 @@ void in_the_middle(std::span<const std::uint8_t> input) {
     carry(far, near, edits, position);
   }
   if (!here || !there) return;
-  const auto message = core::encode({1, core::Revoke{7}});
+  const auto message = proto::encode({1, proto::Revoke{7}});
   if (!client->write(message).ok()) return;
   carry(near, far, edits, position);
   std::vector<std::byte> got(message.size());

@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(notices.ok() || !notices.status().message().empty());
   for (std::size_t i = 0; notices.ok() && i < notices->size(); ++i) {
     const launcher::Notice& notice = (*notices)[i];
-    if (notice.within) require(*notice.within >= core::Duration::zero());
+    if (notice.within) require(*notice.within >= base::Duration::zero());
     if (i > 0) require(launcher::time_left((*notices)[i - 1]) <= launcher::time_left(notice));
     static_cast<void>(launcher::is_for(notice, "n1.example.org", {"n1_1"}));
   }

@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         program,
         {{"PATH", "/bin"}, {"A", "1"}},
         {"here.local"},
-        [&file](const std::string&) { return core::Result<std::string>(file); },
+        [&file](const std::string&) { return base::Result<std::string>(file); },
         [](const std::string& path) { return path.size() % 2 == 0; }};
     auto options = launcher::parse_command_line(args, context);
     require(options.ok() || !options.status().message().empty());

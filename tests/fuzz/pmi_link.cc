@@ -57,13 +57,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     int lost = 0;
     pmi::Link link(
         loop, std::move(sockets.first),
-        [&lost](const pmi::Message& message, const core::Fd&) {
+        [&lost](const pmi::Message& message, const base::Fd&) {
           require(lost == 0);
           const auto bytes = pmi::encode(message);
           const auto again = pmi::decode(bytes);
           require(again.ok() && pmi::encode(*again) == bytes);
         },
-        [&lost](const core::Status& why) { require(++lost == 1 && !why.message().empty()); });
+        [&lost](const base::Status& why) { require(++lost == 1 && !why.message().empty()); });
     const int before = open_descriptors();
     while (!choices.empty() && lost == 0) {
       const std::size_t descriptors = choices.below(kMostDescriptors + 1);

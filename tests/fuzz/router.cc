@@ -18,9 +18,9 @@ using regroup::fuzz::require;
 
 namespace {
 
-constexpr core::NodeId kSelf = 1;
+constexpr proto::NodeId kSelf = 1;
 constexpr std::uint32_t kNodes = 10;  // 2 .. 6 are there at first, and 7 .. 9 are given children or unknown
-using Serial = core::Generation;      // of what is said, by which it is known again
+using Serial = proto::Generation;     // of what is said, by which it is known again
 
 class Agent {
  public:
@@ -31,19 +31,19 @@ class Agent {
 
   void run() {
     while (!choices_.empty()) step();
-    for (const core::NodeId child : tree().children(kSelf)) went_up(router_.lose(child));
+    for (const proto::NodeId child : tree().children(kSelf)) went_up(router_.lose(child));
     require(sent_.empty());
   }
 
  private:
   struct Sent {
-    core::NodeId node = 0;
+    proto::NodeId node = 0;
     Serial serial = 0;
   };
 
   Tree& tree() { return router_.tree(); }
-  core::NodeId node() { return choices_.below(kNodes); }
-  core::NodeId child() {
+  proto::NodeId node() { return choices_.below(kNodes); }
+  proto::NodeId child() {
     const auto children = tree().children(kSelf);
     return children.empty() ? 2 : children[choices_.below(static_cast<std::uint32_t>(children.size()))];
   }
@@ -63,9 +63,9 @@ class Agent {
     }
   }
 
-  bool may(core::NodeId child, const Relayed& relayed) {
+  bool may(proto::NodeId child, const Relayed& relayed) {
     if (relayed.nodes.size() != 1) return false;
-    const core::NodeId node = relayed.nodes[0];
+    const proto::NodeId node = relayed.nodes[0];
     if (node == child) return !relayed.numbers.empty();
     if (!tree().has(node)) return true;
     for (auto above = tree().parent(node); above; above = tree().parent(*above))
@@ -75,14 +75,14 @@ class Agent {
 
   Message word() {
     const Serial serial = ++last_;
-    if (choices_.below(2) == 0) return Membership{{1, core::Report{serial, {}}}};
-    return Membership{{1, core::MemberLost{.member = serial}}};
+    if (choices_.below(2) == 0) return Membership{{1, proto::Report{serial, {}}}};
+    return Membership{{1, proto::MemberLost{.member = serial}}};
   }
   static Serial serial_of(const Message& message) {
     const auto* membership = std::get_if<Membership>(&message);
     if (membership == nullptr) return 0;
-    if (const auto* report = std::get_if<core::Report>(&membership->message.body)) return report->generation;
-    const auto* lost = std::get_if<core::MemberLost>(&membership->message.body);
+    if (const auto* report = std::get_if<proto::Report>(&membership->message.body)) return report->generation;
+    const auto* lost = std::get_if<proto::MemberLost>(&membership->message.body);
     return lost == nullptr ? 0 : lost->member;
   }
 
@@ -99,7 +99,7 @@ class Agent {
   }
 
   void hear() {
-    const core::NodeId from = child();
+    const proto::NodeId from = child();
     std::vector<Relayed> all;
     Message message;
     switch (choices_.below(3)) {
@@ -118,7 +118,7 @@ class Agent {
     said(from, message, all);
   }
 
-  void said(core::NodeId from, const Message& message, const std::vector<Relayed>& all) {
+  void said(proto::NodeId from, const Message& message, const std::vector<Relayed>& all) {
     const bool good = std::ranges::all_of(all, [&](const Relayed& each) { return may(from, each); });
     for (const Relayed& each : all) {
       const auto inside = decode(each.message);
@@ -134,7 +134,7 @@ class Agent {
   void raw() {
     const auto message = decode(std::as_bytes(choices_.some()));
     if (!message.ok()) return;
-    const core::NodeId from = child();
+    const proto::NodeId from = child();
     if (const auto* relayed = std::get_if<Relayed>(&*message)) {
       static_cast<void>(router_.relay(*relayed));
       if (!may(from, *relayed)) require(!router_.up(from, *message));
@@ -162,10 +162,10 @@ class Agent {
   void ask() {
     Relayed question = envelope();
     question.nodes.clear();
-    std::set<core::NodeId> wanted;
+    std::set<proto::NodeId> wanted;
     for (std::uint32_t n = 1 + choices_.below(6); n > 0; --n) question.nodes.push_back(node());
     question.numbers.resize(question.numbers.empty() ? 0 : question.nodes.size());
-    for (const core::NodeId to : question.nodes)
+    for (const proto::NodeId to : question.nodes)
       if (to != kSelf && tree().within(to, kSelf)) wanted.insert(to);
     for (const Frame& frame : router_.relay(question)) {
       require(tree().parent(frame.child) == kSelf);
@@ -175,7 +175,7 @@ class Agent {
       }
       const auto wrapped = decode(*frame.bytes);
       require(wrapped.ok());
-      for (const core::NodeId to : std::get<Relayed>(*wrapped).nodes) {
+      for (const proto::NodeId to : std::get<Relayed>(*wrapped).nodes) {
         require(tree().within(to, frame.child));
         wanted.erase(to);
       }

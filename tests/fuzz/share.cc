@@ -13,11 +13,11 @@ using regroup::fuzz::require;
 
 namespace {
 
-constexpr std::uint64_t kRoom = 3 * core::kSnapshotChunk + 17;
+constexpr std::uint64_t kRoom = 3 * shmem::kSnapshotChunk + 17;
 
-const core::Arena& arena() {
-  static const core::Arena kArena = [] {
-    auto made = core::Arena::create({.elements = 1, .snapshot_bytes = kRoom});
+const shmem::Arena& arena() {
+  static const shmem::Arena kArena = [] {
+    auto made = shmem::Arena::create({.elements = 1, .snapshot_bytes = kRoom});
     require(made.ok());
     return std::move(*made);
   }();
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::size_t writer = 0; writer < writers; ++writer) {
     std::uint64_t length = 0;
     std::memcpy(&length, data + writer * sizeof length, sizeof length);
-    const core::Status status = elastic::check_length(arena(), static_cast<int>(writer), length, told);
+    const base::Status status = elastic::check_length(arena(), static_cast<int>(writer), length, told);
     require(status.ok() == (length <= kRoom && length == told.value_or(length)));
     if (!status.ok()) return 0;
     told = length;

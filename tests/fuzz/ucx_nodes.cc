@@ -31,7 +31,7 @@ void check(const Merge& merge, std::size_t inputs) {
 
 void check(const Blocks& blocks) {
   std::uint32_t from = 0;
-  for (const core::Interval& i : blocks) {
+  for (const proto::Interval& i : blocks) {
     require(from <= i.begin && i.begin < i.end && i.end <= kBlocks);
     from = i.end;
   }
@@ -46,7 +46,7 @@ void check_missing(const Blocks& completed) {
     elements += range.size();
     at = range.end;
   }
-  for (const core::Interval& i : completed) elements += grid.elements_of(i).size();
+  for (const proto::Interval& i : completed) elements += grid.elements_of(i).size();
   require(elements == kElements);
 }
 

@@ -1,14 +1,16 @@
 // Bytes of control messages and of Worlds: whatever comes, it is refused or decoded, and what was decoded
 // makes sense and survives a round trip. The input is taken as a payload, as a World and as a stream of
 // frames cut in two.
-#include "core/wire.h"
+#include "proto/wire.h"
 
 #include <cstdint>
 #include <cstring>
 
 #include "tests/fuzz/require.h"
 
-using namespace regroup::core;
+using namespace regroup::base;
+using namespace regroup::proto;
+using namespace regroup::shmem;
 using regroup::fuzz::require;
 
 namespace {

@@ -7,24 +7,24 @@
 #include <string>
 #include <vector>
 
-#include "core/crc32c.h"
+#include "base/crc32c.h"
 #include "elastic/session.h"
 #include "tests/bench/timeline.h"
 #include "tests/gpu/gradient.h"
 
 namespace bench = regroup::bench;
 namespace elastic = regroup::elastic;
-using regroup::core::Status;
+using regroup::base::Status;
 
 namespace {
 
 [[noreturn]] void stop(const Status& status) {
   std::fprintf(stderr, "gpu_member: %s\n", status.to_string().c_str());
-  std::_Exit(status.code() == regroup::core::Code::kLeft ? 0 : 1);
+  std::_Exit(status.code() == regroup::base::Code::kLeft ? 0 : 1);
 }
 
 template <class T>
-T must(regroup::core::Result<T> result) {
+T must(regroup::base::Result<T> result) {
   if (!result.ok()) stop(result.status());
   return std::move(*result);
 }
@@ -44,7 +44,7 @@ class Member {
     options.elements = weights_.size();
     options.state = &state;
     options.model = state.describe();
-    options.observer = [this](elastic::StepEvent event, regroup::core::Step step) {
+    options.observer = [this](elastic::StepEvent event, regroup::proto::Step step) {
       note(elastic::name_of(event), step);
     };
     session_ = must(elastic::Session::join(options));
@@ -66,14 +66,14 @@ class Member {
     for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i] -= 0.5F * sum[i];
     note("applied", step->step);
     if (step->step % 50 != 0) return;
-    const std::uint32_t crc = regroup::core::crc32c(std::as_bytes(std::span(weights_)));
+    const std::uint32_t crc = regroup::base::crc32c(std::as_bytes(std::span(weights_)));
     note(fmt::format("weights-{:08x}", crc).c_str(), step->step);
   }
 
   void note(const char* what, std::uint64_t step) {
     const elastic::WorldInfo world = session_ ? session_->world() : elastic::WorldInfo();
     if (!timeline_.add(bench::now_ns(), what, step, world.generation, world.size))
-      stop(regroup::core::internal_error("timeline: short write"));
+      stop(regroup::base::internal_error("timeline: short write"));
   }
 
   const bench::Timeline timeline_;
@@ -86,11 +86,11 @@ class Member {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) stop(regroup::core::invalid_argument("usage: gpu_member DIR STEPS MB HELD_GIB"));
+  if (argc != 5) stop(regroup::base::invalid_argument("usage: gpu_member DIR STEPS MB HELD_GIB"));
   try {
     Member(argv).run();
   } catch (const std::exception& error) {
-    stop(regroup::core::internal_error(error.what()));
+    stop(regroup::base::internal_error(error.what()));
   }
   return 0;
 }

@@ -27,12 +27,12 @@ class ChannelTest : public testing::Test {
     std::array<int, 2> fds{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()), 0);
     channel_ = std::make_shared<Channel>(
-        loop_, core::Fd(fds[0]),
-        [this](const core::Message& message) {
+        loop_, base::Fd(fds[0]),
+        [this](const proto::Message& message) {
           received_.push_back(message);
           if (!peer_.valid() || received_.size() == wanted_) loop_.stop();
         },
-        [this](const core::Status& why) {
+        [this](const base::Status& why) {
           closed_.push_back(why);
           loop_.stop();
         });
@@ -55,17 +55,17 @@ class ChannelTest : public testing::Test {
 
   boost::asio::io_context loop_;
   std::shared_ptr<Channel> channel_;
-  core::Fd peer_;
+  base::Fd peer_;
   std::size_t wanted_ = 1;
-  std::vector<core::Message> received_;
-  std::vector<core::Status> closed_;
+  std::vector<proto::Message> received_;
+  std::vector<base::Status> closed_;
 };
 
 TEST_F(ChannelTest, DeliversMessagesThatComeInPieces) {
-  const core::Message first{1, core::Revoke{7}};
-  const core::Message second{2, core::Query{}};
-  std::vector<std::byte> bytes = core::encode(first);
-  const std::vector<std::byte> more = core::encode(second);
+  const proto::Message first{1, proto::Revoke{7}};
+  const proto::Message second{2, proto::Query{}};
+  std::vector<std::byte> bytes = proto::encode(first);
+  const std::vector<std::byte> more = proto::encode(second);
   bytes.insert(bytes.end(), more.begin(), more.end());
   wanted_ = 2;
   write_to_peer(std::span(bytes).first(5));
@@ -73,7 +73,7 @@ TEST_F(ChannelTest, DeliversMessagesThatComeInPieces) {
   EXPECT_TRUE(received_.empty());
   write_to_peer(std::span(bytes).subspan(5));
   run();
-  EXPECT_EQ(received_, (std::vector<core::Message>{first, second}));
+  EXPECT_EQ(received_, (std::vector<proto::Message>{first, second}));
 }
 
 TEST_F(ChannelTest, ClosesOnceWhenTheBytesAreNoMessage) {
@@ -81,7 +81,7 @@ TEST_F(ChannelTest, ClosesOnceWhenTheBytesAreNoMessage) {
   write_to_peer(garbage);
   run();
   ASSERT_EQ(closed_.size(), 1U);
-  EXPECT_EQ(closed_[0].code(), core::Code::kDataLoss);
+  EXPECT_EQ(closed_[0].code(), base::Code::kDataLoss);
   EXPECT_FALSE(channel_->open());
   char byte = 0;
   EXPECT_EQ(::recv(peer_.get(), &byte, 1, 0), 0);
@@ -91,13 +91,13 @@ TEST_F(ChannelTest, SaysThatThePeerIsGone) {
   peer_.reset();
   run();
   ASSERT_EQ(closed_.size(), 1U);
-  EXPECT_EQ(closed_[0].code(), core::Code::kPeerLost);
+  EXPECT_EQ(closed_[0].code(), base::Code::kPeerLost);
 }
 
 TEST_F(ChannelTest, PassesADescriptorBesideItsMessage) {
-  const core::Fd memory(::memfd_create("passed", MFD_CLOEXEC));
+  const base::Fd memory(::memfd_create("passed", MFD_CLOEXEC));
   ASSERT_EQ(::write(memory.get(), "hello", 5), 5);
-  channel_->send({1, core::Welcome{3, 4, 5}}, memory.get());
+  channel_->send({1, proto::Welcome{3, 4, 5}}, memory.get());
   std::array<std::byte, 4096> bytes;
   iovec part{bytes.data(), bytes.size()};
   msghdr message{};
@@ -107,13 +107,13 @@ TEST_F(ChannelTest, PassesADescriptorBesideItsMessage) {
   ancillary.expect(message);
   const ssize_t count = ::recvmsg(peer_.get(), &message, MSG_CMSG_CLOEXEC);
   ASSERT_GT(count, 4);
-  const core::Fd got = Ancillary::taken(message);
+  const base::Fd got = Ancillary::taken(message);
   std::array<char, 5> text{};
   EXPECT_EQ(::pread(got.get(), text.data(), 5, 0), 5);
   EXPECT_EQ(std::string(text.data(), 5), "hello");
-  auto welcome = core::decode(std::vector(bytes.begin() + 4, bytes.begin() + count));
+  auto welcome = proto::decode(std::vector(bytes.begin() + 4, bytes.begin() + count));
   ASSERT_TRUE(welcome.ok());
-  EXPECT_EQ(welcome->body, core::Body(core::Welcome{3, 4, 5}));
+  EXPECT_EQ(welcome->body, proto::Body(proto::Welcome{3, 4, 5}));
 }
 
 TEST_F(ChannelTest, DeliversALongQueueToASlowReader) {
@@ -121,13 +121,13 @@ TEST_F(ChannelTest, DeliversALongQueueToASlowReader) {
   constexpr int kMessages = 20;
   std::size_t sent = 0;
   for (int i = 0; i < kMessages; ++i) {
-    const core::Message message{1, core::Reply{true, text + std::to_string(i)}};
-    sent += core::encode(message).size();
+    const proto::Message message{1, proto::Reply{true, text + std::to_string(i)}};
+    sent += proto::encode(message).size();
     channel_->send(message);
   }
   channel_->close_when_sent();
   EXPECT_TRUE(channel_->open());
-  core::FrameReader reader;
+  proto::FrameReader reader;
   std::vector<std::byte> block(30'000);
   for (std::size_t got = 0; got < sent;) {
     const ssize_t count = ::recv(peer_.get(), block.data(), block.size(), 0);
@@ -140,17 +140,17 @@ TEST_F(ChannelTest, DeliversALongQueueToASlowReader) {
   for (int i = 0; i < kMessages; ++i) {
     auto message = reader.next();
     ASSERT_TRUE(message.ok() && message->has_value());
-    EXPECT_EQ((*message)->body, core::Body(core::Reply{true, text + std::to_string(i)}));
+    EXPECT_EQ((*message)->body, proto::Body(proto::Reply{true, text + std::to_string(i)}));
   }
   EXPECT_FALSE(channel_->open());
 }
 
 TEST_F(ChannelTest, CallsNoHandlerOnceItIsToBeClosed) {
-  const core::Message large{1, core::Reply{true, std::string(900'000, 'x')}};
+  const proto::Message large{1, proto::Reply{true, std::string(900'000, 'x')}};
   channel_->send(large);
   channel_->close_when_sent();
   ASSERT_TRUE(channel_->open());
-  write_to_peer(core::encode({1, core::Query{}}));
+  write_to_peer(proto::encode({1, proto::Query{}}));
   loop_.restart();
   loop_.poll();
   peer_.reset();
@@ -161,11 +161,11 @@ TEST_F(ChannelTest, CallsNoHandlerOnceItIsToBeClosed) {
 }
 
 TEST_F(ChannelTest, GivesUpAPeerThatNeverReads) {
-  const core::Message message{1, core::Reply{true, std::string(500'000, 'x')}};
+  const proto::Message message{1, proto::Reply{true, std::string(500'000, 'x')}};
   for (int i = 0; i < 100 && channel_->open(); ++i) channel_->send(message);
   EXPECT_FALSE(channel_->open());
   ASSERT_EQ(closed_.size(), 1U);
-  EXPECT_EQ(closed_[0].code(), core::Code::kResourceExhausted);
+  EXPECT_EQ(closed_[0].code(), base::Code::kResourceExhausted);
 }
 
 class UnixSocket : public testing::Test {
@@ -185,7 +185,7 @@ class UnixSocket : public testing::Test {
 TEST_F(UnixSocket, ListenerNamesThePeer) {
   boost::asio::io_context loop;
   pid_t seen = 0;
-  Listener listener(loop, [&](core::Fd, pid_t peer) {
+  Listener listener(loop, [&](base::Fd, pid_t peer) {
     seen = peer;
     loop.stop();
   });
@@ -201,7 +201,7 @@ TEST_F(UnixSocket, ListenerServesNoOtherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can connect as another user";
   boost::asio::io_context loop;
   std::vector<pid_t> served;
-  Listener listener(loop, [&](core::Fd, pid_t peer) {
+  Listener listener(loop, [&](base::Fd, pid_t peer) {
     served.push_back(peer);
     if (peer == ::getpid()) loop.stop();
   });
@@ -227,11 +227,11 @@ TEST_F(UnixSocket, ListenerServesNoOtherUser) {
 TEST_F(UnixSocket, ListenerTakesOverFromAPredecessor) {
   boost::asio::io_context loop;
   {
-    Listener dead(loop, [](core::Fd, pid_t) {});
+    Listener dead(loop, [](base::Fd, pid_t) {});
     ASSERT_TRUE(dead.start(folder_ + "/s").ok());
   }
   EXPECT_FALSE(connect_unix(folder_ + "/s").ok());
-  Listener next(loop, [](core::Fd, pid_t) {});
+  Listener next(loop, [](base::Fd, pid_t) {});
   ASSERT_TRUE(next.start(folder_ + "/s").ok());
   EXPECT_TRUE(connect_unix(folder_ + "/s").ok());
 }
@@ -241,12 +241,12 @@ TEST_F(UnixSocket, PrivateFolderRefusesWhatOthersCanRead) {
   EXPECT_TRUE(make_private_folder(path).ok());
   EXPECT_TRUE(make_private_folder(path).ok());
   ::chmod(path.c_str(), 0755);
-  EXPECT_EQ(make_private_folder(path).code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(make_private_folder(path).code(), base::Code::kInvalidArgument);
 }
 
 TEST_F(UnixSocket, RefusesANameThatIsTooLong) {
   const auto result = connect_unix("/tmp/" + std::string(200, 'x'));
-  EXPECT_EQ(result.code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(result.code(), base::Code::kInvalidArgument);
 }
 
 }  // namespace

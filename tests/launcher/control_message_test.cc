@@ -19,12 +19,12 @@ class ControlMessageTest : public testing::Test {
     EXPECT_TRUE(pair.ok());
     agent_ = std::move(pair->second);
     guardian_.emplace(
-        loop_, std::move(pair->first), [](ControlMessage, std::int32_t, core::Fd) {}, [] {});
+        loop_, std::move(pair->first), [](ControlMessage, std::int32_t, base::Fd) {}, [] {});
   }
   bool end_requested() const { return launcher::end_requested(agent_.get()); }
 
   boost::asio::io_context loop_{1};
-  core::Fd agent_;
+  base::Fd agent_;
   std::optional<ControlSocket> guardian_;
 };
 
@@ -34,7 +34,7 @@ TEST_F(ControlMessageTest, WithoutMessagesNoEndIsRequested) { EXPECT_FALSE(end_r
 TEST_F(ControlMessageTest, CoordinatorsAndSignalsStayForTheAgent) {
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);
-  const core::Fd theirs(pipe[0]), ours(pipe[1]);
+  const base::Fd theirs(pipe[0]), ours(pipe[1]);
   for (std::int32_t incarnation = 1; incarnation <= 3; ++incarnation)
     ASSERT_TRUE(guardian_->send(ControlMessage::kCoordinator, incarnation, ours.get()));
   ASSERT_TRUE(guardian_->send(ControlMessage::kSignal, 10));
@@ -44,7 +44,7 @@ TEST_F(ControlMessageTest, CoordinatorsAndSignalsStayForTheAgent) {
   ssize_t written = 0;
   const ControlSocket agent(
       loop_, std::move(agent_),
-      [&](ControlMessage message, std::int32_t value, core::Fd fd) {
+      [&](ControlMessage message, std::int32_t value, base::Fd fd) {
         heard.emplace_back(message, value);
         if (message == ControlMessage::kCoordinator) written += ::write(fd.get(), "c", 1);
         if (message == ControlMessage::kSignal) loop_.stop();

@@ -24,7 +24,7 @@ TEST(CoreSlots, ANewMemberTakesTheFreedSlot) {
 
 TEST(CoreSlots, TooFewSlotsAreSharedEvenly) {
   CoreSlots seats(2);
-  core::MemberId member = 0;
+  proto::MemberId member = 0;
   for (const std::size_t seat : {0, 1, 0, 1}) EXPECT_EQ(seats.take(member++), seat);
   EXPECT_EQ(seats.free(), 0U);
 }

@@ -40,7 +40,7 @@ TEST_F(FindProgram, SearchesPathInOrder) {
 
 TEST_F(FindProgram, NamesProgramAndPathWhenThereIsNone) {
   auto found = find_program("nosuch", "", {{"PATH", folder_}});
-  EXPECT_EQ(found.code(), core::Code::kNotFound);
+  EXPECT_EQ(found.code(), base::Code::kNotFound);
   EXPECT_EQ(found.status().message(), "program nosuch was not found in PATH=" + folder_);
 }
 

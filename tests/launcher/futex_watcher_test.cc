@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "core/fd.h"
+#include "base/fd.h"
 
 namespace regroup::launcher {
 namespace {
@@ -65,7 +65,7 @@ class FutexWatcherTest : public testing::Test {
     ::waitpid(child, nullptr, 0);
   }
   void watch(FutexWatcher& watcher, std::size_t i) {
-    const auto status = watcher.watch(static_cast<core::SlotIndex>(i), futex_word(shared_->locks[i]));
+    const auto status = watcher.watch(static_cast<proto::SlotIndex>(i), futex_word(shared_->locks[i]));
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
   void run_until(std::size_t deaths) {
@@ -79,42 +79,42 @@ class FutexWatcherTest : public testing::Test {
   boost::asio::io_context loop_;
   Shared* shared_ = nullptr;
   std::vector<pid_t> children_;
-  std::vector<core::SlotIndex> dead_;
+  std::vector<proto::SlotIndex> dead_;
 };
 
 TEST_F(FutexWatcherTest, TellsADeathOnce) {
-  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+  FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   const pid_t child = hold(3);
   watch(watcher, 3);
   loop_.poll();
   EXPECT_TRUE(dead_.empty());
   kill(child);
   run_until(1);
-  EXPECT_EQ(dead_, std::vector<core::SlotIndex>{3});
+  EXPECT_EQ(dead_, std::vector<proto::SlotIndex>{3});
   loop_.restart();
   loop_.run_for(std::chrono::milliseconds(20));
   EXPECT_EQ(dead_.size(), 1U);
 }
 
 TEST_F(FutexWatcherTest, TellsADeathThatWasBeforeTheWatch) {
-  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+  FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   kill(hold(0));
   watch(watcher, 0);
   run_until(1);
-  EXPECT_EQ(dead_, std::vector<core::SlotIndex>{0});
+  EXPECT_EQ(dead_, std::vector<proto::SlotIndex>{0});
 }
 
 TEST_F(FutexWatcherTest, SeesEachOfManyAndThoseAddedLater) {
-  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+  FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   std::vector<pid_t> children;
   for (std::size_t i = 0; i < 6; ++i) {
     children.push_back(hold(i));
     watch(watcher, i);
   }
-  std::vector<core::SlotIndex> expected;
+  std::vector<proto::SlotIndex> expected;
   for (const std::size_t i : {4U, 1U, 5U}) {
     kill(children[i]);
-    expected.push_back(static_cast<core::SlotIndex>(i));
+    expected.push_back(static_cast<proto::SlotIndex>(i));
     run_until(expected.size());
     EXPECT_EQ(dead_, expected);
   }
@@ -127,7 +127,7 @@ TEST_F(FutexWatcherTest, SeesEachOfManyAndThoseAddedLater) {
 }
 
 TEST_F(FutexWatcherTest, ForgetsWhatIsUnwatched) {
-  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+  FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   const pid_t gone = hold(0);
   const pid_t kept = hold(1);
   watch(watcher, 0);
@@ -136,7 +136,7 @@ TEST_F(FutexWatcherTest, ForgetsWhatIsUnwatched) {
   kill(gone);
   kill(kept);
   run_until(1);
-  EXPECT_EQ(dead_, std::vector<core::SlotIndex>{1});
+  EXPECT_EQ(dead_, std::vector<proto::SlotIndex>{1});
 }
 
 std::set<std::string> eventfds() {
@@ -151,7 +151,7 @@ std::set<std::string> eventfds() {
 
 // The line is given to another member between the thread's finding and the loop's turn.
 TEST_F(FutexWatcherTest, ForgetsADeathThatItFoundAndHasNotTold) {
-  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+  FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
   const pid_t child = hold(0);
   const auto before = eventfds();
   watch(watcher, 0);
@@ -169,14 +169,14 @@ TEST_F(FutexWatcherTest, ForgetsADeathThatItFoundAndHasNotTold) {
   watch(watcher, 1);
   kill(other);
   run_until(1);
-  EXPECT_EQ(dead_, std::vector<core::SlotIndex>{1});
+  EXPECT_EQ(dead_, std::vector<proto::SlotIndex>{1});
 }
 
 // Loop and thread at their quickest, for ThreadSanitizer too: every second death is told, the others are
 // forgotten at a random moment of their finding. Threads die as processes do, and sooner.
 TEST_F(FutexWatcherTest, TellsAllAndOnlyThoseThatAreStillWatched) {
-  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
-  std::vector<core::SlotIndex> expected;
+  FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
+  std::vector<proto::SlotIndex> expected;
   for (std::size_t slot = 0; slot < shared_->locks.size(); ++slot) {
     std::binary_semaphore locked(0), over(0);
     std::thread owner([&] {
@@ -188,10 +188,10 @@ TEST_F(FutexWatcherTest, TellsAllAndOnlyThoseThatAreStillWatched) {
     watch(watcher, slot);
     over.release();
     if (slot % 2 == 0) {
-      expected.push_back(static_cast<core::SlotIndex>(slot));
+      expected.push_back(static_cast<proto::SlotIndex>(slot));
       run_until(expected.size());
     } else {
-      watcher.unwatch(static_cast<core::SlotIndex>(slot));
+      watcher.unwatch(static_cast<proto::SlotIndex>(slot));
     }
     owner.join();
   }
@@ -202,15 +202,15 @@ TEST_F(FutexWatcherTest, TellsAllAndOnlyThoseThatAreStillWatched) {
 
 // One word more than the kernel takes stands for a system that refuses the call.
 TEST_F(FutexWatcherTest, SaysOnceThatTheSystemRefuses) {
-  std::vector<core::Status> failures;
+  std::vector<base::Status> failures;
   FutexWatcher watcher(
-      loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); },
-      [this, &failures](const core::Status& failure) {
+      loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); },
+      [this, &failures](const base::Status& failure) {
         failures.push_back(failure);
         loop_.stop();
       });
   for (int slot = 0; slot < FUTEX_WAITV_MAX; ++slot) {
-    const auto status = watcher.watch(static_cast<core::SlotIndex>(slot), futex_word(shared_->locks[0]));
+    const auto status = watcher.watch(static_cast<proto::SlotIndex>(slot), futex_word(shared_->locks[0]));
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
   loop_.run_for(kDeadline);
@@ -223,7 +223,7 @@ TEST_F(FutexWatcherTest, SaysOnceThatTheSystemRefuses) {
 TEST_F(FutexWatcherTest, EndsItsThreadWhileItWaits) {
   const pid_t child = hold(0);
   {
-    FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+    FutexWatcher watcher(loop_, [this](proto::SlotIndex slot) { dead_.push_back(slot); });
     watch(watcher, 0);
   }
   EXPECT_TRUE(dead_.empty());

@@ -17,7 +17,7 @@ class Heard final : public Node {
   void add_app(std::uint32_t, const App&) override {}
   void drop_app(std::uint32_t) override {}
   void start(SpaceOrder) override {}
-  void signal(core::MemberId, int) override {}
+  void signal(proto::MemberId, int) override {}
   void tell(const pmi::Message& message) override { told.push_back(message); }
   void settle() override {}
   std::vector<pmi::Message> told;

@@ -31,7 +31,7 @@ class MemoryPolicyTest : public testing::Test {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
-  [[nodiscard]] core::Result<MemoryOrder> order(MemoryPolicy policy, const std::vector<int>& cores) const {
+  [[nodiscard]] base::Result<MemoryOrder> order(MemoryPolicy policy, const std::vector<int>& cores) const {
     return memory_order(policy, cores, root_.string());
   }
 

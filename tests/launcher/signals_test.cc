@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-core::TimePoint at(int ms) { return core::TimePoint() + milliseconds(10'000 + ms); }
+base::TimePoint at(int ms) { return base::TimePoint() + milliseconds(10'000 + ms); }
 
 TEST(StopRequests, ASignalRepeatedWithinASecondIsOneRequest) {
   StopRequests wishes;

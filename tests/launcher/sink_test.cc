@@ -14,19 +14,19 @@ namespace regroup::launcher {
 namespace {
 
 struct Pair {
-  core::Fd read, write;
+  base::Fd read, write;
 };
 
 Pair make_pipe() {
   std::array<int, 2> fds{};
   EXPECT_EQ(::pipe2(fds.data(), O_CLOEXEC), 0);
-  return {core::Fd(fds[0]), core::Fd(fds[1])};
+  return {base::Fd(fds[0]), base::Fd(fds[1])};
 }
 
 Pair make_sockets() {
   std::array<int, 2> fds{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()), 0);
-  return {core::Fd(fds[0]), core::Fd(fds[1])};
+  return {base::Fd(fds[0]), base::Fd(fds[1])};
 }
 
 std::string take(int fd, std::size_t bytes) {
@@ -73,7 +73,7 @@ TEST(Sink, SaysThatTheReaderIsGoneAndLetsWritersGo) {
   pipe.read.reset();
   loop.run_for(std::chrono::seconds(10));
   EXPECT_TRUE(resumed);
-  EXPECT_EQ(sink.error().code(), core::Code::kPeerLost);
+  EXPECT_EQ(sink.error().code(), base::Code::kPeerLost);
   sink.write("dropped\n");
   EXPECT_FALSE(sink.congested());
 }
@@ -97,9 +97,9 @@ TEST(Sink, KeepsOthersBehindWhatIsMoved) {
 
 TEST(Sink, SaysOnceThatADeviceIsFull) {
   boost::asio::io_context loop;
-  Sink sink(loop, core::Fd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), "the log");
+  Sink sink(loop, base::Fd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), "the log");
   int said = 0;
-  sink.on_error([&](const core::Status& error) {
+  sink.on_error([&](const base::Status& error) {
     ++said;
     EXPECT_NE(error.message().find("the log"), std::string::npos);
   });
@@ -111,7 +111,7 @@ TEST(Sink, SaysOnceThatADeviceIsFull) {
 TEST(Sink, KnowsTheSameFile) {
   const Pair a = make_pipe();
   const Pair b = make_pipe();
-  const core::Fd copy(::dup(a.write.get()));
+  const base::Fd copy(::dup(a.write.get()));
   EXPECT_TRUE(same_file(a.write.get(), copy.get()));
   EXPECT_FALSE(same_file(a.write.get(), b.write.get()));
 }

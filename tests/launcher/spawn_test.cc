@@ -12,7 +12,7 @@
 #include <csignal>
 #include <vector>
 
-#include "core/fd.h"
+#include "base/fd.h"
 #include "launcher/supervise/priority.h"
 #include "launcher/supervise/signals.h"
 
@@ -29,7 +29,7 @@ Ran run(const std::string& script, Priority priority = current_priority(), int i
         const std::vector<int>& cores = {}) {
   std::array<int, 2> fds{};
   EXPECT_EQ(::pipe2(fds.data(), O_CLOEXEC), 0);
-  const core::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const base::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   auto pid = spawn({"/bin/sh",
                     {"sh", "-c", script},
                     {"A=b"},
@@ -120,7 +120,7 @@ TEST(Spawn, NamesWhatFailed) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer makes fork of vfork";
 #endif
-  const core::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const base::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   SpawnSpec spec{"/nonexistent/tool", {"tool"}, {}, "", null.get(), null.get(), null.get(), {}};
   EXPECT_EQ(spawn(spec).status().message(), "execve(/nonexistent/tool): No such file or directory");
   spec.path = "/bin/true";
@@ -136,7 +136,7 @@ TEST(Spawn, DiesWithItsParent) {
   const pid_t parent = ::fork();
   if (parent == 0) {
     ::close(fds[0]);
-    const core::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    const base::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
     auto pid = spawn({"/bin/sleep", {"sleep", "60"}, {}, "", null.get(), fds[1], null.get(), {}});
     ::raise(SIGKILL);
   }

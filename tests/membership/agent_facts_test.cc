@@ -15,15 +15,15 @@
 namespace regroup::membership {
 namespace {
 
-using core::Phase, core::Position;
+using proto::Phase, proto::Position;
 using testing::ElementsAre, testing::HasSubstr;
 
-constexpr core::NodeId kA = 1, kB = 2, kC = 3;
-constexpr core::MemberId kLastId = std::numeric_limits<core::MemberId>::max();
+constexpr proto::NodeId kA = 1, kB = 2, kC = 3;
+constexpr proto::MemberId kLastId = std::numeric_limits<proto::MemberId>::max();
 
 template <class B>
-std::vector<std::pair<core::NodeId, B>> told(const Effects& effects) {
-  std::vector<std::pair<core::NodeId, B>> out;
+std::vector<std::pair<proto::NodeId, B>> told(const Effects& effects) {
+  std::vector<std::pair<proto::NodeId, B>> out;
   for (const Effect& effect : effects) {
     const auto* send = std::get_if<ToAgent>(&effect);
     const auto* body = send == nullptr ? nullptr : std::get_if<B>(&send->body);
@@ -35,7 +35,7 @@ std::vector<std::pair<core::NodeId, B>> told(const Effects& effects) {
 // A job on three hosts of one slot each, as many members as `target`.
 class AgentFactsTest : public testing::Test {
  protected:
-  Effects begin(std::uint32_t target, Past past = {}, core::Incarnation incarnation = 1) {
+  Effects begin(std::uint32_t target, Past past = {}, proto::Incarnation incarnation = 1) {
     incarnation_ = incarnation;
     Policy policy{.min = 1, .max = 3, .target = target, .shards = 2};
     policy.kept_results = 4;
@@ -43,43 +43,43 @@ class AgentFactsTest : public testing::Test {
     job.nodes.clear();
     coordinator_.emplace(policy, job, incarnation, std::move(past));
     (void)coordinator_->tick(now_);
-    for (const core::NodeId node : {kA, kB, kC}) (void)from(node, core::NodeUp{node, name(node), 1});
-    return from(kA, core::NodesKnown{});
+    for (const proto::NodeId node : {kA, kB, kC}) (void)from(node, proto::NodeUp{node, name(node), 1});
+    return from(kA, proto::NodesKnown{});
   }
   // Members 0, 1 ... on hosts a, b ...; World 1 is of them.
   void run(std::uint32_t members) {
-    ASSERT_EQ(told<core::Start>(begin(members)).size(), members);
-    for (core::MemberId id = 0; id < members; ++id) (void)from(id + 1, ready(id));
+    ASSERT_EQ(told<proto::Start>(begin(members)).size(), members);
+    for (proto::MemberId id = 0; id < members; ++id) (void)from(id + 1, ready(id));
     ASSERT_EQ(coordinator_->world().size(), members) << status();
     (void)coordinator_->tick(now_);  // its first Query
   }
   // An incarnation that finds World 3, of members 4 on a and 5 on b.
-  void restart(core::MemberId promised = 0, std::uint32_t target = 2) {
+  void restart(proto::MemberId promised = 0, std::uint32_t target = 2) {
     Past past;
-    past.world = core::World{.incarnation = 1,
-                             .generation = 3,
-                             .resume = Position::of(7),
-                             .shards = 2,
-                             .members = {{.id = 4, .seat = {kA, 0}}, {.id = 5, .seat = {kB, 0}}},
-                             .plan = {{kA, 0}, {kB, 0}}};
+    past.world = proto::World{.incarnation = 1,
+                              .generation = 3,
+                              .resume = Position::of(7),
+                              .shards = 2,
+                              .members = {{.id = 4, .seat = {kA, 0}}, {.id = 5, .seat = {kB, 0}}},
+                              .plan = {{kA, 0}, {kB, 0}}};
     past.intent = Intent{.began = now_, .target = target, .desired = target, .next_member = promised};
-    ASSERT_EQ(told<core::Hello>(begin(2, std::move(past), 2)).size(), 1U);
+    ASSERT_EQ(told<proto::Hello>(begin(2, std::move(past), 2)).size(), 1U);
   }
-  Effects from(core::NodeId node, core::Body body) {
+  Effects from(proto::NodeId node, proto::Body body) {
     return coordinator_->handle(now_, {Sender::Kind::kAgent, node}, {incarnation_, std::move(body), node});
   }
-  static core::MemberReady ready(core::MemberId id, core::SlotIndex slot = 0) {
+  static proto::MemberReady ready(proto::MemberId id, proto::SlotIndex slot = 0) {
     return {slot, {.member = id, .elements = 1, .model = "m"}};
   }
-  static core::SlotReport line(core::MemberId id, core::SlotIndex slot = 0) {
+  static proto::SlotReport line(proto::MemberId id, proto::SlotIndex slot = 0) {
     return {.member = id, .slot = slot, .state = {Phase::kOpen, false, 3, Position::of(8)}};
   }
-  static std::string name(core::NodeId node) { return std::string(1, static_cast<char>('a' + node - 1)); }
+  static std::string name(proto::NodeId node) { return std::string(1, static_cast<char>('a' + node - 1)); }
   std::string status() const { return coordinator_->status_json(now_); }
 
   // Those that live, and the host of each.
-  std::map<core::MemberId, core::NodeId> members() const {
-    std::map<core::MemberId, core::NodeId> out;
+  std::map<proto::MemberId, proto::NodeId> members() const {
+    std::map<proto::MemberId, proto::NodeId> out;
     const auto json = nlohmann::json::parse(status());
     for (const auto& member : json["members"]) out[member["id"]] = member["node"];
     return out;
@@ -91,65 +91,65 @@ class AgentFactsTest : public testing::Test {
   }
 
   // Hosts that are given up while so much time passes, a second at a time.
-  std::vector<std::pair<core::NodeId, core::NodeLost>> given_up_within(int seconds) {
-    std::vector<std::pair<core::NodeId, core::NodeLost>> out;
+  std::vector<std::pair<proto::NodeId, proto::NodeLost>> given_up_within(int seconds) {
+    std::vector<std::pair<proto::NodeId, proto::NodeLost>> out;
     for (int i = 0; i < seconds; ++i) {
       now_ += std::chrono::seconds(1);
-      for (auto& lost : told<core::NodeLost>(coordinator_->tick(now_))) out.push_back(std::move(lost));
+      for (auto& lost : told<proto::NodeLost>(coordinator_->tick(now_))) out.push_back(std::move(lost));
     }
     return out;
   }
 
-  core::TimePoint now_{std::chrono::seconds(5)};
-  core::Incarnation incarnation_ = 1;
+  base::TimePoint now_{std::chrono::seconds(5)};
+  proto::Incarnation incarnation_ = 1;
   std::optional<Coordinator> coordinator_;
 };
 
 TEST_F(AgentFactsTest, OfMembersThatNobodyStartedNothingIsHeard) {
   run(2);
   const std::string before = status();
-  const auto all = [&](core::MemberId id) {
+  const auto all = [&](proto::MemberId id) {
     EXPECT_TRUE(
-        from(kB, core::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}).empty());
-    EXPECT_TRUE(from(kB, core::MemberDrained{id}).empty());
+        from(kB, proto::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}).empty());
+    EXPECT_TRUE(from(kB, proto::MemberDrained{id}).empty());
     EXPECT_TRUE(from(kB, ready(id)).empty());
-    EXPECT_TRUE(from(kB, core::TargetStatus{1, id, 9, ""}).empty());
+    EXPECT_TRUE(from(kB, proto::TargetStatus{1, id, 9, ""}).empty());
   };
   all(kLastId);
-  for (core::MemberId id = 100; id < 1100; ++id) all(id);
+  for (proto::MemberId id = 100; id < 1100; ++id) all(id);
   EXPECT_EQ(status(), before);
-  (void)from(kA, core::MemberLost{.member = 0, .joined = true, .signal = 9, .reaped = true});
-  const auto started = told<core::Start>(later());
+  (void)from(kA, proto::MemberLost{.member = 0, .joined = true, .signal = 9, .reaped = true});
+  const auto started = told<proto::Start>(later());
   ASSERT_EQ(started.size(), 1U);
   EXPECT_EQ(started[0].second.member, 2U);
 }
 
 TEST_F(AgentFactsTest, ANewIncarnationHearsOfMembersThatTheJournalHasPromised) {
   restart(8, 3);
-  const auto unjoined = [](core::MemberId id) { return line(id, core::kNoSlot); };
-  (void)from(kA, core::HelloReply{3, 0, {line(4), unjoined(7), unjoined(8), unjoined(kLastId)}});
-  (void)from(kB, core::HelloReply{3, 0, {line(5), line(4), unjoined(7)}});
-  (void)from(kC, core::HelloReply{3, 0, {}});
-  const std::map<core::MemberId, core::NodeId> known{{4, kA}, {5, kB}, {7, kA}};
+  const auto unjoined = [](proto::MemberId id) { return line(id, proto::kNoSlot); };
+  (void)from(kA, proto::HelloReply{3, 0, {line(4), unjoined(7), unjoined(8), unjoined(kLastId)}});
+  (void)from(kB, proto::HelloReply{3, 0, {line(5), line(4), unjoined(7)}});
+  (void)from(kC, proto::HelloReply{3, 0, {}});
+  const std::map<proto::MemberId, proto::NodeId> known{{4, kA}, {5, kB}, {7, kA}};
   EXPECT_EQ(members(), known);
-  (void)from(kB, core::MemberLost{.member = 7, .signal = 9, .reaped = true});
+  (void)from(kB, proto::MemberLost{.member = 7, .signal = 9, .reaped = true});
   EXPECT_EQ(members(), known);
 }
 
 TEST_F(AgentFactsTest, ANumberIsNeverGivenTwice) {
   restart(kLastId);
-  (void)from(kA, core::HelloReply{3, 0, {line(4)}});
-  (void)from(kB, core::HelloReply{3, 0, {line(5)}});
-  const auto last = told<core::Start>(from(kC, core::HelloReply{3, 0, {}}));
+  (void)from(kA, proto::HelloReply{3, 0, {line(4)}});
+  (void)from(kB, proto::HelloReply{3, 0, {line(5)}});
+  const auto last = told<proto::Start>(from(kC, proto::HelloReply{3, 0, {}}));
   ASSERT_TRUE(last.empty());  // nobody is missing
-  const auto lost = [](core::MemberId id) {
-    return core::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true};
+  const auto lost = [](proto::MemberId id) {
+    return proto::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true};
   };
   (void)from(kA, lost(4));
-  const auto started = told<core::Start>(later());
+  const auto started = told<proto::Start>(later());
   ASSERT_EQ(started.size(), 1U);
   EXPECT_EQ(started[0].second.member, kLastId);
-  const auto done = told<core::JobDone>(from(started[0].first, lost(kLastId)));
+  const auto done = told<proto::JobDone>(from(started[0].first, lost(kLastId)));
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].second.reason, "no member ID is left");
   EXPECT_TRUE(done[0].second.save_state);  // member 5 has it
@@ -157,9 +157,9 @@ TEST_F(AgentFactsTest, ANumberIsNeverGivenTwice) {
 
 TEST_F(AgentFactsTest, ContactsAreOfTheMembersOfTheHostThatSpeaks) {
   run(2);
-  const core::Contact first{0, {std::byte{1}}}, second{1, {std::byte{2}}}, forged{0, {std::byte{3}}};
-  EXPECT_TRUE(told<core::Contacts>(from(kA, core::Contacts{1, {first}})).empty());
-  const auto all = told<core::Contacts>(from(kB, core::Contacts{1, {second, forged, {kLastId, {}}}}));
+  const proto::Contact first{0, {std::byte{1}}}, second{1, {std::byte{2}}}, forged{0, {std::byte{3}}};
+  EXPECT_TRUE(told<proto::Contacts>(from(kA, proto::Contacts{1, {first}})).empty());
+  const auto all = told<proto::Contacts>(from(kB, proto::Contacts{1, {second, forged, {kLastId, {}}}}));
   ASSERT_EQ(all.size(), 1U);
   EXPECT_THAT(all[0].second.members, ElementsAre(first, second));
 }
@@ -167,27 +167,27 @@ TEST_F(AgentFactsTest, ContactsAreOfTheMembersOfTheHostThatSpeaks) {
 // A frame has its limit, and what agents are told must fit in one.
 TEST_F(AgentFactsTest, ALongContactGoesAlone) {
   run(2);
-  const core::Contact first{0, std::vector<std::byte>(255 << 10)},
+  const proto::Contact first{0, std::vector<std::byte>(255 << 10)},
       second{1, std::vector<std::byte>(900 << 10)};
-  (void)from(kA, core::Contacts{1, {first}});
-  const auto all = told<core::Contacts>(from(kB, core::Contacts{1, {second}}));
+  (void)from(kA, proto::Contacts{1, {first}});
+  const auto all = told<proto::Contacts>(from(kB, proto::Contacts{1, {second}}));
   ASSERT_EQ(all.size(), 2U);
   EXPECT_THAT(all[0].second.members, ElementsAre(first));
   EXPECT_THAT(all[1].second.members, ElementsAre(second));
 }
 
 TEST_F(AgentFactsTest, WhoHasHeardOfAGenerationThatIsInNoJournalIsGivenUp) {
-  for (const core::HelloReply& reply :
-       {core::HelloReply{core::kMaxGeneration, 0, {line(5)}}, core::HelloReply{3, 20, {line(5)}}}) {
+  for (const proto::HelloReply& reply :
+       {proto::HelloReply{proto::kMaxGeneration, 0, {line(5)}}, proto::HelloReply{3, 20, {line(5)}}}) {
     restart();
-    (void)from(kA, core::HelloReply{3, 0, {line(4)}});
-    (void)from(kC, core::HelloReply{3, 0, {}});
-    const auto given_up = told<core::NodeLost>(from(kB, reply));
+    (void)from(kA, proto::HelloReply{3, 0, {line(4)}});
+    (void)from(kC, proto::HelloReply{3, 0, {}});
+    const auto given_up = told<proto::NodeLost>(from(kB, reply));
     ASSERT_EQ(given_up.size(), 1U);
     EXPECT_EQ(given_up[0].first, kB);
     EXPECT_THAT(given_up[0].second.why, HasSubstr("host b: its agent says that it has heard of generation"));
-    (void)from(kA, core::Report{3, {line(4)}});
-    (void)from(kC, core::Report{3, {}});
+    (void)from(kA, proto::Report{3, {line(4)}});
+    (void)from(kC, proto::Report{3, {}});
     EXPECT_EQ(coordinator_->world().generation, 4U) << status();
     EXPECT_EQ(coordinator_->world().size(), 1U);
   }
@@ -195,16 +195,16 @@ TEST_F(AgentFactsTest, WhoHasHeardOfAGenerationThatIsInNoJournalIsGivenUp) {
 
 TEST_F(AgentFactsTest, WhoClosesAGenerationThatThereIsNotIsGivenUp) {
   run(2);
-  const auto given_up = told<core::NodeLost>(from(kB, core::Report{2, {line(1)}}));
+  const auto given_up = told<proto::NodeLost>(from(kB, proto::Report{2, {line(1)}}));
   ASSERT_EQ(given_up.size(), 1U);
   EXPECT_EQ(given_up[0].second.why, "host b: its agent says that generation 2 is over, the newest is 1");
 }
 
 TEST_F(AgentFactsTest, WhoIsHeardButDoesNotAnswerARevokeIsGivenUp) {
   run(3);
-  ASSERT_EQ(told<core::Revoke>(from(kA, core::Report{1, {line(0)}})).size(), 1U);
-  (void)from(kA, core::Report{1, {line(0)}});
-  (void)from(kC, core::Report{1, {line(2)}});
+  ASSERT_EQ(told<proto::Revoke>(from(kA, proto::Report{1, {line(0)}})).size(), 1U);
+  (void)from(kA, proto::Report{1, {line(0)}});
+  (void)from(kC, proto::Report{1, {line(2)}});
   EXPECT_TRUE(given_up_within(19).empty());
   const auto given_up = given_up_within(1);
   ASSERT_EQ(given_up.size(), 1U);
@@ -216,13 +216,13 @@ TEST_F(AgentFactsTest, WhoIsHeardButDoesNotAnswerARevokeIsGivenUp) {
 }
 
 TEST_F(AgentFactsTest, EachHostHasItsOwnTimeToAnswer) {
-  constexpr core::NodeId kD = 4;
+  constexpr proto::NodeId kD = 4;
   run(3);
-  (void)from(kA, core::Report{1, {line(0)}});
-  (void)from(kA, core::Report{1, {line(0)}});
-  (void)from(kC, core::Report{1, {line(2)}});
+  (void)from(kA, proto::Report{1, {line(0)}});
+  (void)from(kA, proto::Report{1, {line(0)}});
+  (void)from(kC, proto::Report{1, {line(2)}});
   EXPECT_TRUE(given_up_within(15).empty());
-  ASSERT_EQ(told<core::Revoke>(from(kD, core::NodeUp{kD, "d", 1})).size(), 1U);
+  ASSERT_EQ(told<proto::Revoke>(from(kD, proto::NodeUp{kD, "d", 1})).size(), 1U);
   auto given_up = given_up_within(5);
   ASSERT_EQ(given_up.size(), 1U);
   EXPECT_EQ(given_up[0].first, kB);
@@ -235,82 +235,82 @@ TEST_F(AgentFactsTest, EachHostHasItsOwnTimeToAnswer) {
 
 TEST_F(AgentFactsTest, WhoIsHeardButDoesNotAnswerAHelloIsGivenUp) {
   restart();
-  (void)from(kA, core::HelloReply{3, 0, {line(4)}});
+  (void)from(kA, proto::HelloReply{3, 0, {line(4)}});
   EXPECT_TRUE(given_up_within(19).empty());
   const auto given_up = given_up_within(1);
   ASSERT_EQ(given_up.size(), 2U);
   EXPECT_EQ(given_up[0].first, kB);
   EXPECT_EQ(given_up[1].first, kC);
-  (void)from(kA, core::Report{3, {line(4)}});
+  (void)from(kA, proto::Report{3, {line(4)}});
   EXPECT_EQ(coordinator_->world().generation, 4U) << status();
   EXPECT_EQ(coordinator_->world().size(), 1U);
 }
 
 TEST_F(AgentFactsTest, ACoordinatorThatWasStoppedBlamesNobody) {
   run(3);
-  ASSERT_EQ(told<core::Revoke>(from(kA, core::Report{1, {line(0)}})).size(), 1U);
+  ASSERT_EQ(told<proto::Revoke>(from(kA, proto::Report{1, {line(0)}})).size(), 1U);
   now_ += std::chrono::minutes(5);
-  EXPECT_TRUE(told<core::NodeLost>(coordinator_->tick(now_)).empty());
-  for (const core::NodeId node : {kA, kB, kC}) (void)from(node, core::Report{1, {line(node - 1)}});
+  EXPECT_TRUE(told<proto::NodeLost>(coordinator_->tick(now_)).empty());
+  for (const proto::NodeId node : {kA, kB, kC}) (void)from(node, proto::Report{1, {line(node - 1)}});
   EXPECT_EQ(coordinator_->world().generation, 2U) << status();
   EXPECT_EQ(coordinator_->world().size(), 3U);
 }
 
 TEST_F(AgentFactsTest, AHostWithoutAMemberInTheWorldDoesNotCloseIt) {
   run(2);
-  EXPECT_TRUE(told<core::Revoke>(from(kC, core::Report{1, {}})).empty());
-  EXPECT_EQ(told<core::Revoke>(from(kB, core::Report{1, {line(1)}})).size(), 1U);
+  EXPECT_TRUE(told<proto::Revoke>(from(kC, proto::Report{1, {}})).empty());
+  EXPECT_EQ(told<proto::Revoke>(from(kB, proto::Report{1, {line(1)}})).size(), 1U);
 }
 
 TEST_F(AgentFactsTest, AHostThatTakesNoPartMissesNobody) {
   run(2);
-  (void)from(kA, core::NodeSilent{kA, true});
-  EXPECT_TRUE(from(kC, core::PeerSuspect{0, "forged"}).empty());
-  const auto given_up = told<core::NodeLost>(from(kB, core::PeerSuspect{0, "no answer"}));
+  (void)from(kA, proto::NodeSilent{kA, true});
+  EXPECT_TRUE(from(kC, proto::PeerSuspect{0, "forged"}).empty());
+  const auto given_up = told<proto::NodeLost>(from(kB, proto::PeerSuspect{0, "no answer"}));
   ASSERT_EQ(given_up.size(), 1U);
   EXPECT_EQ(given_up[0].first, kA);
 }
 
 TEST_F(AgentFactsTest, OnlyAMemberOfTheWorldEndsTheJobForStatesThatDiffer) {
   run(2);
-  EXPECT_TRUE(from(kB, core::Diverged{0, "forged: another host's"}).empty());
-  EXPECT_TRUE(from(kC, core::Diverged{2, "forged: of nobody"}).empty());
+  EXPECT_TRUE(from(kB, proto::Diverged{0, "forged: another host's"}).empty());
+  EXPECT_TRUE(from(kC, proto::Diverged{2, "forged: of nobody"}).empty());
   EXPECT_FALSE(coordinator_->done());
-  const Effects effects = from(kB, core::Diverged{1, "members 0 and 1 have different states"});
+  const Effects effects = from(kB, proto::Diverged{1, "members 0 and 1 have different states"});
   EXPECT_TRUE(coordinator_->done());
-  const auto ends = told<core::JobDone>(effects);
+  const auto ends = told<proto::JobDone>(effects);
   ASSERT_EQ(ends.size(), 1U);
-  EXPECT_EQ(ends[0].second, (core::JobDone{1, "members 0 and 1 have different states"}));  // no restart,
+  EXPECT_EQ(ends[0].second, (proto::JobDone{1, "members 0 and 1 have different states"}));  // no restart,
   EXPECT_FALSE(ends[0].second.save_state);  // and nothing to be saved
 }
 
 TEST_F(AgentFactsTest, AHostThatIsLostWhenItsMemberHasFinishedFailsNothing) {
   run(2);
-  for (const core::MemberId id : {0, 1}) {
-    core::SlotReport finished = line(id);
+  for (const proto::MemberId id : {0, 1}) {
+    proto::SlotReport finished = line(id);
     finished.finished = true;
-    (void)from(id + 1, core::Report{0, {finished}});
+    (void)from(id + 1, proto::Report{0, {finished}});
   }
-  (void)from(kA, core::MemberLost{.member = 0, .joined = true, .finished = true, .reaped = true});
-  auto ends = told<core::JobDone>(from(kB, core::NodeLost{kB, "host b is lost"}));
-  if (ends.empty()) ends = told<core::JobDone>(later());
+  (void)from(kA, proto::MemberLost{.member = 0, .joined = true, .finished = true, .reaped = true});
+  auto ends = told<proto::JobDone>(from(kB, proto::NodeLost{kB, "host b is lost"}));
+  if (ends.empty()) ends = told<proto::JobDone>(later());
   ASSERT_FALSE(ends.empty());
   EXPECT_EQ(ends[0].second.exit_code, 0) << ends[0].second.reason;
 }
 
 TEST_F(AgentFactsTest, ASuspicionThatIsRepeatedIsWrittenDownOnce) {
   run(2);
-  (void)from(kB, core::PeerSuspect{0, "first"});
+  (void)from(kB, proto::PeerSuspect{0, "first"});
   const std::string before = status();
   EXPECT_THAT(before, HasSubstr("member 0 cannot be reached by another: first"));
-  for (int i = 0; i < 100; ++i) EXPECT_TRUE(from(kB, core::PeerSuspect{0, std::to_string(i)}).empty());
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(from(kB, proto::PeerSuspect{0, std::to_string(i)}).empty());
   EXPECT_EQ(status(), before);
 }
 
 TEST_F(AgentFactsTest, WhatIsSaidOfAMemberNamesIt) {
-  const auto said = [this](core::MemberId id, std::string why) {
+  const auto said = [this](proto::MemberId id, std::string why) {
     std::string out;
-    const core::MemberLost lost{
+    const proto::MemberLost lost{
         .member = id, .joined = true, .exit_code = 3, .reaped = true, .why = std::move(why)};
     for (const Effect& effect : from(id + 1, lost)) {
       if (const auto* say = std::get_if<Say>(&effect)) out = say->sentence;
@@ -326,14 +326,14 @@ TEST_F(AgentFactsTest, WhatIsSaidOfAMemberNamesIt) {
 TEST_F(AgentFactsTest, ALineHasOneMember) {
   run(1);
   const auto ask = [&](std::uint32_t size) {
-    return coordinator_->handle(now_, {Sender::Kind::kClient, 1}, {0, core::ResizeRequest{size}});
+    return coordinator_->handle(now_, {Sender::Kind::kClient, 1}, {0, proto::ResizeRequest{size}});
   };
-  ASSERT_EQ(told<core::Start>(ask(3)).size(), 2U);  // members 1 on b, 2 on c
-  (void)from(kB, core::NodeUp{kB, "b", 2});
-  (void)from(kC, core::MemberLost{.member = 2, .exit_code = 1, .reaped = true});
+  ASSERT_EQ(told<proto::Start>(ask(3)).size(), 2U);  // members 1 on b, 2 on c
+  (void)from(kB, proto::NodeUp{kB, "b", 2});
+  (void)from(kC, proto::MemberLost{.member = 2, .exit_code = 1, .reaped = true});
   (void)from(kB, ready(1, 5));
-  (void)from(kC, core::NodeLost{kC, "host c is lost"});
-  const auto again = told<core::Start>(later());
+  (void)from(kC, proto::NodeLost{kC, "host c is lost"});
+  const auto again = told<proto::Start>(later());
   ASSERT_EQ(again.size(), 1U);
   ASSERT_EQ(again[0].first, kB);
   EXPECT_TRUE(members().contains(1));
@@ -343,16 +343,16 @@ TEST_F(AgentFactsTest, ALineHasOneMember) {
 
 TEST_F(AgentFactsTest, WhoWasNotAskedForATransferDoesNotEndIt) {
   run(1);
-  (void)coordinator_->handle(now_, {Sender::Kind::kClient, 1}, {0, core::ResizeRequest{2}});
-  const auto asked = told<core::StartSource>(from(kB, ready(1)));
+  (void)coordinator_->handle(now_, {Sender::Kind::kClient, 1}, {0, proto::ResizeRequest{2}});
+  const auto asked = told<proto::StartSource>(from(kB, ready(1)));
   ASSERT_EQ(asked.size(), 1U) << status();
   ASSERT_EQ(asked[0].first, kA);
-  const core::TransferId transfer = asked[0].second.transfer;
-  EXPECT_TRUE(from(kC, core::SourceStatus{transfer, 0, "", "forged"}).empty());
-  EXPECT_TRUE(from(kC, core::SourceStatus{transfer, 7, "elsewhere", ""}).empty());
-  const auto learn = told<core::StartTarget>(from(kA, core::SourceStatus{transfer, 7, "there", ""}));
+  const proto::TransferId transfer = asked[0].second.transfer;
+  EXPECT_TRUE(from(kC, proto::SourceStatus{transfer, 0, "", "forged"}).empty());
+  EXPECT_TRUE(from(kC, proto::SourceStatus{transfer, 7, "elsewhere", ""}).empty());
+  const auto learn = told<proto::StartTarget>(from(kA, proto::SourceStatus{transfer, 7, "there", ""}));
   ASSERT_EQ(learn.size(), 1U);
-  EXPECT_EQ(learn[0].second.sources, (std::vector<core::SourceAgent>{{kA, "there", "a"}}));
+  EXPECT_EQ(learn[0].second.sources, (std::vector<proto::SourceAgent>{{kA, "there", "a"}}));
 }
 
 }  // namespace

@@ -12,25 +12,27 @@ using testing::HasSubstr;
 
 class AgentTest : public testing::Test {
  protected:
-  AgentEffects tell(core::Body body, core::Incarnation incarnation = 1) {
+  AgentEffects tell(proto::Body body, proto::Incarnation incarnation = 1) {
     return agent_.handle({}, {incarnation, std::move(body)});
   }
-  AgentEffects from(core::MemberId id, core::Body body) { return agent_.handle({id}, {0, std::move(body)}); }
-  AgentEffects join(core::MemberId id,
-                    core::Join join = {.elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "f"}) {
-    (void)tell(core::Start{.member = id});
+  AgentEffects from(proto::MemberId id, proto::Body body) {
+    return agent_.handle({id}, {0, std::move(body)});
+  }
+  AgentEffects join(proto::MemberId id,
+                    proto::Join join = {.elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "f"}) {
+    (void)tell(proto::Start{.member = id});
     join.member = id;
     return from(id, join);
   }
-  void ready(core::MemberId id) {
+  void ready(proto::MemberId id) {
     (void)join(id);
-    (void)from(id, core::Ready{});
+    (void)from(id, proto::Ready{});
   }
   // The body of type B among the effects sent to the coordinator or to a member, or a default.
   template <class B>
   static std::optional<B> sent(const AgentEffects& effects) {
     for (const AgentEffect& e : effects) {
-      const core::Body* body = nullptr;
+      const proto::Body* body = nullptr;
       if (const auto* c = std::get_if<ToCoordinator>(&e)) body = &c->body;
       if (const auto* m = std::get_if<ToMember>(&e)) body = &m->body;
       if (body != nullptr && std::holds_alternative<B>(*body)) return std::get<B>(*body);
@@ -43,18 +45,20 @@ class AgentTest : public testing::Test {
     }
     return "";
   }
-  static core::World world(core::Generation g, const std::vector<core::SlotIndex>& slots,
-                           const std::vector<core::SlotIndex>& plan) {
-    core::World w{.incarnation = 1, .generation = g, .shards = 4};
-    for (core::SlotIndex s : slots) w.members.push_back({.id = s, .seat = {0, s}});
-    for (core::SlotIndex s : plan) w.plan.push_back({0, s});
+  static proto::World world(proto::Generation g, const std::vector<proto::SlotIndex>& slots,
+                            const std::vector<proto::SlotIndex>& plan) {
+    proto::World w{.incarnation = 1, .generation = g, .shards = 4};
+    for (proto::SlotIndex s : slots) w.members.push_back({.id = s, .seat = {0, s}});
+    for (proto::SlotIndex s : plan) w.plan.push_back({0, s});
     return w;
   }
-  core::MemberSlot& line(core::SlotIndex slot) { return agent_.arena().member_slot(slot); }
-  void set_state(core::SlotIndex slot, core::Phase phase, core::Generation g, core::Position at) {
-    line(slot).state.store(core::StateWord{phase, false, g, at}.pack());
+  shmem::MemberSlot& line(proto::SlotIndex slot) { return agent_.arena().member_slot(slot); }
+  void set_state(proto::SlotIndex slot, proto::Phase phase, proto::Generation g, proto::Position at) {
+    line(slot).state.store(proto::StateWord{phase, false, g, at}.pack());
   }
-  core::StateWord state(core::SlotIndex slot) { return core::load_state<core::RealPolicy>(line(slot).state); }
+  proto::StateWord state(proto::SlotIndex slot) {
+    return shmem::load_state<shmem::RealPolicy>(line(slot).state);
+  }
 
   AgentCore agent_{{.slots = 3, .shards = 4, .seed = 99}};
 };
@@ -62,9 +66,9 @@ class AgentTest : public testing::Test {
 TEST_F(AgentTest, TheFirstJoinMakesTheArena) {
   EXPECT_FALSE(agent_.arena().mapped());
   const auto effects = join(5);
-  const auto welcome = sent<core::Welcome>(effects);
+  const auto welcome = sent<proto::Welcome>(effects);
   ASSERT_TRUE(welcome);
-  EXPECT_EQ(*welcome, (core::Welcome{0, 4, 99}));
+  EXPECT_EQ(*welcome, (proto::Welcome{0, 4, 99}));
   EXPECT_TRUE(std::get<ToMember>(effects[0]).pass_memfd);
   EXPECT_EQ(agent_.arena().spec().elements, 4U);
   EXPECT_EQ(agent_.arena().spec().snapshot_bytes, 64U);
@@ -73,17 +77,17 @@ TEST_F(AgentTest, TheFirstJoinMakesTheArena) {
 
 TEST_F(AgentTest, ReadyIsToldOnceAndTheLineIsWatched) {
   (void)join(0);
-  const auto effects = from(0, core::Ready{});
-  EXPECT_EQ(sent<core::MemberReady>(effects)->slot, 0);
-  EXPECT_EQ(sent<core::MemberReady>(effects)->join.model, "m");
+  const auto effects = from(0, proto::Ready{});
+  EXPECT_EQ(sent<proto::MemberReady>(effects)->slot, 0);
+  EXPECT_EQ(sent<proto::MemberReady>(effects)->join.model, "m");
   EXPECT_TRUE(std::holds_alternative<WatchLine>(effects[0]));
-  EXPECT_TRUE(from(0, core::Ready{}).empty());
+  EXPECT_TRUE(from(0, proto::Ready{}).empty());
 }
 
 TEST_F(AgentTest, WhatDiffersIsRefusedInASentenceThatNamesBothValues) {
   (void)join(0);
   struct {
-    core::Join join;
+    proto::Join join;
     const char* words;
   } const rows[] = {
       {{.elements = 4, .state_bytes = 64, .model = "x", .fingerprint = "f"},
@@ -97,11 +101,11 @@ TEST_F(AgentTest, WhatDiffersIsRefusedInASentenceThatNamesBothValues) {
       {{.elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "g"},
        "fingerprint is 'g', the job's is 'f'"},
   };
-  core::MemberId id = 1;
+  proto::MemberId id = 1;
   for (const auto& row : rows) {
     const auto effects = join(id, row.join);
-    ASSERT_TRUE(sent<core::Refused>(effects)) << row.words;
-    EXPECT_THAT(sent<core::Refused>(effects)->reason, HasSubstr(row.words));
+    ASSERT_TRUE(sent<proto::Refused>(effects)) << row.words;
+    EXPECT_THAT(sent<proto::Refused>(effects)->reason, HasSubstr(row.words));
     EXPECT_TRUE(std::holds_alternative<CloseMember>(effects.back()));
     ++id;
   }
@@ -110,11 +114,12 @@ TEST_F(AgentTest, WhatDiffersIsRefusedInASentenceThatNamesBothValues) {
 
 TEST_F(AgentTest, BitsOffLetsAnotherFingerprintInAndSaysSo) {
   AgentCore loose({.slots = 3, .shards = 4, .any_fingerprint = true});
-  for (core::MemberId id : {0U, 1U}) {
-    (void)loose.handle({}, {1, core::Start{.member = id}});
+  for (proto::MemberId id : {0U, 1U}) {
+    (void)loose.handle({}, {1, proto::Start{.member = id}});
     const auto effects = loose.handle(
-        {id}, {0, core::Join{.member = id, .elements = 4, .model = "m", .fingerprint = id == 0 ? "f" : "g"}});
-    EXPECT_TRUE(sent<core::Welcome>(effects));
+        {id},
+        {0, proto::Join{.member = id, .elements = 4, .model = "m", .fingerprint = id == 0 ? "f" : "g"}});
+    EXPECT_TRUE(sent<proto::Welcome>(effects));
     if (id == 1) {
       EXPECT_THAT(warning(effects), HasSubstr("--reproducible=off"));
     }
@@ -123,41 +128,42 @@ TEST_F(AgentTest, BitsOffLetsAnotherFingerprintInAndSaysSo) {
 
 TEST_F(AgentTest, AnArenaThatDoesNotFitIsRefusedWithItsReason) {
   const auto effects = join(0, {.elements = 1ULL << 40, .model = "m"});
-  ASSERT_TRUE(sent<core::Refused>(effects));
-  EXPECT_THAT(sent<core::Refused>(effects)->reason, HasSubstr("arena: "));
+  ASSERT_TRUE(sent<proto::Refused>(effects));
+  EXPECT_THAT(sent<proto::Refused>(effects)->reason, HasSubstr("arena: "));
   EXPECT_FALSE(agent_.arena().mapped());
-  EXPECT_TRUE(sent<core::Welcome>(join(1)));  // the next one may fit
+  EXPECT_TRUE(sent<proto::Welcome>(join(1)));  // the next one may fit
 }
 
 TEST_F(AgentTest, StrangersSecondJoinsAndAFullNodeAreRefused) {
-  EXPECT_THAT(sent<core::Refused>(from(8, core::Join{.member = 8}))->reason,
+  EXPECT_THAT(sent<proto::Refused>(from(8, proto::Join{.member = 8}))->reason,
               HasSubstr("not started by this agent"));
-  for (core::MemberId id : {0U, 1U, 2U}) EXPECT_TRUE(sent<core::Welcome>(join(id)));
-  EXPECT_THAT(sent<core::Refused>(from(1, core::Join{.member = 1}))->reason, HasSubstr("has joined before"));
-  EXPECT_THAT(sent<core::Refused>(join(3))->reason, HasSubstr("all 3 slots of node 0 are in use"));
+  for (proto::MemberId id : {0U, 1U, 2U}) EXPECT_TRUE(sent<proto::Welcome>(join(id)));
+  EXPECT_THAT(sent<proto::Refused>(from(1, proto::Join{.member = 1}))->reason,
+              HasSubstr("has joined before"));
+  EXPECT_THAT(sent<proto::Refused>(join(3))->reason, HasSubstr("all 3 slots of node 0 are in use"));
 }
 
 // "no member had joined: relaunch": the next launch is not held to what a dead first joiner was.
 TEST_F(AgentTest, ALaunchThatDiedBeforeWorld1IsForgotten) {
   (void)join(0);
   (void)agent_.on_reaped(0, 1000, 3, 0);
-  const core::Join other{.elements = 8, .state_bytes = 32, .model = "other", .fingerprint = "f"};
-  EXPECT_TRUE(sent<core::Welcome>(join(1, other)));
+  const proto::Join other{.elements = 8, .state_bytes = 32, .model = "other", .fingerprint = "f"};
+  EXPECT_TRUE(sent<proto::Welcome>(join(1, other)));
   EXPECT_EQ(agent_.arena().spec().elements, 8U);
-  EXPECT_TRUE(sent<core::Refused>(join(2)));  // but a living one counts
+  EXPECT_TRUE(sent<proto::Refused>(join(2)));  // but a living one counts
 }
 
 // Behind World 1 there is no other arena, so each result is where it was.
 TEST_F(AgentTest, OneArenaHasTheResultsUntilTheEnd) {
-  for (core::MemberId id : {0U, 1U}) ready(id);
-  (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
-  for (const core::Step step : {1U, 2U}) std::ranges::fill(agent_.arena().result(step), std::byte(step));
+  for (proto::MemberId id : {0U, 1U}) ready(id);
+  (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
+  for (const proto::Step step : {1U, 2U}) std::ranges::fill(agent_.arena().result(step), std::byte(step));
   const std::byte* const results[] = {agent_.arena().result(1).data(), agent_.arena().result(2).data()};
-  for (core::MemberId id : {0U, 1U}) (void)agent_.on_reaped(id, 1000, 0, 9);  // nobody is left
-  (void)tell(core::Revoke{1});
-  ASSERT_TRUE(sent<core::Welcome>(join(2)));
-  EXPECT_TRUE(sent<core::Refused>(join(3, {.elements = 8, .state_bytes = 32, .model = "n"})));
-  for (const core::Step step : {1U, 2U}) {
+  for (proto::MemberId id : {0U, 1U}) (void)agent_.on_reaped(id, 1000, 0, 9);  // nobody is left
+  (void)tell(proto::Revoke{1});
+  ASSERT_TRUE(sent<proto::Welcome>(join(2)));
+  EXPECT_TRUE(sent<proto::Refused>(join(3, {.elements = 8, .state_bytes = 32, .model = "n"})));
+  for (const proto::Step step : {1U, 2U}) {
     EXPECT_EQ(agent_.arena().result(step).data(), results[step - 1]);
     EXPECT_EQ(agent_.arena().result(step).front(), std::byte(step));
   }
@@ -166,12 +172,12 @@ TEST_F(AgentTest, OneArenaHasTheResultsUntilTheEnd) {
 TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   ready(0);
   ready(1);
-  auto first = sent<core::MemberLost>(agent_.on_line_dead(0));
+  auto first = sent<proto::MemberLost>(agent_.on_line_dead(0));
   ASSERT_TRUE(first);
   EXPECT_TRUE(first->joined && !first->reaped && !first->finished);
   EXPECT_EQ(line(0).dead.load(), 1U);
   EXPECT_TRUE(agent_.on_line_dead(0).empty());
-  auto second = sent<core::MemberLost>(agent_.on_reaped(0, 4711, 0, 9));
+  auto second = sent<proto::MemberLost>(agent_.on_reaped(0, 4711, 0, 9));
   ASSERT_TRUE(second);
   EXPECT_EQ(second->why, "member 0 (pid 4711): killed by signal 9 (SIGKILL)");
   EXPECT_TRUE(second->reaped);
@@ -179,7 +185,7 @@ TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   EXPECT_TRUE(agent_.on_reaped(0, 4711, 0, 9).empty());
 
   const auto count = line(1).bell.count.load();
-  auto only = sent<core::MemberLost>(agent_.on_reaped(1, 4712, 0, 0));  // the pidfd alone does both
+  auto only = sent<proto::MemberLost>(agent_.on_reaped(1, 4712, 0, 0));  // the pidfd alone does both
   EXPECT_EQ(only->why, "member 1 (pid 4712): exited with status 0 before finish()");
   EXPECT_EQ(line(1).dead.load(), 1U);
   EXPECT_GT(line(1).bell.count.load(), count);
@@ -190,7 +196,7 @@ TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsLineUntilItIsReaped) {
   ready(0);
   ready(1);
   const std::string why = "member 0 (pid 4711): was killed, but hangs in the kernel (nfs_wait)";
-  auto first = sent<core::MemberLost>(agent_.on_stuck(0, why));
+  auto first = sent<proto::MemberLost>(agent_.on_stuck(0, why));
   ASSERT_TRUE(first);
   EXPECT_EQ(first->why, why);
   EXPECT_TRUE(first->joined && !first->reaped && !first->finished);
@@ -199,56 +205,57 @@ TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsLineUntilItIsReaped) {
   EXPECT_TRUE(agent_.on_stuck(0, why).empty());
   EXPECT_TRUE(agent_.on_line_dead(0).empty());
   EXPECT_TRUE(agent_.on_stuck(7, why).empty());
-  auto second = sent<core::MemberLost>(agent_.on_reaped(0, 4711, 0, 9));
+  auto second = sent<proto::MemberLost>(agent_.on_reaped(0, 4711, 0, 9));
   ASSERT_TRUE(second);
   EXPECT_TRUE(second->reaped);
 }
 
 // The contacts of a host are sent together, and again when a member changes its own.
 TEST_F(AgentTest, ContactsOfAllMembersGoToTheCoordinatorAndChangesToo) {
-  for (core::MemberId id : {0U, 1U}) ready(id);
-  (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
-  const auto give = [&](core::MemberId id, std::byte address) {
-    return sent<core::Contacts>(from(id, core::Contacts{1, {{id, {address}}}}));
+  for (proto::MemberId id : {0U, 1U}) ready(id);
+  (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
+  const auto give = [&](proto::MemberId id, std::byte address) {
+    return sent<proto::Contacts>(from(id, proto::Contacts{1, {{id, {address}}}}));
   };
   EXPECT_FALSE(give(0, std::byte{10}));
-  EXPECT_EQ(give(1, std::byte{11}), (core::Contacts{1, {{0, {std::byte{10}}}, {1, {std::byte{11}}}}}));
+  EXPECT_EQ(give(1, std::byte{11}), (proto::Contacts{1, {{0, {std::byte{10}}}, {1, {std::byte{11}}}}}));
   EXPECT_FALSE(give(1, std::byte{11}));
-  EXPECT_EQ(give(0, std::byte{20}), (core::Contacts{1, {{0, {std::byte{20}}}, {1, {std::byte{11}}}}}));
+  EXPECT_EQ(give(0, std::byte{20}), (proto::Contacts{1, {{0, {std::byte{20}}}, {1, {std::byte{11}}}}}));
 }
 
 TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {
-  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
-  (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
-  set_state(0, core::Phase::kOpen, 1, core::Position::of(1));
-  set_state(1, core::Phase::kCommitted, 1, core::Position::of(1));
-  line(1).seals[3].store(core::Seal{1, {2, 4}}.pack());
+  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
+  set_state(0, proto::Phase::kOpen, 1, proto::Position::of(1));
+  set_state(1, proto::Phase::kCommitted, 1, proto::Position::of(1));
+  line(1).seals[3].store(proto::Seal{1, {2, 4}}.pack());
   (void)agent_.on_reaped(1, 1, 1, 0);
   const auto rung = line(0).bell.count.load();
-  const auto report = sent<core::Report>(tell(core::Revoke{1}));
+  const auto report = sent<proto::Report>(tell(proto::Revoke{1}));
   ASSERT_TRUE(report);
   EXPECT_GT(line(0).bell.count.load(), rung);
   EXPECT_EQ(report->generation, 1U);
   ASSERT_EQ(report->lines.size(), 3U);
-  EXPECT_EQ(report->lines[0].state, (core::StateWord{core::Phase::kClosed, false, 1, core::Position::of(1)}));
+  EXPECT_EQ(report->lines[0].state,
+            (proto::StateWord{proto::Phase::kClosed, false, 1, proto::Position::of(1)}));
   EXPECT_EQ(report->lines[1].state,
-            (core::StateWord{core::Phase::kCommitted, true, 1, core::Position::of(1)}));
+            (proto::StateWord{proto::Phase::kCommitted, true, 1, proto::Position::of(1)}));
   EXPECT_FALSE(report->lines[1].alive);
-  EXPECT_EQ(report->lines[1].seals, (std::vector<core::Seal>{{1, {2, 4}}}));
-  EXPECT_EQ(report->lines[2].state, core::StateWord{});
+  EXPECT_EQ(report->lines[1].seals, (std::vector<proto::Seal>{{1, {2, 4}}}));
+  EXPECT_EQ(report->lines[2].state, proto::StateWord{});
   EXPECT_EQ(line(2).revoked_up_to.load(), 1U);
 }
 
 TEST_F(AgentTest, Fault23_StaleWorldsAndStaleCoordinatorsAreRefused) {
   ready(0);
-  (void)tell(core::Announce{world(2, {0}, {0, 0, 0, 0})}, 3);
+  (void)tell(proto::Announce{world(2, {0}, {0, 0, 0, 0})}, 3);
   EXPECT_EQ(agent_.arena().newest_world(), 2U);
-  EXPECT_THAT(warning(tell(core::Announce{world(3, {0}, {0, 0, 0, 0})}, 2)), HasSubstr("incarnation 2"));
-  EXPECT_THAT(warning(tell(core::Announce{world(2, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("refused World 2: "));
-  (void)tell(core::Revoke{4}, 3);
-  EXPECT_THAT(warning(tell(core::Announce{world(4, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("4 is revoked"));
+  EXPECT_THAT(warning(tell(proto::Announce{world(3, {0}, {0, 0, 0, 0})}, 2)), HasSubstr("incarnation 2"));
+  EXPECT_THAT(warning(tell(proto::Announce{world(2, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("refused World 2: "));
+  (void)tell(proto::Revoke{4}, 3);
+  EXPECT_THAT(warning(tell(proto::Announce{world(4, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("4 is revoked"));
   EXPECT_EQ(agent_.arena().newest_world(), 2U);
-  EXPECT_TRUE(sent<core::HelloReply>(tell(core::Hello{}, 5)));
+  EXPECT_TRUE(sent<proto::HelloReply>(tell(proto::Hello{}, 5)));
   EXPECT_EQ(agent_.incarnation(), 5U);
 }
 
@@ -256,32 +263,32 @@ TEST_F(AgentTest, Fault23_StaleWorldsAndStaleCoordinatorsAreRefused) {
 // asks.
 TEST_F(AgentTest, ARevokeIsToldToEveryCoordinatorThatAsks) {
   ready(0);
-  (void)tell(core::Announce{world(2, {0}, {0, 0, 0, 0})});
-  (void)tell(core::Revoke{2});
-  for (const core::Incarnation incarnation : {2U, 3U}) {
-    const auto reply = sent<core::HelloReply>(tell(core::Hello{}, incarnation));
+  (void)tell(proto::Announce{world(2, {0}, {0, 0, 0, 0})});
+  (void)tell(proto::Revoke{2});
+  for (const proto::Incarnation incarnation : {2U, 3U}) {
+    const auto reply = sent<proto::HelloReply>(tell(proto::Hello{}, incarnation));
     ASSERT_TRUE(reply);
     EXPECT_EQ(reply->revoked_up_to, 2U);
   }
   // What the one that revoked had sent before, and what it would send now, opens nothing.
-  (void)tell(core::Announce{world(3, {0}, {0, 0, 0, 0})}, 1);
+  (void)tell(proto::Announce{world(3, {0}, {0, 0, 0, 0})}, 1);
   EXPECT_EQ(agent_.arena().newest_world(), 2U);
   EXPECT_EQ(line(0).revoked_up_to.load(), 2U);
 }
 
 TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
-  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
-  (void)tell(core::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
-  set_state(0, core::Phase::kOpen, 1, core::Position::of(1));
-  line(1).seals[0].store(core::Seal{1, {2, 3}}.pack());
+  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
+  set_state(0, proto::Phase::kOpen, 1, proto::Position::of(1));
+  line(1).seals[0].store(proto::Seal{1, {2, 3}}.pack());
   (void)agent_.on_reaped(1, 1, 0, 9);
   EXPECT_TRUE(join(3).empty());  // waits: member 1 is in the World
-  (void)tell(core::Revoke{1});
+  (void)tell(proto::Revoke{1});
   auto g2 = world(2, {0, 2}, {0, 0, 1, 2});
-  EXPECT_FALSE(sent<core::Welcome>(tell(core::Announce{g2})));  // waits: leaf 2 of step 1 lies there
-  EXPECT_FALSE(sent<core::Welcome>(tell(core::Query{})));
-  set_state(0, core::Phase::kCommitted, 2, core::Position::of(1));
-  const auto welcome = sent<core::Welcome>(tell(core::Query{}));
+  EXPECT_FALSE(sent<proto::Welcome>(tell(proto::Announce{g2})));  // waits: leaf 2 of step 1 lies there
+  EXPECT_FALSE(sent<proto::Welcome>(tell(proto::Query{})));
+  set_state(0, proto::Phase::kCommitted, 2, proto::Position::of(1));
+  const auto welcome = sent<proto::Welcome>(tell(proto::Query{}));
   ASSERT_TRUE(welcome);
   EXPECT_EQ(welcome->slot, 1);
   EXPECT_EQ(line(1).seals[0].load(), 0U);
@@ -289,27 +296,27 @@ TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
 
 // Rule reap of tests/model: its other threads may still write into its buffers.
 TEST_F(AgentTest, ADeadLineIsKeptUntilItsMemberIsReaped) {
-  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
-  (void)tell(core::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
+  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
   (void)agent_.on_line_dead(1);
-  (void)tell(core::Revoke{1});
-  (void)tell(core::Announce{world(2, {0, 2}, {0, 0, 2, 2})});
+  (void)tell(proto::Revoke{1});
+  (void)tell(proto::Announce{world(2, {0, 2}, {0, 0, 2, 2})});
   EXPECT_TRUE(join(3).empty());
-  const auto welcome = sent<core::Welcome>(agent_.on_reaped(1, 1, 0, 9));
+  const auto welcome = sent<proto::Welcome>(agent_.on_reaped(1, 1, 0, 9));
   ASSERT_TRUE(welcome);
   EXPECT_EQ(welcome->slot, 1);
 }
 
 // Rule lineuse of tests/model: of the dead member's word resume may depend, though no sum of it counts.
 TEST_F(AgentTest, ADeadLineIsKeptWhileItsMemberIsInTheWorld) {
-  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
-  (void)tell(core::Announce{world(1, {0, 1, 2}, {0, 0, 2, 2})});
-  set_state(1, core::Phase::kCommitted, 1, core::Position::of(1));
+  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 2, 2})});
+  set_state(1, proto::Phase::kCommitted, 1, proto::Position::of(1));
   (void)agent_.on_reaped(1, 1, 0, 9);
   EXPECT_TRUE(join(3).empty());
-  const auto report = sent<core::Report>(tell(core::Revoke{1}));
-  EXPECT_EQ(report->lines.at(1).state.position, core::Position::of(1));
-  const auto welcome = sent<core::Welcome>(tell(core::Announce{world(2, {0, 2}, {0, 0, 2, 2})}));
+  const auto report = sent<proto::Report>(tell(proto::Revoke{1}));
+  EXPECT_EQ(report->lines.at(1).state.position, proto::Position::of(1));
+  const auto welcome = sent<proto::Welcome>(tell(proto::Announce{world(2, {0, 2}, {0, 0, 2, 2})}));
   ASSERT_TRUE(welcome);
   EXPECT_EQ(welcome->slot, 1);
 }
@@ -317,82 +324,82 @@ TEST_F(AgentTest, ADeadLineIsKeptWhileItsMemberIsInTheWorld) {
 // Rule newline of tests/model: a member that gets a slot now enters none of the revoked generations.
 TEST_F(AgentTest, ANewLineIsClosedForEveryGenerationThatTheAgentKnowsOf) {
   ready(0);
-  (void)tell(core::Announce{world(2, {0}, {0, 0, 0, 0})});
+  (void)tell(proto::Announce{world(2, {0}, {0, 0, 0, 0})});
   ready(1);
   EXPECT_EQ(line(1).revoked_up_to.load(), 2U);
-  (void)tell(core::Revoke{5});
+  (void)tell(proto::Revoke{5});
   ready(2);
   EXPECT_EQ(line(2).revoked_up_to.load(), 5U);
 }
 
 TEST_F(AgentTest, InAnOpenRoundSumsAreGivenUpForAJoinerAndToldSo) {
-  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
-  (void)tell(core::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
-  line(1).seals[0].store(core::Seal{1, {2, 3}}.pack());
+  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
+  line(1).seals[0].store(proto::Seal{1, {2, 3}}.pack());
   (void)agent_.on_reaped(1, 1, 0, 9);
-  (void)tell(core::Revoke{1});
-  (void)tell(core::Announce{world(2, {0, 2}, {0, 0, 1, 2})});
-  (void)tell(core::Revoke{2});
+  (void)tell(proto::Revoke{1});
+  (void)tell(proto::Announce{world(2, {0, 2}, {0, 0, 1, 2})});
+  (void)tell(proto::Revoke{2});
   const auto effects = join(3);
-  ASSERT_TRUE(sent<core::Welcome>(effects));
-  ASSERT_TRUE(sent<core::Report>(effects));
-  EXPECT_EQ(sent<core::Report>(effects)->generation, 2U);
+  ASSERT_TRUE(sent<proto::Welcome>(effects));
+  ASSERT_TRUE(sent<proto::Report>(effects));
+  EXPECT_EQ(sent<proto::Report>(effects)->generation, 2U);
   // A World that was decided before this report arrived is over before it began.
-  const auto late = tell(core::Announce{world(3, {0, 2}, {0, 0, 1, 2})});
+  const auto late = tell(proto::Announce{world(3, {0, 2}, {0, 0, 1, 2})});
   EXPECT_THAT(warning(late), HasSubstr("partial sums that no longer exist"));
-  ASSERT_TRUE(sent<core::Report>(late));
-  EXPECT_EQ(sent<core::Report>(late)->generation, 3U);
+  ASSERT_TRUE(sent<proto::Report>(late));
+  EXPECT_EQ(sent<proto::Report>(late)->generation, 3U);
   EXPECT_EQ(line(0).revoked_up_to.load(), 3U);
 }
 
 TEST_F(AgentTest, NoticeExclusionAndKill) {
   ready(0);
-  (void)tell(core::Start{.member = 1});
-  EXPECT_TRUE(tell(core::Notice{0}).empty());
-  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(core::kAtBoundary));
-  EXPECT_EQ(sent<core::MemberDrained>(from(0, core::Drained{})), core::MemberDrained{0});
-  EXPECT_EQ(sent<core::Diverged>(from(0, core::Diverged{7, "w"})), (core::Diverged{0, "w"}));
-  const auto gently = tell(core::Kill{0, true, "left on notice"});
+  (void)tell(proto::Start{.member = 1});
+  EXPECT_TRUE(tell(proto::Notice{0}).empty());
+  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(shmem::kAtBoundary));
+  EXPECT_EQ(sent<proto::MemberDrained>(from(0, proto::Drained{})), proto::MemberDrained{0});
+  EXPECT_EQ(sent<proto::Diverged>(from(0, proto::Diverged{7, "w"})), (proto::Diverged{0, "w"}));
+  const auto gently = tell(proto::Kill{0, true, "left on notice"});
   ASSERT_EQ(gently.size(), 2U);  // the reason first, then the arena
-  EXPECT_EQ(sent<core::Excluded>(gently)->reason, "left on notice");
-  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(core::kAtBoundary));
+  EXPECT_EQ(sent<proto::Excluded>(gently)->reason, "left on notice");
+  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(shmem::kAtBoundary));
   agent_.release(std::get<ReleaseMember>(gently[1]).slot);
-  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(core::kNow));
-  EXPECT_EQ(std::get<KillMember>(tell(core::Kill{0, false, ""}).at(0)).member, 0U);
-  EXPECT_EQ(std::get<KillMember>(tell(core::Kill{1, true, ""}).at(0)).member, 1U);  // it has no ear yet
+  EXPECT_EQ(line(0).leave_request.load(), static_cast<std::uint32_t>(shmem::kNow));
+  EXPECT_EQ(std::get<KillMember>(tell(proto::Kill{0, false, ""}).at(0)).member, 0U);
+  EXPECT_EQ(std::get<KillMember>(tell(proto::Kill{1, true, ""}).at(0)).member, 1U);  // it has no ear yet
   (void)agent_.on_reaped(0, 1, 0, 0);
-  EXPECT_TRUE(tell(core::Kill{0, false, ""}).empty());
+  EXPECT_TRUE(tell(proto::Kill{0, false, ""}).empty());
 }
 
 // A member can write anything into its line; the coordinator would take such a report for damage.
 TEST_F(AgentTest, SealsOfLeavesThatCannotExistAreNotReported) {
   ready(0);
-  const core::Seal sound{1, {0, 2}};
-  line(0).seals[0].store(core::Seal{1, {3, 2}}.pack());
+  const proto::Seal sound{1, {0, 2}};
+  line(0).seals[0].store(proto::Seal{1, {3, 2}}.pack());
   line(0).seals[1].store(sound.pack());
-  line(0).seals[2].store(core::Seal{1, {0, core::kMaxShards + 1}}.pack());
-  const auto report = sent<core::Report>(tell(core::Query{}));
+  line(0).seals[2].store(proto::Seal{1, {0, proto::kMaxShards + 1}}.pack());
+  const auto report = sent<proto::Report>(tell(proto::Query{}));
   ASSERT_EQ(report->lines.size(), 1U);
-  EXPECT_EQ(report->lines[0].seals, std::vector<core::Seal>{sound});
+  EXPECT_EQ(report->lines[0].seals, std::vector<proto::Seal>{sound});
 }
 
 TEST_F(AgentTest, HelloTellsEverythingAgain) {
-  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
-  (void)tell(core::Start{.member = 3});
-  (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
+  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(proto::Start{.member = 3});
+  (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
   (void)agent_.on_reaped(1, 7, 3, 0);
-  (void)from(0, core::Drained{});
-  const auto effects = tell(core::Hello{}, 2);
-  EXPECT_TRUE(std::holds_alternative<core::MemberDrained>(std::get<ToCoordinator>(effects[0]).body));
-  const auto reply = std::get<core::HelloReply>(std::get<ToCoordinator>(effects[1]).body);
+  (void)from(0, proto::Drained{});
+  const auto effects = tell(proto::Hello{}, 2);
+  EXPECT_TRUE(std::holds_alternative<proto::MemberDrained>(std::get<ToCoordinator>(effects[0]).body));
+  const auto reply = std::get<proto::HelloReply>(std::get<ToCoordinator>(effects[1]).body);
   EXPECT_EQ(reply.world, 1U);
   EXPECT_EQ(reply.revoked_up_to, 0U);
   ASSERT_EQ(reply.lines.size(), 4U);
-  EXPECT_EQ(reply.lines[3].slot, core::kNoSlot);
-  EXPECT_EQ(sent<core::MemberReady>(effects)->join.member, 2U);
+  EXPECT_EQ(reply.lines[3].slot, proto::kNoSlot);
+  EXPECT_EQ(sent<proto::MemberReady>(effects)->join.member, 2U);
   EXPECT_EQ(reply.declared->model, "m");
-  EXPECT_EQ(sent<core::MemberDrained>(effects), core::MemberDrained{0});
-  EXPECT_EQ(sent<core::MemberLost>(effects)->exit_code, 3);
+  EXPECT_EQ(sent<proto::MemberDrained>(effects), proto::MemberDrained{0});
+  EXPECT_EQ(sent<proto::MemberLost>(effects)->exit_code, 3);
 }
 
 }  // namespace

@@ -10,18 +10,19 @@ namespace regroup::membership {
 namespace {
 
 using S = MemberState;
-using Ids = std::vector<core::MemberId>;
-constexpr core::TimePoint kNow{std::chrono::seconds(1000)};
+using Ids = std::vector<proto::MemberId>;
+constexpr base::TimePoint kNow{std::chrono::seconds(1000)};
 
-Member in(core::MemberId id, S state, std::string cause = "") {
-  return {.id = id, .seat = {0, static_cast<core::SlotIndex>(id)}, .state = state, .cause = std::move(cause)};
+Member in(proto::MemberId id, S state, std::string cause = "") {
+  return {
+      .id = id, .seat = {0, static_cast<proto::SlotIndex>(id)}, .state = state, .cause = std::move(cause)};
 }
-Member finished(core::MemberId id, S state) {
+Member finished(proto::MemberId id, S state) {
   Member m = in(id, state);
   m.finished = true;
   return m;
 }
-Member leaving(core::MemberId id) {
+Member leaving(proto::MemberId id) {
   Member m = in(id, S::kActive);
   m.leave_wanted = true;
   return m;
@@ -186,18 +187,18 @@ TEST(Decide, TheWaitIsRoundedUpAndNeverNegative) {
 }
 
 TEST(Resume, IsTheHighestCommitOfAnyMemberDeadOnesIncludedAndNeverLess) {
-  core::World w{.generation = 2, .resume = core::Position::of(4), .shards = 1};
-  for (core::MemberId id : {0U, 1U, 2U}) {
+  proto::World w{.generation = 2, .resume = proto::Position::of(4), .shards = 1};
+  for (proto::MemberId id : {0U, 1U, 2U}) {
     w.members.push_back(
-        {.id = id, .seat = {0, static_cast<core::SlotIndex>(id)}, .from_step = id == 2 ? 5U : 0U});
+        {.id = id, .seat = {0, static_cast<proto::SlotIndex>(id)}, .from_step = id == 2 ? 5U : 0U});
   }
-  const auto line = [](core::MemberId id, core::Phase phase, core::Position at, bool alive = true) {
-    return core::SlotReport{.member = id,
-                            .slot = static_cast<core::SlotIndex>(id),
-                            .alive = alive,
-                            .state = {phase, true, 2, at}};
+  const auto line = [](proto::MemberId id, proto::Phase phase, proto::Position at, bool alive = true) {
+    return proto::SlotReport{.member = id,
+                             .slot = static_cast<proto::SlotIndex>(id),
+                             .alive = alive,
+                             .state = {phase, true, 2, at}};
   };
-  using core::Phase, core::Position;
+  using proto::Phase, proto::Position;
   EXPECT_EQ(resume_of(w, {}), Position::of(4));
   EXPECT_EQ(resume_of(w, {{0,
                            {line(0, Phase::kClosed, Position::of(5)),
@@ -215,7 +216,7 @@ TEST(Decide, NamesTheFirstOfManyReasons) {
   Roster roster{.started = true};
   roster.members.push_back(in(0, S::kActive));
   roster.members.push_back(in(1, S::kActive));
-  for (core::MemberId id = 2; id < 1000; ++id) roster.members.push_back(in(id, S::kLost));
+  for (proto::MemberId id = 2; id < 1000; ++id) roster.members.push_back(in(id, S::kLost));
   const Verdict verdict = decide(kNow, roster, kPolicy);
   EXPECT_EQ(verdict.next, (Ids{0, 1}));
   EXPECT_TRUE(verdict.why.ends_with("member 9 was lost, 990 more: 1000 -> 2 members")) << verdict.why;
@@ -244,7 +245,7 @@ TEST(Decide, TheCensusKnowsWhereNothingIsToBeDecided) {
   for (int trial = 0; trial < 20000; ++trial) {
     Roster roster{.started = below(4) != 0};
     const unsigned first = roster.started ? 2 : 0, states = roster.started ? 5 : 2;
-    for (core::MemberId id = 0, n = below(7); id < n; ++id) {
+    for (proto::MemberId id = 0, n = below(7); id < n; ++id) {
       Member m = in(id, static_cast<S>(below(3) == 0 ? below(2) : first + below(states)));
       m.finished = m.state >= S::kActive && below(6) == 0;
       m.leave_wanted = m.state == S::kActive && below(4) == 0;

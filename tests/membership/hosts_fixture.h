@@ -22,9 +22,9 @@ class HostsTest : public JobTest {
     EXPECT_TRUE(job_->steady(1, members)) << job_->coordinator->status_json(job_->now);
     return *job_;
   }
-  static std::vector<core::NodeId> nodes(const core::World& world) {
-    std::vector<core::NodeId> out;
-    for (const core::WorldMember& m : world.members) out.push_back(m.seat.node);
+  static std::vector<proto::NodeId> nodes(const proto::World& world) {
+    std::vector<proto::NodeId> out;
+    for (const proto::WorldMember& m : world.members) out.push_back(m.seat.node);
     return out;
   }
   // The coordinator has heard of a death, the agents not yet of its Revoke.

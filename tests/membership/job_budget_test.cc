@@ -13,7 +13,7 @@ class BudgetTest : public JobTest {
   // The first living member in `bad` takes a step in its World, then fails. False: no such
   // one comes any more.
   bool fail_next(SimJob& job, const std::function<bool(const SimMember&)>& bad,
-                 const core::Failure& failure = {}) {
+                 const proto::Failure& failure = {}) {
     const auto next = [&] {
       for (auto& [id, m] : job.members) {
         if (!m.alive) continue;
@@ -24,8 +24,8 @@ class BudgetTest : public JobTest {
       return -1;
     };
     if (!job.run_until([&] { return job.end || next() >= 0; }) || job.end) return false;
-    const auto id = static_cast<core::MemberId>(next());
-    core::Failure said = failure;
+    const auto id = static_cast<proto::MemberId>(next());
+    proto::Failure said = failure;
     said.member = id;
     if (said.known()) job.fail(said);
     job.exit(id, 7);
@@ -34,7 +34,7 @@ class BudgetTest : public JobTest {
   static bool any(const SimMember&) { return true; }
   static bool third(const SimMember& m) { return m.start.member >= 2; }
 
-  const core::Failure log_{.kind = "OSError", .place = "train.py:6", .message = "OSError: no 'log'"};
+  const proto::Failure log_{.kind = "OSError", .place = "train.py:6", .message = "OSError: no 'log'"};
 };
 
 TEST_F(BudgetTest, AMemberThatAlwaysFailsIsGivenUpAndTheOthersFinish) {
@@ -45,7 +45,7 @@ TEST_F(BudgetTest, AMemberThatAlwaysFailsIsGivenUpAndTheOthersFinish) {
     ASSERT_TRUE(job.steady(1, 3));
     int failures = 0;
     while (failures < 20 && !job.heard("the slot is disabled") &&
-           fail_next(job, third, says_why ? log_ : core::Failure{})) {
+           fail_next(job, third, says_why ? log_ : proto::Failure{})) {
       ++failures;
       (void)job.run_until(
           [&] { return job.heard("the slot is disabled") || job.members.rbegin()->second.alive; });
@@ -77,7 +77,7 @@ TEST_F(BudgetTest, WithoutRestartsTheFirstFailureBelowMinEndsTheJob) {
   o.policy.relaunch.max_restarts = 0;
   SimJob& job = start(o);
   ASSERT_TRUE(fail_next(job, any));
-  const core::TimePoint failed = job.now;
+  const base::TimePoint failed = job.now;
   ASSERT_TRUE(job.run_to_end());
   EXPECT_LT(job.now - failed, std::chrono::seconds(1));  // not after --min-members-timeout
   EXPECT_EQ(job.end->exit_code, 7);
@@ -90,7 +90,7 @@ TEST_F(BudgetTest, MembersThatAreKilledAreReplacedWithoutLimit) {
   SimJob& job = job_.emplace(o);
   ASSERT_TRUE(job.steady(1, 3));
   for (int i = 0; i < 12; ++i) {
-    core::MemberId newest = 0;
+    proto::MemberId newest = 0;
     ASSERT_TRUE(job.run_until([&] {
       newest = job.members.rbegin()->first;
       const SimMember& m = job.member(newest);
@@ -109,7 +109,7 @@ TEST_F(BudgetTest, AMemberThatAlwaysExceedsItsMemoryIsGivenUp) {
   SimJob& job = job_.emplace(o);
   ASSERT_TRUE(job.steady(1, 3));
   for (int i = 0; i < 3; ++i) {
-    core::MemberId newest = 0;
+    proto::MemberId newest = 0;
     ASSERT_TRUE(job.run_until([&] {
       newest = job.members.rbegin()->first;
       const SimMember& m = job.member(newest);
@@ -133,13 +133,13 @@ TEST_F(BudgetTest, AResizeTriesASlotAgainThatWasGivenUp) {
   SimJob& job = start(o);
   ASSERT_TRUE(fail_next(job, third));
   ASSERT_TRUE(job.run_until([&] { return job.heard("slot 2: its member was replaced 0 times"); }));
-  ASSERT_TRUE(job.ask(core::ResizeRequest{3}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{3}).ok);
   ASSERT_TRUE(job.run_until([&] { return job.members.size() == 4; }));
 }
 
 TEST_F(BudgetTest, WhatNoMemberCanDoEndsTheJobWhenItIsSaid) {
   SimJob& job = start();
-  core::Failure final{
+  proto::Failure final{
       .member = 1, .kind = "refused checkpoint", .message = "checkpoint c: w is float32 [10]", .final = true};
   job.fail(final);
   ASSERT_TRUE(job.run_to_end());

@@ -30,13 +30,13 @@ TEST_F(HostsTest, AJobThatGrowsWaitsForTheSlotsThatItIsToFill) {
   SimOptions o = three_hosts();
   o.policy.max = 8;
   SimJob& fixed = start_on(o, 6);
-  const core::Reply refused = fixed.ask(core::ResizeRequest{7});
+  const proto::Reply refused = fixed.ask(proto::ResizeRequest{7});
   EXPECT_FALSE(refused.ok);
   EXPECT_EQ(refused.message, "resize 7: the allocation has 6 slots");
 
   o.policy.grows = true;
   SimJob& job = start_on(o, 6);
-  EXPECT_TRUE(job.ask(core::ResizeRequest{7}).ok);
+  EXPECT_TRUE(job.ask(proto::ResizeRequest{7}).ok);
   EXPECT_TRUE(job.reach(3));
   EXPECT_EQ(job.journal->size(), 6U);
   job.resize_host(1, 3);
@@ -90,7 +90,7 @@ TEST_F(HostsTest, AfterALossBeforeTheFirstWorldNoHostRunsMoreThanItsSlots) {
 TEST(LostHosts, OneLostBeforeThereWasACoordinatorIsNamed) {
   Coordinator coordinator({.min = 1, .max = 2}, {.id = "sim", .nodes = {}}, 1);
   const Effects effects =
-      coordinator.handle({}, {}, {0, core::NodeLost{7, "host b: program x was not found"}, 7});
+      coordinator.handle({}, {}, {0, proto::NodeLost{7, "host b: program x was not found"}, 7});
   EXPECT_TRUE(std::ranges::any_of(effects, [](const Effect& effect) {
     const auto* say = std::get_if<Say>(&effect);
     return say != nullptr && say->sentence == "host b: program x was not found";
@@ -136,7 +136,7 @@ TEST_F(HostsTest, WhatIsSealedOnALostHostIsComputedAgain) {
   job.kill(4);
   job.lose_host(1);
   ASSERT_TRUE(job.steady(2, 3));
-  for (const core::Seat& seat : job.journal->plan) EXPECT_NE(seat.node, 1U);
+  for (const proto::Seat& seat : job.journal->plan) EXPECT_NE(seat.node, 1U);
   expect_success(job);
 }
 
@@ -148,7 +148,7 @@ TEST_F(HostsTest, OfAHostWithoutALivingMemberNoSumIsCounted) {
   job.kill(2);
   job.kill(3);
   ASSERT_TRUE(job.run_until([&] { return job.generation() > 1 && job.journal->size() == 4; }));
-  for (const core::Seat& seat : job.journal->plan) EXPECT_NE(seat.node, 1U);
+  for (const proto::Seat& seat : job.journal->plan) EXPECT_NE(seat.node, 1U);
   expect_success(job);
 }
 
@@ -226,7 +226,7 @@ TEST_F(HostsTest, NobodyGoesOnFromTheSnapshotAfterTheWorldIsGone) {
     o.policy.min = 1;
     SimJob& job = start_on(o, 4);
     ASSERT_TRUE(job.reach(2));
-    ASSERT_TRUE(job.ask(core::ResizeRequest{6}).ok);
+    ASSERT_TRUE(job.ask(proto::ResizeRequest{6}).ok);
     ASSERT_TRUE(job.run_until([&, moves = 0]() mutable { return ++moves > moment; }));
     const auto before = job.worlds.size();
     learned = job.journal->size() == 6;
@@ -247,12 +247,12 @@ TEST_F(HostsTest, AHostThatWasGivenUpIsHeardNoMore) {
   ASSERT_TRUE(job.reach(2));
   job.lose_host(1);
   ASSERT_TRUE(job.steady(2, 4));
-  const auto say = [&](core::Body body) {
+  const auto say = [&](proto::Body body) {
     return job.coordinator->handle(job.now, {Sender::Kind::kAgent, 1}, {job.incarnation, std::move(body)});
   };
-  EXPECT_TRUE(say(core::Report{2, {}}).empty());
-  EXPECT_TRUE(say(core::MemberReady{0, {.member = 98, .elements = 1, .model = "m"}}).empty());
-  EXPECT_TRUE(say(core::MemberLost{.member = 99, .joined = true, .signal = 9}).empty());
+  EXPECT_TRUE(say(proto::Report{2, {}}).empty());
+  EXPECT_TRUE(say(proto::MemberReady{0, {.member = 98, .elements = 1, .model = "m"}}).empty());
+  EXPECT_TRUE(say(proto::MemberLost{.member = 99, .joined = true, .signal = 9}).empty());
   EXPECT_EQ(job.coordinator->world().generation, 2U);
   expect_success(job);
 }
@@ -260,14 +260,14 @@ TEST_F(HostsTest, AHostThatWasGivenUpIsHeardNoMore) {
 TEST_F(HostsTest, AMembersWordAboutASilentHostIsEnough) {
   SimJob& job = start_on(three_hosts(), 6);
   ASSERT_TRUE(job.reach(2));
-  const auto tell = [&](core::Body body) {
+  const auto tell = [&](proto::Body body) {
     return job.coordinator->handle(job.now, {Sender::Kind::kAgent, 0}, {job.incarnation, std::move(body)});
   };
-  EXPECT_TRUE(tell(core::NodeSilent{1, true}).empty());
-  const Effects effects = tell(core::PeerSuspect{2, "no answer"});
+  EXPECT_TRUE(tell(proto::NodeSilent{1, true}).empty());
+  const Effects effects = tell(proto::PeerSuspect{2, "no answer"});
   const auto given_up = std::find_if(effects.begin(), effects.end(), [](const Effect& effect) {
     const auto* send = std::get_if<ToAgent>(&effect);
-    return send != nullptr && std::holds_alternative<core::NodeLost>(send->body);
+    return send != nullptr && std::holds_alternative<proto::NodeLost>(send->body);
   });
   ASSERT_NE(given_up, effects.end());
   EXPECT_EQ(std::get<ToAgent>(*given_up).node, 1U);
@@ -276,7 +276,7 @@ TEST_F(HostsTest, AMembersWordAboutASilentHostIsEnough) {
 TEST_F(HostsTest, AMembersWordAboutAHostThatIsHeardIsNot) {
   SimJob& job = start_on(three_hosts(), 6);
   const auto effects = job.coordinator->handle(job.now, {Sender::Kind::kAgent, 0},
-                                               {job.incarnation, core::PeerSuspect{2, "no answer"}});
+                                               {job.incarnation, proto::PeerSuspect{2, "no answer"}});
   EXPECT_TRUE(std::none_of(effects.begin(), effects.end(),
                            [](const Effect& effect) { return std::holds_alternative<ToAgent>(effect); }));
 }
@@ -285,19 +285,19 @@ TEST(CoordinatorOfHosts, GoesOnFromWhatTheHostsHaveHadASayIn) {
   JobInfo job;
   job.nodes.clear();
   Coordinator coordinator({.shards = 2, .resume = 200}, job, 1);
-  const core::TimePoint now{std::chrono::seconds(5)};
+  const base::TimePoint now{std::chrono::seconds(5)};
   (void)coordinator.tick(now);
-  const auto tell = [&](core::Body body) {
+  const auto tell = [&](proto::Body body) {
     return coordinator.handle(now, {Sender::Kind::kAgent, 1}, {1, std::move(body), 1});
   };
-  (void)tell(core::NodeUp{1, "a", 1});
-  (void)tell(core::NodesKnown{300, 4});
-  (void)tell(core::MemberReady{0, {.member = 0, .elements = 1, .model = "m"}});
+  (void)tell(proto::NodeUp{1, "a", 1});
+  (void)tell(proto::NodesKnown{300, 4});
+  (void)tell(proto::MemberReady{0, {.member = 0, .elements = 1, .model = "m"}});
   ASSERT_EQ(coordinator.world().generation, 1U) << coordinator.status_json(now);
-  EXPECT_EQ(coordinator.world().resume, core::Position::of(300));
+  EXPECT_EQ(coordinator.world().resume, proto::Position::of(300));
   EXPECT_EQ(coordinator.world().shards, 4U);
-  (void)tell(core::NodesKnown{100, 8});  // said once
-  EXPECT_EQ(coordinator.world().resume, core::Position::of(300));
+  (void)tell(proto::NodesKnown{100, 8});  // said once
+  EXPECT_EQ(coordinator.world().resume, proto::Position::of(300));
 }
 
 TEST_F(HostsTest, WhoDeclaresAnotherModelOnAnotherHostIsRefused) {
@@ -317,7 +317,7 @@ TEST_F(HostsTest, BelowMinWhatIsLeftLeavesWhenTheEndOfTheJobIsAnnounced) {
     SimJob& job = start_on(o, 6);
     ASSERT_TRUE(job.reach(10));
     const auto announce = [&] {
-      for (const core::NodeId node : job.hosts()) job.resize_host(node, 0);
+      for (const proto::NodeId node : job.hosts()) job.resize_host(node, 0);
     };
     if (announced_first) announce();
     job.kill(1);

@@ -9,7 +9,7 @@ using namespace std::chrono_literals;
 
 class HungTest : public JobTest {
  protected:
-  static SimOptions watched(core::Duration after = 5s) {
+  static SimOptions watched(base::Duration after = 5s) {
     SimOptions o;
     o.policy.hung_after = after;
     return o;
@@ -19,7 +19,7 @@ class HungTest : public JobTest {
     options.steps = 2000;
     SimJob& job = job_.emplace(std::move(options));
     EXPECT_TRUE(job.steady(1, job.options.policy.target));
-    const core::TimePoint begin = job.now;
+    const base::TimePoint begin = job.now;
     EXPECT_TRUE(job.run_until([&] { return job.now > begin + 6s; }));
     EXPECT_FALSE(job.end);
     job.member(1).hangs = true;
@@ -33,7 +33,7 @@ TEST_F(HungTest, IsNamedOnceAndTheJobGoesOnWhenItDoes) {
   SimJob& job = start_and_hang(watched());
   ASSERT_TRUE(job.run_until([&] { return job.heard(kKeeps); }));
   EXPECT_FALSE(job.heard("--on-hang"));
-  const core::TimePoint said = job.now;
+  const base::TimePoint said = job.now;
   ASSERT_TRUE(job.run_until([&] { return job.now > said + 30s; }));
   EXPECT_EQ(
       std::ranges::count_if(job.says, [](const auto& s) { return s.find("keeps") != std::string::npos; }), 1);
@@ -98,7 +98,7 @@ TEST_F(HungTest, IsNotSoughtWhereTheUserDoesNotWantThat) {
   SimOptions o = watched(0s);
   o.policy.kill_hung = true;
   SimJob& job = start_and_hang(o);
-  const core::TimePoint begin = job.now;
+  const base::TimePoint begin = job.now;
   ASSERT_TRUE(job.run_until([&] { return job.now > begin + 120s; }));
   EXPECT_FALSE(job.heard("keeps"));
   EXPECT_TRUE(job.member(1).alive);

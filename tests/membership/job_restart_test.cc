@@ -34,7 +34,7 @@ TEST_F(JobTest, Fault32_ARestartedCoordinatorRegroupsWhenTheWorldIsOver) {
   ASSERT_TRUE(job.deliver_to_agent());  // revoked, and then it dies with the report unread
   job.restart_coordinator(true);
   ASSERT_TRUE(job.run_until([&] { return job.generation() > 1; }));
-  EXPECT_EQ(job.journal->rank_of(core::MemberId{2}), -1);
+  EXPECT_EQ(job.journal->rank_of(proto::MemberId{2}), -1);
   expect_success(job);
 }
 
@@ -51,20 +51,20 @@ TEST_F(JobTest, Fault32_AWorldJournaledButNeverAnnouncedIsSkipped) {
 }
 
 TEST(Coordinator, TheNextGenerationIsAboveEveryOneThatAnybodyKnows) {
-  core::World w{.incarnation = 1, .generation = 3, .shards = 2, .members = {{.id = 4}}, .plan = {{}, {}}};
+  proto::World w{.incarnation = 1, .generation = 3, .shards = 2, .members = {{.id = 4}}, .plan = {{}, {}}};
   Coordinator coordinator({.shards = 2}, {}, 2, Past{.world = w});
-  const core::TimePoint now{seconds(5)};
+  const base::TimePoint now{seconds(5)};
   const auto begin = coordinator.tick(now);
-  EXPECT_TRUE(std::holds_alternative<core::Hello>(std::get<ToAgent>(begin.at(1)).body));
-  const core::SlotReport line{.member = 4,
-                              .state = {core::Phase::kCommitted, false, 3, core::Position::of(8)}};
-  const auto told = coordinator.handle(now, {}, {2, core::HelloReply{5, 6, {line}}});
-  EXPECT_EQ(std::get<core::Revoke>(std::get<ToAgent>(told.at(0)).body).generation, 6U);
+  EXPECT_TRUE(std::holds_alternative<proto::Hello>(std::get<ToAgent>(begin.at(1)).body));
+  const proto::SlotReport line{.member = 4,
+                               .state = {proto::Phase::kCommitted, false, 3, proto::Position::of(8)}};
+  const auto told = coordinator.handle(now, {}, {2, proto::HelloReply{5, 6, {line}}});
+  EXPECT_EQ(std::get<proto::Revoke>(std::get<ToAgent>(told.at(0)).body).generation, 6U);
   EXPECT_TRUE(
-      coordinator.handle(now, {}, {1, core::Report{6, {line}}}).empty());  // to an earlier incarnation
-  (void)coordinator.handle(now, {}, {2, core::Report{6, {line}}});
+      coordinator.handle(now, {}, {1, proto::Report{6, {line}}}).empty());  // to an earlier incarnation
+  (void)coordinator.handle(now, {}, {2, proto::Report{6, {line}}});
   EXPECT_EQ(coordinator.world().generation, 7U);
-  EXPECT_EQ(coordinator.world().resume, core::Position::of(8));
+  EXPECT_EQ(coordinator.world().resume, proto::Position::of(8));
 }
 
 nlohmann::json status_of(SimJob& job) { return nlohmann::json::parse(job.coordinator->status_json(job.now)); }
@@ -73,7 +73,7 @@ TEST_F(JobTest, ARestartedCoordinatorKeepsTheTargetAndTheSentences) {
   SimOptions o;
   o.policy.target = 2;
   SimJob& job = start(o);
-  ASSERT_TRUE(job.ask(core::ResizeRequest{3}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{3}).ok);
   job.restart_coordinator(true);  // before its command to start one is heard
   ASSERT_TRUE(job.steady(2, 3));
   const auto status = status_of(job);
@@ -89,7 +89,7 @@ TEST_F(JobTest, ARestartedCoordinatorKeepsTheTargetAndTheSentences) {
 
 TEST_F(JobTest, ARestartedCoordinatorGoesOnMakingTheJobSmaller) {
   SimJob& job = start();
-  ASSERT_TRUE(job.ask(core::ResizeRequest{2}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{2}).ok);
   job.restart_coordinator(true);  // before its notice is heard
   ASSERT_TRUE(job.steady(2, 2));
   EXPECT_EQ(status_of(job)["target"], 2);
@@ -104,7 +104,7 @@ TEST_F(JobTest, ANoticeLowersTheTargetOnceWhateverDies) {
   SimOptions o;
   o.policy.min = 1;
   SimJob& job = start(o);
-  ASSERT_TRUE(job.ask(core::NoticeRequest{1}).ok);
+  ASSERT_TRUE(job.ask(proto::NoticeRequest{1}).ok);
   for (int restarts = 0; job.generation() < 2; ++restarts) {
     ASSERT_LT(restarts, 50);
     job.restart_coordinator(restarts % 2 == 0);
@@ -131,7 +131,7 @@ TEST_F(JobTest, ALossThatIsNotReplacedCountsOnce) {
     ASSERT_TRUE(job.steady(2, 2));
     ASSERT_TRUE(job.reach(job.member(0).applied + 3));
     EXPECT_EQ(job.past.intent->desired, 2U) << told;
-    EXPECT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+    EXPECT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
     ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
     EXPECT_EQ(job.members.size(), 5U) << told;
     expect_success(job);
@@ -155,7 +155,7 @@ class RelaunchTest : public JobTest {
   SimJob& relaunched() {
     SimOptions o;
     o.policy = {.min = 2, .max = 3, .target = 3, .slots = 3, .shards = 4};
-    for (core::MemberId id = 0; id < 50; ++id) o.never_join.insert(id);
+    for (proto::MemberId id = 0; id < 50; ++id) o.never_join.insert(id);
     job_.emplace(std::move(o));
     EXPECT_TRUE(job_->run_until([&] { return job_->members.size() == 3; }));
     job_->exit(1, 4);
@@ -176,7 +176,7 @@ TEST_F(RelaunchTest, TheDeadOfAnEarlierLaunchDoNotEndThisOne) {
     settle();
     EXPECT_TRUE(job.member(3).alive && job.member(4).alive);
     EXPECT_EQ(job.members.size(), 5U);
-    for (core::MemberId id : {4U, 3U}) job.exit(id, 0);
+    for (proto::MemberId id : {4U, 3U}) job.exit(id, 0);
     ASSERT_TRUE(job.run_to_end());
     EXPECT_EQ(job.end->exit_code, 0) << job.end->reason;
   }
@@ -189,7 +189,7 @@ TEST_F(RelaunchTest, ADeathInThisLaunchIsAnsweredAfterARestart) {
   job.restart_coordinator(true);
   ASSERT_TRUE(job.run_until([&] { return job.members.size() == 7; }));
   EXPECT_FALSE(job.member(3).alive);
-  EXPECT_EQ(job.member(6).start, (core::Start{6, 1, 2, 2}));
+  EXPECT_EQ(job.member(6).start, (proto::Start{6, 1, 2, 2}));
 }
 
 TEST_F(RelaunchTest, ALaunchOfWhichNobodyHeardIsMadeAgain) {
@@ -206,7 +206,7 @@ TEST_F(RelaunchTest, ALaunchOfWhichNobodyHeardIsMadeAgain) {
 
 TEST_F(RelaunchTest, ALaunchOfWhichSomeNeverHeardIsMadeAgain) {
   SimOptions o;
-  for (core::MemberId id = 0; id < 50; ++id) o.never_join.insert(id);
+  for (proto::MemberId id = 0; id < 50; ++id) o.never_join.insert(id);
   job_.emplace(std::move(o));
   ASSERT_TRUE(job_->deliver_to_agent());
   ASSERT_TRUE(job_->deliver_to_agent());
@@ -214,7 +214,7 @@ TEST_F(RelaunchTest, ALaunchOfWhichSomeNeverHeardIsMadeAgain) {
   job_->restart_coordinator(true);
   ASSERT_TRUE(job_->run_until([&] { return job_->members.size() == 5; }));
   EXPECT_FALSE(job_->member(0).alive || job_->member(1).alive);
-  EXPECT_EQ(job_->member(3).start, (core::Start{3, 0, 3, 0}));  // no failure: all three, the first time
+  EXPECT_EQ(job_->member(3).start, (proto::Start{3, 0, 3, 0}));  // no failure: all three, the first time
   EXPECT_TRUE(job_->heard("the coordinator ended in the middle of a launch: it is made again"));
 }
 
@@ -245,7 +245,7 @@ TEST_F(JobTest, ADeathThatIsOverIsNotToldAgainAndDecidesNothing) {
   }
   EXPECT_EQ(std::count(job.says.begin(), job.says.end(), "member 1 (pid 1001): exited with status 9"), 1);
   job.pass(std::chrono::milliseconds(1));
-  for (core::MemberId id : {0U, 2U, 3U}) job.exit(id, 5);
+  for (proto::MemberId id : {0U, 2U, 3U}) job.exit(id, 5);
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 5) << job.end->reason;
 }
@@ -255,13 +255,13 @@ TEST_F(JobTest, ALossIsJournaledAfterTheRevokeAndBeforeTheNextWorld) {
   SimJob& job = start(never_replaced());
   job.kill(1);
   const auto effects = job.coordinator->handle(
-      job.now, {}, {1, core::MemberLost{.member = 1, .joined = true, .why = "member 1"}});
+      job.now, {}, {1, proto::MemberLost{.member = 1, .joined = true, .why = "member 1"}});
   std::ptrdiff_t revoke = -1, intent = -1;
   for (const Effect& e : effects) {
     const auto at = &e - effects.data();
     const auto* send = std::get_if<ToAgent>(&e);
     const auto* write = std::get_if<Journal>(&e);
-    if (send != nullptr && std::holds_alternative<core::Revoke>(send->body)) revoke = at;
+    if (send != nullptr && std::holds_alternative<proto::Revoke>(send->body)) revoke = at;
     if (write != nullptr && std::holds_alternative<Intent>(write->entry)) intent = at;
   }
   EXPECT_GE(revoke, 0);

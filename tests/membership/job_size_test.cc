@@ -27,9 +27,9 @@ TEST_F(HostsTest, WhatAUserLendsComesBeyondTheSizeThatWasSaid) {
   SimOptions o = three_hosts();
   o.policy.max = 8;
   SimJob& job = start_on(o, 6);
-  ASSERT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
-  const core::NodeId lent = job.add_host(2, true);
+  const proto::NodeId lent = job.add_host(2, true);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
   job.resize_host(lent, 0);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
@@ -45,10 +45,10 @@ TEST_F(HostsTest, WhatAUserLendsFillsWhatTheJobLacksFirst) {
   o.policy.max = 8;
   o.policy.grows = true;
   SimJob& job = start_on(o, 6);
-  ASSERT_TRUE(job.ask(core::ResizeRequest{7}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{7}).ok);
   (void)job.add_host(2, true);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 8; }));
-  ASSERT_TRUE(job.ask(core::ResizeRequest{7}).ok);  // the last word, whatever is lent
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{7}).ok);  // the last word, whatever is lent
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 7; }));
   expect_success(job);
 }
@@ -57,9 +57,9 @@ TEST_F(HostsTest, ALentHostThatIsLostTakesItsPlacesWithIt) {
   SimOptions o = three_hosts();
   o.policy.max = 8;
   SimJob& job = start_on(o, 6);
-  ASSERT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
-  const core::NodeId lent = job.add_host(2, true);
+  const proto::NodeId lent = job.add_host(2, true);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
   job.lose_host(lent);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
@@ -70,7 +70,7 @@ TEST_F(HostsTest, ALentHostThatIsLostTakesItsPlacesWithIt) {
 
 TEST_F(HostsTest, AHostThatIsSuspendedKeepsItsPlacesInTheJob) {
   SimJob& job = start_on(three_hosts(), 6);
-  ASSERT_TRUE(job.ask(core::ResizeRequest{6}).ok);  // its size is said
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{6}).ok);  // its size is said
   job.resize_host(1, 0, true);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
   EXPECT_FALSE(job.heard("was lost"));
@@ -82,7 +82,7 @@ TEST_F(HostsTest, AHostThatIsSuspendedKeepsItsPlacesInTheJob) {
 // Part of a host, which its allocator wants back: whether it gets it is known once members have left.
 TEST_F(HostsTest, SlotsThatAreGoneForNowMakeTheJobSmallerOnceTheyAreGoneForGood) {
   SimJob& job = start_on(three_hosts(), 6);
-  ASSERT_TRUE(job.ask(core::ResizeRequest{6}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{6}).ok);
   job.resize_host(1, 1, true);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 5; }));
   EXPECT_EQ(job.past.intent->target, 6U);
@@ -103,7 +103,7 @@ TEST_F(HostsTest, WhatIsGoneForGoodCostsNoMemberThatHasRoomElsewhere) {
   SimOptions o = three_hosts();
   o.policy.max = 8;
   SimJob& job = start_on(o, 6);
-  ASSERT_TRUE(job.ask(core::ResizeRequest{6}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{6}).ok);
   job.resize_host(1, 1, true);
   job.resize_host(2, 0, true);  // suspended
   (void)job.add_host(1);
@@ -126,7 +126,7 @@ TEST_F(HostsTest, ASizeThatIsSaidMeanwhileIsTheLastWord) {
   SimJob& job = start_on(o, 6);
   job.resize_host(1, 1, true);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 5; }));
-  ASSERT_TRUE(job.ask(core::ResizeRequest{7}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{7}).ok);
   job.resize_host(1, 1);
   EXPECT_EQ(job.past.intent->target, 7U);
   (void)job.add_host(2);
@@ -138,7 +138,7 @@ TEST_F(HostsTest, ALaterCoordinatorKnowsThatTheSizeWasSaid) {
   SimOptions o = three_hosts();
   o.policy.max = 8;
   SimJob& job = start_on(o, 6);
-  ASSERT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
   job.restart_coordinator(true);
   ASSERT_TRUE(job.reach(job.member(0).applied + 2));
@@ -163,9 +163,9 @@ TEST_F(HostsTest, WhatWasLentGoesWithItsHostUnderALaterCoordinatorToo) {
   SimOptions o = three_hosts();
   o.policy.max = 8;
   SimJob& job = start_on(o, 6);
-  ASSERT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
-  const core::NodeId lent = job.add_host(2, true);
+  const proto::NodeId lent = job.add_host(2, true);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
   for (int restarts = 0; restarts < 2; ++restarts) {
     job.restart_coordinator(true);

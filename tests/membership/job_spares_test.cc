@@ -26,7 +26,7 @@ TEST_F(JobTest, ASpareWaitsWarmAndTakesThePlaceOfTheLost) {
   ASSERT_TRUE(job.run_until([&] { return job.members.size() == 4 && job.member(3).ready; }));
   job.pass(std::chrono::seconds(5));
   EXPECT_EQ(job.generation(), 1U) << "it is not needed";
-  EXPECT_EQ(job.member(3).start, (core::Start{3, 3, 4, 0}));
+  EXPECT_EQ(job.member(3).start, (proto::Start{3, 3, 4, 0}));
   job.kill(1);
   ASSERT_TRUE(job.steady(2, 3)) << "in one World, without a smaller one between";
   EXPECT_EQ(job.journal->members.back().id, 3U);
@@ -47,13 +47,13 @@ TEST_F(JobTest, SparesTakeNoMoreThanTheSlots) {
 TEST_F(JobTest, AResizeKeepsTheSpares) {
   SimJob& job = start(with_spares(1));
   ASSERT_TRUE(job.run_until([&] { return running(job) == 4 && job.member(3).ready; }));
-  EXPECT_TRUE(job.ask(core::ResizeRequest{2}).ok);
+  EXPECT_TRUE(job.ask(proto::ResizeRequest{2}).ok);
   ASSERT_TRUE(job.steady(2, 2));
   ASSERT_TRUE(job.run_until([&] { return running(job) == 3; }));
   EXPECT_TRUE(job.member(3).alive);
-  EXPECT_TRUE(job.ask(core::ResizeRequest{3}).ok);
+  EXPECT_TRUE(job.ask(proto::ResizeRequest{3}).ok);
   ASSERT_TRUE(job.steady(3, 3));
-  EXPECT_GE(job.journal->rank_of(core::MemberId{3}), 0);
+  EXPECT_GE(job.journal->rank_of(proto::MemberId{3}), 0);
   ASSERT_TRUE(job.run_until([&] { return running(job) == 4; }));
   expect_success(job);
 }
@@ -61,7 +61,7 @@ TEST_F(JobTest, AResizeKeepsTheSpares) {
 TEST_F(JobTest, ASpareThatLeavesDoesNotMakeTheJobSmaller) {
   SimJob& job = start(with_spares(1));
   ASSERT_TRUE(job.run_until([&] { return running(job) == 4 && job.member(3).ready; }));
-  EXPECT_TRUE(job.ask(core::NoticeRequest{3}).ok);
+  EXPECT_TRUE(job.ask(proto::NoticeRequest{3}).ok);
   ASSERT_TRUE(job.run_until([&] { return !job.member(3).alive; }));
   ASSERT_TRUE(job.run_until([&] { return running(job) == 4 && job.members.size() == 5; }));
   EXPECT_EQ(job.journal->size(), 3U);

@@ -24,7 +24,7 @@ class StartTest : public testing::Test {
   static SimOptions plain(std::uint32_t min, std::uint32_t target) {
     SimOptions o;
     o.policy = {.min = min, .max = target, .target = target, .slots = target, .shards = 4};
-    for (core::MemberId id = 0; id < 50; ++id) o.never_join.insert(id);
+    for (proto::MemberId id = 0; id < 50; ++id) o.never_join.insert(id);
     return o;
   }
   bool running(std::size_t launched) {
@@ -41,7 +41,7 @@ TEST_F(StartTest, APlainProgramSucceedsWhenAllExitWithZero) {
   SimJob& job = make(plain(1, 3));
   ASSERT_TRUE(running(3));
   job.pass(seconds(3600));  // --min-members-timeout and the ready timeout are nothing to it
-  for (core::MemberId id : {2U, 0U, 1U}) job.exit(id, 0);
+  for (proto::MemberId id : {2U, 0U, 1U}) job.exit(id, 0);
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 0);
   EXPECT_TRUE(job.worlds.empty());
@@ -53,10 +53,10 @@ TEST_F(StartTest, BeforeTheFirstJoinADeathIsAnsweredByRelaunchWithTheRest) {
   job.exit(1, 4);
   ASSERT_TRUE(running(5));
   EXPECT_FALSE(job.member(0).alive || job.member(2).alive);
-  EXPECT_EQ(job.member(3).start, (core::Start{3, 0, 2, 1}));
-  EXPECT_EQ(job.member(4).start, (core::Start{4, 1, 2, 1}));
+  EXPECT_EQ(job.member(3).start, (proto::Start{3, 0, 2, 1}));
+  EXPECT_EQ(job.member(4).start, (proto::Start{4, 1, 2, 1}));
   EXPECT_TRUE(job.heard("relaunch with 2 instead of 3"));
-  const core::TimePoint died = job.now;
+  const base::TimePoint died = job.now;
   job.exit(4, 5);
   // Below min until the first slot's back-off is over.
   ASSERT_TRUE(job.run_until([&] { return job.members.size() > 5; }));
@@ -69,7 +69,7 @@ TEST_F(StartTest, RelaunchesEnd) {
   for (std::uint32_t size : {8U, 7U, 6U, 5U}) {
     launched += size;
     ASSERT_TRUE(running(launched)) << size;
-    job.kill(static_cast<core::MemberId>(launched - 1), 11);
+    job.kill(static_cast<proto::MemberId>(launched - 1), 11);
   }
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 139);
@@ -83,7 +83,7 @@ TEST_F(StartTest, RelaunchesWithoutProgressEndTheJob) {
   for (std::uint32_t size : {8U, 7U, 6U, 5U, 4U}) {
     launched += size;
     ASSERT_TRUE(running(launched)) << size;
-    job.exit(static_cast<core::MemberId>(launched - 1), 3);
+    job.exit(static_cast<proto::MemberId>(launched - 1), 3);
   }
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, kNoProgress);
@@ -121,7 +121,7 @@ TEST_F(StartTest, AJoinerThatNeverBecomesReadyIsKilledAndNamed) {
   ASSERT_TRUE(job.steady(1, 3));
   job.kill(2);
   ASSERT_TRUE(job.run_until([&] { return job.members.contains(3); }));
-  const core::TimePoint started = job.now;
+  const base::TimePoint started = job.now;
   while (job.member(3).alive && job.now < started + seconds(400)) {
     job.pass(seconds(1));
     while (job.deliver_to_agent() || job.deliver_to_coordinator() || job.report_death()) {
@@ -129,7 +129,7 @@ TEST_F(StartTest, AJoinerThatNeverBecomesReadyIsKilledAndNamed) {
   }
   EXPECT_FALSE(job.member(3).alive);
   EXPECT_TRUE(job.heard("member 3 was not ready within 300 s"));
-  ASSERT_TRUE(job.run_until([&] { return job.journal->rank_of(core::MemberId{4}) >= 0; }));  // another try
+  ASSERT_TRUE(job.run_until([&] { return job.journal->rank_of(proto::MemberId{4}) >= 0; }));  // another try
 }
 
 TEST_F(StartTest, AtTheStartThoseThatAreReadyGoAheadWithoutTheOneThatIsNot) {
@@ -156,7 +156,7 @@ TEST_F(StartTest, AJobThatCannotGoOnWithoutItsMemberGetsAnotherSoon) {
   o.policy.min = o.policy.target;
   SimJob& job = make(o);
   ASSERT_TRUE(job.steady(1, 3));
-  const core::TimePoint killed = job.now;
+  const base::TimePoint killed = job.now;
   job.kill(2);
   ASSERT_TRUE(job.run_until([&] {
     job.pass(milliseconds(5));
@@ -168,13 +168,13 @@ TEST_F(StartTest, AJobThatCannotGoOnWithoutItsMemberGetsAnotherSoon) {
 TEST_F(StartTest, ACrashingProgramIsNotRestartedInAHotLoop) {
   SimOptions o;
   o.steps = 100000;
-  for (core::MemberId id = 3; id < 20; ++id) o.never_join.insert(id);
+  for (proto::MemberId id = 3; id < 20; ++id) o.never_join.insert(id);
   SimJob& job = make(o);
   ASSERT_TRUE(job.steady(1, 3));
-  const core::TimePoint killed = job.now;
+  const base::TimePoint killed = job.now;
   job.kill(2);
-  std::vector<core::TimePoint> starts;
-  for (core::MemberId id = 3; id < 6; ++id) {
+  std::vector<base::TimePoint> starts;
+  for (proto::MemberId id = 3; id < 6; ++id) {
     ASSERT_TRUE(job.run_until([&] {
       job.pass(milliseconds(5));
       return job.members.contains(id);
@@ -186,14 +186,14 @@ TEST_F(StartTest, ACrashingProgramIsNotRestartedInAHotLoop) {
   EXPECT_GE(starts[1] - starts[0], milliseconds(100));
   EXPECT_GE(starts[2] - starts[1], milliseconds(200));
   ASSERT_TRUE(job.run_until([&] { return job.heard("3 members in a row ended before they were ready"); }));
-  const core::TimePoint later = job.now + seconds(60);
+  const base::TimePoint later = job.now + seconds(60);
   (void)job.run_until([&] {
     job.pass(milliseconds(500));
     return job.now > later;
   });
   EXPECT_EQ(job.members.size(), 6U);
   EXPECT_EQ(job.journal->size(), 2U);
-  EXPECT_TRUE(job.ask(core::ResizeRequest{3}).ok);  // somebody has mended it
+  EXPECT_TRUE(job.ask(proto::ResizeRequest{3}).ok);  // somebody has mended it
   ASSERT_TRUE(job.run_until([&] { return job.members.size() > 6; }));
 }
 
@@ -213,8 +213,8 @@ TEST_F(StartTest, AResizeBeforeAnybodyJoinedIsRefused) {
   SimJob& job = make(options);
   ASSERT_TRUE(running(3));
   for (std::uint32_t size : {2U, 4U}) {
-    EXPECT_EQ(job.ask(core::ResizeRequest{size}),
-              (core::Reply{false, "resize " + std::to_string(size) + ": no member has joined yet"}));
+    EXPECT_EQ(job.ask(proto::ResizeRequest{size}),
+              (proto::Reply{false, "resize " + std::to_string(size) + ": no member has joined yet"}));
   }
 }
 
@@ -247,7 +247,7 @@ TEST_F(StartTest, WhatBeganARoundAndEndedItIsRememberedOnce) {
   o.steps = 100;
   SimJob& job = make(o);
   ASSERT_TRUE(job.steady(1, 2));
-  ASSERT_TRUE(job.ask(core::ResizeRequest{3}).ok);
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{3}).ok);
   ASSERT_TRUE(job.steady(2, 3));
   ASSERT_EQ(job.past.sentences.size(), 2U);
   EXPECT_EQ(job.past.sentences.back().text, "member 2 is warm: 2 -> 3 members");

@@ -15,7 +15,7 @@ TEST_F(JobTest, StartsAndFinishes) {
   EXPECT_EQ(job.journal->why, "the first 3 members are ready");
   EXPECT_FALSE(job.journal->members[0].needs_state);
   EXPECT_TRUE(job.journal->members[1].needs_state);
-  EXPECT_EQ(job.member(2).start, (core::Start{2, 2, 3, 0}));
+  EXPECT_EQ(job.member(2).start, (proto::Start{2, 2, 3, 0}));
   expect_success(job);
   EXPECT_EQ(job.worlds.size(), 1U);
 }
@@ -35,7 +35,7 @@ TEST_F(JobTest, Fault2_AKilledMemberIsReplaced) {
   job.kill(0);
   ASSERT_TRUE(job.steady(3, 3));
   EXPECT_EQ(job.journal->why, "member 3 is warm: 2 -> 3 members");
-  const core::WorldMember& newcomer = job.journal->members[2];
+  const proto::WorldMember& newcomer = job.journal->members[2];
   EXPECT_TRUE(newcomer.needs_state);
   EXPECT_EQ(newcomer.from_step, job.journal->resume.step() + 1);
   expect_success(job);
@@ -85,7 +85,7 @@ TEST_F(JobTest, Fault6_BelowMinHoldsThenFails) {
   job.kill(0);
   job.kill(2);
   job.bury();
-  const core::TimePoint before = job.now;
+  const base::TimePoint before = job.now;
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 1);
   EXPECT_EQ(job.end->reason, "1 of at least 2 members for 30 s (--min-members-timeout)");
@@ -103,9 +103,9 @@ TEST_F(JobTest, Fault6_BelowMinGoesOnWhenCapacityReturns) {
   job.bury();
   ASSERT_TRUE(job.run_until([&] { return job.heard("holding"); }));
   job.pass(seconds(20));
-  EXPECT_TRUE(job.ask(core::ResizeRequest{3}).ok);
+  EXPECT_TRUE(job.ask(proto::ResizeRequest{3}).ok);
   ASSERT_TRUE(job.run_until([&] { return job.generation() > 1; }));
-  EXPECT_EQ(job.journal->rank_of(core::MemberId{1}), 0);
+  EXPECT_EQ(job.journal->rank_of(proto::MemberId{1}), 0);
   expect_success(job);
 }
 
@@ -128,7 +128,7 @@ TEST_F(JobTest, Fault4_WhenAllDieTheFirstStatusIsTheJobs) {
 TEST_F(JobTest, WhenAllExitWithZeroBeforeFinishTheLastLineSaysSo) {
   SimJob& job = start(never_replaced());
   ASSERT_TRUE(job.reach(1));
-  for (const core::MemberId member : {0, 1, 2}) job.exit(member, 0);
+  for (const proto::MemberId member : {0, 1, 2}) job.exit(member, 0);
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 1);
   EXPECT_EQ(job.end->reason,
@@ -149,7 +149,7 @@ TEST_F(JobTest, ExitZeroBeforeFinishIsALoss) {
 TEST_F(JobTest, ANoticeLosesNoStepAndNobodyReplacesWhoLeft) {
   SimJob& job = start();
   ASSERT_TRUE(job.reach(1));
-  EXPECT_EQ(job.ask(core::NoticeRequest{1}).message, "member 1 leaves at the next step boundary");
+  EXPECT_EQ(job.ask(proto::NoticeRequest{1}).message, "member 1 leaves at the next step boundary");
   ASSERT_TRUE(job.steady(2, 2));
   EXPECT_EQ(job.journal->why, "member 1 leaves on notice at a step boundary: 3 -> 2 members");
   ASSERT_TRUE(job.run_until([&] { return !job.member(1).alive; }));
@@ -162,7 +162,7 @@ TEST_F(JobTest, ANoticeAtTheMinimumWaitsForASuccessor) {
   SimOptions o;
   o.policy.target = 2;
   SimJob& job = start(o);
-  EXPECT_EQ(job.ask(core::NoticeRequest{0}).message, "member 0 leaves as soon as it can be spared");
+  EXPECT_EQ(job.ask(proto::NoticeRequest{0}).message, "member 0 leaves as soon as it can be spared");
   ASSERT_TRUE(job.run_until([&] { return !job.member(0).alive; }));
   ASSERT_GE(job.worlds.size(), 3U);
   EXPECT_EQ(job.worlds[1].size(), 3U);
@@ -175,52 +175,52 @@ TEST_F(JobTest, TheOnlyHolderOfTheStateLeavesOnlyAfterACopyIsProved) {
   o.policy.min = o.policy.target = 1;
   SimJob& job = start(o);
   ASSERT_TRUE(job.reach(2));
-  ASSERT_TRUE(job.ask(core::NoticeRequest{0}).ok);
+  ASSERT_TRUE(job.ask(proto::NoticeRequest{0}).ok);
   expect_success(job);
   EXPECT_FALSE(job.member(0).alive);
-  EXPECT_EQ(job.journal->rank_of(core::MemberId{1}), 0);
+  EXPECT_EQ(job.journal->rank_of(proto::MemberId{1}), 0);
 }
 
 TEST_F(JobTest, ResizeInBothDirectionsAndDuringARound) {
   SimOptions o;
   SimJob& job = start(o);
-  EXPECT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+  EXPECT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
   ASSERT_TRUE(job.steady(2, 4));
-  EXPECT_EQ(job.member(3).start, (core::Start{3, 3, 4, 0}));
-  EXPECT_TRUE(job.ask(core::ResizeRequest{2}).ok);  // the newest leave
+  EXPECT_EQ(job.member(3).start, (proto::Start{3, 3, 4, 0}));
+  EXPECT_TRUE(job.ask(proto::ResizeRequest{2}).ok);  // the newest leave
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 2; }));
-  EXPECT_EQ(job.journal->rank_of(core::MemberId{1}), 1);
+  EXPECT_EQ(job.journal->rank_of(proto::MemberId{1}), 1);
   job.kill(1);
   ASSERT_TRUE(job.report_death());
   ASSERT_TRUE(job.deliver_to_coordinator());
-  EXPECT_EQ(job.ask(core::ResizeRequest{3}).message, "target 3, 2 in the World now");
+  EXPECT_EQ(job.ask(proto::ResizeRequest{3}).message, "target 3, 2 in the World now");
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 3; }));
   expect_success(job);
 }
 
 TEST_F(JobTest, RequestsThatCannotBeServedSayWhy) {
   SimJob& job = start();
-  EXPECT_EQ(job.ask(core::ResizeRequest{9}),
-            (core::Reply{false, "resize 9: this job can have 2 to 4 members (-np 2:4)"}));
-  EXPECT_EQ(job.ask(core::ResizeRequest{1}).ok, false);
-  EXPECT_EQ(job.ask(core::KillRequest{8}),
-            (core::Reply{false, "kill-member 8: no such member; there are 0, 1, 2"}));
-  EXPECT_EQ(job.ask(core::NoticeRequest{8}),
-            (core::Reply{false, "notice 8: no such member; there are 0, 1, 2"}));
+  EXPECT_EQ(job.ask(proto::ResizeRequest{9}),
+            (proto::Reply{false, "resize 9: this job can have 2 to 4 members (-np 2:4)"}));
+  EXPECT_EQ(job.ask(proto::ResizeRequest{1}).ok, false);
+  EXPECT_EQ(job.ask(proto::KillRequest{8}),
+            (proto::Reply{false, "kill-member 8: no such member; there are 0, 1, 2"}));
+  EXPECT_EQ(job.ask(proto::NoticeRequest{8}),
+            (proto::Reply{false, "notice 8: no such member; there are 0, 1, 2"}));
   expect_success(job);
 }
 
 TEST_F(JobTest, KillMemberKillsAndReplaces) {
   SimJob& job = start();
-  EXPECT_EQ(job.ask(core::KillRequest{2}).message, "member 2 is being killed");
+  EXPECT_EQ(job.ask(proto::KillRequest{2}).message, "member 2 is being killed");
   ASSERT_TRUE(job.steady(3, 3));
-  EXPECT_EQ(job.journal->rank_of(core::MemberId{2}), -1);
+  EXPECT_EQ(job.journal->rank_of(proto::MemberId{2}), -1);
   expect_success(job);
 }
 
 TEST_F(JobTest, Fault31_WhoDiesAfterOthersFinishedFailsNothing) {
   SimJob& job = start();
-  const auto finished = [&](core::MemberId id) { return job.line(id).finished.load() != 0; };
+  const auto finished = [&](proto::MemberId id) { return job.line(id).finished.load() != 0; };
   ASSERT_TRUE(job.run_until([&] { return finished(0) || finished(1); }));
   ASSERT_FALSE(finished(2));
   job.kill(2);
@@ -231,7 +231,7 @@ TEST_F(JobTest, Fault31_WhoDiesAfterOthersFinishedFailsNothing) {
 TEST_F(JobTest, ResizeOfAFinishingJobIsRefused) {
   SimJob& job = start();
   const auto refused = [&] {
-    return job.ask(core::ResizeRequest{4}).message == "resize 4: the job is finishing";
+    return job.ask(proto::ResizeRequest{4}).message == "resize 4: the job is finishing";
   };
   ASSERT_TRUE(job.run_until([&] { return !job.member(0).alive && refused(); }));
   expect_success(job);

@@ -28,14 +28,14 @@ SimOptions learning(const Hosts& hosts, std::uint32_t members = 2) {
 }
 
 // `members` train, and the next one that comes learns; its id, or 0.
-core::MemberId begin(SimJob& job, std::uint32_t members = 2) {
+proto::MemberId begin(SimJob& job, std::uint32_t members = 2) {
   if (!several(job.options.hosts)) return job.steady(1, members) ? members : 0;
   const bool shrunk =
-      job.steady(1, members + 1) && job.ask(core::ResizeRequest{members}).ok && job.steady(2, members);
+      job.steady(1, members + 1) && job.ask(proto::ResizeRequest{members}).ok && job.steady(2, members);
   return shrunk ? members + 1 : 0;
 }
 
-bool learned(const SimJob& job, core::MemberId id) {
+bool learned(const SimJob& job, proto::MemberId id) {
   const int rank = job.journal ? job.journal->rank_of(id) : -1;
   return rank >= 0 && !job.journal->members[static_cast<std::size_t>(rank)].needs_state;
 }
@@ -48,9 +48,9 @@ TEST_F(JobTest, WhoJoinsComesInWithItsState) {
   } rows[] = {{{}, 2, 0}, {{2, 2}, 2, 0}, {{1, 1}, 1, 1}, {{1, 1, 1}, 2, 2}, {{1, 1, 1, 1}, 3, 3}};
   for (const auto& row : rows) {
     SimJob job(learning(row.hosts, row.members));
-    const core::MemberId learner = begin(job, row.members);
+    const proto::MemberId learner = begin(job, row.members);
     ASSERT_NE(learner, 0U);
-    ASSERT_TRUE(job.ask(core::ResizeRequest{row.members + 1}).ok);
+    ASSERT_TRUE(job.ask(proto::ResizeRequest{row.members + 1}).ok);
     ASSERT_TRUE(job.steady(several(row.hosts) ? 3 : 2, row.members + 1))
         << job.coordinator->status_json(job.now);
     EXPECT_TRUE(learned(job, learner));
@@ -75,7 +75,7 @@ enum class Victim {
   kCount
 };
 
-void strike(SimJob& job, Victim victim, core::MemberId learner) {
+void strike(SimJob& job, Victim victim, proto::MemberId learner) {
   switch (victim) {
     case Victim::kSource:
       return job.kill(0);
@@ -89,7 +89,7 @@ void strike(SimJob& job, Victim victim, core::MemberId learner) {
     case Victim::kDeafCoordinator:
       return job.restart_coordinator(true);
     case Victim::kNoticeToLearner:
-      (void)job.ask(core::NoticeRequest{learner});
+      (void)job.ask(proto::NoticeRequest{learner});
       return;
     case Victim::kHost:
       return job.lose_host(0);
@@ -112,9 +112,9 @@ int strike_at_every_moment(const Layout& layout, Victim victim) {
   int halfway = 0;
   for (int moment = 1; moment < 150; moment += layout.every) {
     SimJob job(learning(layout.hosts));
-    const core::MemberId learner = begin(job);
+    const proto::MemberId learner = begin(job);
     EXPECT_NE(learner, 0U);
-    EXPECT_TRUE(job.ask(core::ResizeRequest{3}).ok);
+    EXPECT_TRUE(job.ask(proto::ResizeRequest{3}).ok);
     int moves = 0;
     if (!job.run_until([&] { return ++moves > moment; })) break;
     const bool between = several(layout.hosts) && job.transfer_is_halfway(2);

@@ -32,7 +32,7 @@ class MemberTableTest : public testing::Test {
     r->learning = below(2) == 0;
     r->proved = below(2) == 0;
     r->entry.replays = below(2) == 0;
-    if (below(3) == 0) r->kill_at = core::TimePoint(std::chrono::seconds(1 + below(100)));
+    if (below(3) == 0) r->kill_at = base::TimePoint(std::chrono::seconds(1 + below(100)));
   }
 
   void expect_all_counted() {
@@ -58,14 +58,14 @@ class MemberTableTest : public testing::Test {
       }
     }
     for (const auto& [node, processes] : table_.take_loads()) loads_[node] = processes;
-    for (core::NodeId node = 0; node < 4; ++node) {
+    for (proto::NodeId node = 0; node < 4; ++node) {
       EXPECT_EQ(loads_[node], counted([&](const MemberInfo& r) { return r.seat.node == node && !r.reaped; }));
     }
   }
 
   std::mt19937 random_{7};
   MemberTable table_;
-  std::map<core::NodeId, std::uint32_t> loads_;
+  std::map<proto::NodeId, std::uint32_t> loads_;
 };
 
 TEST_F(MemberTableTest, CountsWhatItsRecordsSay) {
@@ -104,19 +104,19 @@ TEST(NodeTable, TheNextPlaceIsThatOfTheRule) {
   const auto below = [&](unsigned n) { return std::uniform_int_distribution<unsigned>(0, n - 1)(random); };
   for (const bool by_node : {false, true}) {
     NodeTable nodes(by_node);
-    std::map<core::NodeId, std::uint32_t> used;
+    std::map<proto::NodeId, std::uint32_t> used;
     for (int move = 0; move < 500; ++move) {
-      const core::NodeId node = below(12);
+      const proto::NodeId node = below(12);
       if (below(5) == 0 && nodes.size() > 1) nodes.erase(node);
       if (below(3) == 0) nodes.add(node, {"h", 1 + below(3)});
       nodes.set_load(node, used[node] = below(5));
       if (nodes.empty()) continue;
       std::uint32_t slots = 0;
-      const auto key = [&](core::NodeId id) {
+      const auto key = [&](proto::NodeId id) {
         const bool full = used[id] >= nodes.find(id)->slots;
         return std::tuple(full, full || by_node ? used[id] : 0, id);
       };
-      core::NodeId least = nodes.all().begin()->first;
+      proto::NodeId least = nodes.all().begin()->first;
       for (const auto& [id, it] : nodes.all()) {
         slots += it.slots;
         if (key(id) < key(least)) least = id;

@@ -6,29 +6,29 @@
 #include <random>
 #include <set>
 
-#include "core/canonical.h"
 #include "elastic/membership/membership.h"
+#include "proto/canonical.h"
 
 namespace regroup::membership {
 namespace {
 
-using core::Seat;
-using Lines = std::map<core::NodeId, std::vector<core::SlotReport>>;
+using proto::Seat;
+using Lines = std::map<proto::NodeId, std::vector<proto::SlotReport>>;
 
-constexpr core::Step kStep = 7;
+constexpr proto::Step kStep = 7;
 
-core::WorldMember member(core::SlotIndex slot, bool needs_state = false) {
+proto::WorldMember member(proto::SlotIndex slot, bool needs_state = false) {
   return {.id = slot, .seat = {0, slot}, .needs_state = needs_state};
 }
-std::vector<Seat> seats(const std::vector<core::SlotIndex>& slots) {
+std::vector<Seat> seats(const std::vector<proto::SlotIndex>& slots) {
   std::vector<Seat> out;
-  for (core::SlotIndex s : slots) out.push_back({0, s});
+  for (proto::SlotIndex s : slots) out.push_back({0, s});
   return out;
 }
-core::SlotReport line(core::SlotIndex slot, const std::vector<core::Interval>& sealed, bool alive = true,
-                      core::Step step = kStep) {
-  core::SlotReport out{.member = slot, .slot = slot, .alive = alive};
-  for (core::Interval i : sealed) out.seals.push_back({step, i});
+proto::SlotReport line(proto::SlotIndex slot, const std::vector<proto::Interval>& sealed, bool alive = true,
+                       proto::Step step = kStep) {
+  proto::SlotReport out{.member = slot, .slot = slot, .alive = alive};
+  for (proto::Interval i : sealed) out.seals.push_back({step, i});
   return out;
 }
 
@@ -51,7 +51,7 @@ TEST(Plan, SealsOfAnotherStepAreVoid) {
 // A host that is lost is in no report, so what it sealed is computed again (rule seedhost of tests/model).
 TEST(Plan, SealsOfALostHostAreVoid) {
   const std::vector<Seat> before{{0, 0}, {0, 0}, {1, 0}, {1, 0}};
-  const core::WorldMember left = member(0);
+  const proto::WorldMember left = member(0);
   const Lines lines{{0, {line(0, {{0, 2}})}}};
   EXPECT_EQ(plan_leaves(kStep, 4, before, {left}, lines), seats({0, 0, 0, 0}));
 }
@@ -60,7 +60,7 @@ TEST(Plan, SealsOnANodeWithoutAMemberOfTheNextWorldAreVoid) {
   const std::vector<Seat> before{{0, 0}, {0, 0}, {1, 0}, {1, 0}};
   const Lines lines{{0, {line(0, {{0, 2}})}}, {1, {line(0, {{2, 4}}, false)}}};
   EXPECT_EQ(plan_leaves(kStep, 4, before, {member(0)}, lines), seats({0, 0, 0, 0}));
-  core::WorldMember reader = member(3, true);
+  proto::WorldMember reader = member(3, true);
   reader.seat = {1, 1};
   EXPECT_EQ(plan_leaves(kStep, 4, before, {member(0), reader}, lines), before);
 }
@@ -85,10 +85,10 @@ TEST(Plan, OfTwoSumsOverALeafTheLargerIsKeptWhole) {
 TEST(Plan, FallsBackToEvenSharesWhenBuffersDoNotSuffice) {
   // Every other leaf sealed by the dead: a lone survivor cannot fold any two of the 16 others, and has 9
   // buffers.
-  std::vector<core::Interval> odd;
+  std::vector<proto::Interval> odd;
   for (std::uint32_t leaf = 1; leaf < 32; leaf += 2) odd.push_back({leaf, leaf + 1});
   const Lines lines{{0, {line(1, odd, false)}}};
-  ASSERT_LT(core::canonical_buffers(32), 16U);
+  ASSERT_LT(proto::canonical_buffers(32), 16U);
   EXPECT_EQ(plan_leaves(kStep, 32, std::vector<Seat>(32, Seat{0, 1}), {member(0)}, lines),
             std::vector<Seat>(32, Seat{0, 0}));
 }
@@ -101,9 +101,9 @@ std::size_t nodes_of(std::uint32_t shards, const std::set<std::uint32_t>& leaves
       ++at;
       continue;
     }
-    core::Interval node{at, at + 1};
-    for (auto up = core::canonical_parent(shards, node); up && up->begin == at;
-         up = core::canonical_parent(shards, *up)) {
+    proto::Interval node{at, at + 1};
+    for (auto up = proto::canonical_parent(shards, node); up && up->begin == at;
+         up = proto::canonical_parent(shards, *up)) {
       bool whole = true;
       for (std::uint32_t l = up->begin; l < up->end; ++l) whole &= leaves.contains(l);
       if (!whole) break;
@@ -118,7 +118,7 @@ std::size_t nodes_of(std::uint32_t shards, const std::set<std::uint32_t>& leaves
 struct Case {
   std::uint32_t shards;
   std::vector<Seat> before;
-  std::vector<core::WorldMember> next;
+  std::vector<proto::WorldMember> next;
   Lines lines;
 };
 
@@ -130,18 +130,18 @@ Case random_case(std::mt19937& random) {
   c.shards = 1 + below(40);
   const std::uint32_t size = 1 + below(6);
   for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
-    c.before.push_back({0, static_cast<core::SlotIndex>(leaf * size / c.shards)});
+    c.before.push_back({0, static_cast<proto::SlotIndex>(leaf * size / c.shards)});
   }
-  for (core::SlotIndex slot = 0; slot < size; ++slot) {
+  for (proto::SlotIndex slot = 0; slot < size; ++slot) {
     const bool alive = slot == 0 || below(3) > 0;
-    std::vector<core::Interval> sealed;
+    std::vector<proto::Interval> sealed;
     for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
       if (c.before[leaf].slot == slot && below(2) == 0) sealed.push_back({leaf, leaf + 1});
     }
     c.lines[0].push_back(line(slot, sealed, alive));
     if (alive) c.next.push_back(member(slot));
   }
-  if (below(2) == 0) c.next.push_back(member(static_cast<core::SlotIndex>(size), true));
+  if (below(2) == 0) c.next.push_back(member(static_cast<proto::SlotIndex>(size), true));
   return c;
 }
 
@@ -159,13 +159,13 @@ TEST(Plan, PropertiesHoldForRandomRounds) {
     std::map<Seat, bool> lives;
     for (const auto& m : c.next) lives[m.seat] = true;
     for (const auto& l : c.lines.at(0)) {
-      for (const core::Seal& s : l.seals) sealed[{0, l.slot}].insert(s.leaves.begin);
+      for (const proto::Seal& s : l.seals) sealed[{0, l.slot}].insert(s.leaves.begin);
     }
     bool all_kept = true;
     std::vector<Seat> shares(c.shards);
     const auto candidates = static_cast<std::uint32_t>(c.next.size() - (c.next.back().needs_state ? 1 : 0));
     for (std::uint32_t rank = 0; rank < candidates; ++rank) {
-      const core::Interval share = core::share_of_rank(c.shards, candidates, rank);
+      const proto::Interval share = proto::share_of_rank(c.shards, candidates, rank);
       std::fill(shares.begin() + share.begin, shares.begin() + share.end, c.next[rank].seat);
     }
     for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
@@ -187,7 +187,7 @@ TEST(Plan, PropertiesHoldForRandomRounds) {
       for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
         if (plan[leaf] != m.seat || !held.insert(leaf).second) continue;
         held.erase(leaf);
-        ASSERT_LT(nodes_of(c.shards, held), core::canonical_buffers(c.shards))
+        ASSERT_LT(nodes_of(c.shards, held), proto::canonical_buffers(c.shards))
             << "no buffer for leaf " << leaf;
         held.insert(leaf);
       }

@@ -57,7 +57,7 @@ class RandomJob {
   unsigned below(unsigned n) { return std::uniform_int_distribution<unsigned>(0, n - 1)(random_); }
 
   bool one_move() {
-    std::optional<core::NodeId> node;
+    std::optional<proto::NodeId> node;
     if (menu_.hosts && !job_.hosts().empty()) node = any_host();
     switch (below(menu_.transfers ? 7 : 6)) {
       case 0:
@@ -77,9 +77,9 @@ class RandomJob {
     }
   }
 
-  core::MemberId anybody() { return below(static_cast<unsigned>(job_.members.size())); }
+  proto::MemberId anybody() { return below(static_cast<unsigned>(job_.members.size())); }
 
-  core::NodeId any_host() {
+  proto::NodeId any_host() {
     const auto hosts = job_.hosts();
     return hosts.at(below(static_cast<unsigned>(hosts.size())));
   }
@@ -91,10 +91,10 @@ class RandomJob {
                            menu_.early_exit, menu_.lose_host, menu_.add_host};
     if (!wanted[kind]) return;
     --menu_.faults;
-    const core::MemberId id = anybody();
+    const proto::MemberId id = anybody();
     if (kind == 0 && job_.members.contains(id)) job_.kill(id);
-    if (kind == 1) (void)job_.ask(core::NoticeRequest{id});
-    if (kind == 2) (void)job_.ask(core::ResizeRequest{1 + below(4)});
+    if (kind == 1) (void)job_.ask(proto::NoticeRequest{id});
+    if (kind == 2) (void)job_.ask(proto::ResizeRequest{1 + below(4)});
     if (kind == 3) job_.restart_coordinator(below(2) == 0);
     if (kind == 5 && job_.hosts().size() > 1) job_.lose_host(any_host());
     if (kind == 6) (void)job_.add_host(2);
@@ -114,8 +114,8 @@ std::string story(SimJob& job) {
     out += fmt::format("  member {}: alive {} ready {} drained {} entered {} settled {} applied {}", id,
                        m.alive, m.ready, m.drained, m.world.generation, m.settled, m.applied);
     if (m.slot) {
-      const core::MemberSlot& line = job.agent(m.node).arena().member_slot(*m.slot);
-      const core::StateWord word = core::load_state<core::RealPolicy>(line.state);
+      const shmem::MemberSlot& line = job.agent(m.node).arena().member_slot(*m.slot);
+      const proto::StateWord word = shmem::load_state<shmem::RealPolicy>(line.state);
       out += fmt::format(" line {} of {} phase {} g {} at {}.{} revoked up to {} left {} leave {}", *m.slot,
                          static_cast<int>(line.occupied.load()) - 1, static_cast<int>(word.phase),
                          word.generation, word.position.step(), word.position.region(),

@@ -9,7 +9,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-core::TimePoint at(double s) { return core::TimePoint{} + milliseconds(static_cast<int>(s * 1000)); }
+base::TimePoint at(double s) { return base::TimePoint{} + milliseconds(static_cast<int>(s * 1000)); }
 
 TEST(Relaunches, LeavesTheFailedSlotOutWhileTheRestSuffices) {
   Relaunches job({}, 2, 4);
@@ -54,8 +54,8 @@ TEST(Relaunches, ASlotComesBackAfterItsBackOff) {
 
 TEST(Relaunches, TheBackOffHasALimit) {
   Relaunches job({.max_restarts = 100, .most_without_progress = 100}, 1, 1);
-  core::TimePoint now = at(0);
-  core::Duration wait{};
+  base::TimePoint now = at(0);
+  base::Duration wait{};
   for (int i = 0; i < 20; ++i) {
     ASSERT_EQ(job.launch(now), 1U);
     const auto verdict = job.on_failure(now, 0, 1, "rank 0");

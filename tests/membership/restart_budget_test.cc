@@ -17,24 +17,24 @@ using testing::HasSubstr;
 using What = RestartBudget::What;
 using Slots = std::set<std::uint32_t>;
 
-const core::Failure kLog{
+const proto::Failure kLog{
     .kind = "FileNotFoundError", .place = "train.py:6", .message = "FileNotFoundError: no 'log'"};
-const core::Failure kOther{.kind = "ValueError", .place = "train.py:9", .message = "ValueError: 7"};
+const proto::Failure kOther{.kind = "ValueError", .place = "train.py:9", .message = "ValueError: 7"};
 
 class Budget : public testing::Test {
  protected:
   // The next member of `slot` ends after `lived`, in which it and the job took `steps` steps.
-  RestartBudget::Verdict end(std::uint32_t slot, const core::Failure& failure, core::Step steps,
-                             core::Duration lived, const Slots& others = {0, 1, 2, 3}) {
+  RestartBudget::Verdict end(std::uint32_t slot, const proto::Failure& failure, proto::Step steps,
+                             base::Duration lived, const Slots& others = {0, 1, 2, 3}) {
     return end(
         {.slot = slot, .failure = failure, .cause = "exited with status 1", .lived = lived, .steps = steps},
         others);
   }
-  RestartBudget::Verdict by_status(std::uint32_t slot, const char* cause, core::Step steps,
+  RestartBudget::Verdict by_status(std::uint32_t slot, const char* cause, proto::Step steps,
                                    const Slots& others = {0, 1, 2, 3}) {
     return end({.slot = slot, .cause = cause, .lived = seconds(1), .steps = steps}, others);
   }
-  RestartBudget::Verdict killed(std::uint32_t slot, core::Step steps) {
+  RestartBudget::Verdict killed(std::uint32_t slot, proto::Step steps) {
     return end({.slot = slot, .cause = "killed by signal 9", .outside = true, .steps = steps}, {0, 1, 2, 3});
   }
   RestartBudget::Verdict end(Ending ending, Slots others) {
@@ -54,9 +54,9 @@ class Budget : public testing::Test {
   }
 
   RestartBudget budget_{{.max_restarts = 3}};
-  core::TimePoint now_{seconds(1000)};
-  core::MemberId next_ = 4;
-  core::Step at_ = 0;
+  base::TimePoint now_{seconds(1000)};
+  proto::MemberId next_ = 4;
+  proto::Step at_ = 0;
   bool ready_ = true;
 };
 
@@ -106,7 +106,7 @@ TEST_F(Budget, ALaunchThatOneEndsFromOutsideIsNoneOfTheRow) {
 }
 
 TEST_F(Budget, TheNextLaunchBeginsAnewAfterAnotherExceptionAStatusOrAMinuteOfTraining) {
-  for (const core::Failure& failure : {kLog, kOther, kLog, kOther}) {
+  for (const proto::Failure& failure : {kLog, kOther, kLog, kOther}) {
     EXPECT_EQ(end(0, failure, 50, seconds(1), {0}).what, What::kRestart);
     next_launch();
   }
@@ -122,7 +122,7 @@ TEST_F(Budget, TheNextLaunchBeginsAnewAfterAnotherExceptionAStatusOrAMinuteOfTra
 
 // The next launch goes on from an older one.
 TEST_F(Budget, ACheckpointThatCannotBeReadSaysNothingOfTheNextLaunch) {
-  const core::Failure unreadable{.kind = core::kUnreadableKind, .message = "step-8: bad CRC"};
+  const proto::Failure unreadable{.kind = proto::kUnreadableKind, .message = "step-8: bad CRC"};
   EXPECT_EQ(end(0, unreadable, 0, seconds(1), {0}).what, What::kRestart);
   next_launch();
   EXPECT_EQ(budget_.row(), FailureRow());
@@ -143,9 +143,9 @@ TEST_F(Budget, AmongManySlotsEightAreEnough) {
 }
 
 TEST_F(Budget, AnotherExceptionOrAnotherPlaceBeginsAnew) {
-  core::Failure elsewhere = kLog;
+  proto::Failure elsewhere = kLog;
   elsewhere.place = "train.py:7";
-  for (const core::Failure& failure : {kLog, kLog, kOther})
+  for (const proto::Failure& failure : {kLog, kLog, kOther})
     EXPECT_EQ(end(0, failure, 50, seconds(1)).what, What::kRestart);
   EXPECT_EQ(end(1, kLog, 50, seconds(1)).what, What::kRestart);
   EXPECT_EQ(end(2, elsewhere, 50, seconds(1)).what, What::kRestart);
@@ -164,28 +164,28 @@ TEST_F(Budget, WithoutAnExceptionTheSameStatusCountsWhereTheJobMadeNoStep) {
 }
 
 TEST_F(Budget, AMemberThatIsEndedFromOutsideAgainAndAgainIsPutOffLongerEachTimeAndNeverGivenUp) {
-  const auto kill = [&](core::Duration lived) {
+  const auto kill = [&](base::Duration lived) {
     now_ += lived;
     const Ending ending{
         .slot = 1, .cause = "killed by signal 9", .outside = true, .ready = true, .lived = lived, .steps = 3};
     EXPECT_EQ(budget_.on_ending(now_, ending, {0}).what, What::kRestart);
     return budget_.next_change(now_).value_or(now_) - now_;
   };
-  core::Duration before{};
+  base::Duration before{};
   for (int i = 0; i < 6; ++i) {
-    const core::Duration now = kill(milliseconds(100));
+    const base::Duration now = kill(milliseconds(100));
     EXPECT_GT(now, std::exchange(before, now));
   }
   for (int i = 0; i < 20; ++i) (void)kill(milliseconds(100));
   EXPECT_EQ(kill(milliseconds(100)), seconds(10));
   // One that has lived for as long as the longest delay is replaced at once.
-  EXPECT_LE(kill(seconds(10)), core::Duration());
+  EXPECT_LE(kill(seconds(10)), base::Duration());
   EXPECT_EQ(kill(milliseconds(100)), milliseconds(100));
 }
 
 TEST_F(Budget, MaxRestartsBoundsFailuresThatDiffer) {
-  const core::Failure failures[] = {kLog, kOther, kLog};
-  for (const core::Failure& failure : failures)
+  const proto::Failure failures[] = {kLog, kOther, kLog};
+  for (const proto::Failure& failure : failures)
     EXPECT_EQ(end(1, failure, 5, seconds(1)).what, What::kRestart);
   const auto last = end(1, kOther, 5, seconds(1));
   EXPECT_EQ(last.what, What::kDisableSlot);
@@ -247,12 +247,12 @@ TEST_F(Budget, BacksOffPerSlot) {
   budget_.put_off(now_, 1, /*survivors_go_on=*/false);
   EXPECT_EQ(budget_.next(now_, 3, used), 2U);
   EXPECT_EQ(budget_.next(now_ + milliseconds(100), 3, used), 1U);
-  core::Duration expected = milliseconds(200);
+  base::Duration expected = milliseconds(200);
   budget_ = RestartBudget({.max_restarts = 100});
   for (int i = 0; i < 9; ++i) {
     (void)end(1, i % 2 == 0 ? kLog : kOther, 5, seconds(0));
     budget_.put_off(now_, 1, false);
-    EXPECT_EQ(budget_.next_change(now_), now_ + std::min<core::Duration>(expected, seconds(10)));
+    EXPECT_EQ(budget_.next_change(now_), now_ + std::min<base::Duration>(expected, seconds(10)));
     expected *= 2;
   }
   EXPECT_EQ(budget_.next(now_, 2, {true, false}), std::nullopt);

@@ -10,12 +10,12 @@
 namespace regroup::membership {
 namespace {
 
-using core::Phase, core::Position;
-using Nodes = std::set<core::NodeId>;
+using proto::Phase, proto::Position;
+using Nodes = std::set<proto::NodeId>;
 
-const core::TimePoint kNow{std::chrono::seconds(5)};
+const base::TimePoint kNow{std::chrono::seconds(5)};
 
-core::SlotReport line(core::MemberId id, Phase phase, Position at, bool alive = true) {
+proto::SlotReport line(proto::MemberId id, Phase phase, Position at, bool alive = true) {
   return {.member = id, .slot = 0, .alive = alive, .state = {phase, false, 3, at}};
 }
 
@@ -23,16 +23,16 @@ core::SlotReport line(core::MemberId id, Phase phase, Position at, bool alive = 
 class RulesTest : public testing::Test {
  protected:
   RulesTest() {
-    const core::World world{.incarnation = 1,
-                            .generation = 3,
-                            .resume = Position::of(7),
-                            .shards = 2,
-                            .members = {{.id = 4, .seat = {0, 0}}, {.id = 5, .seat = {1, 0}}},
-                            .plan = {{0, 0}, {1, 0}}};
+    const proto::World world{.incarnation = 1,
+                             .generation = 3,
+                             .resume = Position::of(7),
+                             .shards = 2,
+                             .members = {{.id = 4, .seat = {0, 0}}, {.id = 5, .seat = {1, 0}}},
+                             .plan = {{0, 0}, {1, 0}}};
     coordinator_.emplace(Policy{.shards = 2}, JobInfo{.nodes = {0, 1}}, 2, Past{.world = world});
-    EXPECT_EQ(nodes_told<core::Hello>(coordinator_->tick(kNow)), (Nodes{0, 1}));
+    EXPECT_EQ(nodes_told<proto::Hello>(coordinator_->tick(kNow)), (Nodes{0, 1}));
   }
-  Effects from(core::NodeId node, core::Body body) {
+  Effects from(proto::NodeId node, proto::Body body) {
     return coordinator_->handle(kNow, {Sender::Kind::kAgent, node}, {2, std::move(body)});
   }
   template <class B>
@@ -41,7 +41,7 @@ class RulesTest : public testing::Test {
     for (const Effect& e : effects) {
       const auto* send = std::get_if<ToAgent>(&e);
       if (send == nullptr || !std::holds_alternative<B>(send->body)) continue;
-      if (send->node == core::kEveryNode)
+      if (send->node == proto::kEveryNode)
         nodes.insert({0, 1});
       else
         nodes.insert(send->node);
@@ -49,46 +49,46 @@ class RulesTest : public testing::Test {
     return nodes;
   }
   // Both agents agree with the journal but for what is said here.
-  Effects hello(core::Generation revoked_on_node_1) {
-    const core::HelloReply first{3, 0, {line(4, Phase::kOpen, Position::of(8))}};
-    EXPECT_EQ(nodes_told<core::Revoke>(from(0, first)), Nodes{}) << "before the other one answered";
-    return from(1, core::HelloReply{3, revoked_on_node_1, {line(5, Phase::kOpen, Position::of(8))}});
+  Effects hello(proto::Generation revoked_on_node_1) {
+    const proto::HelloReply first{3, 0, {line(4, Phase::kOpen, Position::of(8))}};
+    EXPECT_EQ(nodes_told<proto::Revoke>(from(0, first)), Nodes{}) << "before the other one answered";
+    return from(1, proto::HelloReply{3, revoked_on_node_1, {line(5, Phase::kOpen, Position::of(8))}});
   }
   std::optional<Coordinator> coordinator_;
 };
 
 // hello, leasetold: an agent that closed its members, for whatever reason, says so.
 TEST_F(RulesTest, OneAgentThatIsRevokedIsEnoughForARegroup) {
-  EXPECT_EQ(nodes_told<core::Revoke>(hello(3)), (Nodes{0, 1}));
+  EXPECT_EQ(nodes_told<proto::Revoke>(hello(3)), (Nodes{0, 1}));
 }
 
 TEST_F(RulesTest, AllAgreeAndNobodyIsDisturbed) {
-  EXPECT_EQ(nodes_told<core::Revoke>(hello(0)), Nodes{});
+  EXPECT_EQ(nodes_told<proto::Revoke>(hello(0)), Nodes{});
   EXPECT_EQ(coordinator_->world().generation, 3U);
 }
 
 // learn: the commit of a dead member counts, whichever living host tells of it.
 TEST_F(RulesTest, AWorldIsFormedOfTheReportsOfAllHosts) {
   (void)hello(3);
-  (void)from(0, core::Report{3, {line(4, Phase::kClosed, Position::of(8))}});
+  (void)from(0, proto::Report{3, {line(4, Phase::kClosed, Position::of(8))}});
   EXPECT_EQ(coordinator_->world().generation, 3U) << "the report of node 1 is missing";
-  (void)from(1, core::Report{3, {line(5, Phase::kCommitted, Position::of(8), false)}});
+  (void)from(1, proto::Report{3, {line(5, Phase::kCommitted, Position::of(8), false)}});
   EXPECT_GT(coordinator_->world().generation, 3U);
   EXPECT_EQ(coordinator_->world().resume, Position::of(8));
 }
 
 TEST_F(RulesTest, AnAgentSpeaksForItsOwnMembersOnly) {
   (void)hello(0);
-  EXPECT_EQ(nodes_told<core::Revoke>(from(0, core::MemberLost{.member = 5, .joined = true, .signal = 9})),
+  EXPECT_EQ(nodes_told<proto::Revoke>(from(0, proto::MemberLost{.member = 5, .joined = true, .signal = 9})),
             Nodes{});
-  (void)from(0, core::MemberDrained{5});
-  EXPECT_EQ(nodes_told<core::Revoke>(from(1, core::MemberLost{.member = 5, .joined = true, .signal = 9})),
+  (void)from(0, proto::MemberDrained{5});
+  EXPECT_EQ(nodes_told<proto::Revoke>(from(1, proto::MemberLost{.member = 5, .joined = true, .signal = 9})),
             (Nodes{0, 1}))
       << "it is as alive as before";
   (void)from(
-      0, core::Report{
+      0, proto::Report{
              3, {line(4, Phase::kClosed, Position::of(8)), line(5, Phase::kCommitted, Position::of(90))}});
-  (void)from(1, core::Report{3, {line(5, Phase::kClosed, Position::of(8), false)}});
+  (void)from(1, proto::Report{3, {line(5, Phase::kClosed, Position::of(8), false)}});
   EXPECT_EQ(coordinator_->world().generation, 4U);
   EXPECT_EQ(coordinator_->world().resume.step(), 7U);
 }
@@ -96,33 +96,33 @@ TEST_F(RulesTest, AnAgentSpeaksForItsOwnMembersOnly) {
 // A message has its limit, addresses of many members none.
 TEST_F(RulesTest, ContactsOfManyGoInParts) {
   (void)hello(0);
-  const core::Contact first{4, std::vector<std::byte>(300 << 10)},
+  const proto::Contact first{4, std::vector<std::byte>(300 << 10)},
       second{5, std::vector<std::byte>(300 << 10)};
-  EXPECT_EQ(nodes_told<core::Contacts>(from(0, core::Contacts{3, {first}})), Nodes{});
-  std::vector<core::Contact> told;
-  for (const Effect& e : from(1, core::Contacts{3, {second}})) {
+  EXPECT_EQ(nodes_told<proto::Contacts>(from(0, proto::Contacts{3, {first}})), Nodes{});
+  std::vector<proto::Contact> told;
+  for (const Effect& e : from(1, proto::Contacts{3, {second}})) {
     const auto* send = std::get_if<ToAgent>(&e);
-    const auto* part = send == nullptr ? nullptr : std::get_if<core::Contacts>(&send->body);
+    const auto* part = send == nullptr ? nullptr : std::get_if<proto::Contacts>(&send->body);
     if (part == nullptr) continue;
     EXPECT_EQ(part->generation, 3U);
     ASSERT_EQ(part->members.size(), 1U);
     told.push_back(part->members[0]);
   }
-  EXPECT_EQ(told, (std::vector<core::Contact>{first, second}));
+  EXPECT_EQ(told, (std::vector<proto::Contact>{first, second}));
 }
 
 // jbefore
 TEST_F(RulesTest, AWorldIsJournaledBeforeItIsAnnounced) {
   (void)hello(3);
-  (void)from(0, core::Report{3, {line(4, Phase::kClosed, Position::of(8))}});
-  const Effects effects = from(1, core::Report{3, {line(5, Phase::kClosed, Position::of(8))}});
+  (void)from(0, proto::Report{3, {line(4, Phase::kClosed, Position::of(8))}});
+  const Effects effects = from(1, proto::Report{3, {line(5, Phase::kClosed, Position::of(8))}});
   std::ptrdiff_t journaled = -1, announced = -1;
   for (const Effect& e : effects) {
     const auto at = &e - effects.data();
     const auto* write = std::get_if<Journal>(&e);
     const auto* send = std::get_if<ToAgent>(&e);
-    if (write != nullptr && std::holds_alternative<core::World>(write->entry)) journaled = at;
-    const bool announces = send != nullptr && std::holds_alternative<core::Announce>(send->body);
+    if (write != nullptr && std::holds_alternative<proto::World>(write->entry)) journaled = at;
+    const bool announces = send != nullptr && std::holds_alternative<proto::Announce>(send->body);
     if (announces && announced < 0) announced = at;
   }
   EXPECT_GE(journaled, 0);

@@ -12,7 +12,7 @@ SimJob::SimJob(SimOptions o) : options(std::move(o)) {
   if (options.hosts.empty()) (void)add_host(options.lines);
   begin();
   for (const std::uint32_t slots : options.hosts) (void)add_host(slots);
-  if (!options.hosts.empty()) say_of_nodes(core::NodesKnown{});
+  if (!options.hosts.empty()) say_of_nodes(proto::NodesKnown{});
 }
 
 void SimJob::begin() {
@@ -24,8 +24,8 @@ void SimJob::begin() {
   perform(coordinator->tick(now));
 }
 
-core::NodeId SimJob::add_host(std::uint32_t slots, bool lent) {
-  const auto node = static_cast<core::NodeId>(nodes_.size());
+proto::NodeId SimJob::add_host(std::uint32_t slots, bool lent) {
+  const auto node = static_cast<proto::NodeId>(nodes_.size());
   const AgentOptions agent{.node = node,
                            .slots = options.lines,
                            .shards = options.policy.shards,
@@ -40,12 +40,12 @@ core::NodeId SimJob::add_host(std::uint32_t slots, bool lent) {
   return node;
 }
 
-core::NodeUp SimJob::news_of(core::NodeId node) const {
+proto::NodeUp SimJob::news_of(proto::NodeId node) const {
   const Node& it = nodes_.at(node);
   return {node, fmt::format("h{}", node), it.slots, it.lent, it.for_now};
 }
 
-void SimJob::lose_host(core::NodeId node) {
+void SimJob::lose_host(proto::NodeId node) {
   Node& lost = nodes_.at(node);
   if (!std::exchange(lost.up, false)) return;
   lost.to_agent.clear();
@@ -53,39 +53,39 @@ void SimJob::lose_host(core::NodeId node) {
   for (const auto& [id, m] : members) {
     if (m.node == node) known_lost_.insert(id);
   }
-  say_of_nodes(core::NodeLost{node, fmt::format("host h{} is lost", node)});
+  say_of_nodes(proto::NodeLost{node, fmt::format("host h{} is lost", node)});
 }
 
-void SimJob::resize_host(core::NodeId node, std::uint32_t slots, bool for_now) {
+void SimJob::resize_host(proto::NodeId node, std::uint32_t slots, bool for_now) {
   nodes_.at(node).slots = slots;
   nodes_.at(node).for_now = for_now;
   say_of_nodes(news_of(node));
 }
 
-std::size_t SimJob::living_on(core::NodeId node) const {
+std::size_t SimJob::living_on(proto::NodeId node) const {
   return static_cast<std::size_t>(
       std::ranges::count_if(members, [&](const auto& m) { return m.second.node == node && m.second.alive; }));
 }
 
-std::vector<core::NodeId> SimJob::hosts() const {
-  std::vector<core::NodeId> up;
+std::vector<proto::NodeId> SimJob::hosts() const {
+  std::vector<proto::NodeId> up;
   for (const auto& [id, node] : nodes_) {
     if (node.up) up.push_back(id);
   }
   return up;
 }
 
-bool SimJob::transfer_is_halfway(core::NodeId id) const {
+bool SimJob::transfer_is_halfway(proto::NodeId id) const {
   const Node& node = nodes_.at(id);
   return node.fetch && !node.gave.empty() && !node.received.snapshot;
 }
 
-void SimJob::say_of_nodes(core::Body body) {
+void SimJob::say_of_nodes(proto::Body body) {
   if (!end) perform(coordinator->handle(now, {}, {0, std::move(body)}));
 }
 
 template <class T>
-SimJob::Node* SimJob::with(std::deque<T> Node::*queue, std::optional<core::NodeId> node) {
+SimJob::Node* SimJob::with(std::deque<T> Node::*queue, std::optional<proto::NodeId> node) {
   for (auto& [id, it] : nodes_) {
     if ((!node || *node == id) && !(it.*queue).empty()) return &it;
   }
@@ -96,14 +96,14 @@ void SimJob::perform(Effects effects) {
   for (Effect& effect : effects) {
     if (auto* send = std::get_if<ToAgent>(&effect)) {
       for (auto& [id, node] : nodes_) {
-        const bool meant = send->node == core::kEveryNode || send->node == id;
+        const bool meant = send->node == proto::kEveryNode || send->node == id;
         if (meant && node.up) node.to_agent.push_back({incarnation, send->body, id});
       }
     } else if (auto* answer = std::get_if<ToClient>(&effect)) {
-      if (auto* reply = std::get_if<core::Reply>(&answer->body)) reply_ = *reply;
+      if (auto* reply = std::get_if<proto::Reply>(&answer->body)) reply_ = *reply;
     } else if (auto* write = std::get_if<Journal>(&effect)) {
       past.add(write->entry);
-      if (const auto* world = std::get_if<core::World>(&write->entry)) {
+      if (const auto* world = std::get_if<proto::World>(&write->entry)) {
         check_world(*world);
         journal = *world;
         worlds.push_back(*world);
@@ -117,7 +117,7 @@ void SimJob::perform(Effects effects) {
   }
 }
 
-void SimJob::perform(core::NodeId id, AgentEffects effects) {
+void SimJob::perform(proto::NodeId id, AgentEffects effects) {
   Node& node = nodes_.at(id);
   for (AgentEffect& effect : effects) {
     if (auto* send = std::get_if<ToCoordinator>(&effect)) {
@@ -140,11 +140,11 @@ void SimJob::perform(core::NodeId id, AgentEffects effects) {
       end_fetch(id);
     } else if (auto* tell = std::get_if<ToMember>(&effect)) {
       SimMember& m = members.at(tell->member);
-      if (auto* welcome = std::get_if<core::Welcome>(&tell->body)) m.slot = welcome->slot;
-      if (auto* all = std::get_if<core::Contacts>(&tell->body);
+      if (auto* welcome = std::get_if<proto::Welcome>(&tell->body)) m.slot = welcome->slot;
+      if (auto* all = std::get_if<proto::Contacts>(&tell->body);
           all != nullptr && all->generation == m.contacts)
         m.known = all->members.size();
-      if (auto* refused = std::get_if<core::Refused>(&tell->body)) {
+      if (auto* refused = std::get_if<proto::Refused>(&tell->body)) {
         m.refused = refused->reason;
         exit(tell->member, 1);
       }
@@ -152,11 +152,11 @@ void SimJob::perform(core::NodeId id, AgentEffects effects) {
   }
 }
 
-void SimJob::check_world(const core::World& w) {
+void SimJob::check_world(const proto::World& w) {
   if (!worlds.empty()) {
     if (w.generation <= worlds.back().generation) violated("a generation number did not grow");
     if (w.resume < worlds.back().resume) violated("resume went back");
-    const auto stayed = [&](const core::WorldMember& m) { return worlds.back().rank_of(m.id) >= 0; };
+    const auto stayed = [&](const proto::WorldMember& m) { return worlds.back().rank_of(m.id) >= 0; };
     if (std::ranges::none_of(w.members, stayed))
       violated(fmt::format("World {} has no member of the one before", w.generation));
   }
@@ -170,7 +170,7 @@ void SimJob::check_world(const core::World& w) {
   if (w.size() < options.policy.min && !finished && !leaves)
     violated(fmt::format("World {} below min", w.generation));
   if (w.size() > options.policy.max) violated(fmt::format("World {} above max", w.generation));
-  for (const core::WorldMember& m : w.members) {
+  for (const proto::WorldMember& m : w.members) {
     holder |= !m.needs_state && m.from_step <= w.resume.step();
     if (known_lost_.contains(m.id))
       violated(fmt::format("member {} is lost and in World {}", m.id, w.generation));
@@ -179,33 +179,33 @@ void SimJob::check_world(const core::World& w) {
   }
   if (!holder) violated(fmt::format("nobody in World {} has the state", w.generation));
   if (w.plan.size() != w.shards) violated("the plan does not cover every leaf");
-  for (const core::Seat& seat : w.plan) {
-    const auto there = [&](const core::WorldMember& m) { return m.seat.node == seat.node; };
+  for (const proto::Seat& seat : w.plan) {
+    const auto there = [&](const proto::WorldMember& m) { return m.seat.node == seat.node; };
     if (std::ranges::none_of(w.members, there))
       violated(fmt::format("the plan of World {} counts on a host without a member", w.generation));
   }
 }
 
-bool SimJob::deliver_to_agent(std::optional<core::NodeId> at) {
+bool SimJob::deliver_to_agent(std::optional<proto::NodeId> at) {
   Node* const node = with(&Node::to_agent, at);
   if (node == nullptr) return false;
-  const core::Message message = std::move(node->to_agent.front());
+  const proto::Message message = std::move(node->to_agent.front());
   node->to_agent.pop_front();
   perform(message.node, node->agent.handle({}, message));
   return true;
 }
 
-bool SimJob::deliver_to_coordinator(std::optional<core::NodeId> at) {
+bool SimJob::deliver_to_coordinator(std::optional<proto::NodeId> at) {
   Node* const node = with(&Node::to_coordinator, at);
   if (node == nullptr) return false;
-  const core::Message message = std::move(node->to_coordinator.front());
+  const proto::Message message = std::move(node->to_coordinator.front());
   node->to_coordinator.pop_front();
-  if (const auto* lost = std::get_if<core::MemberLost>(&message.body)) known_lost_.insert(lost->member);
+  if (const auto* lost = std::get_if<proto::MemberLost>(&message.body)) known_lost_.insert(lost->member);
   perform(coordinator->handle(now, {Sender::Kind::kAgent, message.node}, message));
   return true;
 }
 
-bool SimJob::report_death(std::optional<core::NodeId> at) {
+bool SimJob::report_death(std::optional<proto::NodeId> at) {
   Node* const node = with(&Node::deaths, at);
   if (node == nullptr) return false;
   const Death death = node->deaths.front();
@@ -220,7 +220,7 @@ bool SimJob::report_death(std::optional<core::NodeId> at) {
   return true;
 }
 
-void SimJob::die(core::MemberId id, int status, int signal) {
+void SimJob::die(proto::MemberId id, int status, int signal) {
   SimMember& m = members.at(id);
   if (!m.alive) return;
   m.alive = false;
@@ -229,18 +229,18 @@ void SimJob::die(core::MemberId id, int status, int signal) {
   deaths.push_back({id, false, status, signal});
 }
 
-void SimJob::kill(core::MemberId id, int signal) { die(id, 0, signal); }
-void SimJob::exit(core::MemberId id, int status) { die(id, status, 0); }
+void SimJob::kill(proto::MemberId id, int signal) { die(id, 0, signal); }
+void SimJob::exit(proto::MemberId id, int status) { die(id, status, 0); }
 
-void SimJob::from_member(core::MemberId id, core::Body body) {
-  const core::NodeId node = member(id).node;
+void SimJob::from_member(proto::MemberId id, proto::Body body) {
+  const proto::NodeId node = member(id).node;
   perform(node, agent(node).handle({id}, {0, std::move(body)}));
 }
 
-core::Reply SimJob::ask(const core::Body& request) {
+proto::Reply SimJob::ask(const proto::Body& request) {
   reply_.reset();
   perform(coordinator->handle(now, {Sender::Kind::kClient, 1}, {0, request}));
-  return reply_.value_or(core::Reply{false, "no answer"});
+  return reply_.value_or(proto::Reply{false, "no answer"});
 }
 
 void SimJob::restart_coordinator(bool lose_messages) {
@@ -257,26 +257,26 @@ void SimJob::restart_coordinator(bool lose_messages) {
   for (const auto& [id, node] : nodes_) {
     if (node.up) say_of_nodes(news_of(id));
   }
-  say_of_nodes(core::NodesKnown{});
+  say_of_nodes(proto::NodesKnown{});
 }
 
-void SimJob::pass(core::Duration time) {
+void SimJob::pass(base::Duration time) {
   now += time;
   if (end) return;
   if (const auto at = coordinator->next_deadline(); at && now >= *at) perform(coordinator->tick(now));
 }
 
 bool SimJob::run_until(const std::function<bool()>& done) {
-  const core::TimePoint limit = now + std::chrono::minutes(10);
+  const base::TimePoint limit = now + std::chrono::minutes(10);
   while (now < limit && broken.empty()) {
     if (done()) return true;
     if (end) return false;
     bool moved = report_death();
     for (auto& [id, node] : nodes_) moved |= attend(id);
     while (deliver_to_agent() || deliver_to_coordinator()) moved = true;
-    std::vector<core::MemberId> ids;
+    std::vector<proto::MemberId> ids;
     for (const auto& [id, m] : members) ids.push_back(id);
-    for (core::MemberId id : ids) {
+    for (proto::MemberId id : ids) {
       if (!done()) moved |= act(members.at(id));
     }
     pass(std::chrono::milliseconds(moved ? 1 : 50));
@@ -284,10 +284,10 @@ bool SimJob::run_until(const std::function<bool()>& done) {
   return done();
 }
 
-bool SimJob::steady(core::Generation g, std::uint32_t size) {
+bool SimJob::steady(proto::Generation g, std::uint32_t size) {
   return run_until([&] {
     if (generation() != g || journal->size() != size) return false;
-    for (const core::WorldMember& m : journal->members) {
+    for (const proto::WorldMember& m : journal->members) {
       const SimMember& sim = members.at(m.id);
       if (!sim.alive || sim.world.generation != g || !sim.settled) return false;
     }
@@ -300,7 +300,7 @@ void SimJob::bury() {
   }
 }
 
-bool SimJob::reach(core::Step step) {
+bool SimJob::reach(proto::Step step) {
   return run_until([&] {
     for (const auto& [id, m] : members) {
       if (m.alive && m.applied < step) return false;

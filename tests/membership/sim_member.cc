@@ -7,34 +7,34 @@
 
 namespace regroup::membership {
 
-using core::Phase;
-using core::Position;
-using core::RealPolicy;
-using core::StateWord;
+using proto::Phase;
+using proto::Position;
+using proto::StateWord;
+using shmem::RealPolicy;
 
 bool SimJob::act(SimMember& m) {
-  const core::MemberId id = m.start.member;
+  const proto::MemberId id = m.start.member;
   if (!m.alive || m.hangs || options.never_join.contains(id)) return false;
   if (!m.asked) {
     m.asked = true;
     const auto text = [&](const auto& map, const char* usual) {
       return map.contains(id) ? map.at(id) : std::string(usual);
     };
-    from_member(id, core::Join{.member = id,
-                               .elements = 1,
-                               .state_bytes = 64,
-                               .model = text(options.models, "m"),
-                               .fingerprint = text(options.fingerprints, "f")});
+    from_member(id, proto::Join{.member = id,
+                                .elements = 1,
+                                .state_bytes = 64,
+                                .model = text(options.models, "m"),
+                                .fingerprint = text(options.fingerprints, "f")});
     return true;
   }
   if (!m.slot) return false;
   if (!m.ready) {
     m.ready = true;
-    from_member(id, core::Ready{});
+    from_member(id, proto::Ready{});
     return true;
   }
-  core::MemberSlot& line = this->line(id);
-  if (line.leave_request.load() == core::kNow) {
+  shmem::MemberSlot& line = this->line(id);
+  if (line.leave_request.load() == shmem::kNow) {
     exit(id, 0);
     return true;
   }
@@ -52,45 +52,45 @@ bool SimJob::act(SimMember& m) {
 }
 
 bool SimJob::regroup(SimMember& m) {
-  core::MemberSlot& line = this->line(m.start.member);
-  const core::Arena& arena = arena_of(m);
-  const core::Generation known = std::max(m.world.generation, m.seen);
+  shmem::MemberSlot& line = this->line(m.start.member);
+  const shmem::Arena& arena = arena_of(m);
+  const proto::Generation known = std::max(m.world.generation, m.seen);
   // A line is given to a newcomer as if it had left every World there is: only ever raise it.
   line.left.store(std::max(line.left.load(), known));
-  const core::Generation newest = arena.newest_world();
+  const proto::Generation newest = arena.newest_world();
   if (newest <= known || line.revoked_up_to.load() >= newest) return false;
   const auto world = arena.read_world(newest);
   if (!world.ok()) {
     violated(world.status().to_string());
     return false;
   }
-  if (world->rank_of(core::Seat{m.node, *m.slot}) < 0) {
+  if (world->rank_of(proto::Seat{m.node, *m.slot}) < 0) {
     m.seen = newest;
     return true;
   }
   return enter(m, *world);
 }
 
-bool SimJob::enter(SimMember& m, const core::World& w) {
-  core::MemberSlot& line = this->line(m.start.member);
+bool SimJob::enter(SimMember& m, const proto::World& w) {
+  shmem::MemberSlot& line = this->line(m.start.member);
   const auto& self = w.members[static_cast<std::size_t>(w.rank_of(m.start.member))];
-  StateWord from = core::load_state<RealPolicy>(line.state);
+  StateWord from = shmem::load_state<RealPolicy>(line.state);
   if (from.phase == Phase::kNone || self.needs_state) {
-    const core::Generation g = from.phase == Phase::kNone ? w.generation - 1 : from.generation;
+    const proto::Generation g = from.phase == Phase::kNone ? w.generation - 1 : from.generation;
     line.left.store(w.generation - 1);
     from = {Phase::kCommitted, true, g, w.resume};
     line.state.store(from.pack());
   }
   if (from.phase == Phase::kClosed && from.position <= w.resume) {
-    if (core::accept_commit<RealPolicy>(line.state, from)) committed(m, from.position);
+    if (shmem::accept_commit<RealPolicy>(line.state, from)) committed(m, from.position);
     return true;
   }
-  const core::Step at = from.phase == Phase::kClosed ? from.position.before().step() : from.position.step();
+  const proto::Step at = from.phase == Phase::kClosed ? from.position.before().step() : from.position.step();
   if (at != w.resume.step() && !(from.phase == Phase::kClosed && from.position.region() != 0)) {
     violated(fmt::format("member {} after step {} enters World {} that resumes after {}", m.start.member, at,
                          w.generation, w.resume.step()));
   }
-  if (!core::join_generation<RealPolicy>(line.state, line.revoked_up_to, from, w.generation)) return true;
+  if (!shmem::join_generation<RealPolicy>(line.state, line.revoked_up_to, from, w.generation)) return true;
   m.world = w;
   m.settled = false;
   line.left.store(w.generation - 1);
@@ -98,13 +98,13 @@ bool SimJob::enter(SimMember& m, const core::World& w) {
 }
 
 bool SimJob::settle(SimMember& m) {
-  core::MemberSlot& line = this->line(m.start.member);
-  const core::Generation g = m.world.generation;
+  shmem::MemberSlot& line = this->line(m.start.member);
+  const proto::Generation g = m.world.generation;
   if (!meet(m)) return false;
   const auto& self = m.world.members[static_cast<std::size_t>(m.world.rank_of(m.start.member))];
   if (self.replays) return m.settled = true;
   if (!self.needs_state) {
-    const auto newcomer = [](const core::WorldMember& other) { return other.needs_state; };
+    const auto newcomer = [](const proto::WorldMember& other) { return other.needs_state; };
     if (std::ranges::any_of(m.world.members, newcomer)) {
       if (old_readers(m)) return false;
       write_snapshot(m, 0);
@@ -117,7 +117,7 @@ bool SimJob::settle(SimMember& m) {
     m.settled = true;
     return true;
   }
-  for (const core::WorldMember& other : m.world.members) {
+  for (const proto::WorldMember& other : m.world.members) {
     if (!other.needs_state && !other.replays &&
         agent(other.seat.node).arena().member_slot(other.seat.slot).donated.load() != g)
       return false;
@@ -133,34 +133,34 @@ bool SimJob::settle(SimMember& m) {
 bool SimJob::old_readers(const SimMember& m) {
   for (const auto& [id, other] : members) {
     if (!other.alive || other.node != m.node || !other.slot) continue;
-    const core::Generation adopting = line(id).adopting.load();
+    const proto::Generation adopting = line(id).adopting.load();
     if (adopting != 0 && adopting < m.world.generation) return true;
   }
   return false;
 }
 
 bool SimJob::meet(SimMember& m) {
-  const auto elsewhere = [&](const core::WorldMember& other) { return other.seat.node != m.node; };
+  const auto elsewhere = [&](const proto::WorldMember& other) { return other.seat.node != m.node; };
   if (std::none_of(m.world.members.begin(), m.world.members.end(), elsewhere)) return true;
-  const core::Generation g = m.world.generation;
+  const proto::Generation g = m.world.generation;
   if (m.contacts != g) {
     m.contacts = g;
     m.known = 0;
-    from_member(m.start.member, core::Contacts{g, {{m.start.member, {}}}});
+    from_member(m.start.member, proto::Contacts{g, {{m.start.member, {}}}});
   }
   return m.known == m.world.size();
 }
 
 bool SimJob::work(SimMember& m) {
-  core::MemberSlot& line = this->line(m.start.member);
-  const StateWord word = core::load_state<RealPolicy>(line.state);
+  shmem::MemberSlot& line = this->line(m.start.member);
+  const StateWord word = shmem::load_state<RealPolicy>(line.state);
   if (word.phase == Phase::kOpen) return compute_or_vote(m, word.position);
   if (word.phase != Phase::kCommitted) return false;  // closed: the next look sees the revoke
   if (m.drained) return false;
   if (donate(m)) return true;
-  if (line.leave_request.load() == core::kAtBoundary && m.applied < options.steps) {
+  if (line.leave_request.load() == shmem::kAtBoundary && m.applied < options.steps) {
     m.drained = true;
-    from_member(m.start.member, core::Drained{});
+    from_member(m.start.member, proto::Drained{});
     return true;
   }
   if (m.applied == options.steps && word.position.region() == 1) {
@@ -172,38 +172,38 @@ bool SimJob::work(SimMember& m) {
   if (next.region() == 0) {
     for (auto& seal : line.seals) seal.store(0);
   }
-  return core::open_transaction<RealPolicy>(line.state, m.world.generation, word.position, next);
+  return shmem::open_transaction<RealPolicy>(line.state, m.world.generation, word.position, next);
 }
 
 // One leaf, or the vote, or the commit.
 bool SimJob::compute_or_vote(SimMember& m, Position at) {
-  core::MemberSlot& line = this->line(m.start.member);
-  const core::Generation g = m.world.generation;
+  shmem::MemberSlot& line = this->line(m.start.member);
+  const proto::Generation g = m.world.generation;
   auto& votes = votes_[{g, at.value}];
   // Once it has voted the seals are no more its business: a faster member may be in the next step.
   if (at.region() == 0 && !votes.contains(m.start.member)) {
-    const auto owners = core::owners_of(m.world, at.step());
+    const auto owners = proto::owners_of(m.world, at.step());
     for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
       auto& seal = line.seals[leaf];
-      if (owners[leaf] == core::Seat{m.node, *m.slot} && seal.load() == 0) {
-        seal.store(core::Seal{at.step(), {leaf, leaf + 1}}.pack());
+      if (owners[leaf] == proto::Seat{m.node, *m.slot} && seal.load() == 0) {
+        seal.store(proto::Seal{at.step(), {leaf, leaf + 1}}.pack());
         return true;
       }
     }
-    if (!all_sealed(owners, at.step()) || !core::all_left_before(arena_of(m), g)) return false;
+    if (!all_sealed(owners, at.step()) || !shmem::all_left_before(arena_of(m), g)) return false;
   }
   if (at.region() == 0 && votes.empty()) write_result(m.world, at.step());
   if (votes.insert(m.start.member).second) return true;
   if (votes.size() < m.world.size()) return false;
-  if (core::commit_transaction<RealPolicy>(line.state, g, at)) committed(m, at);
+  if (shmem::commit_transaction<RealPolicy>(line.state, g, at)) committed(m, at);
   return true;
 }
 
-bool SimJob::all_sealed(const std::vector<core::Seat>& owners, core::Step step) {
+bool SimJob::all_sealed(const std::vector<proto::Seat>& owners, proto::Step step) {
   for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
     const auto& seals = agent(owners[leaf].node).arena().member_slot(owners[leaf].slot).seals;
     if (!std::any_of(std::begin(seals), std::end(seals), [&](const auto& word) {
-          const core::Seal seal = core::Seal::unpack(word.load());
+          const proto::Seal seal = proto::Seal::unpack(word.load());
           return seal.step == step && seal.leaves.contains(leaf);
         })) {
       return false;

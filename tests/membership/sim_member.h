@@ -8,28 +8,28 @@
 #include <string>
 #include <vector>
 
-#include "core/message.h"
-#include "core/world.h"
 #include "elastic/membership/membership.h"
+#include "proto/message.h"
+#include "proto/world.h"
 
 namespace regroup::membership {
 
 struct SimMember {
-  core::Start start;
-  core::NodeId node = 0;
+  proto::Start start;
+  proto::NodeId node = 0;
   bool alive = true;
   bool hangs = false;  // does nothing, for ever
   bool asked = false;  // sent its Join
-  std::optional<core::SlotIndex> slot;
+  std::optional<proto::SlotIndex> slot;
   bool ready = false;
   bool drained = false;
   std::string refused;
-  core::World world;  // it has entered
-  core::Generation seen = 0;
-  bool settled = false;           // has, or has given, the state in this world
-  core::Generation contacts = 0;  // in which it told how it is reached ...
-  std::size_t known = 0;          // ... and knows that of so many
-  core::Step applied = 0;
+  proto::World world;  // it has entered
+  proto::Generation seen = 0;
+  bool settled = false;            // has, or has given, the state in this world
+  proto::Generation contacts = 0;  // in which it told how it is reached ...
+  std::size_t known = 0;           // ... and knows that of so many
+  proto::Step applied = 0;
   bool learning = false;       // has the state of a state transfer
   bool torn = false;           // has that of none
   std::uint64_t transfer = 0;  // as last taken from its line
@@ -39,10 +39,10 @@ struct SimOptions {
   Policy policy{.min = 2, .max = 4, .target = 3, .slots = 4, .shards = 8};
   std::uint32_t lines = 6;
   std::vector<std::uint32_t> hosts;  // slots of each; empty: one host, unknown to the coordinator
-  core::Step steps = 6;
-  std::set<core::MemberId> never_join;                 // plain programs
-  std::map<core::MemberId, std::string> models;        // others have "m"
-  std::map<core::MemberId, std::string> fingerprints;  // others have "f"
+  proto::Step steps = 6;
+  std::set<proto::MemberId> never_join;                 // plain programs
+  std::map<proto::MemberId, std::string> models;        // others have "m"
+  std::map<proto::MemberId, std::string> fingerprints;  // others have "f"
   bool any_fingerprint = false;
   std::string resumed_fingerprint;  // of the checkpoint that the job goes on from
 };

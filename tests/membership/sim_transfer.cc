@@ -8,14 +8,14 @@
 #include <cstring>
 #include <optional>
 
-#include "core/crc32c.h"
-#include "core/transfer_step.h"
+#include "base/crc32c.h"
+#include "proto/transfer_step.h"
 #include "tests/membership/sim_job.h"
 
 namespace regroup::membership {
 
-using core::Step;
-using core::TransferStep;
+using proto::Step;
+using proto::TransferStep;
 
 namespace {
 
@@ -39,23 +39,23 @@ void write(std::span<std::byte> bytes, Step step) {
 }  // namespace
 
 void SimJob::write_snapshot(const SimMember& m, std::uint32_t salt) {
-  const core::Arena& arena = arena_of(m);
+  const shmem::Arena& arena = arena_of(m);
   write(arena.snapshot(), m.applied);
   arena.snapshot_used().store(arena.snapshot().size());
-  arena.snapshot_crcs()[0].store(core::crc32c(arena.snapshot(), salt));
+  arena.snapshot_crcs()[0].store(base::crc32c(arena.snapshot(), salt));
 }
 
-void SimJob::write_result(const core::World& world, Step step) {
-  for (const core::WorldMember& m : world.members) write(agent(m.seat.node).arena().result(step), step);
+void SimJob::write_result(const proto::World& world, Step step) {
+  for (const proto::WorldMember& m : world.members) write(agent(m.seat.node).arena().result(step), step);
 }
 
 // As it passes the step of a state transfer.
 bool SimJob::donate(SimMember& m) {
-  core::MemberSlot& line = this->line(m.start.member);
+  shmem::MemberSlot& line = this->line(m.start.member);
   const auto mark = TransferStep::unpack(arena_of(m).snapshot_at().load());
   if (mark.transfer == 0 || mark.step != m.applied || line.donated_step.load() == mark.pack()) return false;
   if (m.applied <= m.world.resume.step()) return false;
-  write_snapshot(m, core::snapshot_salt(mark.transfer));
+  write_snapshot(m, proto::snapshot_salt(mark.transfer));
   line.donated_step.store(mark.pack());
   return true;
 }
@@ -67,8 +67,8 @@ bool SimJob::transfer_offered(const SimMember& m) {
 
 // In two moves: between them anything may happen to the snapshot.
 bool SimJob::load_transfer(SimMember& m) {
-  core::MemberSlot& line = this->line(m.start.member);
-  const core::Arena& arena = arena_of(m);
+  shmem::MemberSlot& line = this->line(m.start.member);
+  const shmem::Arena& arena = arena_of(m);
   if (line.adopting.load() == 0) {
     line.adopting.store(std::max(arena.newest_world(), 1U));
     m.transfer = line.transfer.load();
@@ -78,7 +78,7 @@ bool SimJob::load_transfer(SimMember& m) {
   const auto mark = TransferStep::unpack(m.transfer);
   const bool stale = m.transfer == 0 || line.transfer.load() != m.transfer;
   const bool sound =
-      core::crc32c(arena.snapshot(), core::snapshot_salt(mark.transfer)) == arena.snapshot_crcs()[0].load();
+      base::crc32c(arena.snapshot(), proto::snapshot_salt(mark.transfer)) == arena.snapshot_crcs()[0].load();
   line.adopting.store(0);
   if (stale) return true;
   line.replayed.store(TransferStep{mark.transfer, sound ? mark.step : 0}.pack());
@@ -92,12 +92,12 @@ bool SimJob::load_transfer(SimMember& m) {
 }
 
 bool SimJob::replay(SimMember& m) {
-  core::MemberSlot& line = this->line(m.start.member);
-  const core::Arena& arena = arena_of(m);
+  shmem::MemberSlot& line = this->line(m.start.member);
+  const shmem::Arena& arena = arena_of(m);
   const Step next = m.applied + 1;
   if (m.torn || arena.kept_step(next).load() != next) return false;
   const auto mark = TransferStep::unpack(m.transfer);
-  if (core::crc32c(arena.kept(next), core::result_salt(next)) != arena.kept_crcs(next)[0]) {
+  if (base::crc32c(arena.kept(next), proto::result_salt(next)) != arena.kept_crcs(next)[0]) {
     line.replayed.store(TransferStep{mark.transfer, 0}.pack());
     m.torn = true;
     return true;
@@ -111,12 +111,12 @@ bool SimJob::replay(SimMember& m) {
 }
 
 bool SimJob::catch_up(SimMember& m) {
-  core::MemberSlot& line = this->line(m.start.member);
+  shmem::MemberSlot& line = this->line(m.start.member);
   const bool in_world = m.world.generation > 0;
   if (m.drained) return in_world && line.revoked_up_to.load() >= m.world.generation && regroup(m);
-  if (line.leave_request.load() == core::kAtBoundary) {
+  if (line.leave_request.load() == shmem::kAtBoundary) {
     m.drained = true;
-    from_member(m.start.member, core::Drained{});
+    from_member(m.start.member, proto::Drained{});
     return true;
   }
   if (line.adopting.load() != 0) return load_transfer(m);
@@ -133,19 +133,19 @@ bool SimJob::catch_up(SimMember& m) {
 }
 
 // What source `index` gives of the snapshot; it came with sums of its own, which were right.
-bool SimJob::carry_part(core::NodeId id, std::size_t index) {
+bool SimJob::carry_part(proto::NodeId id, std::size_t index) {
   Node& node = nodes_.at(id);
   const auto& sources = node.fetch->sources;
-  const core::Arena &theirs = agent(sources[index].node).arena(), &ours = node.agent.arena();
-  const std::uint32_t salt = core::snapshot_salt(node.fetch->transfer);
-  if (core::crc32c(theirs.snapshot(), salt) != theirs.snapshot_crcs()[0].load()) return false;
+  const shmem::Arena &theirs = agent(sources[index].node).arena(), &ours = node.agent.arena();
+  const std::uint32_t salt = proto::snapshot_salt(node.fetch->transfer);
+  if (base::crc32c(theirs.snapshot(), salt) != theirs.snapshot_crcs()[0].load()) return false;
   const std::size_t words = theirs.snapshot().size() / sizeof(Step);
   const std::size_t begin = words * index / sources.size(), end = words * (index + 1) / sources.size();
   const auto part = theirs.snapshot().subspan(begin * sizeof(Step), (end - begin) * sizeof(Step));
   std::ranges::copy(part, ours.snapshot().subspan(begin * sizeof(Step)).begin());
   node.gave.insert(sources[index].node);
   if (node.gave.size() < sources.size()) return true;
-  ours.snapshot_crcs()[0].store(core::crc32c(ours.snapshot(), salt));
+  ours.snapshot_crcs()[0].store(base::crc32c(ours.snapshot(), salt));
   ours.snapshot_used().store(theirs.snapshot_used().load());
   node.received.snapshot = true;
   most_sources = std::max(most_sources, sources.size());
@@ -153,9 +153,9 @@ bool SimJob::carry_part(core::NodeId id, std::size_t index) {
 }
 
 // The next result that the first source has; why it is not to be had any more.
-std::string SimJob::carry_result(core::NodeId id) {
+std::string SimJob::carry_result(proto::NodeId id) {
   Node& node = nodes_.at(id);
-  const core::Arena &theirs = agent(node.fetch->sources.front().node).arena(), &ours = node.agent.arena();
+  const shmem::Arena &theirs = agent(node.fetch->sources.front().node).arena(), &ours = node.agent.arena();
   const Step next = node.received.kept + 1;
   if (theirs.kept_step(next).load() != next) return "the result is kept no more";
   ours.kept_step(next).store(0);
@@ -166,10 +166,10 @@ std::string SimJob::carry_result(core::NodeId id) {
 }
 
 // The next part of what is on its way to `node`.
-bool SimJob::carry(core::NodeId id) {
+bool SimJob::carry(proto::NodeId id) {
   Node& node = nodes_.at(id);
   if (!node.up || !node.fetch) return false;
-  const auto fail = [&](core::NodeId source, const std::string& why) {
+  const auto fail = [&](proto::NodeId source, const std::string& why) {
     end_fetch(id);
     perform(id, node.agent.on_fetch_failed(fmt::format("host h{}: {}", source, why)));
     return true;
@@ -177,7 +177,7 @@ bool SimJob::carry(core::NodeId id) {
   const auto& sources = node.fetch->sources;
   std::optional<std::size_t> gives;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const core::NodeId source = sources[i].node;
+    const proto::NodeId source = sources[i].node;
     const TransferSource& serving = agent(source).transfer_source();
     if (!nodes_.at(source).up) return fail(source, "it is gone");
     if (!serving.active() || serving.base().transfer != node.fetch->transfer)
@@ -186,7 +186,7 @@ bool SimJob::carry(core::NodeId id) {
     if (serving.snapshot_gone()) return fail(source, "the snapshot is gone");
     if (!gives) gives = i;
   }
-  const core::NodeId first = sources.front().node;
+  const proto::NodeId first = sources.front().node;
   if (gives) {
     if (!carry_part(id, *gives)) return fail(sources[*gives].node, "its snapshot is damaged");
   } else if (node.received.snapshot && node.received.kept < agent(first).transfer_source().kept() &&
@@ -205,17 +205,17 @@ bool SimJob::carry(core::NodeId id) {
   return true;
 }
 
-void SimJob::end_fetch(core::NodeId id) {
+void SimJob::end_fetch(proto::NodeId id) {
   Node& node = nodes_.at(id);
   if (!node.fetch) return;
-  for (const core::SourceAgent& source : node.fetch->sources)
+  for (const proto::SourceAgent& source : node.fetch->sources)
     agent(source.node).on_reader_progress(id, std::nullopt);
   node.fetch.reset();
   node.gave.clear();
 }
 
 // One look of an agent at its state transfer.
-bool SimJob::attend(core::NodeId id) {
+bool SimJob::attend(proto::NodeId id) {
   Node& node = nodes_.at(id);
   if (!node.up) return false;
   const bool carried = carry(id);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/crc32c.h"
+#include "base/crc32c.h"
 #include "elastic/membership/agent_core.h"
 #include "elastic/membership/transfer_source.h"
 #include "elastic/membership/transfer_target.h"
@@ -12,10 +12,10 @@
 namespace regroup::membership {
 namespace {
 
-using core::Phase;
-using core::Position;
-using core::Step;
-using core::TransferStep;
+using proto::Phase;
+using proto::Position;
+using proto::Step;
+using proto::TransferStep;
 using testing::HasSubstr;
 
 constexpr Step kNothingConsumed = 0;
@@ -23,15 +23,15 @@ constexpr Step kNothingConsumed = 0;
 class TransferTest : public testing::Test {
  protected:
   TransferTest() {
-    auto arena = core::Arena::create({.slots = 3,
-                                      .shards = 4,
-                                      .elements = 3 * core::kSnapshotChunk / 4,
-                                      .snapshot_bytes = 64,
-                                      .kept_results = 2});
+    auto arena = shmem::Arena::create({.slots = 3,
+                                       .shards = 4,
+                                       .elements = 3 * shmem::kSnapshotChunk / 4,
+                                       .snapshot_bytes = 64,
+                                       .kept_results = 2});
     EXPECT_TRUE(arena.ok()) << arena.status().to_string();
     arena_ = std::move(*arena);
     world_ = {.incarnation = 1, .generation = 1, .shards = 4};
-    for (core::SlotIndex slot = 0; slot < 2; ++slot) {
+    for (proto::SlotIndex slot = 0; slot < 2; ++slot) {
       arena_.assign_slot(slot, slot);
       world_.members.push_back({.id = slot, .seat = {0, slot}});
     }
@@ -39,8 +39,8 @@ class TransferTest : public testing::Test {
   }
 
   void stands(Phase phase, Step step) {
-    for (core::SlotIndex slot = 0; slot < 2; ++slot)
-      arena_.member_slot(slot).state.store(core::StateWord{phase, false, 1, Position::of(step)}.pack());
+    for (proto::SlotIndex slot = 0; slot < 2; ++slot)
+      arena_.member_slot(slot).state.store(proto::StateWord{phase, false, 1, Position::of(step)}.pack());
   }
   // Members commit `step` with a result of that many in each byte.
   void commit(Step step) {
@@ -48,7 +48,8 @@ class TransferTest : public testing::Test {
     stands(Phase::kCommitted, step);
   }
   void write_snapshot(TransferStep mark) {
-    for (core::SlotIndex slot = 0; slot < 2; ++slot) arena_.member_slot(slot).donated_step.store(mark.pack());
+    for (proto::SlotIndex slot = 0; slot < 2; ++slot)
+      arena_.member_slot(slot).donated_step.store(mark.pack());
   }
   void poll(Step consumed = kNothingConsumed) {
     while (source_.poll(arena_, consumed)) {
@@ -64,11 +65,11 @@ class TransferTest : public testing::Test {
     const auto bytes = arena_.kept(step);
     return std::ranges::all_of(bytes, [&](std::byte b) { return b == static_cast<std::byte>(step); }) &&
            arena_.kept_crcs(step)[0] ==
-               core::crc32c(bytes.first(core::kSnapshotChunk), core::result_salt(step));
+               base::crc32c(bytes.first(shmem::kSnapshotChunk), proto::result_salt(step));
   }
 
-  core::Arena arena_;
-  core::World world_;
+  shmem::Arena arena_;
+  proto::World world_;
   TransferSource source_;
   TransferTarget target_;
 };
@@ -156,7 +157,7 @@ TEST_F(TransferTest, AWorldWithDonorsTakesTheSnapshotUnlessAllHaveReadIt) {
   write_snapshot(begun());
   commit(7);
   poll();
-  core::World next = world_;
+  proto::World next = world_;
   next.generation = 2;
   source_.on_world(arena_, next, false);
   EXPECT_TRUE(source_.active());
@@ -169,7 +170,7 @@ TEST_F(TransferTest, AWorldWithDonorsTakesTheSnapshotUnlessAllHaveReadIt) {
 
 TEST_F(TransferTest, ALearnerIsToldOfTheSnapshotAndCatchesUpOnce) {
   const TransferStep mark{1, 7};
-  core::MemberSlot& line = arena_.member_slot(2);
+  shmem::MemberSlot& line = arena_.member_slot(2);
   target_.begin(mark, {{7, 2}});
   EXPECT_TRUE(target_.poll(arena_, {false, 7, 7}, world_).empty());
   EXPECT_EQ(line.transfer.load(), 0U);
@@ -185,7 +186,7 @@ TEST_F(TransferTest, ALearnerIsToldOfTheSnapshotAndCatchesUpOnce) {
   EXPECT_TRUE(target_.poll(arena_, {true, 8, 12}, world_).empty()) << "more are on their way";
   const auto news = target_.poll(arena_, {true, 8, 8}, world_);
   ASSERT_EQ(news.size(), 1U);
-  EXPECT_EQ(news[0], (core::TargetStatus{1, 7, 8, ""}));
+  EXPECT_EQ(news[0], (proto::TargetStatus{1, 7, 8, ""}));
   EXPECT_EQ(target_.may_have(7), 8U);
   EXPECT_TRUE(target_.poll(arena_, {true, 8, 8}, world_).empty()) << "it is said once";
 }
@@ -208,7 +209,7 @@ TEST_F(TransferTest, WhatIsBrokenOffIsToldOfThoseThatLackTheState) {
   (void)target_.poll(arena_, {true, 7, 7}, world_);
   const auto news = target_.break_off(arena_, "why");
   ASSERT_EQ(news.size(), 1U);
-  EXPECT_EQ(news[0], (core::TargetStatus{1, 7, 0, "why"}));
+  EXPECT_EQ(news[0], (proto::TargetStatus{1, 7, 0, "why"}));
   EXPECT_EQ(arena_.member_slot(2).transfer.load(), 0U);
   EXPECT_FALSE(target_.active());
 }
@@ -217,16 +218,16 @@ TEST_F(TransferTest, WhatIsBrokenOffIsToldOfThoseThatLackTheState) {
 class TransferOfAgentTest : public testing::Test {
  protected:
   TransferOfAgentTest() {
-    for (const core::MemberId id : {0U, 1U}) {
-      (void)tell(core::Start{.member = id});
+    for (const proto::MemberId id : {0U, 1U}) {
+      (void)tell(proto::Start{.member = id});
       (void)agent_.handle({id},
-                          {0, core::Join{.member = id, .elements = 4, .state_bytes = 64, .model = "m"}});
-      (void)agent_.handle({id}, {0, core::Ready{}});
-      if (id == 0) (void)tell(core::Announce{world(1)});
+                          {0, proto::Join{.member = id, .elements = 4, .state_bytes = 64, .model = "m"}});
+      (void)agent_.handle({id}, {0, proto::Ready{}});
+      if (id == 0) (void)tell(proto::Announce{world(1)});
     }
     stands(Phase::kOpen, 5);
-    (void)tell(core::StartSource{1, 0});
-    (void)tell(core::StartTarget{.transfer = 1, .step = 7, .members = {1}, .sources = {{0, ""}}});
+    (void)tell(proto::StartSource{1, 0});
+    (void)tell(proto::StartTarget{.transfer = 1, .step = 7, .members = {1}, .sources = {{0, ""}}});
     stands(Phase::kCommitted, 7);
     line(0).donated_step.store(TransferStep{1, 7}.pack());
     poll();
@@ -235,21 +236,21 @@ class TransferOfAgentTest : public testing::Test {
     line(1).replayed.store(TransferStep{1, 8}.pack());
     poll();
   }
-  AgentEffects tell(core::Body body) { return agent_.handle({}, {1, std::move(body)}); }
+  AgentEffects tell(proto::Body body) { return agent_.handle({}, {1, std::move(body)}); }
   void poll() {
     for (bool more = true; more;) (void)agent_.poll_transfer(&more);
   }
-  core::MemberSlot& line(core::SlotIndex slot) { return agent_.arena().member_slot(slot); }
+  shmem::MemberSlot& line(proto::SlotIndex slot) { return agent_.arena().member_slot(slot); }
   void stands(Phase phase, Step step) {
-    line(0).state.store(core::StateWord{phase, false, 1, Position::of(step)}.pack());
+    line(0).state.store(proto::StateWord{phase, false, 1, Position::of(step)}.pack());
   }
-  static core::World world(core::Generation g) {
-    core::World w{.incarnation = 1, .generation = g, .shards = 4, .members = {{.id = 0, .seat = {0, 0}}}};
+  static proto::World world(proto::Generation g) {
+    proto::World w{.incarnation = 1, .generation = g, .shards = 4, .members = {{.id = 0, .seat = {0, 0}}}};
     w.plan.assign(4, {0, 0});
     return w;
   }
-  static core::Step caught_up_to(const AgentEffects& effects) {
-    return std::get<core::Report>(std::get<ToCoordinator>(effects.at(0)).body).lines.at(1).caught_up_to;
+  static proto::Step caught_up_to(const AgentEffects& effects) {
+    return std::get<proto::Report>(std::get<ToCoordinator>(effects.at(0)).body).lines.at(1).caught_up_to;
   }
 
   AgentCore agent_{{.slots = 3, .shards = 4, .kept_results = 4}};
@@ -258,13 +259,13 @@ class TransferOfAgentTest : public testing::Test {
 // Rule learnstop of tests/model: what it says it has is what it enters the next World with.
 TEST_F(TransferOfAgentTest, ALearnerGetsNothingBehindWhatTheReportSaysOfIt) {
   EXPECT_EQ(agent_.arena().kept_step(8).load(), 8U);
-  const auto report = tell(core::Revoke{1});
+  const auto report = tell(proto::Revoke{1});
   EXPECT_EQ(caught_up_to(report), 8U);
   stands(Phase::kCommitted, 9);  // as a late word says it
   poll();
   EXPECT_NE(agent_.arena().kept_step(9).load(), 9U);
-  EXPECT_EQ(caught_up_to(tell(core::Revoke{1})), 8U);
-  (void)tell(core::Announce{world(2)});
+  EXPECT_EQ(caught_up_to(tell(proto::Revoke{1})), 8U);
+  (void)tell(proto::Announce{world(2)});
   poll();
   EXPECT_EQ(agent_.arena().kept_step(9).load(), 9U) << "the transfer goes on with the next World";
 }

@@ -1,17 +1,17 @@
-// All interleavings of core/doorbell.h: publishers and one sleeper, and members that meet, under sequential
+// All interleavings of shmem/doorbell.h: publishers and one sleeper, and members that meet, under sequential
 // consistency and under x86 store buffers. Each mutant of the code next to it loses a wake-up, and the search
 // finds it.
 #include <gtest/gtest.h>
 
 #include <cstdio>
 
-#include "core/doorbell.h"
+#include "shmem/doorbell.h"
 #include "tests/model/explorer.h"
 
 namespace regroup::model {
 namespace {
 
-using Bell = core::Doorbell<Policy>;
+using Bell = shmem::Doorbell<Policy>;
 using Number = Policy::Atomic<std::uint32_t>;
 constexpr auto kSeqCst = std::memory_order_seq_cst;
 
@@ -20,11 +20,11 @@ struct Shipped {
   static constexpr bool kLoops = true;  // sleep_until() is wait_until()
   static void publish(Number& data, Bell& bell) {
     data.store(1, std::memory_order_release);
-    core::ring(bell);
+    shmem::ring(bell);
   }
   template <class Ready>
   static void sleep_until(Bell& bell, Ready ready) {
-    (void)core::wait_until(bell, ready, core::TimePoint::max());
+    (void)shmem::wait_until(bell, ready, base::TimePoint::max());
   }
 };
 
@@ -32,14 +32,14 @@ struct Shipped {
 struct RingsSleepersOnly : Shipped {
   static void publish(Number& data, Bell& bell) {
     data.store(1, kSeqCst);
-    core::ring_if_asleep(bell);
+    shmem::ring_if_asleep(bell);
   }
 };
 
 struct RingsSleepersOnlyBehindAReleaseStore : Shipped {
   static void publish(Number& data, Bell& bell) {
     data.store(1, std::memory_order_release);
-    core::ring_if_asleep(bell);
+    shmem::ring_if_asleep(bell);
   }
 };
 
@@ -59,7 +59,7 @@ struct DoesNotLookAgainBeforeItSleeps : RingsSleepersOnly {
 
 struct WakeBeforePublish : Shipped {
   static void publish(Number& data, Bell& bell) {
-    core::ring(bell);
+    shmem::ring(bell);
     data.store(1, std::memory_order_release);
   }
 };
@@ -286,8 +286,8 @@ class SyncPoint final : public Scenario {
   bool round(std::size_t self, Local& local) override {
     if (local.pc == 1) {
       Execution::current()->round_is_wait_loop();
-      (void)core::wait_until(
-          shared_.bells[self], [&] { return sees_all(self); }, core::TimePoint::max());
+      (void)shmem::wait_until(
+          shared_.bells[self], [&] { return sees_all(self); }, base::TimePoint::max());
       return false;
     }
     shared_.words[self].store(1, std::memory_order_release);
@@ -296,7 +296,7 @@ class SyncPoint final : public Scenario {
     if (!found || Code::kFencesBeforeItRings) fence(self);
     const bool rings = found || (Code::kPollsAfterItsFence && sees_all(self));
     for (std::size_t i = 0; rings && i < members_; ++i) {
-      if (i != self) core::ring_if_asleep(shared_.bells[i]);
+      if (i != self) shmem::ring_if_asleep(shared_.bells[i]);
     }
     local.pc = 1;
     return !rings;

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/state_word.h"
+#include "shmem/state_word.h"
 
 namespace regroup::model {
 namespace {
@@ -138,7 +138,7 @@ void Execution::drain_one() {
 std::string show(std::uint32_t size, std::uint64_t value) {
   if (size != sizeof(std::uint64_t)) return fmt::format("{}", value);
   constexpr const char* kPhases[] = {"none", "open", "committed", "closed"};
-  const core::StateWord word = core::StateWord::unpack(value);
+  const proto::StateWord word = proto::StateWord::unpack(value);
   return fmt::format("{}(g{}, {}.{}){}", kPhases[static_cast<int>(word.phase)], word.generation,
                      word.position.step(), word.position.region(), word.revoked ? "+revoked" : "");
 }

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 namespace regroup::model {
 
@@ -92,7 +92,7 @@ class Execution {
 // "+3 (8 bytes): open(g1, p256)": how a value is shown in a trace.
 [[nodiscard]] std::string show(std::uint32_t size, std::uint64_t value);
 
-// The policy under which core/doorbell.h and core/state_word.h are run.
+// The policy under which shmem/doorbell.h and shmem/state_word.h are run.
 struct Policy {
   template <class T>
   class Atomic {
@@ -123,11 +123,11 @@ struct Policy {
     T value_;
   };
 
-  static void wait(Atomic<std::uint32_t>& word, std::uint32_t seen, core::TimePoint) {
+  static void wait(Atomic<std::uint32_t>& word, std::uint32_t seen, base::TimePoint) {
     word.go(Access::kWait, 0, seen, std::memory_order_seq_cst);
   }
   static void wake(Atomic<std::uint32_t>& word) { word.go(Access::kWake, 0, 0, std::memory_order_seq_cst); }
-  static core::TimePoint now() { return {}; }
+  static base::TimePoint now() { return {}; }
   static bool relax(unsigned) { return false; }
 };
 

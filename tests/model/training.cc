@@ -43,7 +43,7 @@ Training::Training(TrainingOptions options, const Code& code) : options_(std::mo
   }
   for (unsigned i = 0; i < old; ++i) {
     shared_.joined[i] = shared_.from_step[i] = 1;
-    shared_.seats[i].state = StateWord{core::Phase::kOpen, false, 1, position(0)}.pack();
+    shared_.seats[i].state = StateWord{proto::Phase::kOpen, false, 1, position(0)}.pack();
   }
   const auto named = [&](const void* cell, std::string name) {
     cells[static_cast<std::size_t>(static_cast<const std::byte*>(cell) - memory().data())] = std::move(name);
@@ -173,7 +173,7 @@ void Training::vote(std::uint32_t i, Local& local) {
 void Training::wait(std::uint32_t i, const std::function<bool()>& ready) {
   if (!options_.bells) return Execution::current()->await(ready);
   Execution::current()->round_is_wait_loop();
-  (void)core::wait_until(shared_.seats[i].bell, ready, core::TimePoint::max());
+  (void)shmem::wait_until(shared_.seats[i].bell, ready, base::TimePoint::max());
 }
 
 void Training::await_votes(std::uint32_t i, Local& local) {
@@ -237,8 +237,8 @@ bool Training::join(std::uint32_t i, Local& local, Generation g) {
   local.pc = kAwaitWorld;
   if (!is_in(i, g)) return local.count = g, true;
   if (is_newcomer(i) && local.generation == 1 && !enter_as_newcomer(i, g)) return true;
-  const StateWord from = core::load_state<Policy>(word);
-  if (from.phase == core::Phase::kClosed && transactions_up_to(from.position) <= resume) {
+  const StateWord from = shmem::load_state<Policy>(word);
+  if (from.phase == proto::Phase::kClosed && transactions_up_to(from.position) <= resume) {
     if (!code_.accept(word, from, g)) return true;
     const std::uint32_t transactions = transactions_up_to(from.position);
     apply(i, transactions);
@@ -254,17 +254,17 @@ bool Training::join(std::uint32_t i, Local& local, Generation g) {
   });
   local.generation = g;
   local.position = resume;
-  local.pc = from.phase != core::Phase::kClosed ? kOpen : options_.fence ? kFence : kVote;
+  local.pc = from.phase != proto::Phase::kClosed ? kOpen : options_.fence ? kFence : kVote;
   return resume < options_.positions.size();
 }
 
 // As if it had copied the state of `resume`. False: it must look at the Worlds again.
 bool Training::enter_as_newcomer(std::uint32_t i, Generation g) {
-  const StateWord from = core::load_state<Policy>(shared_.seats[i].state);
+  const StateWord from = shmem::load_state<Policy>(shared_.seats[i].state);
   const std::uint32_t resume = shared_.resume[g];
-  const Generation over = from.phase == core::Phase::kNone ? g - 1 : from.generation;
-  const StateWord to{core::Phase::kCommitted, true, over, position_before(resume)};
-  if (options_.fence && from.phase == core::Phase::kNone) code_.hold_fence(shared_.seats[i].left, g);
+  const Generation over = from.phase == proto::Phase::kNone ? g - 1 : from.generation;
+  const StateWord to{proto::Phase::kCommitted, true, over, position_before(resume)};
+  if (options_.fence && from.phase == proto::Phase::kNone) code_.hold_fence(shared_.seats[i].left, g);
   if (from != to && !code_.enter(shared_.seats[i].state, from, to)) return false;
   note([&]() -> std::string { return shared_.applied[i] = resume, std::string(); });
   return true;
@@ -337,8 +337,8 @@ void Training::decide(Generation g) {
   std::uint32_t resume = shared_.resume[g];
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!code_.counts_the_dead && shared_.dead[i].load() != 0) continue;
-    const StateWord word = core::load_state<Policy>(shared_.seats[i].state);
-    resume = std::max(resume, transactions_up_to(core::committed_up_to(word, shared_.from_step[i])));
+    const StateWord word = shmem::load_state<Policy>(shared_.seats[i].state);
+    resume = std::max(resume, transactions_up_to(proto::committed_up_to(word, shared_.from_step[i])));
   }
   note([&]() -> std::string {
     if (g + 1 >= kGenerations) return "more generations than the scenario has room for";
@@ -366,9 +366,9 @@ std::string Training::broken(const std::byte* before) {
     const StateWord was = StateWord::unpack(old.seats[i].state.load());
     const StateWord now = StateWord::unpack(shared_.seats[i].state.load());
     const bool backwards = now.generation < was.generation || now.position < was.position;
-    const bool undone = was.phase == core::Phase::kCommitted && now.phase != core::Phase::kCommitted &&
+    const bool undone = was.phase == proto::Phase::kCommitted && now.phase != proto::Phase::kCommitted &&
                         now.position == was.position;
-    const bool reopened = was.revoked && now.phase == core::Phase::kOpen;
+    const bool reopened = was.revoked && now.phase == proto::Phase::kOpen;
     if (backwards || undone || reopened) {
       return fmt::format("state {} goes from {} to {}", i, show(8, was.pack()), show(8, now.pack()));
     }

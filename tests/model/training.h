@@ -1,6 +1,6 @@
 // The scenario of the step transaction on one host: members that vote, commit, apply and open the next
 // transaction, and an agent that revokes, decides the next World and announces it, all with the functions of
-// core/state_word.h and core/doorbell.h. Members may be killed at any access; the agent sees that at once
+// shmem/state_word.h and shmem/doorbell.h. Members may be killed at any access; the agent sees that at once
 // (robust futex), before any reap. Agent and coordinator are one fiber here: messages between them are the
 // business of protocol_*.cc.
 #pragma once
@@ -9,36 +9,36 @@
 #include <string>
 #include <vector>
 
-#include "core/doorbell.h"
-#include "core/generation_fence.h"
-#include "core/state_word.h"
+#include "shmem/doorbell.h"
+#include "shmem/generation_fence.h"
+#include "shmem/state_word.h"
 #include "tests/model/explorer.h"
 
 namespace regroup::model {
 
-using Bell = core::Doorbell<Policy>;
+using Bell = shmem::Doorbell<Policy>;
 using Word = Policy::Atomic<std::uint64_t>;
 using Number = Policy::Atomic<std::uint32_t>;
-using core::Generation;
-using core::Position;
-using core::StateWord;
+using proto::Generation;
+using proto::Position;
+using proto::StateWord;
 
 // What the fibers call: the shipped functions, unless a mutant replaces one.
 struct Code {
-  void (*ring)(Bell&) = &core::ring<Policy>;
-  void (*revoke)(Word&, Number&, Generation) = &core::revoke<Policy>;
-  bool (*commit)(Word&, Generation, Position) = &core::commit_transaction<Policy>;
-  bool (*open)(Word&, Generation, Position, Position) = &core::open_transaction<Policy>;
+  void (*ring)(Bell&) = &shmem::ring<Policy>;
+  void (*revoke)(Word&, Number&, Generation) = &shmem::revoke<Policy>;
+  bool (*commit)(Word&, Generation, Position) = &shmem::commit_transaction<Policy>;
+  bool (*open)(Word&, Generation, Position, Position) = &shmem::open_transaction<Policy>;
   bool (*accept)(Word&, StateWord, Generation) = [](Word& word, StateWord closed, Generation) {
-    return core::accept_commit<Policy>(word, closed);
+    return shmem::accept_commit<Policy>(word, closed);
   };
-  bool (*join)(Word&, const Number&, StateWord, Generation) = &core::join_generation<Policy>;
-  bool (*enter)(Word&, StateWord, StateWord) = &core::swap_state<Policy>;
-  bool (*out)(const Number&, Generation) = &core::has_left_before<Policy>;
-  void (*leave)(Number&, Generation) = &core::leave_generation<Policy>;
-  void (*hold_fence)(Number&, Generation) = &core::hold_fence<Policy>;
-  void (*hand_out)(Number&) = &core::leave_all_generations<Policy>;               // agent
-  void (*leave_all_generations)(Number&) = &core::leave_all_generations<Policy>;  // when excluded
+  bool (*join)(Word&, const Number&, StateWord, Generation) = &shmem::join_generation<Policy>;
+  bool (*enter)(Word&, StateWord, StateWord) = &shmem::swap_state<Policy>;
+  bool (*out)(const Number&, Generation) = &shmem::has_left_before<Policy>;
+  void (*leave)(Number&, Generation) = &shmem::leave_generation<Policy>;
+  void (*hold_fence)(Number&, Generation) = &shmem::hold_fence<Policy>;
+  void (*hand_out)(Number&) = &shmem::leave_all_generations<Policy>;               // agent
+  void (*leave_all_generations)(Number&) = &shmem::leave_all_generations<Policy>;  // when excluded
   bool leavers_ring = true;
   bool agent_rings_after_revoke = true;
   bool agent_rings_after_world = true;

@@ -1,4 +1,4 @@
-// All interleavings of core/state_word.h and core/doorbell.h in the step transaction: votes, commits,
+// All interleavings of shmem/state_word.h and shmem/doorbell.h in the step transaction: votes, commits,
 // revokes, joins and deaths (training.h has the programs). Nobody loses or doubles a commit, nobody sleeps
 // for ever, words never go back. Each mutant is caught; its shortest trace is printed.
 #include <gtest/gtest.h>
@@ -157,8 +157,8 @@ TEST(TransactionModelFull, LargerScenarios) {
 
 StateWord revoked_form(StateWord now, Generation g) {
   now.generation = g;
-  if (now.phase == core::Phase::kCommitted) now.revoked = true;
-  if (now.phase == core::Phase::kOpen) now.phase = core::Phase::kClosed;
+  if (now.phase == proto::Phase::kCommitted) now.revoked = true;
+  if (now.phase == proto::Phase::kOpen) now.phase = proto::Phase::kClosed;
   return now;
 }
 
@@ -166,8 +166,8 @@ TEST(TransactionModel, MutantRevokeStoresInsteadOfSwapping) {
   Code code;
   code.revoke = [](Word& word, Number& revoked_up_to, Generation g) {
     revoked_up_to.store(g);
-    const StateWord now = core::load_state<Policy>(word);
-    if (now.phase != core::Phase::kNone && now.generation <= g) word.store(revoked_form(now, g).pack());
+    const StateWord now = shmem::load_state<Policy>(word);
+    if (now.phase != proto::Phase::kNone && now.generation <= g) word.store(revoked_form(now, g).pack());
   };
   expect_caught(code, {.members = 2, .positions = kOneStep, .revokes = 1});
 }
@@ -176,9 +176,9 @@ TEST(TransactionModel, MutantRevokeGivesUpAfterOneLostSwap) {
   Code code;
   code.revoke = [](Word& word, Number& revoked_up_to, Generation g) {
     revoked_up_to.store(g);
-    const StateWord now = core::load_state<Policy>(word);
-    if (now.phase != core::Phase::kNone && now.generation <= g) {
-      (void)core::swap_state<Policy>(word, now, revoked_form(now, g));
+    const StateWord now = shmem::load_state<Policy>(word);
+    if (now.phase != proto::Phase::kNone && now.generation <= g) {
+      (void)shmem::swap_state<Policy>(word, now, revoked_form(now, g));
     }
   };
   expect_caught(code, {.members = 2, .positions = kTwoSteps, .revokes = 1, .bells = false});
@@ -187,8 +187,8 @@ TEST(TransactionModel, MutantRevokeGivesUpAfterOneLostSwap) {
 TEST(TransactionModel, MutantRevokeLeavesACommittedRevokedWordAlone) {
   Code code;
   code.revoke = [](Word& word, Number& revoked_up_to, Generation g) {
-    if (core::load_state<Policy>(word).revoked) return revoked_up_to.store(g);
-    core::revoke<Policy>(word, revoked_up_to, g);
+    if (shmem::load_state<Policy>(word).revoked) return revoked_up_to.store(g);
+    shmem::revoke<Policy>(word, revoked_up_to, g);
   };
   expect_caught(code, {.members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false});
 }
@@ -197,9 +197,9 @@ TEST(TransactionModel, MutantRevokeRaisesTheLimitLast) {
   Code code;
   code.revoke = [](Word& word, Number& revoked_up_to, Generation g) {
     for (;;) {
-      const StateWord now = core::load_state<Policy>(word);
-      if (now.phase == core::Phase::kNone || now.generation > g || now == revoked_form(now, g)) break;
-      if (core::swap_state<Policy>(word, now, revoked_form(now, g))) break;
+      const StateWord now = shmem::load_state<Policy>(word);
+      if (now.phase == proto::Phase::kNone || now.generation > g || now == revoked_form(now, g)) break;
+      if (shmem::swap_state<Policy>(word, now, revoked_form(now, g))) break;
     }
     revoked_up_to.store(g);
   };
@@ -209,8 +209,8 @@ TEST(TransactionModel, MutantRevokeRaisesTheLimitLast) {
 TEST(TransactionModel, MutantCommitStoresInsteadOfSwapping) {
   Code code;
   code.commit = [](Word& word, Generation g, Position p) {
-    if (core::load_state<Policy>(word).phase != core::Phase::kOpen) return false;
-    word.store(StateWord{core::Phase::kCommitted, false, g, p}.pack());
+    if (shmem::load_state<Policy>(word).phase != proto::Phase::kOpen) return false;
+    word.store(StateWord{proto::Phase::kCommitted, false, g, p}.pack());
     return true;
   };
   expect_caught(code, {.members = 2, .positions = kOneStep, .revokes = 1});
@@ -219,8 +219,8 @@ TEST(TransactionModel, MutantCommitStoresInsteadOfSwapping) {
 TEST(TransactionModel, MutantOpenStoresInsteadOfSwapping) {
   Code code;
   code.open = [](Word& word, Generation g, Position, Position next) {
-    if (core::load_state<Policy>(word).revoked) return false;
-    word.store(StateWord{core::Phase::kOpen, false, g, next}.pack());
+    if (shmem::load_state<Policy>(word).revoked) return false;
+    word.store(StateWord{proto::Phase::kOpen, false, g, next}.pack());
     return true;
   };
   expect_caught(code, {.members = 2, .positions = kTwoSteps, .revokes = 1, .bells = false});
@@ -229,9 +229,9 @@ TEST(TransactionModel, MutantOpenStoresInsteadOfSwapping) {
 TEST(TransactionModel, MutantJoinIgnoresTheLimit) {
   Code code;
   code.join = [](Word& word, const Number&, StateWord from, Generation g) {
-    const bool closed = from.phase == core::Phase::kClosed;
-    return core::swap_state<Policy>(
-        word, from, {closed ? core::Phase::kOpen : core::Phase::kCommitted, false, g, from.position});
+    const bool closed = from.phase == proto::Phase::kClosed;
+    return shmem::swap_state<Policy>(
+        word, from, {closed ? proto::Phase::kOpen : proto::Phase::kCommitted, false, g, from.position});
   };
   expect_caught(code, {.members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false});
 }
@@ -239,7 +239,7 @@ TEST(TransactionModel, MutantJoinIgnoresTheLimit) {
 TEST(TransactionModel, MutantAcceptTakesTheNewGeneration) {
   Code code;
   code.accept = [](Word& word, StateWord closed, Generation g) {
-    return core::swap_state<Policy>(word, closed, {core::Phase::kCommitted, true, g, closed.position});
+    return shmem::swap_state<Policy>(word, closed, {proto::Phase::kCommitted, true, g, closed.position});
   };
   expect_caught(code, {.members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false});
 }

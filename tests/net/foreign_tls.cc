@@ -39,7 +39,7 @@ ForeignTls::ForeignTls(bool server, int highest_version)
 
 ForeignTls::~ForeignTls() { ::SSL_CTX_free(context_); }
 
-bool ForeignTls::shake_hands(const core::Fd& socket) {
+bool ForeignTls::shake_hands(const base::Fd& socket) {
   SSL* ssl = ::SSL_new(context_);
   ::SSL_set_fd(ssl, socket.get());
   bool good = (server_ ? ::SSL_accept(ssl) : ::SSL_connect(ssl)) == 1;

@@ -24,7 +24,7 @@ struct Pipe {
     read.reset(fds[0]);
     write.reset(fds[1]);
   }
-  core::Fd read, write;
+  base::Fd read, write;
 };
 
 std::array<std::byte, JobSecret::kBytes> key_of(const JobSecret& secret, std::string_view purpose) {
@@ -55,16 +55,16 @@ TEST(JobSecret, RefusesWhatIsNone) {
   const Pipe pipe;
   const std::string text(JobSecret::kMessageBytes, 'x');
   ASSERT_EQ(::write(pipe.write.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
-  EXPECT_EQ(JobSecret::read(pipe.read.get(), kDeadline).code(), core::Code::kDataLoss);
+  EXPECT_EQ(JobSecret::read(pipe.read.get(), kDeadline).code(), base::Code::kDataLoss);
 }
 
 TEST(JobSecret, SaysThatItCameShortOrNotAtAll) {
   Pipe pipe;
   EXPECT_EQ(JobSecret::read(pipe.read.get(), std::chrono::milliseconds(20)).code(),
-            core::Code::kDeadlineExceeded);
+            base::Code::kDeadlineExceeded);
   ASSERT_EQ(::write(pipe.write.get(), "regroup1half", 12), 12);
   pipe.write.reset();
-  EXPECT_EQ(JobSecret::read(pipe.read.get(), kDeadline).code(), core::Code::kPeerLost);
+  EXPECT_EQ(JobSecret::read(pipe.read.get(), kDeadline).code(), base::Code::kPeerLost);
 }
 
 TEST(JobSecret, DoesNotWaitForRoom) {
@@ -72,7 +72,7 @@ TEST(JobSecret, DoesNotWaitForRoom) {
   const std::vector<char> page(4096);
   while (::write(pipe.write.get(), page.data(), page.size()) > 0) {
   }
-  EXPECT_EQ(new_secret()->write(pipe.write.get()).code(), core::Code::kUnavailable);
+  EXPECT_EQ(new_secret()->write(pipe.write.get()).code(), base::Code::kUnavailable);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadows are endless
@@ -141,7 +141,7 @@ TEST(JobSecret, IsNowhereInMemoryThatIsDumped) {
   boost::asio::io_context loop;
   Server server(loop, node(secret, kServer));
   Client client(loop, node(secret, kClient), connect_to(server.listener.port()));
-  client.channel->send({1, core::Query{}});
+  client.channel->send({1, proto::Query{}});
   ASSERT_TRUE(run_until(loop, [&] { return !server.received.empty(); }));
   const Found open = look_for(masked);
   EXPECT_EQ(open.dumped, 0);

@@ -22,7 +22,7 @@
 namespace regroup::launcher {
 
 inline constexpr std::chrono::seconds kDeadline{20};
-inline constexpr core::NodeId kServer = 0, kClient = 7;
+inline constexpr proto::NodeId kServer = 0, kClient = 7;
 
 inline std::shared_ptr<const JobSecret> new_secret() {
   auto secret = JobSecret::generate();
@@ -30,7 +30,7 @@ inline std::shared_ptr<const JobSecret> new_secret() {
   return *secret;
 }
 
-inline std::shared_ptr<const TlsContext> node(std::shared_ptr<const JobSecret> secret, core::NodeId self,
+inline std::shared_ptr<const TlsContext> node(std::shared_ptr<const JobSecret> secret, proto::NodeId self,
                                               const std::string& job = "job-1") {
   auto context = TlsContext::make(job, self, std::move(secret));
   EXPECT_TRUE(context.ok()) << context.status().to_string();
@@ -39,7 +39,7 @@ inline std::shared_ptr<const TlsContext> node(std::shared_ptr<const JobSecret> s
 
 // Runs the loop until `happened`; false if that took longer than `limit`.
 template <class Condition>
-bool run_until(boost::asio::io_context& loop, Condition happened, core::Duration limit = kDeadline) {
+bool run_until(boost::asio::io_context& loop, Condition happened, base::Duration limit = kDeadline) {
   const auto end = std::chrono::steady_clock::now() + limit;
   while (!happened()) {
     if (std::chrono::steady_clock::now() > end) return false;
@@ -50,8 +50,8 @@ bool run_until(boost::asio::io_context& loop, Condition happened, core::Duration
 }
 
 // A plain connection to 127.0.0.1, whose calls wait kDeadline at most.
-inline core::Fd connect_to(std::uint16_t port) {
-  core::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+inline base::Fd connect_to(std::uint16_t port) {
+  base::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const timeval limit{kDeadline.count(), 0};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
@@ -64,7 +64,7 @@ inline core::Fd connect_to(std::uint16_t port) {
 }
 
 // The other side has ended the connection: by its end or by a reset.
-inline bool ended(const core::Fd& socket) {
+inline bool ended(const base::Fd& socket) {
   char bytes[4096];
   const ssize_t count = ::recv(socket.get(), bytes, sizeof bytes, MSG_DONTWAIT);
   return count == 0 || (count < 0 && errno != EAGAIN);
@@ -77,8 +77,8 @@ struct Server {
       : listener(
             loop, std::move(context),
             [this](std::shared_ptr<SecureChannel> channel) {
-              channel->set_handlers({.message = [this](const core::Message& m) { received.push_back(m); },
-                                     .closed = [this](const core::Status& why) { closed.push_back(why); }});
+              channel->set_handlers({.message = [this](const proto::Message& m) { received.push_back(m); },
+                                     .closed = [this](const base::Status& why) { closed.push_back(why); }});
               channels.push_back(std::move(channel));
             },
             limits) {
@@ -92,19 +92,19 @@ struct Server {
 
   SecureListener listener;
   std::vector<std::shared_ptr<SecureChannel>> channels;
-  std::vector<core::Message> received;
-  std::vector<core::Status> closed;
+  std::vector<proto::Message> received;
+  std::vector<base::Status> closed;
 };
 
 // A SecureChannel as client.
 struct Client {
-  Client(boost::asio::io_context& loop, std::shared_ptr<const TlsContext> context, core::Fd socket,
-         core::NodeId server = kServer, SecureChannelLimits limits = {}) {
+  Client(boost::asio::io_context& loop, std::shared_ptr<const TlsContext> context, base::Fd socket,
+         proto::NodeId server = kServer, SecureChannelLimits limits = {}) {
     auto made = SecureChannel::client(loop, std::move(context), std::move(socket), server, limits);
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     channel = *made;
-    channel->start({.message = [this](const core::Message& m) { received.push_back(m); },
-                    .closed = [this](const core::Status& why) { closed.push_back(why); },
+    channel->start({.message = [this](const proto::Message& m) { received.push_back(m); },
+                    .closed = [this](const base::Status& why) { closed.push_back(why); },
                     .opened = [this] { opened = true; }});
   }
   ~Client() { channel->close(); }
@@ -112,8 +112,8 @@ struct Client {
   Client& operator=(const Client&) = delete;
 
   std::shared_ptr<SecureChannel> channel;
-  std::vector<core::Message> received;
-  std::vector<core::Status> closed;
+  std::vector<proto::Message> received;
+  std::vector<base::Status> closed;
   bool opened = false;
 };
 
@@ -126,7 +126,7 @@ class ForeignTls {
   ForeignTls& operator=(const ForeignTls&) = delete;
   ~ForeignTls();
   // Whether the handshake over `socket` succeeds and the first byte comes back or not.
-  [[nodiscard]] bool shake_hands(const core::Fd& socket);
+  [[nodiscard]] bool shake_hands(const base::Fd& socket);
 
  private:
   const bool server_;

@@ -18,8 +18,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-core::Message numbered(int i, std::size_t size) {
-  return {1, core::Reply{true, std::to_string(i) + std::string(size, static_cast<char>('a' + i % 26))}};
+proto::Message numbered(int i, std::size_t size) {
+  return {1, proto::Reply{true, std::to_string(i) + std::string(size, static_cast<char>('a' + i % 26))}};
 }
 
 std::size_t resident_bytes() {
@@ -78,13 +78,13 @@ class Source {
 class SlowSink {
  public:
   SlowSink(boost::asio::io_context& loop, SecureChannel& channel) : channel_(channel), timer_(loop) {
-    channel.set_handlers({.message = [this](const core::Message& m) { take(m); },
-                          .closed = [this](const core::Status&) { ++closed; }});
+    channel.set_handlers({.message = [this](const proto::Message& m) { take(m); },
+                          .closed = [this](const base::Status&) { ++closed; }});
   }
   int taken = 0, wrong = 0, closed = 0, pauses = 0;
 
  private:
-  void take(const core::Message& message) {
+  void take(const proto::Message& message) {
     if (paused_ || message != numbered(taken, Source::kSize)) ++wrong;
     if (++taken % 10 != 0) return;
     channel_.pause();
@@ -130,7 +130,7 @@ TEST_F(SecureChannelTest, CarriesMuchBothWaysToSlowReadersInLittleMemory) {
 
 TEST_F(SecureChannelTest, DeliversNothingWhilePaused) {
   peer().pause();
-  client_->channel->send({1, core::Query{}});
+  client_->channel->send({1, proto::Query{}});
   boost::asio::steady_timer timer(loop_, milliseconds(50));
   bool passed = false;
   timer.async_wait([&](const boost::system::error_code&) { passed = true; });
@@ -146,7 +146,7 @@ TEST_F(SecureChannelTest, GivesUpAPeerThatLetsTooMuchPileUp) {
     client_->channel->send(numbered(0, 900'000));
     return !client_->closed.empty();
   }));
-  EXPECT_EQ(client_->closed[0].code(), core::Code::kResourceExhausted);
+  EXPECT_EQ(client_->closed[0].code(), base::Code::kResourceExhausted);
   EXPECT_EQ(client_->channel->queued(), 0U);
 }
 
@@ -155,21 +155,21 @@ TEST_F(SecureChannelTest, ClosesWhenAllWasTakenAndSaysNothingMore) {
   for (int i = 0; i < 10; ++i) client_->channel->send(numbered(i, 500'000));
   client_->channel->close_when_sent();
   client_->channel->send(numbered(10, 1));
-  peer().send({1, core::Query{}});  // which nobody takes: no reason for a reset that loses the rest
+  peer().send({1, proto::Query{}});  // which nobody takes: no reason for a reset that loses the rest
   EXPECT_TRUE(client_->channel->open());
   peer().resume();
   ASSERT_TRUE(run_until(loop_, [&] { return !server_.closed.empty() && !client_->channel->open(); }));
   ASSERT_EQ(server_.received.size(), 10U);
   EXPECT_EQ(server_.received[9], numbered(9, 500'000));
-  EXPECT_EQ(server_.closed[0].code(), core::Code::kPeerLost);
+  EXPECT_EQ(server_.closed[0].code(), base::Code::kPeerLost);
   EXPECT_TRUE(client_->received.empty() && client_->closed.empty());
 }
 
 TEST_F(SecureChannelTest, TakesNewHandlersFromWithinOne) {
   int first = 0, second = 0;
-  peer().set_handlers({.message = [&](const core::Message&) {
+  peer().set_handlers({.message = [&](const proto::Message&) {
     ++first;
-    peer().set_handlers({.message = [&](const core::Message&) { ++second; }});
+    peer().set_handlers({.message = [&](const proto::Message&) { ++second; }});
   }});
   for (int i = 0; i < 3; ++i) client_->channel->send(numbered(i, 10));
   EXPECT_TRUE(run_until(loop_, [&] { return second == 2; }));
@@ -177,18 +177,18 @@ TEST_F(SecureChannelTest, TakesNewHandlersFromWithinOne) {
 }
 
 TEST_F(SecureChannelTest, MayBeClosedFromWithinAHandler) {
-  peer().set_handlers({.message = [&](const core::Message&) { peer().close(); },
-                       .closed = [](const core::Status&) { FAIL() << "closed by ourselves"; }});
+  peer().set_handlers({.message = [&](const proto::Message&) { peer().close(); },
+                       .closed = [](const base::Status&) { FAIL() << "closed by ourselves"; }});
   for (int i = 0; i < 3; ++i) client_->channel->send(numbered(i, 10));
   EXPECT_TRUE(run_until(loop_, [&] { return !client_->closed.empty(); }));
-  EXPECT_EQ(client_->closed[0].code(), core::Code::kPeerLost);
+  EXPECT_EQ(client_->closed[0].code(), base::Code::kPeerLost);
   EXPECT_NE(client_->closed[0].message().find("127.0.0.1:"), std::string::npos);
 }
 
 // A peer that has proved itself and then sends `bytes`, whatever they are.
-core::Status after_handshake(boost::asio::io_context& loop, Server& server,
+base::Status after_handshake(boost::asio::io_context& loop, Server& server,
                              std::shared_ptr<const TlsContext> context, std::span<const std::byte> bytes) {
-  const core::Fd socket = connect_to(server.listener.port());
+  const base::Fd socket = connect_to(server.listener.port());
   auto session = TlsSession::client(std::move(context), socket.get(), kServer).value();
   const std::size_t before = server.channels.size();
   bool done = false;
@@ -209,18 +209,18 @@ core::Status after_handshake(boost::asio::io_context& loop, Server& server,
 
 TEST_F(SecureChannelTest, RefusesFramesThatAreTooLong) {
   std::vector<std::byte> bytes(4 << 20);
-  const std::uint32_t length = core::kMaxFrameBytes + 1;
+  const std::uint32_t length = proto::kMaxFrameBytes + 1;
   std::memcpy(bytes.data(), &length, sizeof length);
-  EXPECT_EQ(after_handshake(loop_, server_, node(secret_, 8), bytes).code(), core::Code::kDataLoss);
+  EXPECT_EQ(after_handshake(loop_, server_, node(secret_, 8), bytes).code(), base::Code::kDataLoss);
   EXPECT_TRUE(server_.received.empty());
 }
 
 TEST_F(SecureChannelTest, RefusesFramesThatAreNoMessages) {
-  auto bytes = core::encode({1, core::Query{}});
+  auto bytes = proto::encode({1, proto::Query{}});
   auto bad = bytes;
   std::fill(bad.begin() + 4, bad.end(), std::byte{0xff});
   bytes.insert(bytes.end(), bad.begin(), bad.end());
-  EXPECT_EQ(after_handshake(loop_, server_, node(secret_, 8), bytes).code(), core::Code::kDataLoss);
+  EXPECT_EQ(after_handshake(loop_, server_, node(secret_, 8), bytes).code(), base::Code::kDataLoss);
   EXPECT_EQ(server_.received.size(), 1U);  // the good one before it
 }
 
@@ -248,7 +248,7 @@ TEST_F(SecureChannelTest, SaysAtOnceThatAPeerWasKilled) {
   ::kill(child, SIGKILL);
   EXPECT_TRUE(run_until(
       loop_, [&] { return !server_.closed.empty(); }, std::chrono::seconds(2)));
-  EXPECT_EQ(server_.closed.at(0).code(), core::Code::kPeerLost) << server_.closed[0].to_string();
+  EXPECT_EQ(server_.closed.at(0).code(), base::Code::kPeerLost) << server_.closed[0].to_string();
   ::waitpid(child, nullptr, 0);
 }
 

@@ -29,9 +29,9 @@ class SecureListenerTest : public testing::Test {
 };
 
 // A ClientHello that begins well and never ends, or nothing at all.
-std::vector<core::Fd> half_open(std::uint16_t port, int count) {
+std::vector<base::Fd> half_open(std::uint16_t port, int count) {
   const unsigned char begin[] = {22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3};
-  std::vector<core::Fd> sockets;
+  std::vector<base::Fd> sockets;
   for (int i = 0; i < count; ++i) {
     sockets.push_back(connect_to(port));
     if (i % 2 == 0) ::send(sockets.back().get(), begin, sizeof begin, MSG_NOSIGNAL);
@@ -45,7 +45,7 @@ TEST_F(SecureListenerTest, LetsAGoodPeerInPastAThousandHalfOpenConnections) {
   const auto begin = std::chrono::steady_clock::now();
   Client client(loop_, node(secret_, kClient), connect_to(server.listener.port()));
   // And they go on coming while it shakes hands.
-  std::vector<core::Fd> more;
+  std::vector<base::Fd> more;
   ASSERT_TRUE(run_until(
       loop_,
       [&] {
@@ -64,8 +64,8 @@ TEST_F(SecureListenerTest, EndsStrangersThatTakeTooLong) {
   const auto connections = half_open(server.listener.port(), 10);
   EXPECT_TRUE(run_until(
       loop_, [&] { return server.listener.rejected() == 10; }, std::chrono::seconds(5)));
-  for (const core::Fd& connection : connections) EXPECT_TRUE(ended(connection));
-  EXPECT_EQ(server.listener.last_reason().code(), core::Code::kDeadlineExceeded);
+  for (const base::Fd& connection : connections) EXPECT_TRUE(ended(connection));
+  EXPECT_EQ(server.listener.last_reason().code(), base::Code::kDeadlineExceeded);
 }
 
 // Sends a good ClientHello one byte at a time.
@@ -73,13 +73,13 @@ TEST_F(SecureListenerTest, EndsASlowLoris) {
   Server server(loop_, node(secret_, kServer), {.channel = {.handshake = milliseconds(300)}});
   std::array<int, 2> fds{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()), 0);
-  const core::Fd near(fds[0]), far(fds[1]);
+  const base::Fd near(fds[0]), far(fds[1]);
   auto session = TlsSession::client(node(secret_, kClient), near.get(), kServer).value();
   ASSERT_EQ(session->handshake().value(), TlsSession::Want::kRead);
   std::array<char, 4096> hello;
   const ssize_t size = ::recv(far.get(), hello.data(), hello.size(), 0);
   ASSERT_GT(size, 150);
-  const core::Fd socket = connect_to(server.listener.port());
+  const base::Fd socket = connect_to(server.listener.port());
   boost::asio::steady_timer timer(loop_);
   ssize_t sent = 0;
   std::function<void(const boost::system::error_code&)> drip = [&](const boost::system::error_code& error) {
@@ -92,7 +92,7 @@ TEST_F(SecureListenerTest, EndsASlowLoris) {
   EXPECT_TRUE(run_until(
       loop_, [&] { return ended(socket); }, std::chrono::seconds(5)));
   EXPECT_LT(sent, size);
-  EXPECT_EQ(server.listener.last_reason().code(), core::Code::kDeadlineExceeded);
+  EXPECT_EQ(server.listener.last_reason().code(), base::Code::kDeadlineExceeded);
   timer.cancel();
 }
 
@@ -114,8 +114,8 @@ TEST_F(SecureListenerTest, KeepsNoDescriptorsOfStrangers) {
 
 TEST_F(SecureListenerTest, GoesOnWhenTheProcessHasNoMoreDescriptors) {
   Server server(loop_, node(secret_, kServer), {.channel = {.handshake = milliseconds(100)}});
-  const core::Fd waiting = connect_to(server.listener.port());
-  std::vector<core::Fd> all;
+  const base::Fd waiting = connect_to(server.listener.port());
+  std::vector<base::Fd> all;
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   const rlimit few{256, files.rlim_max};
@@ -141,12 +141,12 @@ TEST(Dial, TriesEachAddressAndSaysWhyNot) {
   gone->reset();
   auto both = dead;
   both.push_back(parse_endpoints(fmt::format("127.0.0.1:{}", *port_of(*listening))).value().at(0));
-  std::optional<core::Result<core::Fd>> got;
-  dial(loop, both, kDeadline, [&](core::Result<core::Fd> fd) { got.emplace(std::move(fd)); });
+  std::optional<base::Result<base::Fd>> got;
+  dial(loop, both, kDeadline, [&](base::Result<base::Fd> fd) { got.emplace(std::move(fd)); });
   EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
   EXPECT_TRUE(got->ok());
   got.reset();
-  dial(loop, dead, kDeadline, [&](core::Result<core::Fd> fd) { got.emplace(std::move(fd)); });
+  dial(loop, dead, kDeadline, [&](base::Result<base::Fd> fd) { got.emplace(std::move(fd)); });
   EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
   EXPECT_EQ(got->status().message(), "connect: " + to_string(dead) + ": Connection refused");
 }
@@ -161,9 +161,9 @@ struct Silent {
       static_cast<void>(::connect(callers.back().get(), there.data(), static_cast<socklen_t>(there.size())));
     }
   }
-  core::Fd socket;
+  base::Fd socket;
   std::uint16_t port;
-  std::vector<core::Fd> callers;
+  std::vector<base::Fd> callers;
 };
 
 TEST(Dial, AnAddressThatDoesNotAnswerLeavesTheOthersTheirTime) {
@@ -174,16 +174,16 @@ TEST(Dial, AnAddressThatDoesNotAnswerLeavesTheOthersTheirTime) {
   const auto mute = parse_endpoints(fmt::format("127.0.0.1:{}", silent.port)).value();
   auto both = mute;
   both.push_back(parse_endpoints(fmt::format("127.0.0.1:{}", *port_of(*listening))).value().at(0));
-  std::optional<core::Result<core::Fd>> got;
+  std::optional<base::Result<base::Fd>> got;
   const auto begun = std::chrono::steady_clock::now();
-  dial(loop, both, std::chrono::hours(1), [&](core::Result<core::Fd> fd) { got.emplace(std::move(fd)); });
+  dial(loop, both, std::chrono::hours(1), [&](base::Result<base::Fd> fd) { got.emplace(std::move(fd)); });
   EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
   EXPECT_TRUE(got->ok());
   got.reset();
-  dial(loop, mute, milliseconds(1500), [&](core::Result<core::Fd> fd) { got.emplace(std::move(fd)); });
+  dial(loop, mute, milliseconds(1500), [&](base::Result<base::Fd> fd) { got.emplace(std::move(fd)); });
   EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
   EXPECT_EQ(got->status().message(), "connect: " + to_string(mute) + ": no answer");
-  EXPECT_EQ(got->status().code(), core::Code::kUnavailable);
+  EXPECT_EQ(got->status().code(), base::Code::kUnavailable);
   EXPECT_GE(std::chrono::steady_clock::now() - begun, milliseconds(1500));
 }
 
@@ -195,9 +195,9 @@ TEST(Dial, DoesNotTakeLoopbackForAnAddressThatDoesNotAnswer) {
   auto listening = listen_tcp(0);
   ASSERT_TRUE(listening.ok());
   const auto loopback = parse_endpoints(fmt::format("127.0.0.1:{}", *port_of(*listening))).value().at(0);
-  std::optional<core::Result<core::Fd>> got;
+  std::optional<base::Result<base::Fd>> got;
   dial(loop, {other, loopback}, milliseconds(600),
-       [&](core::Result<core::Fd> fd) { got.emplace(std::move(fd)); });
+       [&](base::Result<base::Fd> fd) { got.emplace(std::move(fd)); });
   EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
   EXPECT_EQ(got->status().message(), "connect: " + to_string(std::vector{other}) + ": no answer");
 }
@@ -207,7 +207,7 @@ TEST(Endpoints, ReadBackAndRefuse) {
   EXPECT_EQ(to_string(parse_endpoints(text).value()), text);
   for (const std::string bad : {"", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "node1:80",
                                 "10.0.0.1:1,", "10.0.0.1:1x"}) {
-    EXPECT_EQ(parse_endpoints(bad).code(), core::Code::kInvalidArgument) << bad;
+    EXPECT_EQ(parse_endpoints(bad).code(), base::Code::kInvalidArgument) << bad;
   }
   const auto own = own_endpoints(9);
   ASSERT_TRUE(own.ok() && !own->empty());

@@ -21,30 +21,30 @@ std::string hex(std::string_view bytes) {
   return out;
 }
 
-int fail(const core::Status& why) {
+int fail(const base::Status& why) {
   std::cerr << why.to_string() << std::endl;
   return 3;
 }
 
 int connect_back(std::shared_ptr<const JobSecret> secret, char** argv) {
   boost::asio::io_context loop;
-  auto context = TlsContext::make(argv[2], static_cast<core::NodeId>(std::strtoul(argv[3], nullptr, 10)),
+  auto context = TlsContext::make(argv[2], static_cast<proto::NodeId>(std::strtoul(argv[3], nullptr, 10)),
                                   std::move(secret));
   auto endpoints = parse_endpoints(argv[4]);
   if (!context.ok() || !endpoints.ok()) return 4;
   int status = -1;
   std::shared_ptr<SecureChannel> channel;
-  const auto end = [&](const core::Status& why) {
+  const auto end = [&](const base::Status& why) {
     std::cout << "link: " << why.to_string() << std::endl;
     status = 0;
   };
-  dial(loop, *endpoints, kDeadline, [&](core::Result<core::Fd> socket) {
+  dial(loop, *endpoints, kDeadline, [&](base::Result<base::Fd> socket) {
     if (!socket.ok()) return end(socket.status());
     channel = SecureChannel::client(loop, *context, std::move(*socket), 0).value();
-    channel->start({.message = [&](const core::Message& m) { channel->send(m); }, .closed = end});
+    channel->start({.message = [&](const proto::Message& m) { channel->send(m); }, .closed = end});
     char name[65] = "";
     ::gethostname(name, sizeof name - 1);
-    channel->send({1, core::Reply{true, name}});
+    channel->send({1, proto::Reply{true, name}});
   });
   while (status < 0 && loop.run_one_for(std::chrono::minutes(1)) > 0) {
   }

@@ -34,15 +34,15 @@ class Controller {
     options.limit = std::chrono::seconds(limit_s);
     options.environment = {{"PATH", path}, {"HOME", home}};
     SpawnEvents events{
-        .up = [this](core::NodeId n) { say("up ", hosts_[n]); },
-        .line = [this](core::NodeId n, const std::string& text) { say("line ", hosts_[n], ' ', text); },
-        .ended = [this](core::NodeId n, const core::Status& why) { ended(n, why); }};
+        .up = [this](proto::NodeId n) { say("up ", hosts_[n]); },
+        .line = [this](proto::NodeId n, const std::string& text) { say("line ", hosts_[n], ' ', text); },
+        .ended = [this](proto::NodeId n, const base::Status& why) { ended(n, why); }};
     spawner_ = make_ssh_spawner(loop_, secret_, std::move(events), options, std::move(ssh)).value();
     wait_input();
   }
 
   void start(const std::string& program, const std::string& wdir, const std::string& host) {
-    const auto n = static_cast<core::NodeId>(hosts_.size() + 1);
+    const auto n = static_cast<proto::NodeId>(hosts_.size() + 1);
     hosts_[n] = host;
     const auto endpoints = own_endpoints(listener_.port());
     spawner_->start(
@@ -56,19 +56,19 @@ class Controller {
 
  private:
   void welcome(const std::shared_ptr<SecureChannel>& channel) {
-    const core::NodeId n = channel->peer();
+    const proto::NodeId n = channel->peer();
     links_[n] = channel;
     channel->set_handlers(
         {.message =
-             [n](const core::Message& message) {
-               const auto* reply = std::get_if<core::Reply>(&message.body);
+             [n](const proto::Message& message) {
+               const auto* reply = std::get_if<proto::Reply>(&message.body);
                if (reply != nullptr) say("link ", n, ' ', reply->message);
                if (reply == nullptr) say("echo ", n);
              },
-         .closed = [n](const core::Status& why) { say("lost ", n, ' ', why.to_string()); }});
+         .closed = [n](const base::Status& why) { say("lost ", n, ' ', why.to_string()); }});
   }
 
-  void ended(core::NodeId n, const core::Status& why) {
+  void ended(proto::NodeId n, const base::Status& why) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin_;
     say("ended ", hosts_[n], ' ', fmt::format("{:.2f}", passed.count()), ' ', why.to_string());
     --running_;
@@ -79,7 +79,7 @@ class Controller {
       std::array<char, 64> bytes;
       const ssize_t count = ::read(input_.native_handle(), bytes.data(), bytes.size());
       for (const auto& [n, link] : links_) {
-        if (count > 0) link->send({1, core::Query{}});
+        if (count > 0) link->send({1, proto::Query{}});
         if (count <= 0) link->close_when_sent();
       }
       if (count > 0) return wait_input();
@@ -91,8 +91,8 @@ class Controller {
   const std::shared_ptr<const JobSecret> secret_;
   SecureListener listener_;
   boost::asio::posix::stream_descriptor input_;
-  std::map<core::NodeId, std::string> hosts_;
-  std::map<core::NodeId, std::shared_ptr<SecureChannel>> links_;
+  std::map<proto::NodeId, std::string> hosts_;
+  std::map<proto::NodeId, std::shared_ptr<SecureChannel>> links_;
   std::unique_ptr<Spawner> spawner_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   int running_ = 0;

@@ -44,28 +44,28 @@ SpawnerConformance::~SpawnerConformance() {
   std::filesystem::remove_all(folder_);
 }
 
-void SpawnerConformance::make(std::size_t parallel, core::Duration limit) {
+void SpawnerConformance::make(std::size_t parallel, base::Duration limit) {
   const auto tell = [this](const std::string& what) {
     story_.push_back(what);
     at_.emplace(what, Clock::now());
   };
   SpawnEvents events;
-  events.begun = [=](core::NodeId node) { tell(fmt::format("begun {}", node)); };
-  events.up = [=, this](core::NodeId node) {
+  events.begun = [=](proto::NodeId node) { tell(fmt::format("begun {}", node)); };
+  events.up = [=, this](proto::NodeId node) {
     tell(fmt::format("up {}", node));
     on_up_();
   };
-  events.line = [=](core::NodeId node, const std::string& line) {
+  events.line = [=](proto::NodeId node, const std::string& line) {
     tell(fmt::format("line {} {}", node, line));
   };
-  events.ended = [=, this](core::NodeId node, const core::Status& why) {
+  events.ended = [=, this](proto::NodeId node, const base::Status& why) {
     tell(fmt::format("ended {}", node));
     ended_[node] = why;
   };
   made_ = GetParam().make({loop_, folder_, new_secret(), std::move(events), parallel, limit});
 }
 
-void SpawnerConformance::start(core::NodeId node, const std::string& host) {
+void SpawnerConformance::start(proto::NodeId node, const std::string& host) {
   AgentOrder order;
   order.node = node;
   order.host = host;
@@ -165,9 +165,9 @@ TEST_P(SpawnerFailures, OneThatRefusesIsToldAtOnceAndOneThatIsHungAtItsLimit) {
   EXPECT_LT(at_["ended 2"], at_["ended 1"]);
   EXPECT_LT(at_["up 3"], at_["ended 1"]);
   EXPECT_THAT(ended_[2].message(), StartsWith("refused: "));
-  EXPECT_NE(ended_[2].code(), core::Code::kDeadlineExceeded);
+  EXPECT_NE(ended_[2].code(), base::Code::kDeadlineExceeded);
   EXPECT_THAT(ended_[1].message(), StartsWith("hung: "));
-  EXPECT_EQ(ended_[1].code(), core::Code::kDeadlineExceeded);
+  EXPECT_EQ(ended_[1].code(), base::Code::kDeadlineExceeded);
   EXPECT_GE(at_["ended 1"] - at_["begun 1"], kShort - kEarly);
   EXPECT_LT(at_["ended 1"] - at_["begun 1"], kShort + kMargin);
   EXPECT_FALSE(told("up 1") || told("up 2") || told("line 1 ready") || told("line 2 ready"));

@@ -27,12 +27,12 @@ struct SpawnerSetting {
   std::shared_ptr<const JobSecret> secret;
   SpawnEvents events;
   std::size_t parallel = 32;
-  core::Duration limit = std::chrono::seconds(5);
+  base::Duration limit = std::chrono::seconds(5);
 };
 // `say`: has an agent of "good" that is up say "ready", where it does not by itself.
 struct MadeSpawner {
   std::unique_ptr<Spawner> spawner;
-  std::function<void(core::NodeId)> say = [](core::NodeId) {};
+  std::function<void(proto::NodeId)> say = [](proto::NodeId) {};
 };
 struct SpawnerWay {
   const char* name;
@@ -48,8 +48,8 @@ class SpawnerConformance : public testing::TestWithParam<SpawnerWay> {
   SpawnerConformance();
   ~SpawnerConformance() override;
 
-  void make(std::size_t parallel = 32, core::Duration limit = std::chrono::seconds(5));
-  void start(core::NodeId node, const std::string& host);
+  void make(std::size_t parallel = 32, base::Duration limit = std::chrono::seconds(5));
+  void start(proto::NodeId node, const std::string& host);
   // Whether that was told by now, or will be soon.
   [[nodiscard]] bool told(const std::string& what) const { return at_.contains(what); }
   [[nodiscard]] bool wait(const std::string& what);
@@ -59,7 +59,7 @@ class SpawnerConformance : public testing::TestWithParam<SpawnerWay> {
   MadeSpawner made_;
   std::vector<std::string> story_;               // "up 1", "line 1 ready", "ended 1"
   std::map<std::string, Clock::time_point> at_;  // when
-  std::map<core::NodeId, core::Status> ended_;
+  std::map<proto::NodeId, base::Status> ended_;
   std::function<void()> on_up_ = [] {};
 };
 

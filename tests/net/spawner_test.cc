@@ -32,20 +32,20 @@ const std::vector<std::string> kWords = {"",         "two words", "it's",     "\
 struct Told {
   explicit Told(boost::asio::io_context& l) : loop(l) {}
   SpawnEvents events() {
-    return {.up = [this](core::NodeId node) { up.push_back(node); },
-            .line = [this](core::NodeId node, const std::string& line) { lines[node].push_back(line); },
-            .ended = [this](core::NodeId node, const core::Status& why) { ended[node].push_back(why); }};
+    return {.up = [this](proto::NodeId node) { up.push_back(node); },
+            .line = [this](proto::NodeId node, const std::string& line) { lines[node].push_back(line); },
+            .ended = [this](proto::NodeId node, const base::Status& why) { ended[node].push_back(why); }};
   }
-  bool wait_ended(core::NodeId node) {
+  bool wait_ended(proto::NodeId node) {
     return run_until(loop, [&] { return !ended[node].empty(); });
   }
-  bool wait_line(core::NodeId node, const std::string& line) {
+  bool wait_line(proto::NodeId node, const std::string& line) {
     return run_until(loop, [&] { return std::ranges::count(lines[node], line) > 0; });
   }
   boost::asio::io_context& loop;
-  std::vector<core::NodeId> up;
-  std::map<core::NodeId, std::vector<std::string>> lines;
-  std::map<core::NodeId, std::vector<core::Status>> ended;
+  std::vector<proto::NodeId> up;
+  std::map<proto::NodeId, std::vector<std::string>> lines;
+  std::map<proto::NodeId, std::vector<base::Status>> ended;
 };
 
 std::string hex(std::string_view bytes) {
@@ -62,7 +62,7 @@ class SpawnerTest : public testing::Test {
     options_.environment = {{"PATH", "/usr/bin:/bin"}};
   }
   ~SpawnerTest() override { fs::remove_all(folder_); }
-  AgentOrder order(core::NodeId node, std::vector<std::string> arguments = {}) {
+  AgentOrder order(proto::NodeId node, std::vector<std::string> arguments = {}) {
     const fs::path bin =
         std::getenv("REGROUP_BIN_DIR") != nullptr ? std::getenv("REGROUP_BIN_DIR") : "build/bin";
     return {node, "node" + std::to_string(node), fs::absolute(bin.parent_path() / "tests/bin/spawn_agent"),
@@ -77,8 +77,8 @@ class SpawnerTest : public testing::Test {
     return make_fork_spawner(loop_, secret_, told_.events(), options_).value();
   }
   // What the one sentence says of an order that fails.
-  core::Status failure(Spawner& spawner, AgentOrder order) {
-    const core::NodeId node = order.node;
+  base::Status failure(Spawner& spawner, AgentOrder order) {
+    const proto::NodeId node = order.node;
     spawner.start(std::move(order));
     EXPECT_TRUE(told_.wait_ended(node));
     EXPECT_THAT(told_.ended[node], SizeIs(1));
@@ -119,7 +119,7 @@ TEST_F(SpawnerTest, GivesTheAgentItsWordsFolderAndSecret) {
 }
 
 TEST_F(SpawnerTest, PassesThroughAnyLoginShell) {
-  core::NodeId node = 0;
+  proto::NodeId node = 0;
   for (const std::string shell : {"/bin/bash", "/bin/dash", "/bin/tcsh", "/bin/csh"}) {
     const auto spawner = by_tool("exec " + shell + " -c \"$2\"");
     spawner->start(order(++node, kWords));
@@ -141,7 +141,7 @@ TEST_F(SpawnerTest, SaysWhichProgramOrFolderIsMissing) {
   EXPECT_EQ(failure(*spawner, plain).message(), "node3: " + plain.program + " is not executable");
   EXPECT_TRUE(told_.up.empty() && told_.lines[1].empty() && told_.lines[2].empty() && told_.lines[3].empty());
   // Its end may be there before the line that it was begun is read.
-  for (core::NodeId node = 4; node < 24; ++node) {
+  for (proto::NodeId node = 4; node < 24; ++node) {
     broken.node = node;
     EXPECT_THAT(failure(*spawner, broken).message(), HasSubstr("node4: cannot run " + broken.program));
   }
@@ -170,7 +170,7 @@ TEST_F(SpawnerTest, LogsInAsTheUserWhoIsNamed) {
 
 TEST_F(SpawnerTest, SaysOnceWhyTheToolFailed) {
   const auto failing = by_tool("echo warning >&2; echo 'ssh: cannot reach '$1 >&2; exit 255");
-  const core::Status why = failure(*failing, order(1));
+  const base::Status why = failure(*failing, order(1));
   EXPECT_EQ(why.message(),
             "node1: sh ended with status 255 before the agent started: ssh: cannot reach node1");
   EXPECT_TRUE(told_.lines[1].empty());
@@ -182,8 +182,8 @@ TEST_F(SpawnerTest, EndsWhatDoesNotReachAShellInTime) {
   options_.limit = std::chrono::milliseconds(200);
   const auto spawner = by_tool("echo connecting >&2; exec sleep 100");
   const auto begin = std::chrono::steady_clock::now();
-  const core::Status why = failure(*spawner, order(1));
-  EXPECT_EQ(why.code(), core::Code::kDeadlineExceeded);
+  const base::Status why = failure(*spawner, order(1));
+  EXPECT_EQ(why.code(), base::Code::kDeadlineExceeded);
   EXPECT_THAT(why.message(), HasSubstr("node1: sh did not reach a shell within"));
   EXPECT_THAT(why.message(), HasSubstr(": connecting"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
@@ -200,7 +200,7 @@ TEST_F(SpawnerTest, GivesNoSecretToAShellThatDoesNotAnswer) {
   options_.limit = std::chrono::milliseconds(300);
   const std::string got = folder_ + "/got";
   const auto spawner = by_tool("exec cat > " + got);
-  EXPECT_EQ(failure(*spawner, order(1)).code(), core::Code::kDeadlineExceeded);
+  EXPECT_EQ(failure(*spawner, order(1)).code(), base::Code::kDeadlineExceeded);
   std::ifstream file(got);
   const std::string bytes((std::istreambuf_iterator<char>(file)), {});
   EXPECT_THAT(bytes, HasSubstr("exec '"));  // the script did arrive
@@ -213,7 +213,7 @@ TEST_F(SpawnerTest, StartsOnlySoManyAtATime) {
   const auto spawner = by_tool("cd " + folder_ +
                                " && mkdir here-$1 && ls -d here-* | wc -l >> counts && sleep 0.05 && "
                                "rmdir here-$1 && exec $2");
-  for (core::NodeId node = 0; node < 12; ++node) spawner->start(order(node));
+  for (proto::NodeId node = 0; node < 12; ++node) spawner->start(order(node));
   ASSERT_TRUE(run_until(loop_, [&] { return told_.up.size() == 12; }));
   std::ifstream counts(folder_ + "/counts");
   int most = 0;
@@ -235,20 +235,20 @@ TEST_F(SpawnerTest, AgentsLoseTheirInputWithTheSpawner) {
 
 TEST_F(SpawnerTest, RefusesNamesThatAreNoHosts) {
   const auto spawner = by_tool("exit 0");
-  core::NodeId node = 0;
+  proto::NodeId node = 0;
   for (const std::string host : {"-oProxyCommand=x", "", "a b", "a\nb"}) {
     AgentOrder bad = order(++node);
     bad.host = host;
-    EXPECT_EQ(failure(*spawner, bad).code(), core::Code::kInvalidArgument) << host;
+    EXPECT_EQ(failure(*spawner, bad).code(), base::Code::kInvalidArgument) << host;
   }
   AgentOrder zero = order(++node);
   zero.arguments = {std::string("a\0b", 3)};
-  EXPECT_EQ(failure(*spawner, zero).code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(failure(*spawner, zero).code(), base::Code::kInvalidArgument);
 }
 
 TEST_F(SpawnerTest, NamesAToolThatIsNotThere) {
   const auto made = make_ssh_spawner(loop_, secret_, told_.events(), options_, {"no-such-ssh"});
-  EXPECT_EQ(made.code(), core::Code::kNotFound);
+  EXPECT_EQ(made.code(), base::Code::kNotFound);
   EXPECT_THAT(made.status().message(), HasSubstr("no-such-ssh"));
 }
 
@@ -256,7 +256,7 @@ TEST(RemoteScript, WordsTheEndsOfSsh) {
   const AgentOrder order{1, "node1", "/x/agent", {}, ""};
   EXPECT_EQ(explain(Ending{"ssh", 255 << 8, false, "ssh: connect to host node1: No route"}, order).message(),
             "node1: ssh failed: connect to host node1: No route");
-  EXPECT_EQ(explain(Ending{"ssh", 255 << 8, true, ""}, order).code(), core::Code::kPeerLost);
+  EXPECT_EQ(explain(Ending{"ssh", 255 << 8, true, ""}, order).code(), base::Code::kPeerLost);
   EXPECT_TRUE(explain(Ending{"ssh", 0, true, ""}, order).ok());
   EXPECT_FALSE(explain(Ending{"ssh", 0, false, ""}, order).ok());
   EXPECT_EQ(explain(Ending{"ssh", 3 << 8, true, ""}, order).message(),

@@ -38,12 +38,12 @@ MadeSpawner make_ssh(const SpawnerSetting& setting) {
 MadeSpawner make_fake(const SpawnerSetting& setting) {
   auto fake = std::make_unique<FakeSpawner>(
       setting.loop, setting.events, FakeSpawnerOptions{.parallel = setting.parallel, .limit = setting.limit});
-  fake->leave("leaves", core::internal_error("leaves: the agent ended with status 7"));
+  fake->leave("leaves", base::internal_error("leaves: the agent ended with status 7"));
   fake->stay("stays");
-  fake->fail("refused", {core::Code::kUnavailable, "refused: nobody is let in"});
-  fake->delay("hung", core::Duration::max());
+  fake->fail("refused", {base::Code::kUnavailable, "refused: nobody is let in"});
+  fake->delay("hung", base::Duration::max());
   FakeSpawner& it = *fake;
-  return {std::move(fake), [&it](core::NodeId node) { it.say(node, "ready"); }};
+  return {std::move(fake), [&it](proto::NodeId node) { it.say(node, "ready"); }};
 }
 
 const SpawnerWay kFork{"Fork", make_fork}, kSsh{"Ssh", make_ssh}, kFake{"Fake", make_fake};

@@ -32,18 +32,18 @@ TEST(LinkName, RefusesWhatItWouldNotWrite) {
 
 TEST(TlsContext, RefusesAJobThatIsNoName) {
   for (const std::string job : {"", "a b", "a\n"}) {
-    EXPECT_EQ(TlsContext::make(job, 0, new_secret()).code(), core::Code::kInvalidArgument);
+    EXPECT_EQ(TlsContext::make(job, 0, new_secret()).code(), base::Code::kInvalidArgument);
   }
-  EXPECT_EQ(TlsContext::make(std::string(65, 'a'), 0, new_secret()).code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(TlsContext::make(std::string(65, 'a'), 0, new_secret()).code(), base::Code::kInvalidArgument);
 }
 
 class TlsTest : public testing::Test {
  protected:
   TlsTest() : server_(loop_, node(secret_, kServer)) {}
 
-  core::Fd connect() { return connect_to(server_.listener.port()); }
+  base::Fd connect() { return connect_to(server_.listener.port()); }
   // The server has sent somebody away, and let nobody in.
-  void expect_turned_away(const core::Fd& socket) {
+  void expect_turned_away(const base::Fd& socket) {
     EXPECT_TRUE(run_until(loop_, [&] { return server_.listener.rejected() == 1; }));
     EXPECT_TRUE(run_until(loop_, [&] { return ended(socket); }));
     expect_nobody();
@@ -54,9 +54,9 @@ class TlsTest : public testing::Test {
     EXPECT_EQ(server_.listener.unauthenticated(), 0U);
   }
   // Both sides of a client that is to be refused.
-  core::Status refused(std::shared_ptr<const TlsContext> context, core::NodeId to = kServer) {
+  base::Status refused(std::shared_ptr<const TlsContext> context, proto::NodeId to = kServer) {
     Client client(loop_, std::move(context), connect(), to);
-    client.channel->send({1, core::Query{}});
+    client.channel->send({1, proto::Query{}});
     EXPECT_TRUE(run_until(loop_, [&] { return !client.closed.empty(); }));
     EXPECT_FALSE(client.opened);
     EXPECT_TRUE(run_until(loop_, [&] { return server_.listener.rejected() == 1; }));
@@ -71,7 +71,7 @@ class TlsTest : public testing::Test {
 
 TEST_F(TlsTest, LetsInWhoHasTheSecretAndNamesIt) {
   Client client(loop_, node(secret_, kClient), connect());
-  const core::Message message{3, core::Revoke{9}};
+  const proto::Message message{3, proto::Revoke{9}};
   client.channel->send(message);
   ASSERT_TRUE(run_until(loop_, [&] { return !server_.received.empty() || !client.closed.empty(); }));
   ASSERT_TRUE(client.closed.empty()) << client.closed[0].to_string() << "; "
@@ -86,23 +86,23 @@ TEST_F(TlsTest, LetsInWhoHasTheSecretAndNamesIt) {
 }
 
 TEST_F(TlsTest, RefusesAnotherSecret) {
-  EXPECT_EQ(refused(node(new_secret(), kClient)).code(), core::Code::kInvalidArgument);
-  EXPECT_EQ(server_.listener.last_reason().code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(refused(node(new_secret(), kClient)).code(), base::Code::kInvalidArgument);
+  EXPECT_EQ(server_.listener.last_reason().code(), base::Code::kInvalidArgument);
 }
 
 TEST_F(TlsTest, RefusesAnotherJobOfTheSameSecret) {
-  EXPECT_EQ(refused(node(secret_, kClient, "job-2")).code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(refused(node(secret_, kClient, "job-2")).code(), base::Code::kInvalidArgument);
 }
 
 TEST_F(TlsTest, RefusesWhoWantedAnotherNode) {
-  EXPECT_EQ(refused(node(secret_, kClient), kServer + 1).code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(refused(node(secret_, kClient), kServer + 1).code(), base::Code::kInvalidArgument);
 }
 
 TEST_F(TlsTest, RefusesPlainBytes) {
   for (const bool frame : {true, false}) {
-    const auto bytes = core::encode({1, core::Query{}});
+    const auto bytes = proto::encode({1, proto::Query{}});
     const std::string text = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
-    const core::Fd socket = connect();
+    const base::Fd socket = connect();
     const auto sent = frame ? ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL)
                             : ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
     ASSERT_GT(sent, 0);
@@ -116,7 +116,7 @@ TEST_F(TlsTest, RefusesPlainBytes) {
 class ForeignTlsTest : public TlsTest, public testing::WithParamInterface<int> {};
 
 TEST_P(ForeignTlsTest, IsRefusedByOurServer) {
-  const core::Fd socket = connect();
+  const base::Fd socket = connect();
   std::atomic<bool> done = false, good = true;
   std::thread stranger([&] {
     good = ForeignTls(false, GetParam()).shake_hands(socket);
@@ -132,13 +132,13 @@ TEST_P(ForeignTlsTest, IsRefusedByOurClient) {
   auto listening = listen_tcp(0);
   ASSERT_TRUE(listening.ok());
   Client client(loop_, node(secret_, kClient), connect_to(*port_of(*listening)));
-  client.channel->send({1, core::Query{}});
-  const core::Fd socket(::accept4(listening->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  client.channel->send({1, proto::Query{}});
+  const base::Fd socket(::accept4(listening->get(), nullptr, nullptr, SOCK_CLOEXEC));
   std::thread stranger([&] { static_cast<void>(ForeignTls(true, GetParam()).shake_hands(socket)); });
   EXPECT_TRUE(run_until(loop_, [&] { return !client.closed.empty(); }));
   stranger.join();
   EXPECT_FALSE(client.opened);
-  EXPECT_EQ(client.closed.at(0).code(), core::Code::kInvalidArgument) << client.closed[0].to_string();
+  EXPECT_EQ(client.closed.at(0).code(), base::Code::kInvalidArgument) << client.closed[0].to_string();
 }
 
 INSTANTIATE_TEST_SUITE_P(Versions, ForeignTlsTest, testing::Values(TLS1_3_VERSION, TLS1_2_VERSION));
@@ -188,15 +188,15 @@ class Wire {
     }
   }
 
-  std::pair<core::Fd, core::Fd> near_, far_;
+  std::pair<base::Fd, base::Fd> near_, far_;
   std::unique_ptr<TlsSession> client_, server_;
   std::vector<std::byte> recorded_;
 };
 
 TEST_F(TlsTest, RefusesRecordedBytes) {
   Wire wire(node(secret_, kClient), node(secret_, kServer));
-  const auto recorded = wire.record(core::encode({1, core::Query{}}));
-  const core::Fd socket = connect();
+  const auto recorded = wire.record(proto::encode({1, proto::Query{}}));
+  const base::Fd socket = connect();
   ASSERT_EQ(::send(socket.get(), recorded.data(), recorded.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(recorded.size()));
   expect_turned_away(socket);
@@ -204,7 +204,7 @@ TEST_F(TlsTest, RefusesRecordedBytes) {
 
 TEST_F(TlsTest, RefusesToBeLedBackToItself) {
   // Node kServer dials its parent, but somebody connects it to its own listener.
-  EXPECT_EQ(refused(node(secret_, kServer), kServer + 1).code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(refused(node(secret_, kServer), kServer + 1).code(), base::Code::kInvalidArgument);
 }
 
 TEST_F(TlsTest, BoundsWhatAStrangerMaySay) {
@@ -216,7 +216,7 @@ TEST_F(TlsTest, BoundsWhatAStrangerMaySay) {
     bytes.resize(bytes.size() + 0x3fff, i == 0 ? 1 : 0);
     if (i == 0) bytes[6] = bytes[7] = bytes[8] = 0xff;
   }
-  const core::Fd socket = connect();
+  const base::Fd socket = connect();
   ASSERT_EQ(::fcntl(socket.get(), F_SETFL, O_NONBLOCK), 0);
   static_cast<void>(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
   expect_turned_away(socket);
@@ -226,11 +226,11 @@ TEST_F(TlsTest, SendsNoSignalToWriteToADeadPeer) {
   ASSERT_EQ(::signal(SIGPIPE, SIG_DFL), SIG_DFL);
   std::array<int, 2> fds{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()), 0);
-  const core::Fd mine(fds[0]);
+  const base::Fd mine(fds[0]);
   ::close(fds[1]);
   auto session = TlsSession::client(node(secret_, kClient), mine.get(), kServer);
   ASSERT_TRUE(session.ok());
-  EXPECT_EQ((*session)->handshake().code(), core::Code::kPeerLost);
+  EXPECT_EQ((*session)->handshake().code(), base::Code::kPeerLost);
 }
 
 }  // namespace

@@ -22,35 +22,36 @@ using launcher::SecureChannel;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr core::NodeId kController = 0;
+constexpr proto::NodeId kController = 0;
 constexpr milliseconds kEarly{5};  // clocks are read one after the other
 
 class NodeChildren : public testing::Test {
  protected:
   using Clock = std::chrono::steady_clock;
 
-  void make(core::Duration limit, std::size_t parallel = 32) {
+  void make(base::Duration limit, std::size_t parallel = 32) {
     ChildrenOptions options;
     options.job = "job-1";
     options.build = "1";
     options.secret = secret_;
     options.limit = limit;
-    Children::Events events{.linked = [this](core::NodeId node, const std::string&) { linked_.insert(node); },
-                            .message = [](core::NodeId, const Message&) {},
-                            .silent = [this](core::NodeId node, bool silent) { silent_[node] = silent; },
-                            .line = [](core::NodeId, const std::string&) {},
-                            .lost =
-                                [this](core::NodeId node, const core::Status& why) {
-                                  lost_.emplace(node, Lost{why, Clock::now()});
-                                },
-                            .left = [] {}};
+    Children::Events events{
+        .linked = [this](proto::NodeId node, const std::string&) { linked_.insert(node); },
+        .message = [](proto::NodeId, const Message&) {},
+        .silent = [this](proto::NodeId node, bool silent) { silent_[node] = silent; },
+        .line = [](proto::NodeId, const std::string&) {},
+        .lost =
+            [this](proto::NodeId node, const base::Status& why) {
+              lost_.emplace(node, Lost{why, Clock::now()});
+            },
+        .left = [] {}};
     auto made = Children::make(loop_, std::move(options), std::move(events));
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     children_ = std::move(*made);
     way_.before = {"fake"};
     way_.make = [this, limit, parallel](auto, launcher::SpawnEvents told) {
       const auto begun = told.begun;
-      told.begun = [this, begun](core::NodeId node) {
+      told.begun = [this, begun](proto::NodeId node) {
         begun_[node] = Clock::now();
         begun(node);
       };
@@ -60,40 +61,40 @@ class NodeChildren : public testing::Test {
       return fake;
     };
   }
-  void start(core::NodeId node) {
+  void start(proto::NodeId node) {
     ASSERT_TRUE(children_->start({node, fmt::format("node{}", node), "", false, way_}).ok());
   }
   // Connects as the agent of that host and sends `first`, if any.
-  void link(core::NodeId node, const std::optional<Message>& first) {
+  void link(proto::NodeId node, const std::optional<Message>& first) {
     const std::string& endpoints = children_->endpoints();
     const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
     auto channel = SecureChannel::client(loop_, launcher::node(secret_, node),
                                          launcher::connect_to(static_cast<std::uint16_t>(port)), kController,
                                          Link::limits());
     ASSERT_TRUE(channel.ok());
-    (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
+    (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
     agents_.push_back(
-        std::make_unique<Link>(*channel, Link::Handlers{[](const Message&) {}, [](const core::Status&) {}}));
+        std::make_unique<Link>(*channel, Link::Handlers{[](const Message&) {}, [](const base::Status&) {}}));
     if (first) agents_.back()->send(*first);
     ASSERT_TRUE(run_until(loop_, [&] { return linked_.contains(node); }));
   }
   // The time since its start.
-  Clock::duration lost_after(core::NodeId node) {
+  Clock::duration lost_after(proto::NodeId node) {
     EXPECT_TRUE(run_until(loop_, [&] { return lost_.contains(node); }));
     return lost_.contains(node) ? lost_.at(node).at - begun_.at(node) : Clock::duration::max();
   }
 
   struct Lost {
-    core::Status why;
+    base::Status why;
     Clock::time_point at;
   };
   boost::asio::io_context loop_;
   std::shared_ptr<const launcher::JobSecret> secret_ = launcher::new_secret();
-  std::map<std::string, core::Duration> delays_;  // by host: until it is up
-  std::map<core::NodeId, Clock::time_point> begun_;
-  std::set<core::NodeId> linked_;
-  std::map<core::NodeId, bool> silent_;
-  std::map<core::NodeId, Lost> lost_;
+  std::map<std::string, base::Duration> delays_;  // by host: until it is up
+  std::map<proto::NodeId, Clock::time_point> begun_;
+  std::set<proto::NodeId> linked_;
+  std::map<proto::NodeId, bool> silent_;
+  std::map<proto::NodeId, Lost> lost_;
   HostAccess way_;
   std::unique_ptr<Children> children_;
   std::vector<std::unique_ptr<Link>> agents_;
@@ -106,7 +107,7 @@ TEST_F(NodeChildren, TheWayThereAndTheWayBackHaveOneLimit) {
   const auto after = lost_after(1);
   EXPECT_GE(after, seconds(2) - kEarly);
   EXPECT_LT(after, milliseconds(2700));
-  EXPECT_EQ(lost_.at(1).why.code(), core::Code::kDeadlineExceeded);
+  EXPECT_EQ(lost_.at(1).why.code(), base::Code::kDeadlineExceeded);
   EXPECT_THAT(
       lost_.at(1).why.message(),
       testing::MatchesRegex("host node1: its agent was started, but could not connect back to .* within 2 s "
@@ -126,7 +127,7 @@ TEST_F(NodeChildren, OneThatConnectsAndSaysNothingHasNoMoreThanThat) {
 TEST_F(NodeChildren, ALateOneDoesNotWaitForTheOthers) {
   for (int i = 2; i <= 5; ++i) delays_[fmt::format("node{}", i)] = milliseconds(180 * i);
   make(seconds(1));
-  for (core::NodeId node = 1; node <= 5; ++node) start(node);
+  for (proto::NodeId node = 1; node <= 5; ++node) start(node);
   EXPECT_LT(lost_after(1), milliseconds(1700));
 }
 
@@ -135,13 +136,13 @@ TEST_F(NodeChildren, ManyThatAreLateTogetherHaveTwiceTheTimeAsLongAsOthersCome) 
   for (int i = kMany + 3; i <= kMany + 8; ++i)
     delays_[fmt::format("node{}", i)] = milliseconds(150 * (i - kMany - 2));
   make(seconds(1));
-  for (const auto& [host, delay] : delays_) start(static_cast<core::NodeId>(std::stoul(host.substr(4))));
+  for (const auto& [host, delay] : delays_) start(static_cast<proto::NodeId>(std::stoul(host.substr(4))));
   EXPECT_GE(lost_after(1), milliseconds(1800));
   EXPECT_LT(lost_after(1), milliseconds(2900));
 }
 
 TEST_F(NodeChildren, TheLimitCountsFromItsTurn) {
-  delays_["node1"] = core::Duration::max();
+  delays_["node1"] = base::Duration::max();
   make(seconds(1), 1);
   start(1);
   start(2);

@@ -51,7 +51,7 @@ TEST_F(HeartbeatMonitorTest, AnAnnouncedPauseExtendsTheLimit) {
   monitor_.extend(std::chrono::seconds(3));
   EXPECT_EQ(quiet_until(Change::kLost), milliseconds(8500));
   static_cast<void>(monitor_.on_message());
-  monitor_.extend(core::Duration::zero());
+  monitor_.extend(base::Duration::zero());
   EXPECT_EQ(quiet_until(Change::kLost), milliseconds(5500));
 }
 

@@ -31,18 +31,18 @@ bool reached(std::string_view state, const Message& message) {
   if (state == "space" || state == "running") return std::holds_alternative<StartSpace>(message);
   const auto* said = std::get_if<Membership>(&message);
   if (said == nullptr) return false;
-  if (state == "start") return std::holds_alternative<core::Start>(said->message.body);
-  if (state == "asked") return std::holds_alternative<core::Hello>(said->message.body);
-  return state == "round" && std::holds_alternative<core::Revoke>(said->message.body);
+  if (state == "start") return std::holds_alternative<proto::Start>(said->message.body);
+  if (state == "asked") return std::holds_alternative<proto::Hello>(said->message.body);
+  return state == "round" && std::holds_alternative<proto::Revoke>(said->message.body);
 }
 
 // Answers as an agent whose host cannot be looked at, and has no members.
 void behave(const Message& message, Wire& wire) {
   if (std::holds_alternative<InventoryRequest>(message))
-    wire.say(InventoryReply{{core::Code::kUnavailable, "nobody looks at this host"}, {}});
+    wire.say(InventoryReply{{base::Code::kUnavailable, "nobody looks at this host"}, {}});
   const auto* said = std::get_if<Membership>(&message);
-  const auto* revoke = said == nullptr ? nullptr : std::get_if<core::Revoke>(&said->message.body);
-  if (revoke != nullptr) wire.say(membership(core::Report{revoke->generation, {}}));
+  const auto* revoke = said == nullptr ? nullptr : std::get_if<proto::Revoke>(&said->message.body);
+  if (revoke != nullptr) wire.say(membership(proto::Report{revoke->generation, {}}));
 }
 
 bool come_to(std::string_view state, Wire& wire) {
@@ -70,12 +70,13 @@ bool come_to(std::string_view state, Wire& wire) {
 std::unique_ptr<Wire> connect(char** argv) {
   const auto secret = launcher::JobSecret::read(STDIN_FILENO, kFirst);
   if (!secret.ok()) return nullptr;
-  auto context = launcher::TlsContext::make(argv[0], static_cast<core::NodeId>(std::stoul(argv[1])), *secret);
+  auto context =
+      launcher::TlsContext::make(argv[0], static_cast<proto::NodeId>(std::stoul(argv[1])), *secret);
   auto endpoints = launcher::parse_endpoints(argv[3]);
   if (!context.ok() || !endpoints.ok()) return nullptr;
   boost::asio::io_context loop;
-  core::Fd socket;
-  launcher::dial(loop, *endpoints, kFirst, [&](core::Result<core::Fd> connected) {
+  base::Fd socket;
+  launcher::dial(loop, *endpoints, kFirst, [&](base::Result<base::Fd> connected) {
     if (connected.ok()) socket = std::move(*connected);
   });
   loop.run_for(kFirst);

@@ -10,13 +10,13 @@
 #include <random>
 #include <vector>
 
-#include "core/wire.h"
 #include "launcher/node/wire_generated.h"
+#include "proto/wire.h"
 
 namespace regroup::node {
 namespace {
 
-constexpr std::uint32_t kTooLong = core::kMaxFrameBytes + 1;
+constexpr std::uint32_t kTooLong = proto::kMaxFrameBytes + 1;
 
 Bytes noise(std::size_t size) {
   std::mt19937 random(4711);
@@ -37,15 +37,15 @@ Bytes swollen() {
   return {bytes.begin(), bytes.end()};
 }
 
-constexpr core::MemberId kFirstMembers = 4;  // of the job; they are on other hosts, or in `own`
+constexpr proto::MemberId kFirstMembers = 4;  // of the job; they are on other hosts, or in `own`
 
 // Of members that run elsewhere: committed, finished, learned, and dead.
-std::vector<core::SlotReport> lines_of_others(const Wire& w) {
-  std::vector<core::SlotReport> lines;
-  for (core::MemberId id = 0; id < kFirstMembers; ++id) {
+std::vector<proto::SlotReport> lines_of_others(const Wire& w) {
+  std::vector<proto::SlotReport> lines;
+  for (proto::MemberId id = 0; id < kFirstMembers; ++id) {
     if (w.own.contains(id)) continue;
     lines.push_back({.member = id, .slot = 0, .alive = false, .finished = true});
-    lines.back().state = {core::Phase::kCommitted, false, 1, core::Position::of(1'000'000)};
+    lines.back().state = {proto::Phase::kCommitted, false, 1, proto::Position::of(1'000'000)};
     lines.back().caught_up_to = 1'000'000;
   }
   return lines;
@@ -56,10 +56,10 @@ constexpr char kForged[] =
     "gone\nregroup: forged\x1b[31m\xc2\x9b"
     "31m";
 
-void of_nobody(Wire& w, core::MemberId id) {
-  w.say(membership(core::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}));
-  w.say(membership(core::MemberReady{0, {.member = id, .elements = 1, .model = "evil"}}));
-  w.say(membership(core::MemberDrained{id}));
+void of_nobody(Wire& w, proto::MemberId id) {
+  w.say(membership(proto::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}));
+  w.say(membership(proto::MemberReady{0, {.member = id, .elements = 1, .model = "evil"}}));
+  w.say(membership(proto::MemberDrained{id}));
 }
 
 // Its own part of each fence of all ranks, of which there are fewer.
@@ -109,13 +109,13 @@ constexpr Attack kAttacks[] = {
      }},
     {"news",
      [](Wire& w) {
-       w.say(ChildEvent{ChildEvent::Kind::kLost, 1, "gone", core::Code::kPeerLost});
+       w.say(ChildEvent{ChildEvent::Kind::kLost, 1, "gone", base::Code::kPeerLost});
      }},
     {"nodes",
      [](Wire& w) {
-       w.say(membership(core::NodeLost{1, "gone"}));
+       w.say(membership(proto::NodeLost{1, "gone"}));
      }},
-    {"agents", [](Wire& w) { w.say(membership(core::Revoke{1'000'000})); }},
+    {"agents", [](Wire& w) { w.say(membership(proto::Revoke{1'000'000})); }},
     {"flood",
      [](Wire& w) {
        // A controller that keeps pace, as one may on a busy machine, sees no fault.
@@ -124,63 +124,63 @@ constexpr Attack kAttacks[] = {
     // Not refused, and of no effect.
     {"members",
      [](Wire& w) {
-       for (core::MemberId id = 0; id < 8; ++id) {
-         w.say(membership(core::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}));
-         w.say(membership(core::MemberDrained{id}));
-         w.say(membership(core::TargetStatus{1, id, 1'000'000, ""}));
+       for (proto::MemberId id = 0; id < 8; ++id) {
+         w.say(membership(proto::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}));
+         w.say(membership(proto::MemberDrained{id}));
+         w.say(membership(proto::TargetStatus{1, id, 1'000'000, ""}));
        }
      }},
     // Members that nobody started: one that leaves no number behind it, and a great many.
     {"id_max", [](Wire& w) { of_nobody(w, 0xffffffff); }},
     {"id_flood",
      [](Wire& w) {
-       for (core::MemberId id = 10'000; id < 12'000 && w.open(); ++id) of_nobody(w, id);
+       for (proto::MemberId id = 10'000; id < 12'000 && w.open(); ++id) of_nobody(w, id);
      }},
     {"ready",
      [](Wire& w) {
-       for (core::MemberId id = 0; id < kFirstMembers; ++id) {
+       for (proto::MemberId id = 0; id < kFirstMembers; ++id) {
          if (w.own.contains(id)) continue;
-         w.say(membership(core::MemberReady{0, {.member = id, .elements = 1, .model = "evil"}}));
+         w.say(membership(proto::MemberReady{0, {.member = id, .elements = 1, .model = "evil"}}));
        }
      }},
     {"reports",
      [](Wire& w) {
-       w.say(membership(core::Report{0, lines_of_others(w)}));
-       w.say(membership(core::Report{w.generation, lines_of_others(w)}));
+       w.say(membership(proto::Report{0, lines_of_others(w)}));
+       w.say(membership(proto::Report{w.generation, lines_of_others(w)}));
      }},
     {"contacts",
      [](Wire& w) {
-       core::Contacts all;
-       for (core::MemberId id = 0; id < 8; ++id) all.members.push_back({id, noise(64)});
+       proto::Contacts all;
+       for (proto::MemberId id = 0; id < 8; ++id) all.members.push_back({id, noise(64)});
        for (int i = 0; i < 20; ++i) {
-         all.generation = w.generation + static_cast<core::Generation>(i);
+         all.generation = w.generation + static_cast<proto::Generation>(i);
          w.say(membership(all));
        }
      }},
     {"source_status",
      [](Wire& w) {
-       for (core::TransferId transfer = 1; transfer < 10'000; transfer += transfer == 99 ? 3998 : 1)
-         w.say(membership(core::SourceStatus{transfer, 5, "", "forged"}));
+       for (proto::TransferId transfer = 1; transfer < 10'000; transfer += transfer == 99 ? 3998 : 1)
+         w.say(membership(proto::SourceStatus{transfer, 5, "", "forged"}));
      }},
     {"suspects",
      [](Wire& w) {
-       for (core::MemberId id = 0; id < 80; ++id) w.say(membership(core::PeerSuspect{id % 8, kForged}));
+       for (proto::MemberId id = 0; id < 80; ++id) w.say(membership(proto::PeerSuspect{id % 8, kForged}));
      }},
     {"claims",
      [](Wire& w) {
-       w.say(membership(core::HelloReply{0, 0, lines_of_others(w)}));
+       w.say(membership(proto::HelloReply{0, 0, lines_of_others(w)}));
      }},
     // Numbers that nobody can have heard, and more than the coordinator takes at once.
     {"generations",
      [](Wire& w) {
-       w.say(membership(core::HelloReply{core::kMaxGeneration, core::kMaxGeneration, {}}));
-       w.say(membership(core::Report{core::kMaxGeneration, {}}));
+       w.say(membership(proto::HelloReply{proto::kMaxGeneration, proto::kMaxGeneration, {}}));
+       w.say(membership(proto::Report{proto::kMaxGeneration, {}}));
      },
      Until::kClosed},
     {"long",
      [](Wire& w) {
-       const core::SlotReport line{.member = 1, .slot = 1, .step = 5, .loss = 1.5, .caught_up_to = 5};
-       w.say(membership(core::Report{0, std::vector(40'000, line)}));
+       const proto::SlotReport line{.member = 1, .slot = 1, .step = 5, .loss = 1.5, .caught_up_to = 5};
+       w.say(membership(proto::Report{0, std::vector(40'000, line)}));
      }},
     // In the sentences that a user reads.
     {"notice",
@@ -191,12 +191,12 @@ constexpr Attack kAttacks[] = {
     {"loss",
      [](Wire& w) {
        w.say(UserMessage{kForged});
-       const core::MemberId id = *w.own.rbegin();
-       w.say(membership(core::MemberLost{.member = id,
-                                         .joined = true,
-                                         .exit_code = 3,
-                                         .reaped = true,
-                                         .why = fmt::format("member {}: {}", id, kForged)}));
+       const proto::MemberId id = *w.own.rbegin();
+       w.say(membership(proto::MemberLost{.member = id,
+                                          .joined = true,
+                                          .exit_code = 3,
+                                          .reaped = true,
+                                          .why = fmt::format("member {}: {}", id, kForged)}));
      }},
     {"orders",
      [](Wire& w) {

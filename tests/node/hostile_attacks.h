@@ -25,8 +25,10 @@ struct Attack {
 // Null: there is none of this name.
 [[nodiscard]] const Attack* find_attack(std::string_view name);
 
-inline constexpr core::Incarnation kNewest = 1000;  // at least that of whoever is told
+inline constexpr proto::Incarnation kNewest = 1000;  // at least that of whoever is told
 
-[[nodiscard]] inline Message membership(core::Body body) { return Membership{{kNewest, std::move(body), 0}}; }
+[[nodiscard]] inline Message membership(proto::Body body) {
+  return Membership{{kNewest, std::move(body), 0}};
+}
 
 }  // namespace regroup::node

@@ -34,7 +34,7 @@ constexpr std::chrono::seconds kFirst{10}, kAnswer{3};
 struct Call {
   std::string_view state, what;
   std::string result, regroup, job;
-  core::NodeId self = 0;
+  proto::NodeId self = 0;
   std::string parent, endpoints, build;
 };
 
@@ -45,7 +45,7 @@ class Middle {
 
   int run() {
     up_ = connect(call_.self, {[this](const Message& message) { from_above(message); },
-                               [this](const core::Status&) { end("closed"); }});
+                               [this](const base::Status&) { end("closed"); }});
     if (!up_ || !listen() || !start_agent()) return 1;
     loop_.run();
     return 0;
@@ -53,30 +53,30 @@ class Middle {
 
   // What the attacks may use.
   void say(const Message& message) { up_->send(message); }
-  void say_for(core::NodeId node, const Message& message, std::uint64_t number) {
+  void say_for(proto::NodeId node, const Message& message, std::uint64_t number) {
     say(Relayed{{node}, encode(message), false, {number}});
   }
   void come_as_child() {
-    false_child_ = connect(child, {[](const Message&) {}, [](const core::Status&) {}});
+    false_child_ = connect(child, {[](const Message&) {}, [](const base::Status&) {}});
     if (false_child_) false_child_->send(Ack{0, Ack::Action::kReparent});
   }
-  core::NodeId child = 0;    // that said something last
+  proto::NodeId child = 0;   // that said something last
   std::uint64_t number = 0;  // of that
 
  private:
-  std::unique_ptr<Link> connect(core::NodeId as, Link::Handlers handlers) {
+  std::unique_ptr<Link> connect(proto::NodeId as, Link::Handlers handlers) {
     auto context = launcher::TlsContext::make(call_.job, as, secret_);
     auto endpoints = launcher::parse_endpoints(call_.endpoints);
     if (!context.ok() || !endpoints.ok()) return nullptr;
     std::unique_ptr<Link> link;
     bool answered = false;
-    launcher::dial(loop_, *endpoints, kFirst, [&](core::Result<core::Fd> socket) {
+    launcher::dial(loop_, *endpoints, kFirst, [&](base::Result<base::Fd> socket) {
       answered = true;
       if (!socket.ok()) return;
       auto channel =
           launcher::SecureChannel::client(loop_, *context, std::move(*socket), kController, Link::limits());
       if (!channel.ok()) return;
-      (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
+      (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
       link = std::make_unique<Link>(*channel, std::move(handlers));
     });
     while (!answered && loop_.run_one_for(kFirst) > 0) {
@@ -93,7 +93,7 @@ class Middle {
         [this](std::shared_ptr<launcher::SecureChannel> channel) {
           down_ = std::make_unique<Link>(
               std::move(channel), Link::Handlers{[this](const Message& message) { from_below(message); },
-                                                 [this](const core::Status&) { loop_.stop(); }});
+                                                 [this](const base::Status&) { loop_.stop(); }});
         },
         limits);
     return listener_->start(0).ok();
@@ -117,7 +117,7 @@ class Middle {
   void from_above(const Message& message) {
     if (down_) down_->send(message);
     const auto* said = std::get_if<Membership>(&message);
-    if (said != nullptr && std::holds_alternative<core::Revoke>(said->message.body)) attack("round");
+    if (said != nullptr && std::holds_alternative<proto::Revoke>(said->message.body)) attack("round");
   }
   void from_below(const Message& message) {
     up_->send(message);
@@ -152,7 +152,7 @@ class Middle {
 
 constexpr std::uint64_t kLast = std::numeric_limits<std::uint64_t>::max();
 
-Message membership(core::Body body) { return Membership{{1, std::move(body), 0}}; }
+Message membership(proto::Body body) { return Membership{{1, std::move(body), 0}}; }
 
 constexpr struct {
   std::string_view name;
@@ -166,17 +166,17 @@ constexpr struct {
      }},
     {"gathered",
      [](Middle& m) {
-       m.say(Gathered{{{{1}, encode(membership(core::Report{1, {}})), true, {1}}}});
+       m.say(Gathered{{{{1}, encode(membership(proto::Report{1, {}})), true, {1}}}});
      }},
     {"news",
      [](Middle& m) {
-       m.say(ChildEvent{ChildEvent::Kind::kLost, 1, "gone", core::Code::kPeerLost});
+       m.say(ChildEvent{ChildEvent::Kind::kLost, 1, "gone", base::Code::kPeerLost});
      }},
     {"nodes",
      [](Middle& m) {
-       m.say(membership(core::NodeLost{1, "gone"}));
+       m.say(membership(proto::NodeLost{1, "gone"}));
      }},
-    {"agents", [](Middle& m) { m.say(membership(core::Revoke{1'000'000})); }},
+    {"agents", [](Middle& m) { m.say(membership(proto::Revoke{1'000'000})); }},
     {"orders",
      [](Middle& m) {
        m.say(Setup{});
@@ -186,7 +186,7 @@ constexpr struct {
     // Of its own child, which lives and is heard.
     {"lost",
      [](Middle& m) {
-       m.say(ChildEvent{ChildEvent::Kind::kLost, m.child, "host node3: gone\x1b[2J", core::Code::kPeerLost});
+       m.say(ChildEvent{ChildEvent::Kind::kLost, m.child, "host node3: gone\x1b[2J", base::Code::kPeerLost});
      }},
     {"silent",
      [](Middle& m) {
@@ -195,7 +195,7 @@ constexpr struct {
      }},
     {"words",
      [](Middle& m) {
-       m.say_for(m.child, membership(core::NodeLost{1, "gone"}), m.number + 1);
+       m.say_for(m.child, membership(proto::NodeLost{1, "gone"}), m.number + 1);
      }},
     // Numbers that it has had or will not have for long, and that it had heard what will never be said.
     {"numbers",
@@ -232,6 +232,6 @@ int main(int argc, char** argv) {
   const auto secret = launcher::JobSecret::read(STDIN_FILENO, node::kFirst);
   if (!secret.ok()) return 1;
   node::Call call{argv[1], argv[2], argv[3], argv[4], argv[6], 0, argv[8], argv[9], argv[10]};
-  call.self = static_cast<core::NodeId>(std::stoul(argv[7]));
+  call.self = static_cast<proto::NodeId>(std::stoul(argv[7]));
   return node::Middle(std::move(call), *secret).run();
 }

@@ -34,53 +34,53 @@ std::vector<std::byte> noise(std::size_t size) {
   return bytes;
 }
 
-TransferRequest all_of(core::TransferId transfer) { return {transfer, 0, 1, true}; }
+TransferRequest all_of(proto::TransferId transfer) { return {transfer, 0, 1, true}; }
 
 constexpr struct {
   std::string_view name;
-  void (*say)(SecureChannel& source, core::TransferId transfer);
+  void (*say)(SecureChannel& source, proto::TransferId transfer);
 } kAttacks[] = {
-    {"silent", [](SecureChannel&, core::TransferId) {}},
-    {"noise", [](SecureChannel& c, core::TransferId) { c.send_payload(noise(4096)); }},
-    {"empty", [](SecureChannel& c, core::TransferId) { c.send_payload({}); }},
+    {"silent", [](SecureChannel&, proto::TransferId) {}},
+    {"noise", [](SecureChannel& c, proto::TransferId) { c.send_payload(noise(4096)); }},
+    {"empty", [](SecureChannel& c, proto::TransferId) { c.send_payload({}); }},
     {"cut",
-     [](SecureChannel& c, core::TransferId transfer) {
+     [](SecureChannel& c, proto::TransferId transfer) {
        const auto whole = encode(all_of(transfer));
        c.send_payload(std::span(whole).first(whole.size() / 2));
      }},
     // Messages that only the coordinator may send.
     {"orders",
-     [](SecureChannel& c, core::TransferId transfer) {
-       c.send({1, core::EndTransfer{transfer}});
+     [](SecureChannel& c, proto::TransferId transfer) {
+       c.send({1, proto::EndTransfer{transfer}});
      }},
     {"part",
-     [](SecureChannel& c, core::TransferId transfer) {
+     [](SecureChannel& c, proto::TransferId transfer) {
        c.send_payload(encode(TransferRequest{transfer, 2, 2, true}));
      }},
     {"parts",
-     [](SecureChannel& c, core::TransferId transfer) {
+     [](SecureChannel& c, proto::TransferId transfer) {
        c.send_payload(encode(TransferRequest{transfer, 0, 0xffffffff, true}));
      }},
     // Messages that only a source may send.
     {"length",
-     [](SecureChannel& c, core::TransferId) {
+     [](SecureChannel& c, proto::TransferId) {
        c.send_payload(encode(TransferLength{1ULL << 40, 1}));
      }},
     {"chunk",
-     [](SecureChannel& c, core::TransferId) {
+     [](SecureChannel& c, proto::TransferId) {
        c.send_payload(encode(TransferChunk{0, 0xffffffff, true, 0, noise(77)}));
      }},
-    {"error", [](SecureChannel& c, core::TransferId) { c.send_payload(encode(TransferError{"no more"})); }},
+    {"error", [](SecureChannel& c, proto::TransferId) { c.send_payload(encode(TransferError{"no more"})); }},
     {"other",
-     [](SecureChannel& c, core::TransferId transfer) { c.send_payload(encode(all_of(transfer + 1))); }},
+     [](SecureChannel& c, proto::TransferId transfer) { c.send_payload(encode(all_of(transfer + 1))); }},
     {"twice",
-     [](SecureChannel& c, core::TransferId transfer) {
+     [](SecureChannel& c, proto::TransferId transfer) {
        c.send_payload(encode(all_of(transfer)));
        c.send_payload(encode(all_of(transfer)));
      }},
     // Takes nothing of what it asked for.
     {"deaf",
-     [](SecureChannel& c, core::TransferId transfer) {
+     [](SecureChannel& c, proto::TransferId transfer) {
        c.send_payload(encode(all_of(transfer)));
        c.pause();
      }},
@@ -91,11 +91,11 @@ struct Call {
   std::string told;
 };
 
-core::Fd connect(boost::asio::io_context& loop, const char* where) {
-  core::Fd socket;
+base::Fd connect(boost::asio::io_context& loop, const char* where) {
+  base::Fd socket;
   auto endpoints = launcher::parse_endpoints(where);
   if (!endpoints.ok()) return socket;
-  launcher::dial(loop, *endpoints, kFirst, [&](core::Result<core::Fd> connected) {
+  launcher::dial(loop, *endpoints, kFirst, [&](base::Result<base::Fd> connected) {
     if (connected.ok()) socket = std::move(*connected);
   });
   loop.run_for(kFirst);
@@ -106,18 +106,19 @@ core::Fd connect(boost::asio::io_context& loop, const char* where) {
 std::string answer(char** argv) {
   const auto secret = launcher::JobSecret::read(STDIN_FILENO, kFirst);
   if (!secret.ok()) return secret.status().message();
-  auto context = launcher::TlsContext::make(argv[1], static_cast<core::NodeId>(std::stoul(argv[2])), *secret);
+  auto context =
+      launcher::TlsContext::make(argv[1], static_cast<proto::NodeId>(std::stoul(argv[2])), *secret);
   if (!context.ok()) return context.status().message();
   boost::asio::io_context loop;
-  core::Fd socket = connect(loop, argv[4]);
+  base::Fd socket = connect(loop, argv[4]);
   if (!socket.valid()) return "nobody listens";
   auto channel = SecureChannel::client(loop, *context, std::move(socket),
-                                       static_cast<core::NodeId>(std::stoul(argv[3])));
+                                       static_cast<proto::NodeId>(std::stoul(argv[3])));
   if (!channel.ok()) return channel.status().message();
   Call call;
-  const auto transfer = static_cast<core::TransferId>(std::stoul(argv[5]));
+  const auto transfer = static_cast<proto::TransferId>(std::stoul(argv[5]));
   (*channel)->start({.message = {},
-                     .closed = [&](const core::Status&) { call.closed = true; },
+                     .closed = [&](const base::Status&) { call.closed = true; },
                      .opened =
                          [&] {
                            call.opened = true;
@@ -125,7 +126,7 @@ std::string answer(char** argv) {
                              if (attack.name == argv[6]) attack.say(**channel, transfer);
                            }
                          },
-                     .payload = [&](std::span<const std::byte> payload) -> core::Status {
+                     .payload = [&](std::span<const std::byte> payload) -> base::Status {
                        const auto message = decode_transfer(payload);
                        if (!message.ok()) return message.status();
                        if (const auto* error = std::get_if<TransferError>(&*message)) call.told = error->why;

@@ -13,9 +13,9 @@
 #include <variant>
 #include <vector>
 
-#include "core/wire.h"
 #include "launcher/net/tls_session.h"
 #include "launcher/node/wire.h"
+#include "proto/wire.h"
 
 namespace regroup::node {
 
@@ -28,7 +28,7 @@ inline constexpr std::size_t kPart = 512 << 10;
 // One link, without any of the limits of SecureChannel.
 class Wire {
  public:
-  Wire(std::unique_ptr<launcher::TlsSession> tls, core::Fd socket)
+  Wire(std::unique_ptr<launcher::TlsSession> tls, base::Fd socket)
       : socket_(std::move(socket)), tls_(std::move(tls)) {}
 
   bool shake_hands() {
@@ -89,21 +89,21 @@ class Wire {
   }
   [[nodiscard]] bool open() const { return open_; }
 
-  std::string job, build;           // its id, and what the launcher is
-  std::uint32_t host = 1;           // the number there of this one
-  std::set<core::MemberId> own;     // members that it was to start
-  core::Generation generation = 0;  // newest that it was told of
-  std::vector<Bytes> gathered;      // what all have brought, of each fence that they have come to
-  bool taken = false;               // the controller has taken output of it
+  std::string job, build;            // its id, and what the launcher is
+  std::uint32_t host = 1;            // the number there of this one
+  std::set<proto::MemberId> own;     // members that it was to start
+  proto::Generation generation = 0;  // newest that it was told of
+  std::vector<Bytes> gathered;       // what all have brought, of each fence that they have come to
+  bool taken = false;                // the controller has taken output of it
 
  private:
   void learn(const pmi::Message& message) {
     if (const auto* all = std::get_if<pmi::Gathered>(&message)) gathered.push_back(all->data);
   }
-  void learn(const core::Body& body) {
-    if (const auto* start = std::get_if<core::Start>(&body)) own.insert(start->member);
-    if (const auto* revoke = std::get_if<core::Revoke>(&body)) generation = revoke->generation;
-    if (const auto* announce = std::get_if<core::Announce>(&body)) generation = announce->world->generation;
+  void learn(const proto::Body& body) {
+    if (const auto* start = std::get_if<proto::Start>(&body)) own.insert(start->member);
+    if (const auto* revoke = std::get_if<proto::Revoke>(&body)) generation = revoke->generation;
+    if (const auto* announce = std::get_if<proto::Announce>(&body)) generation = announce->world->generation;
   }
   void wait(launcher::TlsSession::Want want) const {
     pollfd one{socket_.get(), short(want == launcher::TlsSession::Want::kWrite ? POLLOUT : POLLIN), 0};
@@ -118,9 +118,9 @@ class Wire {
     frames_.append(std::span(bytes).first(got->bytes));
   }
 
-  const core::Fd socket_;
+  const base::Fd socket_;
   const std::unique_ptr<launcher::TlsSession> tls_;
-  core::FrameReader frames_;
+  proto::FrameReader frames_;
   Bytes partial_;
   bool open_ = true;
 };

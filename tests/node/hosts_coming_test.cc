@@ -30,8 +30,8 @@ class NodeHostsComing : public testing::Test {
     access.make = [this](auto, launcher::SpawnEvents events) {
       auto fake = std::make_unique<FakeSpawner>(loop_, std::move(events),
                                                 launcher::FakeSpawnerOptions{.limit = seconds(60)});
-      fake->fail("refused", {core::Code::kUnavailable, "refused: nobody is let in"});
-      fake->delay("queued", core::Duration::max());
+      fake->fail("refused", {base::Code::kUnavailable, "refused: nobody is let in"});
+      fake->delay("queued", base::Duration::max());
       return fake;
     };
     for (const std::string& name : names) options.hosts.push_back({.name = name, .access = access});
@@ -47,7 +47,7 @@ TEST_F(NodeHostsComing, OneThatFailsIsSaidWhileOthersAreOnTheirWay) {
   make({"refused", "hung"});
   std::vector<std::string> said;
   std::vector<bool> other;
-  const auto failures = hosts_->bring_up({.failed = [&](const core::Status& why) {
+  const auto failures = hosts_->bring_up({.failed = [&](const base::Status& why) {
     said.push_back(why.message().substr(0, why.message().find(':')));
     other.push_back(hosts_->is_coming(1));
   }});

@@ -51,7 +51,7 @@ class Agents {
   }
   void open(std::shared_ptr<const launcher::JobSecret> secret) { secret_ = std::move(secret); }
   // The controller's child connects, and says Hello.
-  void start(core::NodeId node, std::uint16_t port) {
+  void start(proto::NodeId node, std::uint16_t port) {
     boost::asio::post(loop_, [this, node, port] {
       port_ = port;
       agents_[node];
@@ -59,16 +59,16 @@ class Agents {
     });
   }
   // Their links break, at once; a host that has none is said to be lost by the one above it.
-  void lose(std::vector<core::NodeId> nodes) {
+  void lose(std::vector<proto::NodeId> nodes) {
     boost::asio::post(loop_, [this, nodes = std::move(nodes)] {
-      for (const core::NodeId node : nodes) lose(node);
+      for (const proto::NodeId node : nodes) lose(node);
     });
   }
   [[nodiscard]] std::size_t told() const { return told_; }
 
  private:
   struct Agent {
-    core::NodeId parent = kController;
+    proto::NodeId parent = kController;
     bool numbered = false;  // it was started below another
     std::uint64_t said = 0, taken = 0;
     std::unique_ptr<Link> link = {};  // none: its parent's
@@ -76,13 +76,13 @@ class Agents {
     bool leaves = false;
   };
 
-  void connect(core::NodeId node, Message first) {
+  void connect(proto::NodeId node, Message first) {
     waiting_.emplace_back(node, std::move(first));
     next();
   }
   void next() {
     if (waiting_.empty() || connecting_ == kConnecting) return;
-    const core::NodeId node = waiting_.front().first;
+    const proto::NodeId node = waiting_.front().first;
     const Message first = std::move(waiting_.front().second);
     waiting_.pop_front();
     ++connecting_;
@@ -90,15 +90,15 @@ class Agents {
                                          kController, Link::limits());
     ASSERT_TRUE(channel.ok());
     (*channel)->start({.message = {},
-                       .closed = [](const core::Status& why) { ADD_FAILURE() << why.message(); },
+                       .closed = [](const base::Status& why) { ADD_FAILURE() << why.message(); },
                        .opened = [this, node, channel = *channel, first] { linked(node, channel, first); }});
     next();
   }
-  void linked(core::NodeId node, const std::shared_ptr<SecureChannel>& channel, const Message& first) {
+  void linked(proto::NodeId node, const std::shared_ptr<SecureChannel>& channel, const Message& first) {
     agents_[node].link = std::make_unique<Link>(
         channel, Link::Handlers{[this, node](const Message& message) { take(node, message); },
-                                [](const core::Status& why) {
-                                  EXPECT_EQ(why.code(), core::Code::kPeerLost) << why.message();
+                                [](const base::Status& why) {
+                                  EXPECT_EQ(why.code(), base::Code::kPeerLost) << why.message();
                                 }});
     agents_[node].link->send(first);
     --connecting_;
@@ -115,13 +115,13 @@ class Agents {
     });
   }
 
-  void say(core::NodeId node, const Message& message) {
+  void say(proto::NodeId node, const Message& message) {
     Agent& agent = agents_.at(node);
     const Agent& speaker = agent.link ? agent : agents_.at(agent.parent);
     if (!agent.numbered) return speaker.link->send(message);
     speaker.link->send(Relayed{{node}, encode(message), is_answer(message), {++agent.said}});
   }
-  void take(core::NodeId via, const Message& message) {
+  void take(proto::NodeId via, const Message& message) {
     const auto* relayed = std::get_if<Relayed>(&message);
     if (relayed == nullptr) return receive(via, message);
     const auto inside = decode(relayed->message);
@@ -133,7 +133,7 @@ class Agents {
       receive(relayed->nodes[i], *inside);
     }
   }
-  void receive(core::NodeId node, const Message& message) {
+  void receive(proto::NodeId node, const Message& message) {
     if (const auto* order = std::get_if<StartAgents>(&message)) {
       for (const StartAgents::Child& child : order->children) {
         agents_[child.node] = {.parent = node, .numbered = true};
@@ -143,7 +143,7 @@ class Agents {
       }
     } else if (std::holds_alternative<Membership>(message)) {
       ++told_;
-      say(node, Membership{{1, core::Report{1, {}}, 0}});
+      say(node, Membership{{1, proto::Report{1, {}}, 0}});
     } else if (const auto* end = std::get_if<EndAgent>(&message)) {
       forget(end->node);
       leave_if_alone(node);
@@ -152,22 +152,22 @@ class Agents {
       leave_if_alone(node);
     }
   }
-  void leave_if_alone(core::NodeId node) {
+  void leave_if_alone(proto::NodeId node) {
     const Agent& agent = agents_.at(node);
     if (agent.leaves && agent.below == 0) say(node, Done{});
   }
   // None: it was forgotten before.
-  std::optional<Agent> forget(core::NodeId node) {
+  std::optional<Agent> forget(proto::NodeId node) {
     auto gone = agents_.extract(node);
     if (gone.empty()) return std::nullopt;
     if (const auto above = agents_.find(gone.mapped().parent); above != agents_.end()) --above->second.below;
     return std::move(gone.mapped());
   }
-  void lose(core::NodeId node) {
+  void lose(proto::NodeId node) {
     const auto gone = forget(node);
     if (!gone) return;
     if (!gone->link)
-      return say(gone->parent, ChildEvent{ChildEvent::Kind::kLost, node, "gone", core::Code::kPeerLost});
+      return say(gone->parent, ChildEvent{ChildEvent::Kind::kLost, node, "gone", base::Code::kPeerLost});
     for (auto& [below, agent] : agents_) {
       if (agent.parent != node) continue;
       agent.parent = kController;
@@ -180,8 +180,8 @@ class Agents {
   bool beating_ = false;
   std::shared_ptr<const launcher::JobSecret> secret_;
   std::uint16_t port_ = 0;
-  std::map<core::NodeId, Agent> agents_;
-  std::deque<std::pair<core::NodeId, Message>> waiting_;
+  std::map<proto::NodeId, Agent> agents_;
+  std::deque<std::pair<proto::NodeId, Message>> waiting_;
   std::size_t connecting_ = 0;
   std::atomic<std::size_t> told_ = 0;
   std::jthread thread_{[this] {
@@ -212,7 +212,7 @@ class Job {
     access.before = {"fake"};
     access.make = [this](auto secret, launcher::SpawnEvents events) {
       agents_.open(std::move(secret));
-      events.up = [this, up = std::move(events.up)](core::NodeId node) {
+      events.up = [this, up = std::move(events.up)](proto::NodeId node) {
         up(node);
         agents_.start(node, port());
       };
@@ -225,8 +225,8 @@ class Job {
     auto made = Hosts::make(loop_, std::move(options), [](const std::string&) {});
     EXPECT_TRUE(made.ok()) << made.status().message();
     hosts_ = std::move(*made);
-    hosts_->set_elastic({.membership = [this](core::NodeId, const core::Message&) { ++answers_; },
-                         .silent = [](core::NodeId, bool) {},
+    hosts_->set_elastic({.membership = [this](proto::NodeId, const proto::Message&) { ++answers_; },
+                         .silent = [](proto::NodeId, bool) {},
                          .came =
                              [this](std::size_t index) {
                                ++came_;
@@ -236,22 +236,22 @@ class Job {
   }
 
   void come_up() {
-    for (const core::Status& why : hosts_->bring_up()) ADD_FAILURE() << why.message();
+    for (const base::Status& why : hosts_->bring_up()) ADD_FAILURE() << why.message();
   }
   void begin() {
     hosts_->serve(
-        {}, [this](std::size_t index, const core::Status&) { lost_.insert(index); }, out_, out_);
+        {}, [this](std::size_t index, const base::Status&) { lost_.insert(index); }, out_, out_);
     for (std::size_t i = 0; i < count_; ++i) set_up(i);
-    told_by([this] { hosts_->tell_membership({1, core::Query{}, core::kEveryNode}); });
+    told_by([this] { hosts_->tell_membership({1, proto::Query{}, proto::kEveryNode}); });
   }
   void all_are_told() {
     for (std::size_t i = 0; i < kRounds; ++i)
-      told_by([this] { hosts_->tell_membership({1, core::Query{}, core::kEveryNode}); });
+      told_by([this] { hosts_->tell_membership({1, proto::Query{}, proto::kEveryNode}); });
   }
   void each_is_told() {
     told_by([this] {
       for (std::size_t i = 0; i < count_; ++i)
-        hosts_->tell_membership(hosts_->id(i), {1, core::Query{}, hosts_->id(i)});
+        hosts_->tell_membership(hosts_->id(i), {1, proto::Query{}, hosts_->id(i)});
     });
   }
   // The last: in a tree it is below another.
@@ -299,7 +299,7 @@ class Job {
     ASSERT_EQ(answers_, answered);
   }
   void lose(const std::vector<std::size_t>& indices) {
-    std::vector<core::NodeId> nodes;
+    std::vector<proto::NodeId> nodes;
     for (const std::size_t index : indices) nodes.push_back(hosts_->id(index));
     agents_.lose(nodes);
     ASSERT_TRUE(run_until(

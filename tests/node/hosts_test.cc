@@ -20,7 +20,7 @@ using launcher::JobSecret;
 using launcher::run_until;
 using launcher::SecureChannel;
 
-constexpr core::NodeId kController = 0, kChild = 1, kBelow = 2;
+constexpr proto::NodeId kController = 0, kChild = 1, kBelow = 2;
 constexpr std::size_t kPiece = 4 << 20;
 
 // Two hosts; the second is reached through the first.
@@ -57,7 +57,7 @@ class NodeHosts : public testing::Test {
   }
 
   void come_up() {
-    const core::Fd file(::open((folder_ / "secret").c_str(), O_RDONLY | O_CLOEXEC));
+    const base::Fd file(::open((folder_ / "secret").c_str(), O_RDONLY | O_CLOEXEC));
     auto secret = JobSecret::read(file.get(), launcher::kDeadline);
     ASSERT_TRUE(secret.ok());
     std::string endpoints;
@@ -67,10 +67,10 @@ class NodeHosts : public testing::Test {
                                          launcher::connect_to(static_cast<std::uint16_t>(port)), kController,
                                          Link::limits());
     ASSERT_TRUE(channel.ok());
-    (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
+    (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
     child_ = std::make_unique<Link>(
         *channel,
-        Link::Handlers{[this](const Message& message) { take(message); }, [](const core::Status&) {}});
+        Link::Handlers{[this](const Message& message) { take(message); }, [](const base::Status&) {}});
     child_->send(Hello{"1", "node1", 1, 0});
     child_->send(ChildEvent{ChildEvent::Kind::kConnected, kBelow, "10.0.0.2"});
     child_->send(Relayed{{kBelow}, encode(Hello{"1", "node2", 1, 0}), false, {1}});
@@ -86,7 +86,7 @@ class NodeHosts : public testing::Test {
   // Sends more to all agents than is kept without an acknowledgement; stops when the second agent is lost.
   void tell_all(bool answers) {
     for (std::uint64_t i = 1; i <= ReliableSession::kMaxUnackedBytes / kPiece + 2 && hosts_->is_up(1); ++i) {
-      hosts_->tell_membership({0, core::JobDone{0, std::string(kPiece, 'x')}, core::kEveryNode});
+      hosts_->tell_membership({0, proto::JobDone{0, std::string(kPiece, 'x')}, proto::kEveryNode});
       ASSERT_TRUE(run_until(loop_, [&] { return heard_ == i || !hosts_->is_up(1); }));
       child_->send(Heartbeat{});  // sending 256 MiB takes longer than the silence limit
       if (answers) child_->send(Relayed{{kBelow}, encode(Ack{heard_}), false, {0}});
@@ -118,7 +118,7 @@ TEST_F(NodeHosts, AnAgentThatAcknowledgesGetsAnyNumberOfMessages) {
 TEST_F(NodeHosts, AnAgentThatExitsBeforeTheJobIsReported) {
   std::vector<std::string> said;
   static_cast<void>(
-      hosts_->bring_up({.failed = [&](const core::Status& why) { said.push_back(why.message()); }}));
+      hosts_->bring_up({.failed = [&](const base::Status& why) { said.push_back(why.message()); }}));
   child_->send(Relayed{{kBelow}, encode(Done{}), false, {2}});
   EXPECT_TRUE(run_until(loop_, [this] { return !hosts_->is_up(1); }));
   EXPECT_THAT(said, testing::ElementsAre("host node2: its agent exited before the job began"));

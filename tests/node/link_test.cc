@@ -26,12 +26,12 @@ class NodeLink : public testing::Test {
     channel_ = launcher::SecureChannel::client(loop_, launcher::node(secret_, kClient),
                                                launcher::connect_to(listener_.port()), kServer)
                    .value();
-    channel_->start({.message = {}, .closed = [](const core::Status&) {}});
+    channel_->start({.message = {}, .closed = [](const base::Status&) {}});
   }
 
   Link::Handlers handlers() {
     return {[this](const Message& message) { received_.push_back(message); },
-            [this](const core::Status& why) { closed_ = why; }};
+            [this](const base::Status& why) { closed_ = why; }};
   }
 
   boost::asio::io_context loop_;
@@ -40,11 +40,11 @@ class NodeLink : public testing::Test {
   launcher::SecureListener listener_;
   std::shared_ptr<launcher::SecureChannel> channel_;
   std::vector<Message> received_;
-  std::optional<core::Status> closed_;
+  std::optional<base::Status> closed_;
 };
 
 TEST_F(NodeLink, LargeAndSmallMessagesArriveInOrder) {
-  Link agent(channel_, {[](const Message&) {}, [](const core::Status&) {}});
+  Link agent(channel_, {[](const Message&) {}, [](const base::Status&) {}});
   const std::string large(3 << 20, 'x');
   agent.send(UserMessage{large});
   agent.send(Heartbeat{});
@@ -54,7 +54,7 @@ TEST_F(NodeLink, LargeAndSmallMessagesArriveInOrder) {
 }
 
 TEST_F(NodeLink, NothingIsDeliveredWhilePaused) {
-  Link agent(channel_, {[](const Message&) {}, [](const core::Status&) {}});
+  Link agent(channel_, {[](const Message&) {}, [](const base::Status&) {}});
   agent.send(UserMessage{"first"});
   ASSERT_TRUE(run_until(loop_, [this] { return received_.size() == 1; }));
   controller_->pause();
@@ -64,7 +64,7 @@ TEST_F(NodeLink, NothingIsDeliveredWhilePaused) {
   std::vector<std::string> later;
   controller_->set_handlers(
       {[&](const Message& message) { later.push_back(std::get<UserMessage>(message).text); },
-       [](const core::Status&) {}});
+       [](const base::Status&) {}});
   controller_->resume();
   EXPECT_TRUE(run_until(loop_, [&] { return later.size() == 1; }));
 }
@@ -73,7 +73,7 @@ TEST_F(NodeLink, BytesThatAreNoMessageEndIt) {
   const std::array<std::byte, 5> none{std::byte{0}, std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
   channel_->send_payload(none);
   ASSERT_TRUE(run_until(loop_, [this] { return closed_.has_value(); }));
-  EXPECT_EQ(closed_->code(), core::Code::kDataLoss);
+  EXPECT_EQ(closed_->code(), base::Code::kDataLoss);
   EXPECT_TRUE(received_.empty());
 }
 
@@ -85,7 +85,7 @@ TEST_F(NodeLink, AMessageWithoutEndEndsIt) {
     ASSERT_TRUE(run_until(loop_, [this] { return channel_->queued() == 0 || closed_; }));
   }
   ASSERT_TRUE(run_until(loop_, [this] { return closed_.has_value(); }));
-  EXPECT_EQ(closed_->code(), core::Code::kDataLoss);
+  EXPECT_EQ(closed_->code(), base::Code::kDataLoss);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace {
 using launcher::run_until;
 using launcher::SecureChannel;
 
-constexpr core::NodeId kRelayHead = 0, kSelf = 1, kRelayChild = 2, kOther = 3, kRelayBelow = 4;
+constexpr proto::NodeId kRelayHead = 0, kSelf = 1, kRelayChild = 2, kOther = 3, kRelayBelow = 4;
 
 class NodeRelay : public testing::Test {
  protected:
@@ -45,7 +45,7 @@ class NodeRelay : public testing::Test {
     uplink_ = std::make_unique<Uplink>(
         loop_, connect(kSelf, kRelayHead, listener_.port()), kSelf, false,
         Link::Handlers{[this](const Message& message) { EXPECT_TRUE(relay_->take(message)); },
-                       [](const core::Status&) {}});
+                       [](const base::Status&) {}});
     relay_ = std::make_unique<Relay>(loop_, options_, *uplink_);
     EXPECT_TRUE(run_until(loop_, [this] { return controller_ != nullptr; }));
   }
@@ -54,11 +54,11 @@ class NodeRelay : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  std::shared_ptr<SecureChannel> connect(core::NodeId from, core::NodeId to, std::uint16_t port) {
+  std::shared_ptr<SecureChannel> connect(proto::NodeId from, proto::NodeId to, std::uint16_t port) {
     auto channel = SecureChannel::client(loop_, launcher::node(secret_, from), launcher::connect_to(port), to,
                                          Link::limits());
     EXPECT_TRUE(channel.ok());
-    (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
+    (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
     return *channel;
   }
 
@@ -66,17 +66,17 @@ class NodeRelay : public testing::Test {
     return {[&into](const Message& message) {
               if (!std::holds_alternative<Heartbeat>(message)) into.push_back(message);
             },
-            [](const core::Status&) {}};
+            [](const base::Status&) {}};
   }
 
-  void start(const std::vector<core::NodeId>& nodes, std::uint32_t limit_ms = 20'000) {
+  void start(const std::vector<proto::NodeId>& nodes, std::uint32_t limit_ms = 20'000) {
     StartAgents start{"node1", {}, folder_ / "agent", "", limit_ms, {}};
-    for (const core::NodeId node : nodes) start.children.push_back({node, "node" + std::to_string(node)});
+    for (const proto::NodeId node : nodes) start.children.push_back({node, "node" + std::to_string(node)});
     controller_->send(start);
   }
 
   // Connects as the agent that was started, once it was.
-  void link(core::NodeId node) {
+  void link(proto::NodeId node) {
     const auto file = folder_ / std::to_string(node);
     ASSERT_TRUE(run_until(loop_, [&] { return std::filesystem::exists(file); }));
     std::string parent, endpoints;
@@ -89,7 +89,7 @@ class NodeRelay : public testing::Test {
   }
 
   // The event of this kind that the controller got for a child, or nullptr.
-  [[nodiscard]] const ChildEvent* news(ChildEvent::Kind kind, core::NodeId node) const {
+  [[nodiscard]] const ChildEvent* news(ChildEvent::Kind kind, proto::NodeId node) const {
     for (const Message& message : from_relay_) {
       const auto* found = std::get_if<ChildEvent>(&message);
       if (found != nullptr && found->kind == kind && found->node == node) return found;
@@ -98,11 +98,11 @@ class NodeRelay : public testing::Test {
   }
 
   // The messages that the controller got from a node below, without their envelopes.
-  [[nodiscard]] std::vector<std::string> heard(core::NodeId node) const {
+  [[nodiscard]] std::vector<std::string> heard(proto::NodeId node) const {
     std::vector<std::string> out;
     for (const Message& message : from_relay_) {
       const auto* relayed = std::get_if<Relayed>(&message);
-      if (relayed == nullptr || relayed->nodes != std::vector<core::NodeId>{node}) continue;
+      if (relayed == nullptr || relayed->nodes != std::vector<proto::NodeId>{node}) continue;
       const auto said = decode(relayed->message);
       EXPECT_TRUE(said.ok());
       if (const auto* text = std::get_if<UserMessage>(&*said)) out.push_back(text->text);
@@ -118,9 +118,9 @@ class NodeRelay : public testing::Test {
   std::unique_ptr<Link> controller_;
   std::unique_ptr<Uplink> uplink_;
   std::unique_ptr<Relay> relay_;
-  std::map<core::NodeId, std::unique_ptr<Link>> below_;
+  std::map<proto::NodeId, std::unique_ptr<Link>> below_;
   std::vector<Message> from_relay_;
-  std::map<core::NodeId, std::vector<Message>> from_above_;
+  std::map<proto::NodeId, std::vector<Message>> from_above_;
 };
 
 TEST_F(NodeRelay, MessagesPassInBothDirections) {
@@ -132,11 +132,11 @@ TEST_F(NodeRelay, MessagesPassInBothDirections) {
   ASSERT_TRUE(run_until(
       loop_, [this] { return from_above_[kRelayChild].size() == 2 && !from_above_[kOther].empty(); }));
   EXPECT_EQ(std::get<UserMessage>(from_above_[kOther][0]).text, "to all");
-  std::vector<core::NodeId> further;
+  std::vector<proto::NodeId> further;
   for (const Message& message : from_above_[kRelayChild]) {
     if (const auto* relayed = std::get_if<Relayed>(&message)) further = relayed->nodes;
   }
-  EXPECT_EQ(further, (std::vector<core::NodeId>{kRelayBelow}));
+  EXPECT_EQ(further, (std::vector<proto::NodeId>{kRelayBelow}));
   below_[kOther]->send(UserMessage{"of a child"});
   below_[kRelayChild]->send(Relayed{{kRelayBelow}, encode(UserMessage{"from below"})});
   ASSERT_TRUE(run_until(loop_, [this] { return !heard(kOther).empty() && !heard(kRelayBelow).empty(); }));
@@ -166,7 +166,7 @@ TEST_F(NodeRelay, AChildThatDoesNotStartIsReportedWithItsParent) {
 TEST_F(NodeRelay, AChildThatSendsNothingIsReportedWithWhatItDid) {
   start({kRelayChild, kOther}, 2'000);
   link(kOther);
-  for (const core::NodeId node : {kRelayChild, kOther})
+  for (const proto::NodeId node : {kRelayChild, kOther})
     ASSERT_TRUE(run_until(loop_, [&] { return news(ChildEvent::Kind::kLost, node) != nullptr; }));
   const std::string silent = news(ChildEvent::Kind::kLost, kRelayChild)->text;
   EXPECT_TRUE(silent.starts_with("host node2: its agent was started, but could not connect back to "));

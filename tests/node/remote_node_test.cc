@@ -18,7 +18,7 @@ class RemoteNodeTest : public ::testing::Test {
     node_.attach("10.0.0.2");
     node_.receive(Hello{"1", "evil", 1, 4000});
     launcher::NodeEvents events;
-    events.started = [this](std::uint32_t space, const core::Status& status) {
+    events.started = [this](std::uint32_t space, const base::Status& status) {
       started_.emplace_back(space, status.message());
     };
     events.exited = [this](const launcher::MemberExit& exit) { exits_.push_back(exit); };
@@ -41,16 +41,16 @@ class RemoteNodeTest : public ::testing::Test {
   std::vector<launcher::MemberExit> exits_;
   std::vector<pmi::Message> mpi_;
   std::string used_;
-  std::vector<core::Body> facts_;
+  std::vector<proto::Body> facts_;
   std::string noticed_;
-  core::Status ended_;
+  base::Status ended_;
   RemoteNode node_{loop_,
                    "node2",
                    "1",
                    {.send = [](const Message&) {},
                     .up = [] {},
-                    .ended = [this](const core::Status& why) { ended_ = why; },
-                    .membership = [this](const core::Message& message) { facts_.push_back(message.body); },
+                    .ended = [this](const base::Status& why) { ended_ = why; },
+                    .membership = [this](const proto::Message& message) { facts_.push_back(message.body); },
                     .noticed = [this](const HostNotice& notice) { noticed_ = notice.why; }}};
 };
 
@@ -69,7 +69,7 @@ TEST_F(RemoteNodeTest, AnExitIsOfTheRankThatWasOrdered) {
 TEST_F(RemoteNodeTest, StartsAreOfSpacesThatWereOrdered) {
   node_.receive(SpaceStarted{4, {}});
   EXPECT_TRUE(started_.empty());
-  node_.receive(SpaceStarted{3, {core::Code::kNotFound, "no such\nregroup: forged"}});
+  node_.receive(SpaceStarted{3, {base::Code::kNotFound, "no such\nregroup: forged"}});
   ASSERT_EQ(started_.size(), 1U);
   EXPECT_EQ(started_[0].second, "host node2: no such?regroup: forged");
 }
@@ -86,19 +86,20 @@ TEST_F(RemoteNodeTest, SentencesOfAnAgentAreOneLineThatNoTerminalObeys) {
                         "a\nregroup: forged\x1b[2J\xc2\x9b"
                         "2J\xff",
                     fit = "a?regroup: forged?[2J??2J?";
-  const core::Join join{.member = 7, .model = forged, .fingerprint = forged};
-  for (core::Body body :
-       {core::Body(core::MemberLost{.member = 7, .why = forged}), core::Body(core::PeerSuspect{7, forged}),
-        core::Body(core::TargetStatus{1, 7, 5, forged}), core::Body(core::SourceStatus{1, 5, forged, forged}),
-        core::Body(core::MemberReady{0, join}), core::Body(core::HelloReply{1, 0, {}, join})})
+  const proto::Join join{.member = 7, .model = forged, .fingerprint = forged};
+  for (proto::Body body :
+       {proto::Body(proto::MemberLost{.member = 7, .why = forged}),
+        proto::Body(proto::PeerSuspect{7, forged}), proto::Body(proto::TargetStatus{1, 7, 5, forged}),
+        proto::Body(proto::SourceStatus{1, 5, forged, forged}), proto::Body(proto::MemberReady{0, join}),
+        proto::Body(proto::HelloReply{1, 0, {}, join})})
     node_.receive(Membership{{1, std::move(body), 0}});
   ASSERT_EQ(facts_.size(), 6U);
-  EXPECT_EQ(std::get<core::MemberLost>(facts_[0]).why, fit);
-  EXPECT_EQ(std::get<core::PeerSuspect>(facts_[1]).why, fit);
-  EXPECT_EQ(std::get<core::TargetStatus>(facts_[2]).why, fit);
-  EXPECT_EQ(std::get<core::SourceStatus>(facts_[3]), (core::SourceStatus{1, 5, fit, fit}));
-  EXPECT_EQ(std::get<core::MemberReady>(facts_[4]).join.model, fit);
-  EXPECT_EQ(std::get<core::HelloReply>(facts_[5]).declared->fingerprint, fit);
+  EXPECT_EQ(std::get<proto::MemberLost>(facts_[0]).why, fit);
+  EXPECT_EQ(std::get<proto::PeerSuspect>(facts_[1]).why, fit);
+  EXPECT_EQ(std::get<proto::TargetStatus>(facts_[2]).why, fit);
+  EXPECT_EQ(std::get<proto::SourceStatus>(facts_[3]), (proto::SourceStatus{1, 5, fit, fit}));
+  EXPECT_EQ(std::get<proto::MemberReady>(facts_[4]).join.model, fit);
+  EXPECT_EQ(std::get<proto::HelloReply>(facts_[5]).declared->fingerprint, fit);
   node_.receive(HostNotice{5, forged});
   EXPECT_EQ(noticed_, fit);
 }

@@ -11,27 +11,27 @@
 namespace regroup::node {
 namespace {
 
-using Nodes = std::vector<core::NodeId>;
+using Nodes = std::vector<proto::NodeId>;
 
 class RouterTest : public testing::Test {
  protected:
   RouterTest() {
     Tree& tree = router_.tree();
     for (const auto& [node, parent] :
-         std::vector<std::pair<core::NodeId, core::NodeId>>{{2, 1}, {3, 1}, {4, 2}, {5, 2}, {6, 5}})
+         std::vector<std::pair<proto::NodeId, proto::NodeId>>{{2, 1}, {3, 1}, {4, 2}, {5, 2}, {6, 5}})
       EXPECT_TRUE(tree.add(node, parent));
   }
 
-  static Message report(core::Generation g) { return Membership{{1, core::Report{g, {}}}}; }
-  static Message lost() { return Membership{{1, core::MemberLost{.member = 1}}}; }
-  static Message from(core::NodeId node, const Message& message) {
+  static Message report(proto::Generation g) { return Membership{{1, proto::Report{g, {}}}}; }
+  static Message lost() { return Membership{{1, proto::MemberLost{.member = 1}}}; }
+  static Message from(proto::NodeId node, const Message& message) {
     return Relayed{{node}, encode(message), is_answer(message)};
   }
   void ask(const Nodes& nodes) {
-    (void)router_.relay({nodes, encode(Membership{{1, core::Revoke{1}}}), true});
+    (void)router_.relay({nodes, encode(Membership{{1, proto::Revoke{1}}}), true});
   }
   // The nodes of each message that goes up.
-  std::vector<Nodes> up(core::NodeId child, const Message& message) {
+  std::vector<Nodes> up(proto::NodeId child, const Message& message) {
     auto said = router_.up(child, message);
     EXPECT_TRUE(said);
     return said ? nodes_of(*said) : std::vector<Nodes>{};
@@ -52,7 +52,7 @@ class RouterTest : public testing::Test {
 };
 
 TEST_F(RouterTest, EachChildGetsOneFrameThatListsTheNodesBelow) {
-  const std::vector<std::byte> message = encode(Membership{{1, core::Revoke{1}}});
+  const std::vector<std::byte> message = encode(Membership{{1, proto::Revoke{1}}});
   const Nodes all{2, 3, 4, 6, 7};
   const auto frames = router_.down(all, message, true);
   ASSERT_EQ(frames.size(), 3U);  // to 2 for itself and for those below, to 3
@@ -68,7 +68,7 @@ TEST_F(RouterTest, EachChildGetsOneFrameThatListsTheNodesBelow) {
 }
 
 TEST_F(RouterTest, SessionNumbersTravelWithEachNode) {
-  const std::vector<std::byte> message = encode(Membership{{1, core::Revoke{1}}});
+  const std::vector<std::byte> message = encode(Membership{{1, proto::Revoke{1}}});
   const auto frames = router_.down(Nodes{2, 4, 3, 6}, message, true, std::vector<std::uint64_t>{0, 9, 8, 7});
   ASSERT_EQ(frames.size(), 3U);
   EXPECT_EQ(*frames[0].bytes, message) << "2 has no number";

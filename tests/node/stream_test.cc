@@ -26,7 +26,7 @@ class Stream : public testing::Test {
 
   Stream() {
     std::signal(SIGPIPE, SIG_IGN);
-    core::Fd read;
+    base::Fd read;
     make(read, in_);
     ::fcntl(read.get(), F_SETFL, O_NONBLOCK);
     ::fcntl(in_.get(), F_SETFL, O_NONBLOCK);
@@ -36,7 +36,7 @@ class Stream : public testing::Test {
                                                in_flight_ += bytes.size();
                                                most_in_flight_ = std::max(most_in_flight_, in_flight_);
                                              });
-    core::Fd write;
+    base::Fd write;
     make(out_, write);
     ::fcntl(write.get(), F_SETFL, O_NONBLOCK);
     ::fcntl(out_.get(), F_SETFL, O_NONBLOCK);
@@ -52,11 +52,11 @@ class Stream : public testing::Test {
     target_->stop();
   }
 
-  static void make(core::Fd& read, core::Fd& write) {
+  static void make(base::Fd& read, base::Fd& write) {
     int fds[2];
     ASSERT_EQ(::pipe2(fds, O_CLOEXEC), 0);
-    read = core::Fd(fds[0]);
-    write = core::Fd(fds[1]);
+    read = base::Fd(fds[0]);
+    write = base::Fd(fds[1]);
   }
 
   // What is under way arrives, and the loop runs dry.
@@ -87,7 +87,7 @@ class Stream : public testing::Test {
   }
 
   boost::asio::io_context loop_;
-  core::Fd in_, out_;
+  base::Fd in_, out_;
   std::shared_ptr<StreamSource> source_;
   std::shared_ptr<StreamTarget> target_;
   std::deque<Piece> on_way_;

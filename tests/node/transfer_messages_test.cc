@@ -35,10 +35,10 @@ TEST(TransferMessages, EachKeepsWhatItSays) {
 
 TEST(TransferMessages, SenselessOnesAreRefused) {
   const auto code = [](const TransferMessage& message) { return decode_transfer(encode(message)).code(); };
-  EXPECT_EQ(code(TransferRequest{1, 0, 0, true}), core::Code::kDataLoss);
-  EXPECT_EQ(code(TransferRequest{1, 3, 3, true}), core::Code::kDataLoss);
-  EXPECT_EQ(code(TransferChunk{1, 0, true, 0, std::vector<std::byte>(core::kSnapshotChunk + 1)}),
-            core::Code::kDataLoss);
+  EXPECT_EQ(code(TransferRequest{1, 0, 0, true}), base::Code::kDataLoss);
+  EXPECT_EQ(code(TransferRequest{1, 3, 3, true}), base::Code::kDataLoss);
+  EXPECT_EQ(code(TransferChunk{1, 0, true, 0, std::vector<std::byte>(shmem::kSnapshotChunk + 1)}),
+            base::Code::kDataLoss);
 }
 
 TEST(TransferMessages, NothingElseIsTaken) {

@@ -8,14 +8,14 @@
 namespace regroup::node {
 namespace {
 
-using Nodes = std::vector<core::NodeId>;
+using Nodes = std::vector<proto::NodeId>;
 
 // 1 and 2 below the root, 3 and 4 below 1, 5 below 2, 6 below 3: what parent_in_row() makes of six, radix 2,
 // but for the last.
 Tree example() {
   Tree tree(0);
   for (const auto& [node, parent] : {std::pair{1, 0}, {2, 0}, {3, 1}, {4, 1}, {5, 2}, {6, 3}})
-    EXPECT_TRUE(tree.add(static_cast<core::NodeId>(node), static_cast<core::NodeId>(parent)));
+    EXPECT_TRUE(tree.add(static_cast<proto::NodeId>(node), static_cast<proto::NodeId>(parent)));
   return tree;
 }
 
@@ -39,12 +39,12 @@ TEST(NodeTree, NobodyHasMoreChildrenThanTheRadixAndItIsNoDeeperThanItMust) {
     for (std::size_t i = 0; i < count; ++i) {
       const auto parent = parent_in_row(i, radix);
       ASSERT_TRUE(
-          tree.add(static_cast<core::NodeId>(i + 1), static_cast<core::NodeId>(parent ? *parent + 1 : 0)));
+          tree.add(static_cast<proto::NodeId>(i + 1), static_cast<proto::NodeId>(parent ? *parent + 1 : 0)));
     }
     std::size_t room = 0, level = 1, depth = 0;
     for (; room < count; ++depth) room += level *= radix;
-    EXPECT_EQ(tree.depth(static_cast<core::NodeId>(count)), depth);
-    for (const core::NodeId node : tree.below(0)) EXPECT_LE(tree.children(node).size(), radix);
+    EXPECT_EQ(tree.depth(static_cast<proto::NodeId>(count)), depth);
+    for (const proto::NodeId node : tree.below(0)) EXPECT_LE(tree.children(node).size(), radix);
     EXPECT_EQ(tree.below(0).size(), count + 1);
   }
 }
@@ -64,8 +64,8 @@ TEST(NodeTree, AMessageGoesDownTheBranchThatHoldsItsNode) {
 
 TEST(NodeTree, ANodeIsWithinItselfAndWhatIsAboveIt) {
   const Tree tree = example();
-  for (const core::NodeId top : {0U, 1U, 3U, 6U}) EXPECT_TRUE(tree.within(6, top)) << top;
-  for (const core::NodeId top : {2U, 4U, 5U, 99U}) EXPECT_FALSE(tree.within(6, top)) << top;
+  for (const proto::NodeId top : {0U, 1U, 3U, 6U}) EXPECT_TRUE(tree.within(6, top)) << top;
+  for (const proto::NodeId top : {2U, 4U, 5U, 99U}) EXPECT_FALSE(tree.within(6, top)) << top;
   EXPECT_FALSE(tree.within(1, 6));
   EXPECT_FALSE(tree.within(99, 0));
 }
@@ -89,7 +89,7 @@ TEST(NodeTree, WhoIsPrunedTakesAllBelowAlong) {
   Tree tree = example();
   tree.prune(1);
   EXPECT_EQ(tree.below(0), (Nodes{0, 2, 5}));
-  for (const core::NodeId node : {1U, 3U, 4U, 6U}) EXPECT_FALSE(tree.has(node));
+  for (const proto::NodeId node : {1U, 3U, 4U, 6U}) EXPECT_FALSE(tree.has(node));
 }
 
 TEST(NodeTree, WhatWouldBeNoTreeIsRefused) {

@@ -13,20 +13,20 @@ namespace {
 using launcher::run_until;
 using launcher::SecureChannel;
 
-constexpr core::NodeId kController = 0, kSelf = 1, kParent = 2, kBelow = 5;
+constexpr proto::NodeId kController = 0, kSelf = 1, kParent = 2, kBelow = 5;
 
 class NodeUplink : public testing::Test {
  protected:
   struct Door {
     Door(boost::asio::io_context& loop, const std::shared_ptr<const launcher::JobSecret>& secret,
-         core::NodeId self)
+         proto::NodeId self)
         : listener(loop, launcher::node(secret, self), [this](std::shared_ptr<SecureChannel> channel) {
             link = std::make_unique<Link>(std::move(channel),
                                           Link::Handlers{[this](const Message& message) {
                                                            if (!std::holds_alternative<Heartbeat>(message))
                                                              came.push_back(message);
                                                          },
-                                                         [](const core::Status&) {}});
+                                                         [](const base::Status&) {}});
           }) {
       EXPECT_TRUE(listener.start(0).ok());
     }
@@ -36,7 +36,7 @@ class NodeUplink : public testing::Test {
       for (const Message& message : came) {
         const auto* relayed = std::get_if<Relayed>(&message);
         if (relayed == nullptr) continue;
-        EXPECT_EQ(relayed->nodes, std::vector<core::NodeId>{kSelf});
+        EXPECT_EQ(relayed->nodes, std::vector<proto::NodeId>{kSelf});
         const auto text = decode(relayed->message);
         EXPECT_TRUE(text.ok());
         out.push_back(std::get<UserMessage>(*text).text + std::to_string(relayed->numbers.at(0)));
@@ -48,11 +48,11 @@ class NodeUplink : public testing::Test {
     launcher::SecureListener listener;
   };
 
-  std::shared_ptr<SecureChannel> connect(core::NodeId to, std::uint16_t port) {
+  std::shared_ptr<SecureChannel> connect(proto::NodeId to, std::uint16_t port) {
     auto channel = SecureChannel::client(loop_, launcher::node(secret_, kSelf), launcher::connect_to(port),
                                          to, Link::limits());
     EXPECT_TRUE(channel.ok());
-    (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
+    (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
     return *channel;
   }
   [[nodiscard]] std::size_t heard() const { return heard_.size(); }
@@ -65,7 +65,7 @@ class NodeUplink : public testing::Test {
   int closed_ = 0;
   Uplink uplink_{loop_, connect(kParent, parent_.listener.port()), kSelf, true,
                  Link::Handlers{[this](const Message& message) { heard_.push_back(message); },
-                                [this](const core::Status&) { ++closed_; }}};
+                                [this](const base::Status&) { ++closed_; }}};
 };
 
 TEST_F(NodeUplink, MessagesThroughAParentAgentAreNumberedBothWays) {
@@ -76,7 +76,7 @@ TEST_F(NodeUplink, MessagesThroughAParentAgentAreNumberedBothWays) {
   parent_.link->send(Relayed{{kSelf, kBelow}, encode(UserMessage{"to both"}), false, {1, 7}});
   ASSERT_TRUE(run_until(loop_, [this] { return heard() == 2; }));
   const auto& others = std::get<Relayed>(heard_[0]);
-  EXPECT_EQ(others.nodes, std::vector<core::NodeId>{kBelow});
+  EXPECT_EQ(others.nodes, std::vector<proto::NodeId>{kBelow});
   EXPECT_EQ(others.numbers, std::vector<std::uint64_t>{7});
   EXPECT_EQ(text(1), "to both");
 }

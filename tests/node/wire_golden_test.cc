@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "tests/core/golden_files.h"
+#include "tests/base/golden_files.h"
 #include "tests/node/wire_samples.h"
 
 namespace regroup::node {
@@ -12,18 +12,18 @@ namespace {
 constexpr const char* kFolder = "node";
 
 TEST(NodeGolden, DISABLED_WriteGoldenFiles) {
-  for (const auto& [name, message] : samples()) core::write_golden(kFolder, name, encode(message));
-  for (const auto& [name, message] : transfer_samples()) core::write_golden(kFolder, name, encode(message));
+  for (const auto& [name, message] : samples()) base::write_golden(kFolder, name, encode(message));
+  for (const auto& [name, message] : transfer_samples()) base::write_golden(kFolder, name, encode(message));
 }
 
 TEST(NodeGolden, EveryFileIsItsSample) {
   for (const auto& [name, message] : samples()) {
-    const auto read = decode(core::read_golden(kFolder, name));
+    const auto read = decode(base::read_golden(kFolder, name));
     ASSERT_TRUE(read.ok()) << name << ": " << read.status().to_string();
     EXPECT_EQ(encode(*read), encode(message)) << name;
   }
   for (const auto& [name, message] : transfer_samples()) {
-    const auto read = decode_transfer(core::read_golden(kFolder, name));
+    const auto read = decode_transfer(base::read_golden(kFolder, name));
     ASSERT_TRUE(read.ok()) << name << ": " << read.status().to_string();
     EXPECT_EQ(encode(*read), encode(message)) << name;
   }

@@ -10,8 +10,8 @@
 #include "launcher/node/messages.h"
 #include "launcher/node/transfer_messages.h"
 #include "launcher/node/wire.h"
-#include "tests/core/wire_samples.h"
 #include "tests/pmi/wire_samples.h"
+#include "tests/proto/wire_samples.h"
 
 namespace regroup::node {
 
@@ -82,7 +82,7 @@ inline std::vector<Sample<Message>> samples() {
       {"signal", Signal{false, 5, 15}},
       {"end_host", EndHost{}},
       {"hello", Hello{"0.1", "b", 8, 99}},
-      {"space_started", SpaceStarted{3, {core::Code::kNotFound, "program x"}}},
+      {"space_started", SpaceStarted{3, {base::Code::kNotFound, "program x"}}},
       {"exited", Exited{{4, 2, 4711, 0, 9, 64 << 20, ""}}},
       {"said", UserMessage{"a line"}},
       {"beat", Heartbeat{}},
@@ -90,22 +90,22 @@ inline std::vector<Sample<Message>> samples() {
       {"services", Services{pmi::Aborted{{1, 2}, 3, "why"}}},
       {"data", StreamData{2, true, {std::byte{1}, std::byte{2}}}},
       {"taken", WindowUpdate{1, 10, true}},
-      {"membership", Membership{core::wire_samples().front().message}},
+      {"membership", Membership{proto::wire_samples().front().message}},
       {"start_agents",
        StartAgents{"a", {"ssh", "-p", "22"}, "/bin/r", "/w", 5000, {{7, "b", "u"}, {8, "c"}}, "/opt/r"}},
       {"reach", AddRoute{3, {4, 5}}},
       {"end_agent", EndAgent{9}},
-      {"child_news", ChildEvent{ChildEvent::Kind::kLost, 4, "why", core::Code::kPeerLost}},
+      {"child_news", ChildEvent{ChildEvent::Kind::kLost, 4, "why", base::Code::kPeerLost}},
       {"relayed", Relayed{{1, 2}, said, true, {6, 7}}},
       {"gathered", Gathered{{{{1}, said, true, {6}}, {{2}, said, false, {}}}}},
       {"survey", InventoryRequest{true, "/x.topo", {4711, 4712}, {"scope", "", "outer"}}},
-      {"surveyed", InventoryReply{{core::Code::kUnavailable, "no hwloc"}, R"({"a":[1,"\"["]})"}},
+      {"surveyed", InventoryReply{{base::Code::kUnavailable, "no hwloc"}, R"({"a":[1,"\"["]})"}},
       {"used", UsageReport{R"({"members":[{"rank":1}]})"}},
       {"heard", Ack{17, Ack::Action::kRetransmit}},
       {"host_notice", HostNotice{500, "suspend", HostNotice::Kind::kSuspended}},
       {"ask_own", QueryLocalCheckpoint{sample_plan(), 300}},
       {"own_found",
-       LocalCheckpointReply{true, {core::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"}},
+       LocalCheckpointReply{true, {base::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"}},
   };
   int number = 0;
   for (const pmi::Message& message : pmi::samples())

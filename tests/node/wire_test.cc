@@ -6,13 +6,13 @@
 
 #include "launcher/node/wire_bounds.h"
 #include "launcher/node/wire_generated.h"
-#include "tests/core/often.h"
+#include "tests/base/often.h"
 #include "tests/node/wire_samples.h"
 
 namespace regroup::node {
 namespace {
 
-using core::often;
+using base::often;
 
 template <class Body>
 Body through(const Body& body) {
@@ -56,8 +56,8 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   const InventoryRequest claims = through(InventoryRequest{true, "", {}, {"scope", "", "outer"}});
   EXPECT_EQ(claims.claims.name + claims.claims.outer, "scopeouter");
   EXPECT_EQ(through(InventoryReply{{}, "{}"}).host, "{}");
-  const InventoryReply refused = through(InventoryReply{{core::Code::kUnavailable, "no hwloc"}, ""});
-  EXPECT_EQ(refused.status.code(), core::Code::kUnavailable);
+  const InventoryReply refused = through(InventoryReply{{base::Code::kUnavailable, "no hwloc"}, ""});
+  EXPECT_EQ(refused.status.code(), base::Code::kUnavailable);
   EXPECT_EQ(refused.status.message(), "no hwloc");
   EXPECT_EQ(through(UsageReport{"{\"members\":[]}"}).json, "{\"members\":[]}");
   node::Setup setup;
@@ -84,7 +84,7 @@ TEST(NodeWire, AnotherVersionIsNamedAndNotRead) {
   b.Finish(fb::CreateMessage(b, kWireVersion + 1, fb::Body::Heartbeat, body.Union()),
            fb::MessageIdentifier());
   const auto message = decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize())));
-  EXPECT_EQ(message.code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(message.code(), base::Code::kInvalidArgument);
   EXPECT_EQ(message.status().message(),
             fmt::format("the peer uses message version {}, this regroup uses version {}", kWireVersion + 1,
                         kWireVersion));
@@ -107,11 +107,11 @@ TEST(NodeWire, WhatAHostHasInItsOwnDirectoryIsKept) {
   b.Finish(fb::CreateMessage(b, kWireVersion, fb::Body::QueryLocalCheckpoint, nowhere.Union()),
            fb::MessageIdentifier());
   EXPECT_EQ(decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize()))).code(),
-            core::Code::kDataLoss);
+            base::Code::kDataLoss);
   const LocalCheckpointReply out =
-      through(LocalCheckpointReply{true, {core::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"});
+      through(LocalCheckpointReply{true, {base::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"});
   EXPECT_TRUE(out.busy);
-  EXPECT_EQ(out.status.code(), core::Code::kDeadlineExceeded);
+  EXPECT_EQ(out.status.code(), base::Code::kDeadlineExceeded);
   EXPECT_EQ(out.status.message(), "/local: late");
   EXPECT_EQ(out.step, 300U);
   EXPECT_EQ(out.said, "a line");
@@ -169,8 +169,8 @@ TEST(NodeWire, NewsOfMembersAreKept) {
   EXPECT_EQ(out.exit.signal, 9);
   EXPECT_EQ(out.exit.exceeded_memory, 64U << 20);
   EXPECT_TRUE(through(SpaceStarted{3, {}}).status.ok());
-  const SpaceStarted failed = through(SpaceStarted{3, {core::Code::kNotFound, "program x"}});
-  EXPECT_EQ(failed.status.code(), core::Code::kNotFound);
+  const SpaceStarted failed = through(SpaceStarted{3, {base::Code::kNotFound, "program x"}});
+  EXPECT_EQ(failed.status.code(), base::Code::kNotFound);
   EXPECT_EQ(failed.status.message(), "program x");
   const Services services = through(Services{pmi::Aborted{{1, 2}, 3, "why"}});
   EXPECT_EQ(std::get<pmi::Aborted>(services.message).message, "why");
@@ -209,39 +209,39 @@ TEST(NodeWire, WhatATreeIsToldIsKept) {
   ASSERT_EQ(start.children.size(), 1U);
   EXPECT_EQ(start.children[0].node, 7U);
   EXPECT_EQ(start.children[0].name + start.children[0].user + start.preferred, "bu/opt/r");
-  EXPECT_EQ(through(AddRoute{3, {4, 5}}).nodes, (std::vector<core::NodeId>{4, 5}));
+  EXPECT_EQ(through(AddRoute{3, {4, 5}}).nodes, (std::vector<proto::NodeId>{4, 5}));
   EXPECT_EQ(through(AddRoute{3, {4, 5}}).via, 3U);
   EXPECT_EQ(through(EndAgent{9}).node, 9U);
-  const ChildEvent lost = through(ChildEvent{ChildEvent::Kind::kLost, 4, "why", core::Code::kPeerLost});
+  const ChildEvent lost = through(ChildEvent{ChildEvent::Kind::kLost, 4, "why", base::Code::kPeerLost});
   EXPECT_EQ(lost.kind, ChildEvent::Kind::kLost);
   EXPECT_EQ(lost.node, 4U);
   EXPECT_EQ(lost.text, "why");
-  EXPECT_EQ(lost.code, core::Code::kPeerLost);
+  EXPECT_EQ(lost.code, base::Code::kPeerLost);
   const Relayed relayed = through(Relayed{{1, 2}, encode(UserMessage{"a"})});
-  EXPECT_EQ(relayed.nodes, (std::vector<core::NodeId>{1, 2}));
+  EXPECT_EQ(relayed.nodes, (std::vector<proto::NodeId>{1, 2}));
   EXPECT_EQ(std::get<UserMessage>(*decode(relayed.message)).text, "a");
 }
 
 TEST(NodeWire, WhatMakesNoSenseIsRefused) {
-  EXPECT_EQ(decode(encode(StartAgents{"a", {}, "/bin/r", "", 5000, {}})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(Relayed{{}, encode(Heartbeat{})})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(ChildEvent{ChildEvent::Kind::kLost, 4, "", core::Code::kOk})).code(),
-            core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(ChildEvent{static_cast<ChildEvent::Kind>(9), 4, "", core::Code::kOk})).code(),
-            core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(StartAgents{"a", {}, "/bin/r", "", 5000, {}})).code(), base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Relayed{{}, encode(Heartbeat{})})).code(), base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(ChildEvent{ChildEvent::Kind::kLost, 4, "", base::Code::kOk})).code(),
+            base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(ChildEvent{static_cast<ChildEvent::Kind>(9), 4, "", base::Code::kOk})).code(),
+            base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(HostNotice{0, "", static_cast<HostNotice::Kind>(5)})).code(),
-            core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(StreamData{3, false, {}})).code(), core::Code::kDataLoss);
+            base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(StreamData{3, false, {}})).code(), base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(StreamData{1, false, std::vector<std::byte>(kWindow + 1)})).code(),
-            core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(WindowUpdate{1, kWindow + 1, false})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(AddApp{1, {}})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(Hello{"1", "b", core::kMaxMembers + 1, 1})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(Exited{{.code = 256}})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(Exited{{.signal = -1}})).code(), core::Code::kDataLoss);
+            base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(WindowUpdate{1, kWindow + 1, false})).code(), base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(AddApp{1, {}})).code(), base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Hello{"1", "b", proto::kMaxMembers + 1, 1})).code(), base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Exited{{.code = 256}})).code(), base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Exited{{.signal = -1}})).code(), base::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Services{pmi::Aborted{{}, 1, std::string(17 << 20, 'x')}})).code(),
-            core::Code::kDataLoss);
-  EXPECT_EQ(decode({}).code(), core::Code::kDataLoss);
+            base::Code::kDataLoss);
+  EXPECT_EQ(decode({}).code(), base::Code::kDataLoss);
   std::vector<std::byte> bytes = encode(Hello{"0.1", "b", 8, 99});
   for (std::size_t size = 0; size < bytes.size(); ++size)
     EXPECT_FALSE(decode(std::span(bytes).first(size)).ok()) << size;
@@ -253,9 +253,9 @@ TEST(NodeWire, JsonOfAHostIsBounded) {
   };
   EXPECT_TRUE(bounded_json(nested(64) + nested(64)));
   EXPECT_FALSE(bounded_json(nested(65)));
-  EXPECT_EQ(decode(encode(InventoryReply{{}, nested(1'000'000)})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(UsageReport{nested(1'000'000)})).code(), core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(UsageReport{std::string(9 << 20, ' ')})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(InventoryReply{{}, nested(1'000'000)})).code(), base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(UsageReport{nested(1'000'000)})).code(), base::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(UsageReport{std::string(9 << 20, ' ')})).code(), base::Code::kDataLoss);
 }
 
 // FlatBuffers verifies where a vector's size lies, not where its numbers do.
@@ -289,7 +289,7 @@ TEST(NodeWire, WhatIsSaidManyTimesOverIsRefused) {
     b.Finish(fb::CreateMessage(b, kWireVersion, type, body(b, text).Union()), fb::MessageIdentifier());
     const auto bytes = std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize()));
     const auto message = decode(bytes);
-    EXPECT_EQ(message.code(), core::Code::kDataLoss) << fb::EnumNameBody(type);
+    EXPECT_EQ(message.code(), base::Code::kDataLoss) << fb::EnumNameBody(type);
     EXPECT_NE(message.status().message().find("does not verify"), std::string::npos)
         << message.status().message();
     EXPECT_LT(bytes.size(), 30'000U);

@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "launcher/pmi/wire.h"
-#include "tests/core/golden_files.h"
+#include "tests/base/golden_files.h"
 #include "tests/pmi/wire_samples.h"
 
 namespace regroup::pmi {
@@ -35,11 +35,11 @@ struct PmiPackets : testing::Test {
     peer = std::move(sockets->second);
     link = std::make_unique<Link>(
         loop, std::move(sockets->first),
-        [this](const Message& message, core::Fd fd) {
+        [this](const Message& message, base::Fd fd) {
           got = message;
           got_fd = std::move(fd);
         },
-        [this](const core::Status& why) { lost = why; });
+        [this](const base::Status& why) { lost = why; });
   }
 
   void send(std::span<const std::byte> packet, std::size_t descriptors) const {
@@ -64,11 +64,11 @@ struct PmiPackets : testing::Test {
   }
 
   boost::asio::io_context loop;
-  core::Fd peer;
+  base::Fd peer;
   std::unique_ptr<Link> link;
   std::optional<Message> got;
-  core::Fd got_fd;
-  std::optional<core::Status> lost;
+  base::Fd got_fd;
+  std::optional<base::Status> lost;
 };
 
 TEST_F(PmiPackets, DISABLED_WriteGoldenFiles) {
@@ -82,14 +82,14 @@ TEST_F(PmiPackets, DISABLED_WriteGoldenFiles) {
       file.push_back(static_cast<std::byte>(count >> 8));
       file.insert(file.end(), packet.begin(), packet.begin() + count);
     }
-    core::write_golden(kFolder, fmt::format("{:02}", number++), file);
+    base::write_golden(kFolder, fmt::format("{:02}", number++), file);
   }
 }
 
 TEST_F(PmiPackets, EveryGoldenFileIsItsMessage) {
   int number = 0;
   for (const Message& message : all_samples()) {
-    const auto file = core::read_golden(kFolder, fmt::format("{:02}", number++));
+    const auto file = base::read_golden(kFolder, fmt::format("{:02}", number++));
     got.reset();
     for (std::size_t at = 0; at + 3 <= file.size();) {
       const std::size_t size =
@@ -124,7 +124,7 @@ TEST_F(PmiPackets, ASecondDescriptorIsNotKeptOpen) {
 
 TEST_F(PmiPackets, ADescriptorOfAnEmptyPacketIsNotKeptOpen) {
   const auto open = [](int fd) { return ::fcntl(fd, F_GETFD) >= 0; };
-  const int next = core::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)).get();
+  const int next = base::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)).get();
   send({}, 1);
   link->poll();
   ASSERT_TRUE(lost);
@@ -136,7 +136,7 @@ TEST_F(PmiPackets, WhatIsNoMessageEndsIt) {
   send(none, 0);
   link->poll();
   ASSERT_TRUE(lost);
-  EXPECT_EQ(lost->code(), core::Code::kDataLoss);
+  EXPECT_EQ(lost->code(), base::Code::kDataLoss);
   EXPECT_FALSE(got);
 }
 

@@ -31,7 +31,7 @@ struct MpiTest : testing::Test {
     }
   }
 
-  void start(std::optional<core::Duration> limit = {}) {
+  void start(std::optional<base::Duration> limit = {}) {
     MpiEvents events;
     events.said = [this](const std::string& text) { said.push_back(text); };
     HelperOptions options{REGROUP_PMI, "job", folder, "libno-such-pmix.so"};

@@ -15,7 +15,7 @@ constexpr int kCommands = 30000;
 struct Pmi1ServiceTest : testing::Test {
   boost::asio::io_context loop;
   Pmi1Service service{loop, "job", {}};
-  core::Fd client;
+  base::Fd client;
 
   Pmi1ServiceTest() {
     service.open_space({0, 1, false, {1}, 0, {}}, {});

@@ -10,13 +10,13 @@
 
 #include "launcher/pmi/link.h"
 #include "launcher/pmi/wire_generated.h"
-#include "tests/core/often.h"
+#include "tests/base/often.h"
 #include "tests/pmi/wire_samples.h"
 
 namespace regroup::pmi {
 namespace {
 
-using core::often;
+using base::often;
 
 TEST(PmiWire, EveryMessageSurvives) {
   for (const Message& message : samples()) {
@@ -35,7 +35,7 @@ TEST(PmiWire, DamageIsTold) {
       static_cast<void>(decode(std::span(bytes).first(cut)));  // returns; the sanitizers watch
     }
     bytes[0] = std::byte{0xff};  // the root lies outside
-    EXPECT_EQ(decode(bytes).code(), core::Code::kDataLoss);
+    EXPECT_EQ(decode(bytes).code(), base::Code::kDataLoss);
   }
 }
 
@@ -46,7 +46,7 @@ TEST(PmiWire, WhatIsSaidManyTimesOverIsRefused) {
     const auto text = b.CreateString(std::string(10'000, 'x'));
     b.Finish(fb::CreateMessage(b, kWireVersion, type, body(b, text).Union()), fb::MessageIdentifier());
     const auto message = decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize())));
-    EXPECT_EQ(message.code(), core::Code::kDataLoss) << fb::EnumNameBody(type);
+    EXPECT_EQ(message.code(), base::Code::kDataLoss) << fb::EnumNameBody(type);
     EXPECT_LT(b.GetSize(), 30'000U);
   };
   refused(fb::Body::OpenSpace, [](Builder& b, auto text) {
@@ -76,14 +76,14 @@ TEST(PmiLink, CarriesMessagesAndDescriptors) {
   int lost = 0;
   Link receiver(
       loop, std::move(sockets->first),
-      [&](const Message& message, core::Fd fd) { got.emplace_back(message, fd.valid()); },
-      [&](const core::Status&) { ++lost; });
+      [&](const Message& message, base::Fd fd) { got.emplace_back(message, fd.valid()); },
+      [&](const base::Status&) { ++lost; });
   {
     Link sender(
-        loop, std::move(sockets->second), [](const Message&, core::Fd) {}, [](const core::Status&) {});
-    EXPECT_TRUE(sender.send(Connected{{0, 1}}, core::Fd(::dup(0))));
+        loop, std::move(sockets->second), [](const Message&, base::Fd) {}, [](const base::Status&) {});
+    EXPECT_TRUE(sender.send(Connected{{0, 1}}, base::Fd(::dup(0))));
     for (int i = 0; i < 2000; ++i) EXPECT_TRUE(sender.send(Finalized{{0, 1}}));  // more than a socket holds
-    EXPECT_TRUE(sender.send(Services{true, std::string(1 << 20, 'x')}, core::Fd(::dup(0))));
+    EXPECT_TRUE(sender.send(Services{true, std::string(1 << 20, 'x')}, base::Fd(::dup(0))));
     EXPECT_FALSE(sender.send(Services{true, std::string(20 << 20, 'x')}));
     while (got.size() < 2002) loop.run_one();
   }

@@ -107,8 +107,8 @@ TEST(ClusterSpec, RefusesRolesThatMakeNoCluster) {
       {{{"chief", 1}, {"master", 1}}, "2 chiefs: a cluster has one"},
   };
   for (const auto& [roles, message] : cases) {
-    const core::Status status = check_roles(roles);
-    EXPECT_EQ(status.code(), core::Code::kInvalidArgument);
+    const base::Status status = check_roles(roles);
+    EXPECT_EQ(status.code(), base::Code::kInvalidArgument);
     EXPECT_EQ(status.message(), message);
   }
 }

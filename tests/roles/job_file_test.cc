@@ -105,7 +105,7 @@ TEST(JobFile, NamesFileLineAndField) {
   for (const auto& [text, message] : cases) {
     auto job = parse_job(text, "f", {}, 0);
     ASSERT_FALSE(job.ok()) << message;
-    EXPECT_EQ(job.code(), core::Code::kInvalidArgument);
+    EXPECT_EQ(job.code(), base::Code::kInvalidArgument);
     EXPECT_EQ(job.status().message(), message);
   }
   EXPECT_TRUE(parse_job(good, "f", {}, 0).ok());
@@ -132,9 +132,9 @@ TEST(JobFile, RefusesGpusThatAreNotThere) {
 
 TEST(JobFile, NamesAFileThatIsNotThere) {
   auto job = read_job("no/such.yaml", {}, 0);
-  EXPECT_EQ(job.code(), core::Code::kNotFound);
+  EXPECT_EQ(job.code(), base::Code::kNotFound);
   EXPECT_EQ(job.status().message(), "no/such.yaml: No such file or directory");
-  EXPECT_EQ(read_job("tests", {}, 0).code(), core::Code::kNotFound);  // a folder
+  EXPECT_EQ(read_job("tests", {}, 0).code(), base::Code::kNotFound);  // a folder
 }
 
 TEST(JobFile, ItsSchemaIsInStep) {

@@ -30,7 +30,7 @@ struct Pool {
   HeldPorts held;
   Cluster cluster;
 };
-core::Result<Pool> pool_of(const std::vector<Role>& roles) {
+base::Result<Pool> pool_of(const std::vector<Role>& roles) {
   auto wanted = ports_wanted(roles, {}, 1);
   if (!wanted.ok()) return wanted.status();
   auto held = hold_ports(wanted->front(), kThisHost);
@@ -41,7 +41,7 @@ core::Result<Pool> pool_of(const std::vector<Role>& roles) {
 }
 
 // A server on all addresses, as gRPC's; the descriptor, or the errno as a negative number.
-int serve(std::uint16_t port, bool reuse, core::Fd& socket) {
+int serve(std::uint16_t port, bool reuse, base::Fd& socket) {
   socket.reset(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = reuse ? 1 : 0;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -59,19 +59,19 @@ TEST(PortPool, ServersTakeTheirPortsAgainAndAgain) {
   auto pool = pool_of({{"worker", 2}});
   ASSERT_TRUE(pool.ok()) << pool.status().message();
   for (int life = 0; life < 3; ++life) {
-    core::Fd first, second, coordinator;
+    base::Fd first, second, coordinator;
     EXPECT_EQ(serve(pool->cluster.members[0].port, true, first), 0);
     EXPECT_EQ(serve(pool->cluster.members[1].port, true, second), 0);
     EXPECT_EQ(serve(pool->cluster.coordinator_port, true, coordinator), 0);
-    core::Fd stranger;
+    base::Fd stranger;
     EXPECT_EQ(serve(pool->cluster.members[0].port, true, stranger), -EADDRINUSE);
   }
 }
 
 // In a network namespace of this thread half of all ports belong to sockets of another address.
-bool take_half_of_the_ports(std::vector<core::Fd>& taken) {
+bool take_half_of_the_ports(std::vector<base::Fd>& taken) {
   if (::unshare(CLONE_NEWNET) != 0) return false;
-  const core::Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const base::Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq loopback{};
   std::strcpy(loopback.ifr_name, "lo");
   loopback.ifr_flags = IFF_UP;
@@ -84,7 +84,7 @@ bool take_half_of_the_ports(std::vector<core::Fd>& taken) {
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
   for (int port = first; port < last; ++port) {
     if (port / 2 % 2 == 0) continue;
-    core::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    base::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
@@ -98,12 +98,12 @@ bool take_half_of_the_ports(std::vector<core::Fd>& taken) {
 TEST(PortPool, APortOfAConnectionFromAnotherAddressIsNotGiven) {
   bool ready = false;
   std::thread apart([&] {
-    std::vector<core::Fd> taken;
+    std::vector<base::Fd> taken;
     if (!(ready = take_half_of_the_ports(taken))) return;
     auto pool = pool_of({{"worker", 20}});
     ASSERT_TRUE(pool.ok()) << pool.status().message();
     for (const MemberPorts& member : pool->cluster.members) {
-      core::Fd server;
+      base::Fd server;
       EXPECT_EQ(serve(member.port, true, server), 0) << member.port;
     }
   });
@@ -114,7 +114,7 @@ TEST(PortPool, APortOfAConnectionFromAnotherAddressIsNotGiven) {
 TEST(PortPool, KeepsOthersAway) {
   auto pool = pool_of({{"worker", 1}});
   ASSERT_TRUE(pool.ok());
-  core::Fd stranger;
+  base::Fd stranger;
   EXPECT_EQ(serve(pool->cluster.members[0].port, false, stranger), -EADDRINUSE);
 }
 
@@ -129,13 +129,13 @@ TEST(PortPool, GivesEveryMemberPortsOfItsOwn) {
   }
   EXPECT_EQ(pool->cluster.members[2].labelled[0].size(), 2U);
   EXPECT_EQ(all.size(), 1U + 3 * (1 + 2 + 1) + 2);
-  for (const core::Fd& socket : pool->held.sockets) EXPECT_NE(::fcntl(socket.get(), F_GETFD) & FD_CLOEXEC, 0);
+  for (const base::Fd& socket : pool->held.sockets) EXPECT_NE(::fcntl(socket.get(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
 // Ports that were free a moment ago.
 std::uint16_t free_run(std::uint32_t length) {
   for (std::uint16_t begin = 20011; begin < 30000; begin += 100) {
-    std::vector<core::Fd> sockets(length);
+    std::vector<base::Fd> sockets(length);
     bool all = true;
     for (std::uint32_t i = 0; i < length; ++i) {
       all = all && serve(static_cast<std::uint16_t>(begin + i), true, sockets[i]) == 0;
@@ -163,7 +163,7 @@ TEST(PortPool, SaysWhichFixedPortCannotBe) {
   const auto next = static_cast<std::uint16_t>(begin + 1);
   EXPECT_EQ(pool_of({{"worker", 2, 0, {{"a", 1, begin}, {"b", 1, next}}}}).status().message(),
             "role worker, ports a: port " + std::to_string(next) + " is asked for twice");
-  core::Fd server;
+  base::Fd server;
   ASSERT_EQ(serve(begin, true, server), 0);
   EXPECT_THAT(pool_of({{"worker", 1, 0, {{"a", 1, begin}}}}).status().message(),
               HasSubstr("127.0.0.1:" + std::to_string(begin)));
@@ -198,7 +198,7 @@ TEST(PortPool, ReadsOnlyPorts) {
   EXPECT_EQ(*ports_from_json(ports_to_json({1, 65535})), (std::vector<std::uint16_t>{1, 65535}));
   for (const char* text : {"", "{", "[]", "{}", R"({"ports":1})", R"({"ports":[0]})", R"({"ports":[65536]})",
                            R"({"ports":["1"]})", R"({"ports":[-1]})"})
-    EXPECT_EQ(ports_from_json(text).status().code(), core::Code::kDataLoss) << text;
+    EXPECT_EQ(ports_from_json(text).status().code(), base::Code::kDataLoss) << text;
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ using testing::IsEmpty;
 using Actions = std::vector<RoleAction>;
 
 RoleAction start(std::uint32_t rank, std::uint32_t restarts) { return StartMember{rank, restarts}; }
-RoleAction later(std::uint32_t rank, core::Duration after) { return StartLater{rank, after}; }
+RoleAction later(std::uint32_t rank, base::Duration after) { return StartLater{rank, after}; }
 RoleAction stop() { return StopMembers{}; }
 RoleAction end(int status) { return EndJob{status}; }
 RoleAction tell(std::string text) { return Tell{std::move(text)}; }

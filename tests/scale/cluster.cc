@@ -15,16 +15,16 @@ namespace regroup::scale {
 namespace {
 
 constexpr ProcessId kCoordinator = 0, kHub = 1;
-constexpr core::Duration kLimit = std::chrono::seconds(100);  // of virtual time, for any change
+constexpr base::Duration kLimit = std::chrono::seconds(100);  // of virtual time, for any change
 
-core::Duration clock_of(clockid_t clock) {
+base::Duration clock_of(clockid_t clock) {
   timespec time{};
   ::clock_gettime(clock, &time);
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
 membership::Policy policy_of(const ClusterOptions& options) {
-  const std::uint32_t most = std::min(options.agents + options.joiners, core::kMaxMembers);
+  const std::uint32_t most = std::min(options.agents + options.joiners, proto::kMaxMembers);
   membership::Policy policy;
   policy.max = most;
   policy.target = options.agents;
@@ -53,13 +53,13 @@ Cluster::Cluster(ClusterOptions options)
 // As Hosts::plant() has it; those on the way know of it as if they had been told by Reach.
 void Cluster::add_agent() {
   const std::size_t index = agents_.size();
-  const auto node = static_cast<core::NodeId>(index + 1);
+  const auto node = static_cast<proto::NodeId>(index + 1);
   agents_.push_back(std::make_unique<Agent>(
       membership::AgentOptions{
           .node = node, .slots = 1, .shards = policy_of(options_).shards, .endpoints = ""},
       node));
   const auto row = node::parent_in_row(index, options_.radix);
-  const core::NodeId parent = row ? static_cast<core::NodeId>(*row + 1) : 0;
+  const proto::NodeId parent = row ? static_cast<proto::NodeId>(*row + 1) : 0;
   hub_.tree().add(node, parent);
   agents_.back()->parent = parent;
   sessions_.emplace_back();
@@ -70,12 +70,12 @@ void Cluster::add_agent() {
 
 std::size_t Cluster::levels() const {
   std::size_t most = 0;
-  for (core::NodeId node = 1; node <= agents_.size(); ++node)
+  for (proto::NodeId node = 1; node <= agents_.size(); ++node)
     most = std::max(most, hub_.tree().depth(node).value_or(0));
   return most;
 }
 
-bool Cluster::all_know(core::Generation Agent::*what) const {
+bool Cluster::all_know(proto::Generation Agent::*what) const {
   return std::ranges::all_of(agents_, [&](const auto& agent) {
     return !agent->up || (*agent).*what == coordinator_.world().generation;
   });
@@ -85,8 +85,8 @@ Cost Cluster::measure(const std::string& change, const std::function<void()>& be
                       const std::function<bool()>& done) {
   settle();
   network_.reset();
-  const core::TimePoint since = network_.now();
-  const core::Generation before = coordinator_.world().generation;
+  const base::TimePoint since = network_.now();
+  const proto::Generation before = coordinator_.world().generation;
   begin();
   // The last to know is an agent, so nothing else need be looked at after each message.
   while (!done()) {
@@ -101,7 +101,7 @@ Cost Cluster::measure(const std::string& change, const std::function<void()>& be
             .coordinator = network_.traffic(kCoordinator),
             .hub = network_.traffic(kHub)};
   for (std::size_t node = 1; node <= agents_.size(); ++node) {
-    const Traffic& traffic = network_.traffic(process(static_cast<core::NodeId>(node)));
+    const Traffic& traffic = network_.traffic(process(static_cast<proto::NodeId>(node)));
     cost.most_messages = std::max(cost.most_messages, traffic.messages_in + traffic.messages_out);
     cost.depth = std::max(cost.depth, traffic.depth);
   }
@@ -123,9 +123,9 @@ Cost Cluster::launch() {
         network_.schedule(kCoordinator, network_.now(),
                           [this] { perform(coordinator_.tick(network_.now())); });
         network_.schedule(kHub, network_.now(), [this] {
-          for (core::NodeId node = 1; node <= agents_.size(); ++node)
-            tell_coordinator(core::NodeUp{node, fmt::format("h{}", node), 1});
-          tell_coordinator(core::NodesKnown{});
+          for (proto::NodeId node = 1; node <= agents_.size(); ++node)
+            tell_coordinator(proto::NodeUp{node, fmt::format("h{}", node), 1});
+          tell_coordinator(proto::NodesKnown{});
         });
       },
       [this] { return coordinator_.world().generation == 1 && all_know(&Agent::world); });
@@ -135,11 +135,11 @@ Cost Cluster::fence() {
   return measure(
       "fence",
       [this] {
-        for (const core::WorldMember& m : world().members) {
+        for (const proto::WorldMember& m : world().members) {
           network_.schedule(process(m.seat.node), network_.now(), [this, m] {
-            const core::Contact own{m.id, std::vector<std::byte>(128)};  // as long as one of UCX over TCP
+            const proto::Contact own{m.id, std::vector<std::byte>(128)};  // as long as one of UCX over TCP
             Agent& agent = *agents_[m.seat.node - 1];
-            perform(m.seat.node, agent.core.handle({m.id}, {0, core::Contacts{world().generation, {own}}}));
+            perform(m.seat.node, agent.core.handle({m.id}, {0, proto::Contacts{world().generation, {own}}}));
           });
         }
       },
@@ -147,9 +147,9 @@ Cost Cluster::fence() {
 }
 
 Cost Cluster::lose_member() {
-  const core::WorldMember victim = world().members[world().size() / 3];
-  const core::NodeId node = victim.seat.node;
-  const core::Generation next = world().generation + 1;
+  const proto::WorldMember victim = world().members[world().size() / 3];
+  const proto::NodeId node = victim.seat.node;
+  const proto::Generation next = world().generation + 1;
   return measure(
       "one member lost",
       [&] {
@@ -162,15 +162,15 @@ Cost Cluster::lose_member() {
 }
 
 Cost Cluster::lose_switch(std::uint32_t hosts) {
-  const core::Generation next = world().generation + 1;
-  const auto last = static_cast<core::NodeId>(agents_.size());
+  const proto::Generation next = world().generation + 1;
+  const auto last = static_cast<proto::NodeId>(agents_.size());
   return measure(
       "a switch lost",
       [&] {
-        for (core::NodeId node = last - hosts + 1; node <= last; ++node) {
+        for (proto::NodeId node = last - hosts + 1; node <= last; ++node) {
           agents_[node - 1]->up = false;
           network_.take_down(process(node));
-          const core::NodeId parent = *hub_.tree().parent(node);
+          const proto::NodeId parent = *hub_.tree().parent(node);
           network_.schedule(process(parent), network_.now(),
                             [this, parent, node] { lose_child(parent, node); });
         }
@@ -180,28 +180,28 @@ Cost Cluster::lose_switch(std::uint32_t hosts) {
 
 Cost Cluster::lose_inner(std::uint32_t after) {
   const auto inner = std::ranges::find_if(agents_, [this](const auto& agent) {
-    const core::NodeId node = agent->router.tree().root();
+    const proto::NodeId node = agent->router.tree().root();
     return agent->up && !hub_.tree().children(node).empty();
   });
-  const core::NodeId node = (*inner)->router.tree().root();
+  const proto::NodeId node = (*inner)->router.tree().root();
   const auto& members = world().members;
-  const core::WorldMember victim = members.back().seat.node != node ? members.back() : members.front();
+  const proto::WorldMember victim = members.back().seat.node != node ? members.back() : members.front();
   const std::uint32_t size = world().size();
   return measure(
       "an inner agent lost",
       [&] {
         network_.schedule(process(victim.seat.node), network_.now(), [this, victim] {
-          const core::NodeId at = victim.seat.node;
+          const proto::NodeId at = victim.seat.node;
           perform(at, agents_[at - 1]->core.on_line_dead(victim.seat.slot));
           perform(at, agents_[at - 1]->core.on_reaped(victim.id, 4711, 0, 9));
         });
         for (std::uint32_t step = 0; step < after; ++step) (void)network_.step();
         agents_[node - 1]->up = false;
         network_.take_down(process(node));
-        const core::NodeId parent = *hub_.tree().parent(node);
+        const proto::NodeId parent = *hub_.tree().parent(node);
         network_.schedule(process(parent), network_.now(),
                           [this, parent, node] { lose_child(parent, node); });
-        for (const core::NodeId child : hub_.tree().children(node))
+        for (const proto::NodeId child : hub_.tree().children(node))
           network_.schedule(process(child), network_.now(), [this, child] { orphaned(child); });
       },
       [&] { return world().size() == size - 2 && all_know(&Agent::world); });
@@ -209,22 +209,22 @@ Cost Cluster::lose_inner(std::uint32_t after) {
 
 Cost Cluster::join() {
   const std::uint32_t size = world().size() + options_.joiners;
-  const std::uint32_t wanted = std::min(size, core::kMaxMembers);
+  const std::uint32_t wanted = std::min(size, proto::kMaxMembers);
   return measure(
       "joiners",
       [&] {
         network_.schedule(kHub, network_.now(), [this] {
           for (std::uint32_t i = 0; i < options_.joiners; ++i) {
             network_.uncounted([this] { add_agent(); });
-            const auto node = static_cast<core::NodeId>(agents_.size());
-            tell_coordinator(core::NodeUp{node, fmt::format("h{}", node), 1});
+            const auto node = static_cast<proto::NodeId>(agents_.size());
+            tell_coordinator(proto::NodeUp{node, fmt::format("h{}", node), 1});
           }
         });
         while (network_.step(next_tick_ - std::chrono::nanoseconds(1))) {
         }
         network_.schedule(kCoordinator, network_.now(), [this, wanted] {
           perform(coordinator_.handle(network_.now(), {membership::Sender::Kind::kClient, 1},
-                                      {0, core::ResizeRequest{wanted}}));
+                                      {0, proto::ResizeRequest{wanted}}));
         });
       },
       [&] { return world().size() == wanted && all_know(&Agent::world); });
@@ -245,7 +245,7 @@ void Cluster::handle(ProcessId to, ProcessId from, const Bytes& bytes) {
   from_coordinator(**message);
 }
 
-void Cluster::to_coordinator(const core::Message& message) {
+void Cluster::to_coordinator(const proto::Message& message) {
   perform(coordinator_.handle(network_.now(), {membership::Sender::Kind::kAgent, message.node}, message));
 }
 
@@ -253,17 +253,17 @@ void Cluster::perform(membership::Effects effects) {
   for (membership::Effect& effect : effects) {
     if (auto* send = std::get_if<membership::ToAgent>(&effect)) {
       network_.send(kHub, std::make_shared<std::vector<std::byte>>(
-                              core::encode({1, std::move(send->body), send->node})));
+                              proto::encode({1, std::move(send->body), send->node})));
     } else if (auto* write = std::get_if<membership::Journal>(&effect)) {
-      const core::Duration wall = clock_of(CLOCK_MONOTONIC), thread = clock_of(CLOCK_THREAD_CPUTIME_ID);
-      const core::Status status = journal_.append(write->entry);
+      const base::Duration wall = clock_of(CLOCK_MONOTONIC), thread = clock_of(CLOCK_THREAD_CPUTIME_ID);
+      const base::Status status = journal_.append(write->entry);
       if (!status.ok()) broken_.push_back(status.message());
-      const core::Duration worked = clock_of(CLOCK_THREAD_CPUTIME_ID) - thread;
+      const base::Duration worked = clock_of(CLOCK_THREAD_CPUTIME_ID) - thread;
       network_.waited(clock_of(CLOCK_MONOTONIC) - wall - worked);
     } else if (auto* done = std::get_if<membership::Done>(&effect)) {
       broken_.push_back("the job has ended: " + done->reason);
     } else if (auto* answer = std::get_if<membership::ToClient>(&effect)) {
-      const auto* reply = std::get_if<core::Reply>(&answer->body);
+      const auto* reply = std::get_if<proto::Reply>(&answer->body);
       if (reply != nullptr && !reply->ok) broken_.push_back(reply->message);
     }
   }

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "core/wire.h"
 #include "elastic/membership/agent_core.h"
 #include "elastic/membership/coordinator.h"
 #include "launcher/cmd/journal.h"
 #include "launcher/node/reliable_session.h"
 #include "launcher/node/router.h"
+#include "proto/wire.h"
 #include "tests/scale/network.h"
 
 namespace regroup::scale {
@@ -23,7 +23,7 @@ struct ClusterOptions {
   std::uint32_t agents = 16;
   std::uint32_t joiners = 0;             // that come later
   std::size_t radix = 0;                 // of the tree; 0: all links are the controller's
-  std::optional<core::Duration> each{};  // what any handler takes; nothing: what it takes
+  std::optional<base::Duration> each{};  // what any handler takes; nothing: what it takes
   std::string journal;                   // its file
 };
 
@@ -51,7 +51,7 @@ class Cluster {
   [[nodiscard]] Cost lose_inner(std::uint32_t after);
   [[nodiscard]] Cost join();
 
-  [[nodiscard]] const core::World& world() const { return coordinator_.world(); }
+  [[nodiscard]] const proto::World& world() const { return coordinator_.world(); }
   // What went wrong; every run expects none.
   [[nodiscard]] const std::vector<std::string>& broken() const { return broken_; }
   // Steps from the controller to the farthest agent.
@@ -59,69 +59,70 @@ class Cluster {
 
  private:
   struct Agent {
-    Agent(const membership::AgentOptions& options, core::NodeId node) : core(options), router(node) {}
+    Agent(const membership::AgentOptions& options, proto::NodeId node) : core(options), router(node) {}
     membership::AgentCore core;
     node::Router router;
-    core::NodeId parent = 0;
+    proto::NodeId parent = 0;
     std::optional<node::ReliableSession> session{};  // with the controller, through others
     bool up = true, adopting = false;
-    core::Generation world = 0, contacts = 0;  // it knows of
-    std::size_t met = 0;                       // contacts of the newest
+    proto::Generation world = 0, contacts = 0;  // it knows of
+    std::size_t met = 0;                        // contacts of the newest
   };
-  static ProcessId process(core::NodeId node) { return node + 1; }
+  static ProcessId process(proto::NodeId node) { return node + 1; }
   void handle(ProcessId to, ProcessId from, const Bytes& bytes);
   void add_agent();
   [[nodiscard]] Cost measure(const std::string& change, const std::function<void()>& begin,
                              const std::function<bool()>& done);
   void settle();
-  [[nodiscard]] bool all_know(core::Generation Agent::*what) const;
+  [[nodiscard]] bool all_know(proto::Generation Agent::*what) const;
 
   // The coordinator.
-  void to_coordinator(const core::Message& message);
+  void to_coordinator(const proto::Message& message);
   void perform(membership::Effects effects);
   void tick_later();
   // The controller.
-  void tell_coordinator(core::Body body);
+  void tell_coordinator(proto::Body body);
   [[nodiscard]] std::shared_ptr<const node::Message> read(const Bytes& bytes);
-  void from_coordinator(const core::Message& message);
-  void at_hub(core::NodeId child, const node::Message& message);
-  void unwrap(core::NodeId child, const node::Relayed& relayed);
-  void ack_at_hub(core::NodeId node, const node::Ack& ack);
-  void tell_agent(core::NodeId node, const Bytes& bytes, std::uint64_t number);
+  void from_coordinator(const proto::Message& message);
+  void at_hub(proto::NodeId child, const node::Message& message);
+  void unwrap(proto::NodeId child, const node::Relayed& relayed);
+  void ack_at_hub(proto::NodeId node, const node::Ack& ack);
+  void tell_agent(proto::NodeId node, const Bytes& bytes, std::uint64_t number);
   // An agent.
-  void at_agent(core::NodeId node, core::NodeId from, const Bytes& bytes);
-  void from_above(core::NodeId node, const node::Message& message);
-  void own(core::NodeId node, const node::Message& message);
-  void ack_at_agent(core::NodeId node, const node::Ack& ack);
-  void orphaned(core::NodeId node);
-  void up(core::NodeId node, const node::Message& message);
-  void pass(core::NodeId node, const node::Message& message);
-  void lose_child(core::NodeId node, core::NodeId child);
-  void perform(core::NodeId node, membership::AgentEffects effects);
-  void start_member(core::NodeId node, core::MemberId member);
-  void enter(core::NodeId node);
-  void forget_pages(core::NodeId node);
+  void at_agent(proto::NodeId node, proto::NodeId from, const Bytes& bytes);
+  void from_above(proto::NodeId node, const node::Message& message);
+  void own(proto::NodeId node, const node::Message& message);
+  void ack_at_agent(proto::NodeId node, const node::Ack& ack);
+  void orphaned(proto::NodeId node);
+  void up(proto::NodeId node, const node::Message& message);
+  void pass(proto::NodeId node, const node::Message& message);
+  void lose_child(proto::NodeId node, proto::NodeId child);
+  void perform(proto::NodeId node, membership::AgentEffects effects);
+  void start_member(proto::NodeId node, proto::MemberId member);
+  void enter(proto::NodeId node);
+  void forget_pages(proto::NodeId node);
 
   // What was decoded lately, and what that took.
   struct Read {
     Bytes bytes;
     std::shared_ptr<const node::Message> message;
-    core::Duration sum{};
+    base::Duration sum{};
     std::uint32_t times = 0;
   };
 
   const ClusterOptions options_;
   Network network_;
   std::deque<Read> reads_;
-  core::FrameReader reader_;
+  proto::FrameReader reader_;
   cmd::JournalFile journal_;
   membership::Coordinator coordinator_;
-  core::TimePoint next_tick_{};
+  base::TimePoint next_tick_{};
   node::Router hub_{0};
   std::vector<std::optional<node::ReliableSession>> sessions_;  // of the controller, by node - 1
   std::vector<std::unique_ptr<Agent>> agents_;                  // by node - 1
-  std::map<core::MemberId, core::NodeId> node_of_;
-  std::shared_ptr<const core::World> newest_;  // which all agents share once they have read it for themselves
+  std::map<proto::MemberId, proto::NodeId> node_of_;
+  std::shared_ptr<const proto::World>
+      newest_;  // which all agents share once they have read it for themselves
   std::vector<std::string> broken_;
 };
 

@@ -8,8 +8,8 @@
 #include <ctime>
 #include <utility>
 
-#include "core/doorbell.h"
 #include "launcher/node/wire.h"
+#include "shmem/doorbell.h"
 #include "tests/scale/cluster.h"
 
 namespace regroup::scale {
@@ -26,22 +26,22 @@ Bytes shared(std::vector<std::byte> bytes) {
 
 }  // namespace
 
-void Cluster::tell_coordinator(core::Body body) {
-  network_.send(kCoordinatorProcess, shared(core::encode({0, std::move(body), 0})));
+void Cluster::tell_coordinator(proto::Body body) {
+  network_.send(kCoordinatorProcess, shared(proto::encode({0, std::move(body), 0})));
 }
 
-void Cluster::from_coordinator(const core::Message& message) {
-  std::vector<core::NodeId> nodes{message.node};
-  if (message.node == core::kEveryNode) {
+void Cluster::from_coordinator(const proto::Message& message) {
+  std::vector<proto::NodeId> nodes{message.node};
+  if (message.node == proto::kEveryNode) {
     nodes.clear();
-    for (core::NodeId node = 1; node <= agents_.size(); ++node) {
+    for (proto::NodeId node = 1; node <= agents_.size(); ++node) {
       if (hub_.tree().has(node)) nodes.push_back(node);
     }
   }
   const node::Message said = node::Membership{message};
   const Bytes bytes = shared(node::encode(said));
   std::vector<std::uint64_t> numbers;
-  for (const core::NodeId node : nodes) {
+  for (const proto::NodeId node : nodes) {
     auto& session = sessions_[node - 1];
     numbers.push_back(session ? session->enqueue(bytes, node::wants_answer(said)) : 0);
   }
@@ -49,7 +49,7 @@ void Cluster::from_coordinator(const core::Message& message) {
     network_.send(process(frame.child), frame.bytes);
 }
 
-void Cluster::at_hub(core::NodeId child, const node::Message& message) {
+void Cluster::at_hub(proto::NodeId child, const node::Message& message) {
   if (const auto* gathered = std::get_if<node::Gathered>(&message)) {
     for (const node::Relayed& relayed : gathered->messages) unwrap(child, relayed);
   } else if (const auto* relayed = std::get_if<node::Relayed>(&message)) {
@@ -58,15 +58,15 @@ void Cluster::at_hub(core::NodeId child, const node::Message& message) {
     ack_at_hub(child, *ack);
   } else if (const auto* membership = std::get_if<node::Membership>(&message)) {
     network_.send(kCoordinatorProcess,
-                  shared(core::encode({membership->message.incarnation, membership->message.body, child})));
+                  shared(proto::encode({membership->message.incarnation, membership->message.body, child})));
   } else if (const auto* news = std::get_if<node::ChildEvent>(&message)) {
     lose_child(0, news->node);
   }
 }
 
 // As Hosts::unwrap().
-void Cluster::unwrap(core::NodeId child, const node::Relayed& relayed) {
-  const core::NodeId node = relayed.nodes.at(0);
+void Cluster::unwrap(proto::NodeId child, const node::Relayed& relayed) {
+  const proto::NodeId node = relayed.nodes.at(0);
   auto& session = sessions_[node - 1];
   if (!session || !hub_.tree().within(node, child)) return;  // it was lost, or has moved and says it again
   const std::uint64_t number = relayed.numbers.empty() ? 0 : relayed.numbers.at(0);
@@ -77,19 +77,19 @@ void Cluster::unwrap(core::NodeId child, const node::Relayed& relayed) {
   at_hub(node, *said);
 }
 
-void Cluster::tell_agent(core::NodeId node, const Bytes& bytes, std::uint64_t number) {
-  const core::NodeId nodes[] = {node};
+void Cluster::tell_agent(proto::NodeId node, const Bytes& bytes, std::uint64_t number) {
+  const proto::NodeId nodes[] = {node};
   const std::uint64_t numbers[] = {number};
   for (const node::Frame& frame : hub_.down(nodes, *bytes, false, numbers))
     network_.send(process(frame.child), frame.bytes);
 }
 
 // As Hosts::adopt().
-void Cluster::ack_at_hub(core::NodeId node, const node::Ack& ack) {
+void Cluster::ack_at_hub(proto::NodeId node, const node::Ack& ack) {
   sessions_[node - 1]->acknowledge(ack.number);
   if (ack.action != node::Ack::Action::kReparent) return;
   hub_.tree().move(node, 0);
-  for (const core::NodeId each : hub_.tree().below(node)) {
+  for (const proto::NodeId each : hub_.tree().below(node)) {
     const node::ReliableSession& session = *sessions_[each - 1];
     tell_agent(each, shared(node::encode(node::Ack{session.accepted(), node::Ack::Action::kRetransmit})), 0);
     for (const node::ReliableSession::Sent& said : session.unacked())
@@ -120,7 +120,7 @@ std::shared_ptr<const node::Message> Cluster::read(const Bytes& bytes) {
           Read{.bytes = bytes, .message = std::make_shared<const node::Message>(std::move(*message))});
     }
     if (read->times >= kMeasured) return;
-    const core::Duration began = thread_time();
+    const base::Duration began = thread_time();
     { const auto again = node::decode(*bytes); }
     read->sum += thread_time() - began;
     ++read->times;
@@ -130,7 +130,7 @@ std::shared_ptr<const node::Message> Cluster::read(const Bytes& bytes) {
   return read->message;
 }
 
-void Cluster::at_agent(core::NodeId node, core::NodeId from, const Bytes& bytes) {
+void Cluster::at_agent(proto::NodeId node, proto::NodeId from, const Bytes& bytes) {
   Agent& agent = *agents_[node - 1];
   const auto message = read(bytes);
   if (message == nullptr) return;
@@ -142,7 +142,7 @@ void Cluster::at_agent(core::NodeId node, core::NodeId from, const Bytes& bytes)
 }
 
 // As Uplink::take() and Relay::take().
-void Cluster::from_above(core::NodeId node, const node::Message& message) {
+void Cluster::from_above(proto::NodeId node, const node::Message& message) {
   Agent& agent = *agents_[node - 1];
   if (const auto* ack = std::get_if<node::Ack>(&message)) return ack_at_agent(node, *ack);
   if (const auto* end = std::get_if<node::EndAgent>(&message)) {
@@ -166,18 +166,18 @@ void Cluster::from_above(core::NodeId node, const node::Message& message) {
   if (const auto said = read(shared(relayed->message))) own(node, *said);
 }
 
-void Cluster::own(core::NodeId node, const node::Message& message) {
+void Cluster::own(proto::NodeId node, const node::Message& message) {
   if (std::holds_alternative<node::EndAgent>(message)) return from_above(node, message);
   const auto* membership = std::get_if<node::Membership>(&message);
   if (membership == nullptr) return;
-  const auto* announce = std::get_if<core::Announce>(&membership->message.body);
+  const auto* announce = std::get_if<proto::Announce>(&membership->message.body);
   if (announce != nullptr) newest_ = announce->world;
   perform(node, agents_[node - 1]->core.handle({}, membership->message));
   if (announce != nullptr) network_.uncounted([&] { enter(node); });
 }
 
 // As Uplink::on_ack() ...
-void Cluster::ack_at_agent(core::NodeId node, const node::Ack& ack) {
+void Cluster::ack_at_agent(proto::NodeId node, const node::Ack& ack) {
   Agent& agent = *agents_[node - 1];
   agent.session->acknowledge(ack.number);
   if (ack.action != node::Ack::Action::kRetransmit) return;
@@ -187,7 +187,7 @@ void Cluster::ack_at_agent(core::NodeId node, const node::Ack& ack) {
 }
 
 // ... and adopt().
-void Cluster::orphaned(core::NodeId node) {
+void Cluster::orphaned(proto::NodeId node) {
   Agent& agent = *agents_[node - 1];
   agent.parent = 0;
   agent.adopting = true;
@@ -196,7 +196,7 @@ void Cluster::orphaned(core::NodeId node) {
 }
 
 // What an agent says itself.
-void Cluster::up(core::NodeId node, const node::Message& message) {
+void Cluster::up(proto::NodeId node, const node::Message& message) {
   Agent& agent = *agents_[node - 1];
   if (!agent.session) return pass(node, message);
   const Bytes bytes = shared(node::encode(message));
@@ -205,13 +205,13 @@ void Cluster::up(core::NodeId node, const node::Message& message) {
 }
 
 // And what those below it do: lost where there is no way.
-void Cluster::pass(core::NodeId node, const node::Message& message) {
+void Cluster::pass(proto::NodeId node, const node::Message& message) {
   const Agent& agent = *agents_[node - 1];
   if (!agent.adopting) network_.send(process(agent.parent), shared(node::encode(message)));
 }
 
 // As Hosts::on_ended() has it: those below are awaited, those above are to forget it.
-void Cluster::lose_child(core::NodeId node, core::NodeId child) {
+void Cluster::lose_child(proto::NodeId node, proto::NodeId child) {
   const std::string why = fmt::format("host h{}: the connection to its agent is lost", child);
   if (node == 0) {
     for (auto above = hub_.tree().parent(child); above && *above != 0; above = hub_.tree().parent(*above)) {
@@ -219,15 +219,15 @@ void Cluster::lose_child(core::NodeId node, core::NodeId child) {
       auto& session = sessions_[*above - 1];
       tell_agent(*above, bytes, session ? session->enqueue(bytes, false) : 0);
     }
-    for (const core::NodeId orphan : hub_.tree().children(child)) hub_.tree().detach(orphan);
+    for (const proto::NodeId orphan : hub_.tree().children(child)) hub_.tree().detach(orphan);
     hub_.tree().prune(child);
-    return tell_coordinator(core::NodeLost{child, why});
+    return tell_coordinator(proto::NodeLost{child, why});
   }
   for (const node::Message& said : agents_[node - 1]->router.lose(child)) pass(node, said);
-  up(node, node::ChildEvent{node::ChildEvent::Kind::kLost, child, why, core::Code::kPeerLost});
+  up(node, node::ChildEvent{node::ChildEvent::Kind::kLost, child, why, base::Code::kPeerLost});
 }
 
-void Cluster::perform(core::NodeId node, membership::AgentEffects effects) {
+void Cluster::perform(proto::NodeId node, membership::AgentEffects effects) {
   Agent& agent = *agents_[node - 1];
   for (membership::AgentEffect& effect : effects) {
     if (auto* send = std::get_if<membership::ToCoordinator>(&effect)) {
@@ -235,10 +235,10 @@ void Cluster::perform(core::NodeId node, membership::AgentEffects effects) {
     } else if (auto* start = std::get_if<membership::StartMember>(&effect)) {
       start_member(node, start->start.member);
     } else if (auto* tell = std::get_if<membership::ToMember>(&effect)) {
-      const auto* all = std::get_if<core::Contacts>(&tell->body);
+      const auto* all = std::get_if<proto::Contacts>(&tell->body);
       if (all != nullptr) agent.met += all->members.size();
       if (all != nullptr && agent.met == world().size()) agent.contacts = all->generation;
-      if (const auto* refused = std::get_if<core::Refused>(&tell->body)) broken_.push_back(refused->reason);
+      if (const auto* refused = std::get_if<proto::Refused>(&tell->body)) broken_.push_back(refused->reason);
     } else if (auto* warn = std::get_if<membership::Warn>(&effect)) {
       broken_.push_back(warn->sentence);
     }
@@ -246,37 +246,37 @@ void Cluster::perform(core::NodeId node, membership::AgentEffects effects) {
 }
 
 // It is there at once.
-void Cluster::start_member(core::NodeId node, core::MemberId member) {
+void Cluster::start_member(proto::NodeId node, proto::MemberId member) {
   network_.schedule(process(node), network_.now(), [this, node, member] {
     Agent& agent = *agents_[node - 1];
-    core::Join join{.member = member, .elements = 1, .model = "model", .fingerprint = "fingerprint"};
+    proto::Join join{.member = member, .elements = 1, .model = "model", .fingerprint = "fingerprint"};
     perform(node, agent.core.handle({member}, {0, join}));
     network_.uncounted([&] { forget_pages(node); });
-    perform(node, agent.core.handle({member}, {0, core::Ready{}}));
+    perform(node, agent.core.handle({member}, {0, proto::Ready{}}));
   });
 }
 
-void Cluster::enter(core::NodeId node) {
+void Cluster::enter(proto::NodeId node) {
   Agent& agent = *agents_[node - 1];
   agent.world = newest_->generation;
   forget_pages(node);
   if (!agent.core.arena().mapped()) return;
-  core::MemberSlot& line = agent.core.arena().member_slot(0);
+  shmem::MemberSlot& line = agent.core.arena().member_slot(0);
   if (line.dead.load() != 0) return;
-  const core::Position open = core::Position::of(newest_->resume.step() + 1);
-  line.state.store(core::StateWord{core::Phase::kOpen, false, newest_->generation, open}.pack());
+  const proto::Position open = proto::Position::of(newest_->resume.step() + 1);
+  line.state.store(proto::StateWord{proto::Phase::kOpen, false, newest_->generation, open}.pack());
   line.left.store(newest_->generation);
   line.proved.store(newest_->generation);
 }
 
 // Of the arena only the header and the line are looked at again.
-void Cluster::forget_pages(core::NodeId node) {
-  const core::Arena& arena = agents_[node - 1]->core.arena();
+void Cluster::forget_pages(proto::NodeId node) {
+  const shmem::Arena& arena = agents_[node - 1]->core.arena();
   if (!arena.mapped()) return;
   constexpr off_t kKept = 8192;
-  const auto bytes = static_cast<off_t>(core::arena_bytes(arena.spec()));
+  const auto bytes = static_cast<off_t>(shmem::arena_bytes(arena.spec()));
   if (::fallocate(arena.memfd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kKept, bytes - kKept) != 0)
-    broken_.push_back(core::system_error("fallocate", "arena", errno).message());
+    broken_.push_back(base::system_error("fallocate", "arena", errno).message());
 }
 
 }  // namespace regroup::scale

@@ -11,7 +11,7 @@
 #include <queue>
 #include <vector>
 
-#include "core/clock.h"
+#include "base/clock.h"
 
 namespace regroup::scale {
 
@@ -19,12 +19,12 @@ using ProcessId = std::uint32_t;
 using Bytes = std::shared_ptr<const std::vector<std::byte>>;
 
 // Processor time that this thread has used.
-[[nodiscard]] core::Duration thread_time();
+[[nodiscard]] base::Duration thread_time();
 
 // Of one process, since the last reset().
 struct Traffic {
   std::uint64_t messages_in = 0, messages_out = 0, bytes_in = 0, bytes_out = 0;
-  core::Duration busy{};
+  base::Duration busy{};
   std::uint32_t depth = 0;  // messages one after the other that led to the last thing it did
 };
 
@@ -32,30 +32,30 @@ class Network {
  public:
   using Handler = std::function<void(ProcessId to, ProcessId from, const Bytes& bytes)>;
   // `each`: what any handler takes; nothing: what it has taken.
-  Network(std::size_t processes, std::optional<core::Duration> each, Handler handler);
+  Network(std::size_t processes, std::optional<base::Duration> each, Handler handler);
 
   // Of a handler in progress: it goes out when that is done.
   void send(ProcessId to, Bytes bytes);
   // It does `what`, not before `at`, beginning a new chain of messages.
-  void schedule(ProcessId process, core::TimePoint at, std::function<void()> what);
+  void schedule(ProcessId process, base::TimePoint at, std::function<void()> what);
   // A process that is down neither does nor hears anything.
   void take_down(ProcessId process) { hosts_.at(process).down = true; }
   // What `what` takes here is none of the process's time; `waited` is, beside that of the thread.
   void uncounted(const std::function<void()>& what);
-  void waited(core::Duration time) { extra_ += time; }
+  void waited(base::Duration time) { extra_ += time; }
 
   // The next thing happens; false: nothing is left but what is scheduled after `until`.
-  bool step(core::TimePoint until = core::TimePoint::max());
+  bool step(base::TimePoint until = base::TimePoint::max());
   // When the process that did something last had done it, or is doing it.
-  [[nodiscard]] core::TimePoint now() const { return now_; }
+  [[nodiscard]] base::TimePoint now() const { return now_; }
   [[nodiscard]] const Traffic& traffic(ProcessId process) const { return hosts_.at(process).traffic; }
   void reset();
 
-  static constexpr core::Duration kLatency = std::chrono::microseconds(50);
+  static constexpr base::Duration kLatency = std::chrono::microseconds(50);
 
  private:
   struct Event {
-    core::TimePoint at;
+    base::TimePoint at;
     std::uint64_t number;  // of equals, the first comes first
     ProcessId to, from;
     Bytes bytes;  // or
@@ -66,22 +66,22 @@ class Network {
     }
   };
   struct Host {
-    core::TimePoint free{}, sent{}, received{};  // until when it works, its line out and in are taken
+    base::TimePoint free{}, sent{}, received{};  // until when it works, its line out and in are taken
     bool down = false;
     Traffic traffic;
   };
   void run(const Event& event);
   void transmit(ProcessId from, ProcessId to, Bytes bytes, std::uint32_t depth);
 
-  const std::optional<core::Duration> each_;
+  const std::optional<base::Duration> each_;
   const Handler handler_;
   std::vector<Host> hosts_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t last_ = 0;
-  core::TimePoint now_{std::chrono::seconds(1000)};
+  base::TimePoint now_{std::chrono::seconds(1000)};
   // Of the handler in progress.
   std::vector<std::pair<ProcessId, Bytes>> outbox_;
-  core::Duration extra_{};
+  base::Duration extra_{};
 };
 
 }  // namespace regroup::scale

@@ -12,11 +12,11 @@ using std::chrono::nanoseconds;
 Bytes of(std::size_t size) { return std::make_shared<const std::vector<std::byte>>(size); }
 
 TEST(Network, AMessageTakesItsLatencyItsBytesAndItsHandlers) {
-  std::optional<core::TimePoint> came;
+  std::optional<base::TimePoint> came;
   Network* running = nullptr;
   Network network(2, microseconds(10), [&](ProcessId, ProcessId, const Bytes&) { came = running->now(); });
   running = &network;
-  const core::TimePoint begin = network.now();
+  const base::TimePoint begin = network.now();
   network.schedule(0, begin, [&] { network.send(1, of(3000)); });
   while (network.step()) {
   }
@@ -27,9 +27,9 @@ TEST(Network, AMessageTakesItsLatencyItsBytesAndItsHandlers) {
 
 // 1 and 2 send to 0 at once: their bytes come one after the other, and it does one thing at a time.
 TEST(Network, ALineAndAProcessAreForOneAtATime) {
-  std::vector<core::Duration> heard;
+  std::vector<base::Duration> heard;
   Network* running = nullptr;
-  core::TimePoint begin{};
+  base::TimePoint begin{};
   Network network(3, microseconds(100),
                   [&](ProcessId, ProcessId, const Bytes&) { heard.push_back(running->now() - begin); });
   running = &network;
@@ -37,7 +37,7 @@ TEST(Network, ALineAndAProcessAreForOneAtATime) {
   for (const ProcessId from : {1U, 2U}) network.schedule(from, begin, [&] { network.send(0, of(20'000)); });
   while (network.step()) {
   }
-  EXPECT_EQ(heard, (std::vector<core::Duration>{microseconds(170), microseconds(270)}));
+  EXPECT_EQ(heard, (std::vector<base::Duration>{microseconds(170), microseconds(270)}));
   EXPECT_EQ(network.traffic(0).messages_in, 2U);
   EXPECT_EQ(network.traffic(0).busy, microseconds(200));
 }
@@ -62,7 +62,7 @@ TEST(Network, AHandlerTakesWhatItTakesHereButWhatIsNotCounted) {
   };
   network.schedule(0, network.now(), work);
   (void)network.step();
-  const core::Duration counted = network.traffic(0).busy;
+  const base::Duration counted = network.traffic(0).busy;
   network.reset();
   network.schedule(0, network.now(), [&] { network.uncounted(work); });
   (void)network.step();

@@ -16,7 +16,7 @@ namespace {
 class ScaleTest : public testing::Test {
  protected:
   static constexpr std::uint32_t kAgents = 512, kJoiners = 100, kSwitch = 64;
-  static constexpr core::Duration kEach = std::chrono::microseconds(10);
+  static constexpr base::Duration kEach = std::chrono::microseconds(10);
 
   void SetUp() override {
     rlimit limit{};
@@ -29,7 +29,7 @@ class ScaleTest : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   void run(std::size_t radix, std::uint32_t agents = kAgents, std::uint32_t joiners = kJoiners,
-           std::optional<core::Duration> each = kEach) {
+           std::optional<base::Duration> each = kEach) {
     ClusterOptions options;
     options.agents = agents;
     options.joiners = joiners;

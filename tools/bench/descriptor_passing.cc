@@ -18,7 +18,7 @@
 namespace regroup::bench {
 namespace {
 
-using core::Status;
+using base::Status;
 
 constexpr auto kRetry = std::chrono::milliseconds(2);
 
@@ -35,16 +35,16 @@ struct Address {
   socklen_t size = 0;
 };
 
-core::Result<core::Fd> open_socket() {
-  core::Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return core::system_error("socket", "AF_UNIX", errno);
+base::Result<base::Fd> open_socket() {
+  base::Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return base::system_error("socket", "AF_UNIX", errno);
   return socket;
 }
 
-bool wait_readable(int fd, core::TimePoint deadline) {
+bool wait_readable(int fd, base::TimePoint deadline) {
   for (;;) {
     const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - core::SystemClock().now()).count();
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - base::SystemClock().now()).count();
     if (left <= 0) return false;
     pollfd poll{fd, POLLIN, 0};
     if (::poll(&poll, 1, static_cast<int>(std::min<long>(left, 60'000))) > 0) return true;
@@ -82,23 +82,23 @@ Status send_descriptor(int to, int fd, const std::string& agreed) {
   control->cmsg_len = CMSG_LEN(sizeof fd);
   std::memcpy(CMSG_DATA(control), &fd, sizeof fd);
   if (::sendmsg(to, &envelope.header, MSG_NOSIGNAL) < 0) {
-    return core::system_error("sendmsg", "the arena to another rank", errno);
+    return base::system_error("sendmsg", "the arena to another rank", errno);
   }
   return {};
 }
 
-core::Result<core::Fd> receive_descriptor(int from, const std::string& agreed) {
+base::Result<base::Fd> receive_descriptor(int from, const std::string& agreed) {
   Envelope envelope;
   const ssize_t bytes = ::recvmsg(from, &envelope.header, MSG_CMSG_CLOEXEC);
   const cmsghdr* control = CMSG_FIRSTHDR(&envelope.header);
   if (bytes != sizeof envelope.hash || control == nullptr || control->cmsg_type != SCM_RIGHTS) {
-    return Status(core::Code::kPeerLost, "rank 0 ended before it had sent the shared memory to this rank");
+    return Status(base::Code::kPeerLost, "rank 0 ended before it had sent the shared memory to this rank");
   }
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(control), sizeof fd);
-  core::Fd out(fd);
+  base::Fd out(fd);
   if (envelope.hash != std::hash<std::string>()(agreed)) {
-    return core::invalid_argument("the ranks were started with different options");
+    return base::invalid_argument("the ranks were started with different options");
   }
   return out;
 }
@@ -106,18 +106,18 @@ core::Result<core::Fd> receive_descriptor(int from, const std::string& agreed) {
 }  // namespace
 
 Status give_descriptor(const std::string& name, int fd, int size, const std::string& agreed,
-                       core::TimePoint deadline) {
+                       base::TimePoint deadline) {
   auto socket = open_socket();
   if (!socket.ok()) return socket.status();
   const Address address(name);
-  if (::bind(socket->get(), address.get(), address.size) != 0) return core::system_error("bind", name, errno);
-  if (::listen(socket->get(), size) != 0) return core::system_error("listen", name, errno);
+  if (::bind(socket->get(), address.get(), address.size) != 0) return base::system_error("bind", name, errno);
+  if (::listen(socket->get(), size) != 0) return base::system_error("listen", name, errno);
   for (int given = 1; given < size;) {
     if (!wait_readable(socket->get(), deadline)) {
-      return core::deadline_exceeded(
+      return base::deadline_exceeded(
           fmt::format("only {} of {} ranks have started (--timeout)", given, size));
     }
-    const core::Fd peer(::accept4(socket->get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const base::Fd peer(::accept4(socket->get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer.valid() || !is_ours(peer.get())) continue;
     REGROUP_RETURN_IF_ERROR(send_descriptor(peer.get(), fd, agreed));
     ++given;
@@ -125,22 +125,22 @@ Status give_descriptor(const std::string& name, int fd, int size, const std::str
   return {};
 }
 
-core::Result<core::Fd> take_descriptor(const std::string& name, int rank, const std::string& agreed,
-                                       core::TimePoint deadline) {
+base::Result<base::Fd> take_descriptor(const std::string& name, int rank, const std::string& agreed,
+                                       base::TimePoint deadline) {
   const Address address(name);
   for (;;) {
     auto socket = open_socket();
     if (!socket.ok()) return socket.status();
     if (::connect(socket->get(), address.get(), address.size) == 0) {
       if (!is_ours(socket->get())) {
-        return Status(core::Code::kUnavailable, fmt::format("{}: another user listens there", name));
+        return Status(base::Code::kUnavailable, fmt::format("{}: another user listens there", name));
       }
       if (wait_readable(socket->get(), deadline)) return receive_descriptor(socket->get(), agreed);
     } else if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) {
-      return core::system_error("connect", name, errno);
+      return base::system_error("connect", name, errno);
     }
-    if (core::SystemClock().now() >= deadline) {
-      return core::deadline_exceeded(fmt::format("rank {}: rank 0 has not started (--timeout)", rank));
+    if (base::SystemClock().now() >= deadline) {
+      return base::deadline_exceeded(fmt::format("rank {}: rank 0 has not started (--timeout)", rank));
     }
     std::this_thread::sleep_for(kRetry);
   }

@@ -4,19 +4,19 @@
 
 #include <string>
 
-#include "core/clock.h"
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
 
 namespace regroup::bench {
 
 // Rank 0 sends `fd` to ranks 1..size-1, which call take_descriptor() with the same `name` and `agreed`.
 // Blocks until all have it or `deadline` (kDeadlineExceeded). Ignores processes of other users.
-[[nodiscard]] core::Status give_descriptor(const std::string& name, int fd, int size,
-                                           const std::string& agreed, core::TimePoint deadline);
+[[nodiscard]] base::Status give_descriptor(const std::string& name, int fd, int size,
+                                           const std::string& agreed, base::TimePoint deadline);
 
 // Called by ranks 1..size-1. kInvalidArgument if `agreed` differs from rank 0's.
-[[nodiscard]] core::Result<core::Fd> take_descriptor(const std::string& name, int rank,
-                                                     const std::string& agreed, core::TimePoint deadline);
+[[nodiscard]] base::Result<base::Fd> take_descriptor(const std::string& name, int rank,
+                                                     const std::string& agreed, base::TimePoint deadline);
 
 }  // namespace regroup::bench

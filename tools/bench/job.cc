@@ -6,16 +6,16 @@
 #include <utility>
 
 #include "collective/shm/factory.h"
-#include "core/generation_fence.h"
+#include "shmem/generation_fence.h"
 #include "tools/bench/descriptor_passing.h"
 #include "tools/bench/start_barrier.h"
 
 namespace regroup::bench {
 namespace {
 
-constexpr core::Generation kGeneration = 1;
+constexpr proto::Generation kGeneration = 1;
 
-core::ArenaSpec spec_of(const Place& place, const Room& room) {
+shmem::ArenaSpec spec_of(const Place& place, const Room& room) {
   const auto ranks = static_cast<std::uint32_t>(place.size);
   const std::size_t words = (room.words + 1) * sizeof(std::uint64_t);
   return {.slots = ranks,
@@ -23,17 +23,17 @@ core::ArenaSpec spec_of(const Place& place, const Room& room) {
           .snapshot_bytes = ((words + 127) / 128 * 128 + START_SLOT) * static_cast<std::size_t>(place.size)};
 }
 
-core::Result<core::Arena> share_arena(const Place& place, const Room& room, const std::string& agreed,
-                                      core::TimePoint deadline) {
+base::Result<shmem::Arena> share_arena(const Place& place, const Room& room, const std::string& agreed,
+                                       base::TimePoint deadline) {
   const std::string name = "regroup-bench-" + place.job;
   if (place.rank != 0) {
     auto fd = take_descriptor(name, place.rank, agreed, deadline);
-    return fd.ok() ? core::Arena::open(std::move(*fd)) : fd.status();
+    return fd.ok() ? shmem::Arena::open(std::move(*fd)) : fd.status();
   }
-  auto arena = core::Arena::create(spec_of(place, room));
+  auto arena = shmem::Arena::create(spec_of(place, room));
   if (!arena.ok()) return arena;
   for (int rank = 0; rank < place.size; ++rank) {
-    arena->assign_slot(static_cast<core::SlotIndex>(rank), static_cast<core::MemberId>(rank));
+    arena->assign_slot(static_cast<proto::SlotIndex>(rank), static_cast<proto::MemberId>(rank));
   }
   REGROUP_RETURN_IF_ERROR(give_descriptor(name, arena->memfd(), place.size, agreed, deadline));
   return arena;
@@ -41,11 +41,11 @@ core::Result<core::Arena> share_arena(const Place& place, const Room& room, cons
 
 }  // namespace
 
-core::Result<std::unique_ptr<Job>> Job::form(const Place& place, const Room& room, const std::string& agreed,
-                                             core::Duration timeout) {
-  auto arena = share_arena(place, room, agreed, core::SystemClock().now() + timeout);
+base::Result<std::unique_ptr<Job>> Job::form(const Place& place, const Room& room, const std::string& agreed,
+                                             base::Duration timeout) {
+  auto arena = share_arena(place, room, agreed, base::SystemClock().now() + timeout);
   if (!arena.ok()) return arena.status();
-  const auto slot = static_cast<core::SlotIndex>(place.rank);
+  const auto slot = static_cast<proto::SlotIndex>(place.rank);
   REGROUP_RETURN_IF_ERROR(arena->reserve_slot(slot));
   std::unique_ptr<Job> job(new Job(place, std::move(*arena), room.words, timeout));
   REGROUP_RETURN_IF_ERROR(job->open_communicator());
@@ -54,18 +54,18 @@ core::Result<std::unique_ptr<Job>> Job::form(const Place& place, const Room& roo
   return job;
 }
 
-Job::Job(Place place, core::Arena arena, std::size_t words, core::Duration timeout)
+Job::Job(Place place, shmem::Arena arena, std::size_t words, base::Duration timeout)
     : place_(std::move(place)), arena_(std::move(arena)), words_(words), timeout_(timeout) {}
 
-core::Status Job::open_communicator() {
-  core::World world;
+base::Status Job::open_communicator() {
+  proto::World world;
   world.generation = kGeneration;
   for (int rank = 0; rank < place_.size; ++rank) {
     world.members.push_back(
-        {.id = static_cast<core::MemberId>(rank), .seat = {0, static_cast<core::SlotIndex>(rank)}});
+        {.id = static_cast<proto::MemberId>(rank), .seat = {0, static_cast<proto::SlotIndex>(rank)}});
   }
-  const auto slot = static_cast<core::SlotIndex>(place_.rank);
-  core::hold_fence<core::RealPolicy>(arena_.member_slot(slot).left, kGeneration);
+  const auto slot = static_cast<proto::SlotIndex>(place_.rank);
+  shmem::hold_fence<shmem::RealPolicy>(arena_.member_slot(slot).left, kGeneration);
   auto opened = collective::make_shm(arena_, world, {0, slot});
   if (!opened.ok()) return opened.status();
   communicator_ = std::move(*opened);
@@ -84,15 +84,15 @@ char* Job::start_slots() const {
   return reinterpret_cast<char*>(room.data()) + arena_.spec().snapshot_bytes - bytes;
 }
 
-core::Result<std::uint64_t> Job::start_together() {
+base::Result<std::uint64_t> Job::start_together() {
   REGROUP_RETURN_IF_ERROR(barrier());
   started_ = ::start_together(start_slots(), rank(), size(), started_);
   if (started_ == 0)
-    return core::deadline_exceeded("another rank has not arrived at the start barrier within 60 s");
+    return base::deadline_exceeded("another rank has not arrived at the start barrier within 60 s");
   return started_;
 }
 
-core::Result<std::vector<std::vector<std::uint64_t>>> Job::share(std::span<const std::uint64_t> mine) {
+base::Result<std::vector<std::vector<std::uint64_t>>> Job::share(std::span<const std::uint64_t> mine) {
   assert(mine.size() <= words_);
   board(rank())[0] = mine.size();
   std::ranges::copy(mine, board(rank()) + 1);
@@ -103,7 +103,7 @@ core::Result<std::vector<std::vector<std::uint64_t>>> Job::share(std::span<const
   return out;
 }
 
-core::Result<std::uint64_t> Job::sum(std::uint64_t mine) {
+base::Result<std::uint64_t> Job::sum(std::uint64_t mine) {
   auto all = share(std::span(&mine, 1));
   if (!all.ok()) return all.status();
   std::uint64_t sum = 0;

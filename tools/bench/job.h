@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "collective/communicator.h"
-#include "core/arena.h"
-#include "core/status.h"
+#include "shmem/arena.h"
 
 namespace regroup::bench {
 
@@ -31,36 +31,36 @@ class Job {
   // Connects to the other ranks. Blocks up to `timeout`, which also limits every later wait. `agreed` must be
   // the same in all ranks. kResourceExhausted: there is not enough memory; kDeadlineExceeded: a rank has not
   // started; kInvalidArgument: `agreed` differs between ranks.
-  [[nodiscard]] static core::Result<std::unique_ptr<Job>> form(const Place& place, const Room& room,
+  [[nodiscard]] static base::Result<std::unique_ptr<Job>> form(const Place& place, const Room& room,
                                                                const std::string& agreed,
-                                                               core::Duration timeout);
+                                                               base::Duration timeout);
 
   [[nodiscard]] int rank() const { return place_.rank; }
   [[nodiscard]] int size() const { return place_.size; }
-  [[nodiscard]] const core::Arena& arena() const { return arena_; }
+  [[nodiscard]] const shmem::Arena& arena() const { return arena_; }
   [[nodiscard]] collective::Communicator& communicator() { return *communicator_; }
-  [[nodiscard]] core::TimePoint deadline() const { return core::SystemClock().now() + timeout_; }
+  [[nodiscard]] base::TimePoint deadline() const { return base::SystemClock().now() + timeout_; }
 
-  [[nodiscard]] core::Status barrier() { return communicator_->barrier(deadline()); }
+  [[nodiscard]] base::Status barrier() { return communicator_->barrier(deadline()); }
   // Returns in all ranks at the same moment (tools/bench/start_barrier.h): that moment, in ns of the steady
   // clock.
-  [[nodiscard]] core::Result<std::uint64_t> start_together();
+  [[nodiscard]] base::Result<std::uint64_t> start_together();
   // The words of all ranks, by rank; as many as each passes. Not through the operations that are measured.
-  [[nodiscard]] core::Result<std::vector<std::vector<std::uint64_t>>> share(
+  [[nodiscard]] base::Result<std::vector<std::vector<std::uint64_t>>> share(
       std::span<const std::uint64_t> mine);
   // The sum of one word of each rank.
-  [[nodiscard]] core::Result<std::uint64_t> sum(std::uint64_t mine);
+  [[nodiscard]] base::Result<std::uint64_t> sum(std::uint64_t mine);
 
  private:
-  Job(Place place, core::Arena arena, std::size_t words, core::Duration timeout);
-  [[nodiscard]] core::Status open_communicator();
+  Job(Place place, shmem::Arena arena, std::size_t words, base::Duration timeout);
+  [[nodiscard]] base::Status open_communicator();
   [[nodiscard]] std::uint64_t* board(int rank) const;
   [[nodiscard]] char* start_slots() const;
 
   const Place place_;
-  const core::Arena arena_;
+  const shmem::Arena arena_;
   const std::size_t words_;
-  const core::Duration timeout_;
+  const base::Duration timeout_;
   std::unique_ptr<collective::Communicator> communicator_;
   std::uint64_t started_ = 0;  // together, the last time
 };

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "tools/bench/job.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/options.h"
@@ -21,10 +21,10 @@ using namespace regroup;
 
 constexpr int kPlaceWords = 5;        // with the program's name
 constexpr unsigned kForRankZero = 5;  // seconds
-constexpr int kMostRanks = core::kMaxSlots;
+constexpr int kMostRanks = proto::kMaxSlots;
 
 int fail(const std::string& why) {
-  fmt::print(stderr, "regroup bench: {}\n", regroup::core::escaped_lines(why));
+  fmt::print(stderr, "regroup bench: {}\n", regroup::base::escaped_lines(why));
   return 1;
 }
 
@@ -35,27 +35,27 @@ int refuse(const bench::Place& place, const std::string& why) {
   return 1;
 }
 
-core::Status check(const bench::Place& place, int local_size, const bench::Options& options) {
+base::Status check(const bench::Place& place, int local_size, const bench::Options& options) {
   if (place.size < 1 || place.rank < 0 || place.rank >= place.size) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         "requires the ranks of a job, for example: regroup -np 2 regroup bench allreduce");
   }
   if (local_size != place.size) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("{} of {} ranks are on this host; expected all", local_size, place.size));
   }
   if (place.size > kMostRanks)
-    return core::invalid_argument(fmt::format("{} ranks, expected at most {}", place.size, kMostRanks));
+    return base::invalid_argument(fmt::format("{} ranks, expected at most {}", place.size, kMostRanks));
   if (options.root >= static_cast<std::uint32_t>(place.size)) {
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("option --root {}: expected a rank below {}", options.root, place.size));
   }
   if (place.size == 1 && options.operation->kind == collective::Kind::kSend)
-    return core::invalid_argument("sendrecv: expected at least 2 ranks");
+    return base::invalid_argument("sendrecv: expected at least 2 ranks");
   return bench::check_memory(options, place.size);
 }
 
-core::Status run(const bench::Place& place, const bench::Options& options, const std::string& agreed) {
+base::Status run(const bench::Place& place, const bench::Options& options, const std::string& agreed) {
   auto job = bench::Job::form(place, bench::room_for(options, place.size), agreed, options.timeout);
   if (!job.ok()) return job.status();
   bench::Reporter reporter(options, place.size);
@@ -69,7 +69,7 @@ core::Status run(const bench::Place& place, const bench::Options& options, const
   if (place.rank == 0) REGROUP_RETURN_IF_ERROR(reporter.close());
   REGROUP_RETURN_IF_ERROR((*job)->barrier());  // nobody ends, and with it all, before rank 0 has told all
   if (reporter.wrong() > 0)
-    return core::internal_error(fmt::format("{} elements of the results are wrong", reporter.wrong()));
+    return base::internal_error(fmt::format("{} elements of the results are wrong", reporter.wrong()));
   return {};
 }
 
@@ -86,8 +86,8 @@ int main(int argc, char** argv) {
     if (place.rank <= 0) fmt::print("{}", bench::help_text());
     return 0;
   }
-  if (core::Status status = check(place, std::atoi(argv[3]), *options); !status.ok())
+  if (base::Status status = check(place, std::atoi(argv[3]), *options); !status.ok())
     return refuse(place, status.message());
-  const core::Status status = run(place, *options, fmt::format("{}", fmt::join(words, "\n")));
+  const base::Status status = run(place, *options, fmt::format("{}", fmt::join(words, "\n")));
   return status.ok() ? 0 : fail(status.message());
 }

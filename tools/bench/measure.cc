@@ -10,16 +10,16 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory_limit.h"
 #include "collective/shm/sync_points.h"
-#include "core/memory_limit.h"
 #include "tools/bench/runner.h"
 
 namespace regroup::bench {
 namespace {
 
+using base::Status;
 using collective::Dtype;
 using collective::Op;
-using core::Status;
 
 constexpr std::size_t kLeastCopied = 4096;  // bytes: a copy of less says nothing about memory
 
@@ -51,7 +51,7 @@ class OrdinaryMemory {
     constexpr std::size_t kPage = 4096;
     each_ = (bytes + kPage - 1) / kPage * kPage + kPage;
     base_ = ::mmap(nullptr, 2 * each_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base_ == MAP_FAILED) return core::system_error("mmap", fmt::format("{} bytes", 2 * each_), errno);
+    if (base_ == MAP_FAILED) return base::system_error("mmap", fmt::format("{} bytes", 2 * each_), errno);
     bytes_ = 2 * each_;
     return {};
   }
@@ -102,7 +102,7 @@ class Measurement {
 
   [[nodiscard]] Buffers buffers(Memory memory) const {
     if (memory == Memory::kOrdinary) return ordinary_.buffers();
-    const auto slot = static_cast<core::SlotIndex>(job_.rank());
+    const auto slot = static_cast<proto::SlotIndex>(job_.rank());
     return {job_.arena().buffer(slot, 0), job_.arena().buffer(slot, 1)};
   }
   // In the arena an allreduce has one result for all.
@@ -185,9 +185,9 @@ Room room_for(const Options& options, int ranks) {
 Status check_memory(const Options& options, int ranks) {
   if (!wants(options, Memory::kOrdinary)) return {};
   const std::uint64_t wanted = 2 * largest(options, ranks) * static_cast<std::uint64_t>(ranks);
-  const auto limit = core::memory_limit();
+  const auto limit = base::memory_limit();
   if (!limit.ok() || wanted <= limit->available) return {};
-  return {core::Code::kResourceExhausted,
+  return {base::Code::kResourceExhausted,
           fmt::format("{} ranks with buffers of {} bytes need {} bytes of ordinary memory, {} are available "
                       "({}); use a smaller -e",
                       ranks, wanted / 2 / static_cast<std::uint64_t>(ranks), wanted, limit->available,

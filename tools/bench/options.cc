@@ -14,9 +14,9 @@
 namespace regroup::bench {
 namespace {
 
+using base::Status;
 using collective::Dtype;
 using collective::Op;
-using core::Status;
 using launcher::bad_value;
 using Words = std::vector<std::string>;
 
@@ -193,7 +193,7 @@ std::string plain(std::string name) {
   return name;
 }
 
-core::Result<const Spec*> find_spec(const std::string& name) {
+base::Result<const Spec*> find_spec(const std::string& name) {
   Words names;
   for (const Spec& spec : table()) {
     for (const std::string& each : spec.names) {
@@ -202,7 +202,7 @@ core::Result<const Spec*> find_spec(const std::string& name) {
     }
   }
   const std::string near = launcher::nearest(name, names);
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("unknown option {}{}", name, near.empty() ? "" : fmt::format("; did you mean {}?", near)));
 }
 
@@ -221,20 +221,20 @@ Status parse_option(Options& out, const Words& args, std::size_t& i) {
 }
 
 Status parse_operation(Options& out, const std::string& word) {
-  if (out.operation != nullptr) return core::invalid_argument(fmt::format("unexpected argument {}", word));
+  if (out.operation != nullptr) return base::invalid_argument(fmt::format("unexpected argument {}", word));
   out.operation = find_operation(plain(word));
   std::string underlined = word;
   std::ranges::replace(underlined, '-', '_');
   if (out.operation == nullptr) out.operation = find_operation(underlined);
   if (out.operation != nullptr) return {};
-  return core::invalid_argument(fmt::format("operation {}: expected one of {}", word, operation_names()));
+  return base::invalid_argument(fmt::format("operation {}: expected one of {}", word, operation_names()));
 }
 
 Status check(const Options& o) {
   if (o.operation == nullptr)
-    return core::invalid_argument(fmt::format("expected an operation: {}", operation_names()));
+    return base::invalid_argument(fmt::format("expected an operation: {}", operation_names()));
   if (o.min_bytes > o.max_bytes) {
-    return core::invalid_argument(fmt::format("-b {}, -e {}: expected -b <= -e", o.min_bytes, o.max_bytes));
+    return base::invalid_argument(fmt::format("-b {}, -e {}: expected -b <= -e", o.min_bytes, o.max_bytes));
   }
   if (o.sizes().size() > kMostSizes)
     return bad_value("--stepbytes", std::to_string(o.step_bytes),
@@ -277,7 +277,7 @@ std::uint32_t Options::warmups_of(std::uint64_t bytes) const {
   return bytes <= 8 << 10 ? 20 : bytes <= 1 << 20 ? 10 : 1;
 }
 
-core::Result<Options> parse_options(const Words& args) {
+base::Result<Options> parse_options(const Words& args) {
   Options out;
   for (std::size_t i = 0; i < args.size(); ++i) {
     const Status status = args[i].starts_with('-') && args[i].size() > 1 ? parse_option(out, args, i)

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "tools/bench/operations.h"
 
 namespace regroup::bench {
@@ -38,7 +38,7 @@ struct Options {
   std::vector<Baseline> compare;
   std::string json;
   std::string plot;
-  core::Duration timeout = std::chrono::seconds(120);
+  base::Duration timeout = std::chrono::seconds(120);
 
   // Sizes to measure, ascending.
   [[nodiscard]] std::vector<std::uint64_t> sizes() const;
@@ -48,7 +48,7 @@ struct Options {
 };
 
 // kInvalidArgument names the option, what is wrong with it and what is wanted.
-[[nodiscard]] core::Result<Options> parse_options(const std::vector<std::string>& args);
+[[nodiscard]] base::Result<Options> parse_options(const std::vector<std::string>& args);
 [[nodiscard]] std::string help_text();
 
 }  // namespace regroup::bench

@@ -20,12 +20,12 @@
 #include <thread>
 #include <utility>
 
-#include "core/fd.h"
+#include "base/fd.h"
 
 namespace regroup::bench {
 namespace {
 
-using core::Status;
+using base::Status;
 
 constexpr auto kPoll = std::chrono::milliseconds(2);
 constexpr std::size_t kLastWords = 600;  // bytes
@@ -67,17 +67,17 @@ int cores_of_programs() {
   return CPU_COUNT(&cores);
 }
 
-core::Result<Process> Process::start(const Words& command, const std::string& log) {
-  const core::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const core::Fd file(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
-  if (!null.valid() || !file.valid()) return core::system_error("open", log, errno);
+base::Result<Process> Process::start(const Words& command, const std::string& log) {
+  const base::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const base::Fd file(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  if (!null.valid() || !file.valid()) return base::system_error("open", log, errno);
   Words words = command;
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) return core::system_error("fork", command[0], errno);
+  if (pid < 0) return base::system_error("fork", command[0], errno);
   if (pid == 0) become(std::move(pointers), null.get(), file.get(), parent);
   ::setpgid(pid, pid);  // whoever is first
   return Process(command, log, pid);
@@ -95,15 +95,15 @@ Process::~Process() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-core::Result<int> Process::wait(core::TimePoint deadline) {
+base::Result<int> Process::wait(base::TimePoint deadline) {
   for (;;) {
     int status = 0;
     if (::waitpid(pid_, &status, WNOHANG) == pid_) {
       ::kill(-std::exchange(pid_, -1), SIGKILL);  // what it left in its group
       return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
-    if (core::SystemClock().now() >= deadline) {
-      return core::deadline_exceeded(fmt::format("{}: it did not end in time", fmt::join(command_, " ")));
+    if (base::SystemClock().now() >= deadline) {
+      return base::deadline_exceeded(fmt::format("{}: it did not end in time", fmt::join(command_, " ")));
     }
     std::this_thread::sleep_for(kPoll);
   }
@@ -121,21 +121,21 @@ std::string Process::last_words() const {
   return text.size() > kLastWords ? text.substr(text.size() - kLastWords) : text;
 }
 
-core::Result<std::string> output_of(const Words& command, const std::string& log, core::TimePoint deadline) {
+base::Result<std::string> output_of(const Words& command, const std::string& log, base::TimePoint deadline) {
   auto process = Process::start(command, log);
   if (!process.ok()) return process.status();
   auto status = process->wait(deadline);
   if (!status.ok()) return status.status();
   if (*status == 0) return process->said();
-  return Status(core::Code::kNotFound, fmt::format("{}: exit status {}: {}", fmt::join(command, " "), *status,
+  return Status(base::Code::kNotFound, fmt::format("{}: exit status {}: {}", fmt::join(command, " "), *status,
                                                    process->last_words()));
 }
 
-core::Status TemporaryFolder::make() {
+base::Status TemporaryFolder::make() {
   std::error_code error;
   std::string path = std::filesystem::temp_directory_path(error).string() + "/rgbench-XXXXXX";
-  if (error) return core::internal_error(fmt::format("no folder for temporary files: {}", error.message()));
-  if (::mkdtemp(path.data()) == nullptr) return core::system_error("mkdtemp", path, errno);
+  if (error) return base::internal_error(fmt::format("no folder for temporary files: {}", error.message()));
+  if (::mkdtemp(path.data()) == nullptr) return base::system_error("mkdtemp", path, errno);
   path_ = path;
   return {};
 }
@@ -145,12 +145,12 @@ TemporaryFolder::~TemporaryFolder() {
   if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 
-core::Status write_file(const std::string& path, const std::string& text) {
+base::Status write_file(const std::string& path, const std::string& text) {
   errno = 0;
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  return file ? Status() : core::system_error("write", path, errno != 0 ? errno : EIO);
+  return file ? Status() : base::system_error("write", path, errno != 0 ? errno : EIO);
 }
 
 }  // namespace regroup::bench

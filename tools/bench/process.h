@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 
 namespace regroup::bench {
 
@@ -18,13 +18,13 @@ using Words = std::vector<std::string>;
 class Process {
  public:
   // Its standard input is empty; its output and errors go to the file `log`.
-  [[nodiscard]] static core::Result<Process> start(const Words& command, const std::string& log);
+  [[nodiscard]] static base::Result<Process> start(const Words& command, const std::string& log);
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
   ~Process();  // kills what is left of the group
 
   // The exit status, or 128 plus a signal. kDeadlineExceeded: it goes on.
-  [[nodiscard]] core::Result<int> wait(core::TimePoint deadline);
+  [[nodiscard]] base::Result<int> wait(base::TimePoint deadline);
   // All it said so far, and the end of that.
   [[nodiscard]] std::string said() const;
   [[nodiscard]] std::string last_words() const;
@@ -42,13 +42,13 @@ class Process {
 
 // What a command that must succeed says on standard output and error. Fails with the command and what it
 // said.
-[[nodiscard]] core::Result<std::string> output_of(const Words& command, const std::string& log,
-                                                  core::TimePoint deadline);
+[[nodiscard]] base::Result<std::string> output_of(const Words& command, const std::string& log,
+                                                  base::TimePoint deadline);
 
 // A folder in $TMPDIR or /tmp, which goes with what is in it.
 class TemporaryFolder {
  public:
-  [[nodiscard]] core::Status make();
+  [[nodiscard]] base::Status make();
   ~TemporaryFolder();
   [[nodiscard]] std::string path(const std::string& name) const { return path_ + "/" + name; }
 
@@ -56,6 +56,6 @@ class TemporaryFolder {
   std::string path_;
 };
 
-[[nodiscard]] core::Status write_file(const std::string& path, const std::string& text);
+[[nodiscard]] base::Status write_file(const std::string& path, const std::string& text);
 
 }  // namespace regroup::bench

@@ -7,22 +7,22 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "core/fd.h"
+#include "base/fd.h"
 #include "tools/bench/embedded.h"
 
 namespace regroup::bench {
 namespace {
 
-using core::Status;
+using base::Status;
 
 constexpr auto kDrawing = std::chrono::seconds(120);
 
 Status check_writable(const std::string& path) {
-  const core::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-  return file.valid() ? Status() : core::system_error("open", path, errno);
+  const base::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  return file.valid() ? Status() : base::system_error("open", path, errno);
 }
 
-core::TimePoint in(core::Duration time) { return core::SystemClock().now() + time; }
+base::TimePoint in(base::Duration time) { return base::SystemClock().now() + time; }
 
 }  // namespace
 
@@ -36,7 +36,7 @@ Status Reporter::open() {
     REGROUP_RETURN_IF_ERROR(folder_.make());
     auto found = output_of({"python3", "-c", "import matplotlib"}, folder_.path("said"), in(kDrawing));
     if (!found.ok()) {
-      return core::invalid_argument(fmt::format("option --plot {}: requires python3 with matplotlib: {}",
+      return base::invalid_argument(fmt::format("option --plot {}: requires python3 with matplotlib: {}",
                                                 options_.plot, found.status().message()));
     }
   }

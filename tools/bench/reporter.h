@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "tools/bench/process.h"
 #include "tools/bench/report.h"
 
@@ -15,16 +15,16 @@ class Reporter {
   Reporter(const Options& options, int ranks);
 
   // Fails now if one of the files could not be written later, or the plot not drawn. Prints the head.
-  [[nodiscard]] core::Status open();
+  [[nodiscard]] base::Status open();
   // Prints the rows of one size.
   void report(const SizeResult& result);
   // Writes the files.
-  [[nodiscard]] core::Status close();
+  [[nodiscard]] base::Status close();
   // Elements of our own results that were wrong so far.
   [[nodiscard]] std::uint64_t wrong() const { return wrong_; }
 
  private:
-  [[nodiscard]] core::Status plot(const std::string& json);
+  [[nodiscard]] base::Status plot(const std::string& json);
 
   const Options& options_;
   const int ranks_;

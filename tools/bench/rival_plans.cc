@@ -11,8 +11,8 @@
 namespace regroup::bench {
 namespace {
 
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 
 constexpr const char* kSource = "rival_mpi.c";
 
@@ -26,7 +26,7 @@ std::string word_behind(const std::string& text, const std::string& mark) {
 // Finds and builds what one baseline needs.
 class Planner {
  public:
-  Planner(int ranks, const TemporaryFolder& folder, core::TimePoint deadline)
+  Planner(int ranks, const TemporaryFolder& folder, base::TimePoint deadline)
       : ranks_(ranks), folder_(folder), deadline_(deadline) {}
 
   Result<std::vector<RivalPlan>> plan(const Baseline& baseline) {
@@ -64,7 +64,7 @@ class Planner {
       }
       tried += (tried.empty() ? "" : " and no ") + in(folder, name);
     }
-    return Status(core::Code::kNotFound,
+    return Status(base::Code::kNotFound,
                   fmt::format("--compare: no {} of {} found; give its folder, for example openmpi=FOLDER",
                               tried, words[0]));
   }
@@ -134,14 +134,14 @@ class Planner {
 
   const int ranks_;
   const TemporaryFolder& folder_;
-  const core::TimePoint deadline_;
+  const base::TimePoint deadline_;
   int built_ = 0;
 };
 
 }  // namespace
 
 Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Baseline>& baselines, int ranks,
-                                           const TemporaryFolder& folder, core::TimePoint deadline) {
+                                           const TemporaryFolder& folder, base::TimePoint deadline) {
   Planner planner(ranks, folder, deadline);
   std::vector<RivalPlan> out;
   for (const Baseline& baseline : baselines) {

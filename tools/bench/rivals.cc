@@ -19,16 +19,16 @@
 namespace regroup::bench {
 namespace {
 
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 
 constexpr auto kEnd = std::chrono::seconds(10);
 
 // True once `fd` has something to read.
-bool wait_for_rival(int fd, core::TimePoint deadline) {
+bool wait_for_rival(int fd, base::TimePoint deadline) {
   for (;;) {
     const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - core::SystemClock().now()).count();
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - base::SystemClock().now()).count();
     pollfd poll{fd, POLLIN, 0};
     const int ready = ::poll(&poll, 1, static_cast<int>(std::clamp<long>(left, 0, 60'000)));
     if (ready > 0) return true;
@@ -36,15 +36,15 @@ bool wait_for_rival(int fd, core::TimePoint deadline) {
   }
 }
 
-Result<core::Fd> listen_at(const std::string& path, int ranks) {
-  core::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+Result<base::Fd> listen_at(const std::string& path, int ranks) {
+  base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un at{};
   at.sun_family = AF_UNIX;
-  if (path.size() >= sizeof at.sun_path) return core::system_error("bind", path, ENAMETOOLONG);
+  if (path.size() >= sizeof at.sun_path) return base::system_error("bind", path, ENAMETOOLONG);
   std::memcpy(&at.sun_path[0], path.data(), path.size());
   if (!socket.valid() || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
       ::listen(socket.get(), ranks) != 0) {
-    return core::system_error("bind", path, errno);
+    return base::system_error("bind", path, errno);
   }
   return socket;
 }
@@ -58,7 +58,7 @@ Words with_socket(Words command, const std::string& path) {
 }  // namespace
 
 Result<std::unique_ptr<Rival>> Rival::start(const RivalPlan& plan, int ranks, const TemporaryFolder& folder,
-                                            core::Duration timeout) {
+                                            base::Duration timeout) {
   std::unique_ptr<Rival> rival(new Rival(plan.name, timeout));
   std::string file = plan.name;
   std::ranges::replace_if(
@@ -76,7 +76,7 @@ Result<std::unique_ptr<Rival>> Rival::start(const RivalPlan& plan, int ranks, co
 }
 
 Rival::~Rival() {
-  const core::TimePoint deadline = core::SystemClock().now() + kEnd;
+  const base::TimePoint deadline = base::SystemClock().now() + kEnd;
   for (Link& link : links_) {
     if (link.socket.valid()) static_cast<void>(::send(link.socket.get(), "end\n", 4, MSG_NOSIGNAL));
   }
@@ -88,21 +88,21 @@ Status Rival::lost(const std::string& what) const {
   for (const Process& process : processes_) {
     if (said.empty()) said = process.last_words();
   }
-  return {core::Code::kPeerLost, fmt::format("{}: {}{}{}", name_, what, said.empty() ? "" : ": ", said)};
+  return {base::Code::kPeerLost, fmt::format("{}: {}{}{}", name_, what, said.empty() ? "" : ": ", said)};
 }
 
 // Each says which rank it is: they come in any order.
 Status Rival::meet(int listener, int ranks) {
-  const core::TimePoint deadline = core::SystemClock().now() + timeout_;
+  const base::TimePoint deadline = base::SystemClock().now() + timeout_;
   links_.resize(static_cast<std::size_t>(ranks));
   for (int met = 0; met < ranks; ++met) {
-    while (!wait_for_rival(listener, core::SystemClock().now() + std::chrono::milliseconds(50))) {
+    while (!wait_for_rival(listener, base::SystemClock().now() + std::chrono::milliseconds(50))) {
       for (Process& process : processes_) {
         if (process.wait({}).ok()) return lost(fmt::format("it ended before {} ranks were there", ranks));
       }
-      if (core::SystemClock().now() >= deadline) return lost(fmt::format("{} of {} ranks came", met, ranks));
+      if (base::SystemClock().now() >= deadline) return lost(fmt::format("{} of {} ranks came", met, ranks));
     }
-    Link link{core::Fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)), ""};
+    Link link{base::Fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)), ""};
     links_.push_back(std::move(link));
     auto hello = read_line(links_.size() - 1, deadline);
     if (!hello.ok()) return hello.status();
@@ -120,7 +120,7 @@ Status Rival::meet(int listener, int ranks) {
   return {};
 }
 
-Result<std::string> Rival::read_line(std::size_t rank, core::TimePoint deadline) {
+Result<std::string> Rival::read_line(std::size_t rank, base::TimePoint deadline) {
   Link& link = links_[rank];
   for (;;) {
     if (const std::size_t end = link.unread.find('\n'); end != std::string::npos) {
@@ -138,7 +138,7 @@ Result<std::string> Rival::read_line(std::size_t rank, core::TimePoint deadline)
 
 Result<std::vector<std::string>> Rival::ask(const std::string& line, const std::string& expected) {
   const std::string text = line + "\n";
-  const core::TimePoint deadline = core::SystemClock().now() + timeout_;
+  const base::TimePoint deadline = base::SystemClock().now() + timeout_;
   for (Link& link : links_) {
     if (::send(link.socket.get(), text.data(), text.size(), MSG_NOSIGNAL) != std::ssize(text))
       return lost("a rank ended");
@@ -149,7 +149,7 @@ Result<std::vector<std::string>> Rival::ask(const std::string& line, const std::
     auto answer = read_line(rank, deadline);
     if (!answer.ok()) return answer.status();
     if (answer->starts_with("no ")) {
-      refused = Status(core::Code::kUnavailable, answer->substr(3));
+      refused = Status(base::Code::kUnavailable, answer->substr(3));
     } else if (!answer->starts_with(expected)) {
       return lost(fmt::format("rank {} said {} to {}", rank, *answer, line));
     }
@@ -159,10 +159,10 @@ Result<std::vector<std::string>> Rival::ask(const std::string& line, const std::
   return out;
 }
 
-Status RivalRanks::start(const std::vector<Baseline>& baselines, int ranks, core::Duration timeout) {
+Status RivalRanks::start(const std::vector<Baseline>& baselines, int ranks, base::Duration timeout) {
   if (baselines.empty()) return {};
   REGROUP_RETURN_IF_ERROR(folder_.make());
-  auto plans = plan_rivals(baselines, ranks, folder_, core::SystemClock().now() + timeout);
+  auto plans = plan_rivals(baselines, ranks, folder_, base::SystemClock().now() + timeout);
   if (!plans.ok()) return plans.status();
   for (const RivalPlan& plan : *plans) {
     auto rival = Rival::start(plan, ranks, folder_, timeout);
@@ -181,7 +181,7 @@ Result<std::uint64_t> RivalRunner::ask_wrong(std::uint64_t iteration) {
       rival_->ask(fmt::format("setup {} {} {} {} {}", case_.spec->name, collective::name_of(case_.dtype),
                               collective::name_of(case_.op), case_.root, case_.block),
                   "ok");
-  if (!ready.ok() && ready.code() != core::Code::kUnavailable) return ready.status();
+  if (!ready.ok() && ready.code() != base::Code::kUnavailable) return ready.status();
   if (!ready.ok()) {
     refusal_ = ready.status().message();
     return 1;
@@ -191,7 +191,7 @@ Result<std::uint64_t> RivalRunner::ask_wrong(std::uint64_t iteration) {
   if (!counts.ok()) return counts.status();
   for (const std::string& count : *counts) {
     std::uint64_t of_rank = 0;
-    if (!launcher::read_number(count, of_rank)) return core::internal_error("no count: " + count);
+    if (!launcher::read_number(count, of_rank)) return base::internal_error("no count: " + count);
     wrong += of_rank;
   }
   return wrong;
@@ -218,7 +218,7 @@ Result<std::vector<double>> RivalRunner::time(const Turn& turn) {
       for (std::size_t i = 0; i < out.size(); ++i) {
         std::uint64_t took = 0;
         if (words.size() != out.size() || !launcher::read_number(words[i], took))
-          return core::internal_error(fmt::format("{}: no {} times: {}", name(), out.size(), answer));
+          return base::internal_error(fmt::format("{}: no {} times: {}", name(), out.size(), answer));
         out[i] += static_cast<double>(took) / 1e3 / job_.size();
       }
     }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "tools/bench/options.h"
 #include "tools/bench/process.h"
 #include "tools/bench/runner.h"
@@ -22,16 +22,16 @@ struct RivalPlan {
 
 // What `baselines` are on this machine: their versions and tunings, their programs built in `folder`. Fails
 // with what is missing.
-[[nodiscard]] core::Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Baseline>& baselines,
+[[nodiscard]] base::Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Baseline>& baselines,
                                                                int ranks, const TemporaryFolder& folder,
-                                                               core::TimePoint deadline);
+                                                               base::TimePoint deadline);
 
 // A rival whose ranks run. The lines it is told are those of rival_mpi.c.
 class Rival {
  public:
-  [[nodiscard]] static core::Result<std::unique_ptr<Rival>> start(const RivalPlan& plan, int ranks,
+  [[nodiscard]] static base::Result<std::unique_ptr<Rival>> start(const RivalPlan& plan, int ranks,
                                                                   const TemporaryFolder& folder,
-                                                                  core::Duration timeout);
+                                                                  base::Duration timeout);
   ~Rival();
   Rival(const Rival&) = delete;
   Rival& operator=(const Rival&) = delete;
@@ -39,20 +39,20 @@ class Rival {
   [[nodiscard]] const std::string& name() const { return name_; }
   // Tells `line` to all ranks; their answers, without the first word, which must be `expected`. An answer of
   // "no WHY" is kUnavailable with that.
-  [[nodiscard]] core::Result<std::vector<std::string>> ask(const std::string& line,
+  [[nodiscard]] base::Result<std::vector<std::string>> ask(const std::string& line,
                                                            const std::string& expected);
 
  private:
-  Rival(std::string name, core::Duration timeout) : name_(std::move(name)), timeout_(timeout) {}
-  [[nodiscard]] core::Status meet(int listener, int ranks);
-  [[nodiscard]] core::Result<std::string> read_line(std::size_t rank, core::TimePoint deadline);
-  [[nodiscard]] core::Status lost(const std::string& what) const;
+  Rival(std::string name, base::Duration timeout) : name_(std::move(name)), timeout_(timeout) {}
+  [[nodiscard]] base::Status meet(int listener, int ranks);
+  [[nodiscard]] base::Result<std::string> read_line(std::size_t rank, base::TimePoint deadline);
+  [[nodiscard]] base::Status lost(const std::string& what) const;
 
   const std::string name_;
-  const core::Duration timeout_;
+  const base::Duration timeout_;
   std::vector<Process> processes_;
   struct Link {
-    core::Fd socket;
+    base::Fd socket;
     std::string unread;
   };
   std::vector<Link> links_;
@@ -62,7 +62,7 @@ class Rival {
 class RivalRanks {
  public:
   // Starts all; each has `timeout`.
-  [[nodiscard]] core::Status start(const std::vector<Baseline>& baselines, int ranks, core::Duration timeout);
+  [[nodiscard]] base::Status start(const std::vector<Baseline>& baselines, int ranks, base::Duration timeout);
   [[nodiscard]] const std::vector<std::unique_ptr<Rival>>& all() const { return rivals_; }
 
  private:
@@ -74,13 +74,13 @@ class RivalRanks {
 class RivalRunner final : public Runner {
  public:
   RivalRunner(Job& job, Rival* rival, const Case& c);
-  [[nodiscard]] core::Result<std::uint64_t> verify(std::uint64_t iteration) override;
-  [[nodiscard]] core::Result<std::vector<double>> time(const Turn& turn) override;
+  [[nodiscard]] base::Result<std::uint64_t> verify(std::uint64_t iteration) override;
+  [[nodiscard]] base::Result<std::vector<double>> time(const Turn& turn) override;
   // Why it does not do this case at all; "" if it does.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
 
  private:
-  [[nodiscard]] core::Result<std::uint64_t> ask_wrong(std::uint64_t iteration);
+  [[nodiscard]] base::Result<std::uint64_t> ask_wrong(std::uint64_t iteration);
 
   Job& job_;
   Rival* const rival_;

@@ -9,20 +9,20 @@
 #include <cstring>
 #include <utility>
 
+#include "base/cpu.h"
 #include "collective/shm/kernels.h"
 #include "collective/shm/publish.h"
 #include "collective/shm/sync_points.h"
 #include "collective/shm/tree_fold.h"
-#include "core/cpu.h"
 #include "tools/bench/start_barrier.h"
 #include "tools/bench/verify.h"
 
 namespace regroup::bench {
 namespace {
 
+using base::Result;
+using base::Status;
 using collective::Input;
-using core::Result;
-using core::Status;
 
 constexpr std::uint64_t kVerifications = 2;
 constexpr std::size_t kBlockBytes = 4096;
@@ -32,7 +32,7 @@ constexpr std::size_t kBlockBytes = 4096;
 template <class Prepare, class Body>
 Result<std::vector<double>> timed(Job& job, const Turn& turn, const Prepare& prepare, const Body& body) {
   std::vector<std::uint64_t> mine;
-  const core::TimePoint deadline = job.deadline();
+  const base::TimePoint deadline = job.deadline();
   for (std::uint32_t i = 0; i < turn.warmups + turn.count; ++i) {
     prepare(turn.first + i);
     const auto began = job.start_together();
@@ -82,7 +82,7 @@ class OperationRunner final : public Runner {
 
   Result<std::vector<double>> time(const Turn& turn) override {
     const auto refill = [this](std::uint64_t iteration) { fill(call_.input, case_, job_.rank(), iteration); };
-    auto out = timed(job_, turn, refill, [this](core::TimePoint deadline) { return start(deadline); });
+    auto out = timed(job_, turn, refill, [this](base::TimePoint deadline) { return start(deadline); });
     if (out.ok() && turn.last) {
       auto found = check(turn.first + turn.warmups + turn.count - 1);
       if (!found.ok()) return found.status();
@@ -92,7 +92,7 @@ class OperationRunner final : public Runner {
   }
 
  private:
-  Status start(core::TimePoint deadline) {
+  Status start(base::TimePoint deadline) {
     if (!call_.receive) return job_.communicator().run(call_.operation, deadline);
     auto receive = job_.communicator().start(*call_.receive, deadline);
     if (!receive.ok()) return receive.status();
@@ -120,7 +120,7 @@ class CopyRunner final : public Runner {
   Result<std::vector<double>> time(const Turn& turn) override {
     return timed(
         job_, turn, [](std::uint64_t) {},
-        [this](core::TimePoint) {
+        [this](base::TimePoint) {
           collective::store_block(to_.data(), from_.data(), from_.size(), collective::Stores::kStream);
           collective::complete_stores();
           return Status();
@@ -157,12 +157,12 @@ class BareRunner final : public Runner {
       static_cast<void>(job_.barrier().ok());  // the one that follows reports what is wrong
       fill(own(), case_, job_.rank(), iteration);
     };
-    return timed(job_, turn, refill, [this](core::TimePoint) { return add_slice(), Status(); });
+    return timed(job_, turn, refill, [this](base::TimePoint) { return add_slice(), Status(); });
   }
 
  private:
   [[nodiscard]] collective::Output own() const {
-    return job_.arena().buffer(static_cast<core::SlotIndex>(job_.rank()), 0).first(case_.block);
+    return job_.arena().buffer(static_cast<proto::SlotIndex>(job_.rank()), 0).first(case_.block);
   }
 
   void add_slice() {
@@ -180,7 +180,7 @@ class BareRunner final : public Runner {
     collective::complete_stores();
   }
   [[nodiscard]] const std::byte* input(int rank, std::size_t at) const {
-    return job_.arena().buffer(static_cast<core::SlotIndex>(rank), 0).data() + at;
+    return job_.arena().buffer(static_cast<proto::SlotIndex>(rank), 0).data() + at;
   }
 
   Job& job_;
@@ -206,7 +206,7 @@ class ExchangeRunner final : public Runner {
         turn_(std::uint64_t{c.block} << 48),
         add_(sum_of_float32()) {
     for (int r = 0; r < job.size(); ++r) {
-      std::byte* at = job.arena().buffer(static_cast<core::SlotIndex>(r), 0).data() + kLineAt;
+      std::byte* at = job.arena().buffer(static_cast<proto::SlotIndex>(r), 0).data() + kLineAt;
       lines_.push_back(reinterpret_cast<ExchangeLine*>(at));
     }
   }
@@ -221,14 +221,14 @@ class ExchangeRunner final : public Runner {
   }
   Result<std::vector<double>> time(const Turn& turn) override {
     const auto fill_anew = [this](std::uint64_t iteration) { refill(iteration); };
-    return timed(job_, turn, fill_anew, [this](core::TimePoint deadline) { return exchange(deadline); });
+    return timed(job_, turn, fill_anew, [this](base::TimePoint deadline) { return exchange(deadline); });
   }
 
  private:
   void refill(std::uint64_t iteration) {
     fill(collective::Output(mine_).first(case_.block), case_, job_.rank(), iteration);
   }
-  Status exchange(core::TimePoint deadline) {
+  Status exchange(base::TimePoint deadline) {
     ++turn_;
     ExchangeLine& own = *lines_[static_cast<std::size_t>(job_.rank())];
     std::memcpy(own.data.data(), mine_.data(), case_.block);
@@ -236,10 +236,10 @@ class ExchangeRunner final : public Runner {
     const void* left = lines_[0]->data.data();
     for (std::size_t r = 0; r < lines_.size(); ++r) {
       for (unsigned look = 1; lines_[r]->turn.load(std::memory_order_acquire) != turn_; ++look) {
-        core::cpu_relax();
+        base::cpu_relax();
         if (look % 1024 != 0) continue;
         ::sched_yield();  // the other may need this core
-        if (core::SystemClock().now() > deadline) return core::deadline_exceeded("bare exchange");
+        if (base::SystemClock().now() > deadline) return base::deadline_exceeded("bare exchange");
       }
       if (r > 0) add_(sum_.data(), left, lines_[r]->data.data(), case_.block / sizeof(float));
       if (r > 0) left = sum_.data();

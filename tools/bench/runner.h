@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "tools/bench/job.h"
 #include "tools/bench/operations.h"
 #include "tools/bench/options.h"
@@ -29,10 +29,10 @@ class Runner {
   Runner& operator=(const Runner&) = delete;
 
   // Does it once with data of its own and counts the wrong elements in all ranks.
-  [[nodiscard]] virtual core::Result<std::uint64_t> verify(std::uint64_t iteration) = 0;
+  [[nodiscard]] virtual base::Result<std::uint64_t> verify(std::uint64_t iteration) = 0;
   // Microseconds of each iteration by OSU's conventions: from after a barrier to the end of the operation,
   // mean over the ranks. Empty where this rank does not know them; rank 0 does.
-  [[nodiscard]] virtual core::Result<std::vector<double>> time(const Turn& turn) = 0;
+  [[nodiscard]] virtual base::Result<std::vector<double>> time(const Turn& turn) = 0;
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
@@ -61,7 +61,7 @@ struct Buffers {
 
 // Verifies every runner; then those that are right take turns for `rounds` rounds, each of which another one
 // begins.
-[[nodiscard]] core::Status alternate(const std::vector<std::unique_ptr<Runner>>& runners,
+[[nodiscard]] base::Status alternate(const std::vector<std::unique_ptr<Runner>>& runners,
                                      std::uint32_t rounds, Turn turn);
 
 }  // namespace regroup::bench

@@ -7,24 +7,24 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/checkpoint.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint_tool {
 
 struct Arguments {
   std::vector<std::string> words;   // without the verb
-  std::optional<core::Step> step;   // --step N
+  std::optional<proto::Step> step;  // --step N
   std::string format;               // --to, --from
   checkpoint::Retention retention;  // --keep-last, --keep-every
   bool json = false;
   bool model_only = false;  // --model-only
 };
-using Answer = core::Result<int>;
+using Answer = base::Result<int>;
 
 // `word` itself if it is a checkpoint, else the one of --step, or the newest, in the directory `word`.
-[[nodiscard]] core::Result<std::string> checkpoint_at(const std::string& word,
-                                                      const std::optional<core::Step>& step);
+[[nodiscard]] base::Result<std::string> checkpoint_at(const std::string& word,
+                                                      const std::optional<proto::Step>& step);
 
 [[nodiscard]] Answer ls(const Arguments& arguments);
 [[nodiscard]] Answer show(const Arguments& arguments);

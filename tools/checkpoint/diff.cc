@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/printable.h"
 #include "checkpoint/dtype.h"
-#include "core/printable.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/progress.h"
 #include "tools/checkpoint/slabs.h"
@@ -17,12 +17,12 @@ using checkpoint::Box;
 using checkpoint::Checkpoint;
 using checkpoint::Tensor;
 
-core::Result<std::uint64_t> differing_elements(const Checkpoint& a, std::size_t in_a, const Checkpoint& b,
+base::Result<std::uint64_t> differing_elements(const Checkpoint& a, std::size_t in_a, const Checkpoint& b,
                                                std::size_t in_b) {
   const std::uint64_t size = *checkpoint::size_of_dtype(a.manifest().tensors[in_a].dtype);
   std::uint64_t count = 0;
   std::vector<std::byte> other;
-  const auto compare = [&](const Box& box, std::span<const std::byte> bytes) -> core::Status {
+  const auto compare = [&](const Box& box, std::span<const std::byte> bytes) -> base::Status {
     other.resize(bytes.size());
     REGROUP_RETURN_IF_ERROR(b.read(in_b, box, other));
     for (std::size_t at = 0; at < bytes.size(); at += size)
@@ -35,7 +35,7 @@ core::Result<std::uint64_t> differing_elements(const Checkpoint& a, std::size_t 
 
 bool same_form(const Tensor& a, const Tensor& b) {
   if (a.dtype == b.dtype && a.shape == b.shape) return true;
-  fmt::print("{}: {} {} and {} {}\n", core::escaped(a.name), a.dtype, to_string(checkpoint::whole(a.shape)),
+  fmt::print("{}: {} {} and {} {}\n", base::escaped(a.name), a.dtype, to_string(checkpoint::whole(a.shape)),
              b.dtype, to_string(checkpoint::whole(b.shape)));
   return false;
 }
@@ -59,7 +59,7 @@ Answer diff(const Arguments& arguments) {
   for (std::size_t i = 0; i < a.manifest().tensors.size(); ++i) {
     const Tensor& tensor = a.manifest().tensors[i];
     const auto there = b.find(tensor.name);
-    if (!there) fmt::print("{}: only in {}\n", core::escaped(tensor.name), core::escaped(a.path()));
+    if (!there) fmt::print("{}: only in {}\n", base::escaped(tensor.name), base::escaped(a.path()));
     if (!there || !same_form(tensor, b.manifest().tensors[*there])) {
       same = false;
       continue;
@@ -67,14 +67,14 @@ Answer diff(const Arguments& arguments) {
     const auto count = differing_elements(a, i, b, *there);
     if (!count.ok()) return count.status();
     if (*count > 0)
-      fmt::print("{}: {} of {} elements differ\n", core::escaped(tensor.name), *count,
+      fmt::print("{}: {} of {} elements differ\n", base::escaped(tensor.name), *count,
                  *checkpoint::volume_of(tensor.shape));
     same &= *count == 0;
     bar.show(done += checkpoint::bytes_of(tensor), total);
   }
   for (const Tensor& tensor : b.manifest().tensors) {
     if (a.find(tensor.name)) continue;
-    fmt::print("{}: only in {}\n", core::escaped(tensor.name), core::escaped(b.path()));
+    fmt::print("{}: only in {}\n", base::escaped(tensor.name), base::escaped(b.path()));
     same = false;
   }
   return same ? 0 : 1;

@@ -17,10 +17,10 @@
 namespace regroup::checkpoint_tool {
 namespace {
 
+using base::Status;
 using checkpoint::Box;
 using checkpoint::Checkpoint;
 using checkpoint::Tensor;
-using core::Status;
 using Bytes = std::span<const std::byte>;
 
 constexpr std::uint64_t kAlignment = 64;  // of torch's and numpy's memory maps
@@ -97,12 +97,12 @@ Answer export_to(const Arguments& arguments) {
   } kFormats[] = {{"safetensors", to_safetensors}, {"torch", to_torch}, {"npz", to_npz}};
   const auto* format = std::ranges::find(kFormats, arguments.format, [](const auto& f) { return f.name; });
   if (format == std::end(kFormats))
-    return core::invalid_argument("export: expected --to safetensors, torch or npz");
+    return base::invalid_argument("export: expected --to safetensors, torch or npz");
   const auto path = checkpoint_at(arguments.words[0], arguments.step);
   if (!path.ok()) return path.status();
   auto from = Checkpoint::open(*path);
   if (!from.ok()) return from.status();
-  auto what = arguments.model_only ? model_of(*from) : core::Result<Selection>(all_of(*from));
+  auto what = arguments.model_only ? model_of(*from) : base::Result<Selection>(all_of(*from));
   if (!what.ok()) return what.status();
   auto out = OutputFile::create(arguments.words[1]);
   if (!out.ok()) return out.status();

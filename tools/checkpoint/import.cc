@@ -20,8 +20,8 @@
 namespace regroup::checkpoint_tool {
 namespace {
 
-using core::invalid_argument;
-using core::Result;
+using base::invalid_argument;
+using base::Result;
 using Bytes = std::span<const std::byte>;
 
 // The whole file; mapped until the process ends, which is soon.
@@ -32,12 +32,12 @@ Result<Bytes> map(const std::string& path) {
   if (!size.ok()) return size.status();
   if (*size == 0) return Bytes();
   void* base = ::mmap(nullptr, *size, PROT_READ, MAP_PRIVATE, file->get(), 0);
-  if (base == MAP_FAILED) return core::system_error("mmap", path, errno);
+  if (base == MAP_FAILED) return base::system_error("mmap", path, errno);
   return Bytes(static_cast<const std::byte*>(base), *size);
 }
 
 // Of names that no manifest may have, before anything is written.
-core::Status check_names(const std::vector<checkpoint::SnapshotPiece>& pieces, const std::string& path) {
+base::Status check_names(const std::vector<checkpoint::SnapshotPiece>& pieces, const std::string& path) {
   for (const checkpoint::SnapshotPiece& piece : pieces) {
     if (const auto why = checkpoint::why_no_name(piece.name))
       return invalid_argument(fmt::format("{}: {}", path, *why));

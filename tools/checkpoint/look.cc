@@ -6,20 +6,20 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "checkpoint/mapped.h"
 #include "checkpoint/side_by_side.h"
-#include "core/printable.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/progress.h"
 
 namespace regroup::checkpoint_tool {
 namespace {
 
+using base::Result;
+using base::Status;
 using checkpoint::Checkpoint;
 using checkpoint::Entry;
 using checkpoint::Manifest;
-using core::Result;
-using core::Status;
 using OrderedJson = nlohmann::ordered_json;
 
 std::uint64_t file_bytes(const Manifest& manifest) {
@@ -40,12 +40,12 @@ OrderedJson row_of(const Entry& entry) {
 
 std::string line_of(const OrderedJson& row) {
   if (row.contains("damaged")) {
-    return fmt::format("{:>12}  damaged: {}", row["step"].get<core::Step>(),
-                       core::escaped(row["damaged"].get<std::string>()));
+    return fmt::format("{:>12}  damaged: {}", row["step"].get<proto::Step>(),
+                       base::escaped(row["damaged"].get<std::string>()));
   }
-  return fmt::format("{:>12}  {:>10}  {:>7} tensors  job {}", row["step"].get<core::Step>(),
+  return fmt::format("{:>12}  {:>10}  {:>7} tensors  job {}", row["step"].get<proto::Step>(),
                      human(row["bytes"].get<std::uint64_t>()), row["tensors"].get<std::size_t>(),
-                     core::escaped(row["job"].get<std::string>()));
+                     base::escaped(row["job"].get<std::string>()));
 }
 
 OrderedJson describe(const Manifest& m) {
@@ -67,19 +67,19 @@ void print_text(const std::string& path, const Manifest& m) {
   fmt::print(
       "{}\nstep         {}\njob          {}\nseed         {}\nshards       {}\nfingerprint  {}\nmodel        "
       "{}\n",
-      core::escaped(path), m.step, core::escaped(m.job), m.seed, m.shards, core::escaped(m.fingerprint),
-      core::escaped(m.model));
+      base::escaped(path), m.step, base::escaped(m.job), m.seed, m.shards, base::escaped(m.fingerprint),
+      base::escaped(m.model));
   for (const auto& file : m.files)
-    fmt::print("file         {}  {}\n", core::escaped(file.name), human(file.bytes));
+    fmt::print("file         {}  {}\n", base::escaped(file.name), human(file.bytes));
   for (const auto& tensor : m.tensors) {
-    fmt::print("tensor       {}  {}  [{}]  {}{}\n", core::escaped(tensor.name), tensor.dtype,
+    fmt::print("tensor       {}  {}  [{}]  {}{}\n", base::escaped(tensor.name), tensor.dtype,
                fmt::join(tensor.shape, ", "), human(checkpoint::bytes_of(tensor)),
                tensor.pieces.size() > 1 ? fmt::format("  in {} pieces", tensor.pieces.size()) : "");
   }
 }
 
 Status verify_one(const std::string& path) {
-  ProgressBar bar(core::escaped(std::filesystem::path(path).filename().string()));
+  ProgressBar bar(base::escaped(std::filesystem::path(path).filename().string()));
   const auto show = [&](const checkpoint::Progress& p) { bar.show(p.done, p.total); };
   const checkpoint::BusGuard guard;
   const auto mapped = [&](int fd, std::uint64_t offset, std::uint64_t bytes) {
@@ -90,14 +90,14 @@ Status verify_one(const std::string& path) {
 
 }  // namespace
 
-Result<std::string> checkpoint_at(const std::string& word, const std::optional<core::Step>& step) {
+Result<std::string> checkpoint_at(const std::string& word, const std::optional<proto::Step>& step) {
   std::error_code error;
   if (!step && std::filesystem::exists(word + "/" + checkpoint::kManifestName, error)) return word;
   const auto entries = checkpoint::list(word);
   if (!entries.ok()) return entries.status();
   const auto found = step ? std::ranges::find(*entries, *step, &Entry::step) : entries->begin();
   if (found != entries->end()) return found->path;
-  return Status(core::Code::kNotFound,
+  return Status(base::Code::kNotFound,
                 step ? fmt::format("{}: no checkpoint of step {}", word, *step)
                      : fmt::format("{}: neither a checkpoint nor a directory of checkpoints", word));
 }
@@ -144,15 +144,15 @@ Answer verify(const Arguments& arguments) {
     const std::string name = std::filesystem::path(word).filename().string();
     if (entries->empty() && checkpoint::step_of_name(name)) paths.push_back(word);
     for (const Entry& entry : *entries) paths.push_back(entry.path);
-    if (paths.empty()) return Status(core::Code::kNotFound, fmt::format("{}: no checkpoints", word));
+    if (paths.empty()) return Status(base::Code::kNotFound, fmt::format("{}: no checkpoints", word));
   }
   int bad = 0;
   for (const std::string& path : paths) {
     const Status status = verify_one(path);
-    if (!status.ok() && status.code() != core::Code::kDataLoss) return status;
+    if (!status.ok() && status.code() != base::Code::kDataLoss) return status;
     bad |= status.ok() ? 0 : 1;
-    fmt::print("{}: {}\n", core::escaped(path),
-               status.ok() ? "good" : "damaged\n" + core::escaped(status.message()));
+    fmt::print("{}: {}\n", base::escaped(path),
+               status.ok() ? "good" : "damaged\n" + base::escaped(status.message()));
   }
   return bad;
 }
@@ -164,10 +164,10 @@ Answer prune(const Arguments& arguments) {
   REGROUP_RETURN_IF_ERROR(checkpoint::clean(directory));
   const auto removed = checkpoint::prune(directory, arguments.retention);
   if (!removed.ok()) return removed.status();
-  for (const core::Step step : *removed) fmt::print("{} removed\n", checkpoint::name_of_step(step));
+  for (const proto::Step step : *removed) fmt::print("{} removed\n", checkpoint::name_of_step(step));
   const auto aside = checkpoint::prune_aside(directory, arguments.retention);
   if (!aside.ok()) return aside.status();
-  for (const std::string& path : *aside) fmt::print("{} removed\n", core::escaped(path));
+  for (const std::string& path : *aside) fmt::print("{} removed\n", base::escaped(path));
   return 0;
 }
 

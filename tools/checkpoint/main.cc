@@ -7,15 +7,15 @@
 #include <string>
 #include <string_view>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "tools/checkpoint/command.h"
 
 namespace {
 
 using namespace regroup;
+using base::Status;
 using checkpoint_tool::Answer;
 using checkpoint_tool::Arguments;
-using core::Status;
 
 struct Verb {
   std::string_view name;
@@ -44,7 +44,7 @@ constexpr std::array<Verb, 7> kVerbs{{
 }};
 
 int fail(std::string_view why, int status) {
-  fmt::print(stderr, "regroup checkpoint: {}\n", core::escaped(why));
+  fmt::print(stderr, "regroup checkpoint: {}\n", base::escaped(why));
   return status;
 }
 
@@ -63,7 +63,7 @@ template <class T>
 Status number(std::string_view option, std::string_view text, T* out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
   if (error == std::errc() && end == text.data() + text.size() && !text.empty()) return {};
-  return core::invalid_argument(fmt::format("{} {}: not a number", option, text));
+  return base::invalid_argument(fmt::format("{} {}: not a number", option, text));
 }
 
 Status set_option(Arguments* out, std::string_view option, std::string_view value) {
@@ -73,7 +73,7 @@ Status set_option(Arguments* out, std::string_view option, std::string_view valu
   return number(option, value, &out->retention.every);
 }
 
-core::Result<Arguments> parse(const Verb& verb, int argc, char** argv) {
+base::Result<Arguments> parse(const Verb& verb, int argc, char** argv) {
   Arguments out;
   for (int i = 2; i < argc; ++i) {
     const std::string_view word = argv[i];
@@ -82,16 +82,16 @@ core::Result<Arguments> parse(const Verb& verb, int argc, char** argv) {
       continue;
     }
     if (fmt::format(" {} ", verb.options).find(fmt::format(" {} ", word)) == std::string::npos)
-      return core::invalid_argument(fmt::format("{}: unknown option {}", verb.name, word));
+      return base::invalid_argument(fmt::format("{}: unknown option {}", verb.name, word));
     if (word == "--json" || word == "--model-only") {
       (word == "--json" ? out.json : out.model_only) = true;
       continue;
     }
-    if (++i == argc) return core::invalid_argument(fmt::format("option {}: a value is missing", word));
+    if (++i == argc) return base::invalid_argument(fmt::format("option {}: a value is missing", word));
     REGROUP_RETURN_IF_ERROR(set_option(&out, word, argv[i]));
   }
   if (out.words.size() == verb.count) return out;
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("{}: expected {}, got {} words", verb.name, verb.words, out.words.size()));
 }
 
@@ -112,5 +112,5 @@ int main(int argc, char** argv) {
   if (!arguments.ok()) return fail(arguments.status().message(), 2);
   const Answer answer = verb->run(*arguments);
   if (answer.ok()) return *answer;
-  return fail(answer.status().message(), answer.code() == core::Code::kDataLoss ? 1 : 2);
+  return fail(answer.status().message(), answer.code() == base::Code::kDataLoss ? 1 : 2);
 }

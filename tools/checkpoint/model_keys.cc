@@ -12,16 +12,16 @@
 #include <string>
 #include <string_view>
 
+#include "base/printable.h"
 #include "checkpoint/json_outline.h"
-#include "core/printable.h"
 
 namespace regroup::checkpoint_tool {
 namespace {
 
+using base::escaped;
+using base::Result;
+using base::Status;
 using checkpoint::Checkpoint;
-using core::escaped;
-using core::Result;
-using core::Status;
 using Json = nlohmann::json;
 
 constexpr const char *kState = "regroup.state", *kModel = "model.";
@@ -53,7 +53,7 @@ class Selector {
   }
   Result<Selection> take(std::string_view why_none) {
     if (!out_.tensors.empty()) return std::move(out_);
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("checkpoint {}: contains no model: {}", from_.path(), why_none));
   }
 
@@ -63,7 +63,7 @@ class Selector {
 };
 
 Status not_as_written(const Checkpoint& from) {
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("checkpoint {}: tensor {} was not written by regroup.torch", from.path(), kState));
 }
 
@@ -104,7 +104,7 @@ Result<Selection> select_saved(const Checkpoint& from, const Json& json) {
     const auto number = tensor_in(item[1]);
     const std::string key = item[0].is_string() ? item[0].get<std::string>() : item[0].dump();
     if (!number || !item[0].is_string())
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("checkpoint {}: {} of the model is not a tensor with a string as its key: export "
                       "without --model-only",
                       from.path(), escaped(key)));
@@ -127,7 +127,7 @@ Result<Selection> select_of_job(const Checkpoint& from, const Json& state, const
     if (named && item[1].is_string() && out.add(item[1].get<std::string>(), item[0].get<std::string>()))
       continue;
     if (named && (item[1].is_null() || item[1].is_string()))
-      return core::invalid_argument(
+      return base::invalid_argument(
           fmt::format("checkpoint {}: {} in the state_dict() of the model is neither a parameter nor a "
                       "buffer, which a job saves: export without --model-only",
                       from.path(), escaped(item[0].get<std::string>())));
@@ -203,7 +203,7 @@ Result<Selection> model_of(const Checkpoint& from) {
   if (!json.is_array() || json.size() < 2 || !json[1].is_array()) return not_as_written(from);
   if (saved) return select_saved(from, json);
   if (json.size() > 2 && json[2].is_string())
-    return core::invalid_argument(fmt::format("checkpoint {}: {}: export without --model-only", from.path(),
+    return base::invalid_argument(fmt::format("checkpoint {}: {}: export without --model-only", from.path(),
                                               escaped(json[2].get<std::string>())));
   // Jobs have not always said the keys.
   return json.size() > 2 && json[2].is_array() ? select_of_job(from, json[0], json[2])

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/checkpoint.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint_tool {
 
@@ -20,6 +20,6 @@ struct Selection {
 // regroup.torch, of one that regroup.torch_checkpoint.save() made of a state_dict() or of a dictionary with
 // one under "model", "state_dict" or "model_state_dict"; of any other what is called "model.KEY", or all that
 // is no optimizer's. kInvalidArgument: there is none. kDataLoss: damaged.
-[[nodiscard]] core::Result<Selection> model_of(const checkpoint::Checkpoint& from);
+[[nodiscard]] base::Result<Selection> model_of(const checkpoint::Checkpoint& from);
 
 }  // namespace regroup::checkpoint_tool

@@ -10,17 +10,17 @@
 #include <cstring>
 #include <optional>
 
+#include "base/printable.h"
 #include "checkpoint/dtype.h"
-#include "core/printable.h"
 #include "tools/checkpoint/foreign_types.h"
 
 namespace regroup::checkpoint_tool {
 namespace {
 
+using base::escaped;
+using base::Result;
+using base::Status;
 using checkpoint::Shape;
-using core::escaped;
-using core::Result;
-using core::Status;
 using Bytes = std::span<const std::byte>;
 
 constexpr std::string_view kMagic = "\x93NUMPY";
@@ -33,7 +33,7 @@ struct Header {
   Shape shape;
 };
 
-Status wrong(const std::string& what) { return core::invalid_argument(what); }
+Status wrong(const std::string& what) { return base::invalid_argument(what); }
 
 // Reads literals of Python one after the other. Each returns false, and takes nothing for sure, where there
 // is another thing.

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
 #include "checkpoint/checkpoint_store.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint_tool {
 
@@ -21,7 +21,7 @@ struct NpyArray {
 // `file` unless it is in another order. `dtype` is the type that the archive says it has, which NumPy has no
 // name for; empty: none. kInvalidArgument: not such a file, or one that NumPy does not read, or of a type
 // that no tensor of a checkpoint has.
-[[nodiscard]] core::Result<NpyArray> read_npy(const std::string& name, std::span<const std::byte> file,
+[[nodiscard]] base::Result<NpyArray> read_npy(const std::string& name, std::span<const std::byte> file,
                                               std::string_view dtype = {});
 // The header before the bytes of a tensor of `dtype`. *unnamed: NumPy has no name for its type, and reads
 // elements as so many bytes: the archive has to say what they are.

@@ -6,20 +6,20 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "tools/checkpoint/npy.h"
 #include "tools/checkpoint/zip.h"
 
 namespace regroup::checkpoint_tool {
 namespace {
 
-using core::invalid_argument;
+using base::invalid_argument;
 
 constexpr std::string_view kNpy = ".npy";
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
-    const std::size_t bytes = core::utf8_length(text);
+    const std::size_t bytes = base::utf8_length(text);
     if (bytes == 0) return false;
     text.remove_prefix(bytes);
   }
@@ -28,7 +28,7 @@ bool is_utf8(std::string_view text) {
 
 }  // namespace
 
-core::Result<Arrays> read_npz(std::span<const std::byte> file, const std::string& name) {
+base::Result<Arrays> read_npz(std::span<const std::byte> file, const std::string& name) {
   const auto members = read_zip(file, name);
   if (!members.ok()) return members.status();
   Arrays out;
@@ -37,9 +37,9 @@ core::Result<Arrays> read_npz(std::span<const std::byte> file, const std::string
     const bool npy = member.name.ends_with(kNpy);
     const std::string array = npy ? member.name.substr(0, member.name.size() - kNpy.size()) : member.name;
     if (!is_utf8(array))
-      return invalid_argument(fmt::format("{}: array {}: the name is not UTF-8", name, core::escaped(array)));
+      return invalid_argument(fmt::format("{}: array {}: the name is not UTF-8", name, base::escaped(array)));
     if (!names.insert(array).second)
-      return invalid_argument(fmt::format("{}: array {}: listed twice", name, core::escaped(array)));
+      return invalid_argument(fmt::format("{}: array {}: listed twice", name, base::escaped(array)));
     auto read = read_npy(array, member.bytes, member.comment);
     if (!read.ok()) return invalid_argument(name + ": " + read.status().message());
     out.pieces.push_back(std::move(read->piece));

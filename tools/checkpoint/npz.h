@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/checkpoint_store.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint_tool {
 
@@ -21,6 +21,6 @@ struct Arrays {
 // bytes point into `file` or `converted`. `name` is for messages. kInvalidArgument: not such a file, or an
 // array that no tensor of a checkpoint can be (its type is not known, a name that is not UTF-8, a name that
 // two have); kDataLoss: a member does not have its CRC-32.
-[[nodiscard]] core::Result<Arrays> read_npz(std::span<const std::byte> file, const std::string& name);
+[[nodiscard]] base::Result<Arrays> read_npz(std::span<const std::byte> file, const std::string& name);
 
 }  // namespace regroup::checkpoint_tool

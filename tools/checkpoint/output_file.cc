@@ -12,7 +12,7 @@
 
 namespace regroup::checkpoint_tool {
 
-core::Result<OutputFile> OutputFile::create(const std::string& path) {
+base::Result<OutputFile> OutputFile::create(const std::string& path) {
   std::string staged = fmt::format("{}.{}.part", path, ::getpid());
   auto file = checkpoint::open_file(staged, O_RDWR | O_CREAT | O_EXCL);
   if (!file.ok()) return file.status();
@@ -23,20 +23,20 @@ OutputFile::~OutputFile() {
   if (file_.valid()) ::unlink(staged_.c_str());
 }
 
-core::Status OutputFile::append(std::span<const std::byte> bytes) {
+base::Status OutputFile::append(std::span<const std::byte> bytes) {
   REGROUP_RETURN_IF_ERROR(checkpoint::write_at(file_.get(), size_, bytes, staged_));
   size_ += bytes.size();
   return {};
 }
 
-core::Status OutputFile::rewrite(std::uint64_t offset, std::string_view text) {
+base::Status OutputFile::rewrite(std::uint64_t offset, std::string_view text) {
   return checkpoint::write_at(file_.get(), offset, std::as_bytes(std::span(text)), staged_);
 }
 
-core::Status OutputFile::close() {
+base::Status OutputFile::close() {
   REGROUP_RETURN_IF_ERROR(checkpoint::sync(file_.get(), staged_));
   REGROUP_RETURN_IF_ERROR(checkpoint::rename_path(staged_, path_));
-  if (::close(file_.release()) != 0) return core::system_error("close", path_, errno);
+  if (::close(file_.release()) != 0) return base::system_error("close", path_, errno);
   const std::string folder = std::filesystem::path(path_).parent_path().string();
   return checkpoint::sync_folder(folder.empty() ? "." : folder);
 }

@@ -7,32 +7,32 @@
 #include <string>
 #include <string_view>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 
 namespace regroup::checkpoint_tool {
 
 class OutputFile {
  public:
-  [[nodiscard]] static core::Result<OutputFile> create(const std::string& path);
+  [[nodiscard]] static base::Result<OutputFile> create(const std::string& path);
   OutputFile(OutputFile&& other) noexcept = default;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();  // without close() nothing is left
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  [[nodiscard]] core::Status append(std::span<const std::byte> bytes);
-  [[nodiscard]] core::Status append(std::string_view text) { return append(std::as_bytes(std::span(text))); }
+  [[nodiscard]] base::Status append(std::span<const std::byte> bytes);
+  [[nodiscard]] base::Status append(std::string_view text) { return append(std::as_bytes(std::span(text))); }
   // Over bytes that are there.
-  [[nodiscard]] core::Status rewrite(std::uint64_t offset, std::string_view text);
-  [[nodiscard]] core::Status close();
+  [[nodiscard]] base::Status rewrite(std::uint64_t offset, std::string_view text);
+  [[nodiscard]] base::Status close();
 
  private:
-  OutputFile(std::string path, std::string staged, core::Fd file)
+  OutputFile(std::string path, std::string staged, base::Fd file)
       : path_(std::move(path)), staged_(std::move(staged)), file_(std::move(file)) {}
 
   std::string path_;
   std::string staged_;
-  core::Fd file_;
+  base::Fd file_;
   std::uint64_t size_ = 0;
 };
 

@@ -12,17 +12,17 @@
 #include <optional>
 #include <unordered_set>
 
+#include "base/printable.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/json_outline.h"
-#include "core/printable.h"
 #include "tools/checkpoint/foreign_types.h"
 
 namespace regroup::checkpoint_tool {
 namespace {
 
+using base::escaped;
+using base::invalid_argument;
 using checkpoint::SnapshotPiece;
-using core::escaped;
-using core::invalid_argument;
 using Json = nlohmann::json;
 using Numbers = std::vector<std::uint64_t>;
 
@@ -124,7 +124,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   std::unordered_set<std::string> names_;
 };
 
-core::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> data) {
+base::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> data) {
   const auto wrong = [&](const std::string& what) {
     return invalid_argument(fmt::format("tensor {}: {}", escaped(listed.name), what));
   };
@@ -152,7 +152,7 @@ core::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> d
 
 // The format allows neither tensors that overlap nor bytes of no tensor: without that a small file could
 // unpack to a checkpoint of any size. `pieces` become ordered by their bytes.
-core::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const std::byte> data) {
+base::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const std::byte> data) {
   std::ranges::stable_sort(*pieces, {}, [](const SnapshotPiece& piece) {
     return std::pair(piece.bytes.data(), piece.bytes.size());
   });
@@ -171,7 +171,7 @@ core::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const st
 }
 
 // The tensors that a header lists, in its order.
-core::Result<std::vector<Listed>> parse_tensors(std::string_view text) {
+base::Result<std::vector<Listed>> parse_tensors(std::string_view text) {
   constexpr std::string_view kBlank = " \t\n\r";
   const char* const no_object = "header: expected a JSON object of tensors";
   // The parser takes a byte 0 for the end of the text, and passes over a byte order mark.
@@ -193,7 +193,7 @@ void put_string(std::string* out, const std::string& text) {
 
 }  // namespace
 
-core::Result<std::string> safetensors_header(const checkpoint::Manifest& manifest) {
+base::Result<std::string> safetensors_header(const checkpoint::Manifest& manifest) {
   std::string text = fmt::format(R"({{"{}":{{"format":"pt","step":"{}"}})", kMetadata, manifest.step);
   std::uint64_t at = 0;
   for (const checkpoint::Tensor& tensor : manifest.tensors) {
@@ -222,7 +222,7 @@ core::Result<std::string> safetensors_header(const checkpoint::Manifest& manifes
   return out + text;
 }
 
-core::Result<std::vector<SnapshotPiece>> read_safetensors(std::span<const std::byte> file,
+base::Result<std::vector<SnapshotPiece>> read_safetensors(std::span<const std::byte> file,
                                                           const std::string& name) {
   std::uint64_t length = 0;
   if (file.size() >= sizeof length) std::memcpy(&length, file.data(), sizeof length);

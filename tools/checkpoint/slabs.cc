@@ -6,9 +6,9 @@
 
 namespace regroup::checkpoint_tool {
 
-core::Status for_each_slab(
+base::Status for_each_slab(
     const checkpoint::Checkpoint& from, std::size_t tensor,
-    const std::function<core::Status(const checkpoint::Box&, std::span<const std::byte>)>& take) {
+    const std::function<base::Status(const checkpoint::Box&, std::span<const std::byte>)>& take) {
   const checkpoint::Tensor& of = from.manifest().tensors[tensor];
   const std::uint64_t total = checkpoint::bytes_of(of);
   checkpoint::Box box = checkpoint::whole(of.shape);

@@ -5,16 +5,16 @@
 #include <functional>
 #include <span>
 
+#include "base/status.h"
 #include "checkpoint/checkpoint.h"
-#include "core/status.h"
 
 namespace regroup::checkpoint_tool {
 
 inline constexpr std::uint64_t kSlabBytes = 64 << 20;  // or one row of the first dimension, if that is more
 
 // Calls take(box, bytes) for the rows of a tensor in order: one after the other they are its bytes.
-[[nodiscard]] core::Status for_each_slab(
+[[nodiscard]] base::Status for_each_slab(
     const checkpoint::Checkpoint& from, std::size_t tensor,
-    const std::function<core::Status(const checkpoint::Box&, std::span<const std::byte>)>& take);
+    const std::function<base::Status(const checkpoint::Box&, std::span<const std::byte>)>& take);
 
 }  // namespace regroup::checkpoint_tool

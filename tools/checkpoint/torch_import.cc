@@ -57,7 +57,7 @@ std::string lacks(const std::string& python, const std::string& packages) {
 
 }  // namespace
 
-core::Status import_torch(const std::string& file, const std::string& directory, core::Step step) {
+base::Status import_torch(const std::string& file, const std::string& directory, proto::Step step) {
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   const std::string packages = folder.parent_path() / "python";
@@ -70,9 +70,9 @@ core::Status import_torch(const std::string& file, const std::string& directory,
     }
     std::vector<std::string> words{python, "-c", kImport, packages, file, directory, std::to_string(step)};
     ::execvp(python.c_str(), pointers(words).data());
-    return core::system_error("execve", python, errno);
+    return base::system_error("execve", python, errno);
   }
-  return core::invalid_argument(
+  return base::invalid_argument(
       fmt::format("import --from torch: requires a Python with the packages regroup and torch ({})", why));
 }
 

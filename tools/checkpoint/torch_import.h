@@ -3,13 +3,13 @@
 
 #include <string>
 
-#include "core/status.h"
-#include "core/world.h"
+#include "base/status.h"
+#include "proto/world.h"
 
 namespace regroup::checkpoint_tool {
 
 // Takes the place of this process; returns only if no Python has what it takes, and says what each lacks.
-[[nodiscard]] core::Status import_torch(const std::string& file, const std::string& directory,
-                                        core::Step step);
+[[nodiscard]] base::Status import_torch(const std::string& file, const std::string& directory,
+                                        proto::Step step);
 
 }  // namespace regroup::checkpoint_tool

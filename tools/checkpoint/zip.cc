@@ -11,13 +11,13 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/printable.h"
+#include "base/printable.h"
 
 namespace regroup::checkpoint_tool {
 namespace {
 
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 
 constexpr std::uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
                         kLocator64 = 0x07064b50, kInExtra = 0xffffffff;
@@ -282,7 +282,7 @@ std::string why_not(const Record& entry) {
 
 std::string why_not_same(const Record& entry, const Record& local) {
   if (local.name != entry.name)
-    return fmt::format("has another name, {}, before its bytes", core::escaped(local.name));
+    return fmt::format("has another name, {}, before its bytes", base::escaped(local.name));
   if (local.method != entry.method) return "is compressed in one of its two records";
   if (((local.flags ^ entry.flags) & kEncrypted) != 0) return "is encrypted in one of its two records";
   if ((local.flags & kSizesBehind) != 0) return "";
@@ -299,15 +299,15 @@ Result<Members> find_members(std::span<const std::byte> archive, const Directory
   std::uint64_t total = 0;
   Reader at(archive, directory.offset);
   const auto wrong = [](const Record& entry, const std::string& why) {
-    return core::invalid_argument(fmt::format("{} {}", core::escaped(entry.name), why));
+    return base::invalid_argument(fmt::format("{} {}", base::escaped(entry.name), why));
   };
   std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;  // from, to
   for (std::uint64_t i = 0; i < directory.count; ++i) {
     auto entry = take_central(at);
-    if (!entry) return core::invalid_argument("the file list is damaged");
+    if (!entry) return base::invalid_argument("the file list is damaged");
     if (const std::string why = why_not(*entry); !why.empty()) return wrong(*entry, why);
     // Otherwise a few megabytes of names, all of the same data, would be checksummed for hours.
-    if (entry->bytes > archive.size() - total) return core::invalid_argument("files overlap");
+    if (entry->bytes > archive.size() - total) return base::invalid_argument("files overlap");
     total += entry->bytes;
     Reader local(archive, entry->offset);
     const auto record = take_local(local);
@@ -318,12 +318,12 @@ Result<Members> find_members(std::span<const std::byte> archive, const Directory
     out.emplace_back(std::move(*entry), bytes);
   }
   if (at.at() != directory.offset + directory.bytes)
-    return core::invalid_argument(
+    return base::invalid_argument(
         fmt::format("the file list has {} files and then other bytes", directory.count));
   taken.emplace_back(directory.offset, at.at());
   std::ranges::sort(taken);
   for (std::size_t i = 1; i < taken.size(); ++i) {
-    if (taken[i].first < taken[i - 1].second) return core::invalid_argument("files overlap");
+    if (taken[i].first < taken[i - 1].second) return base::invalid_argument("files overlap");
   }
   return out;
 }
@@ -332,16 +332,16 @@ Result<Members> find_members(std::span<const std::byte> archive, const Directory
 
 Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive, const std::string& name) {
   const auto directory = find_directory(archive);
-  if (!directory) return core::invalid_argument(name + ": not a zip archive, or truncated");
+  if (!directory) return base::invalid_argument(name + ": not a zip archive, or truncated");
   auto members = find_members(archive, *directory);
-  if (!members.ok()) return core::invalid_argument(name + ": " + members.status().message());
+  if (!members.ok()) return base::invalid_argument(name + ": " + members.status().message());
   std::vector<ZipMember> out;
   std::unordered_set<std::string_view> names;
   for (auto& [entry, bytes] : *members) {
     if (!names.insert(entry.name).second)
-      return core::invalid_argument(fmt::format("{}: {} is listed twice", name, core::escaped(entry.name)));
+      return base::invalid_argument(fmt::format("{}: {} is listed twice", name, base::escaped(entry.name)));
     if (crc_of(0, bytes) != entry.crc)
-      return Status(core::Code::kDataLoss, fmt::format("{}: {} is damaged", name, core::escaped(entry.name)));
+      return Status(base::Code::kDataLoss, fmt::format("{}: {} is damaged", name, base::escaped(entry.name)));
     out.push_back({entry.name, bytes, entry.comment});
   }
   return out;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "tools/checkpoint/output_file.h"
 
 namespace regroup::checkpoint_tool {
@@ -18,12 +18,12 @@ class ZipWriter {
   // The data of each file begins at a multiple of `alignment`.
   ZipWriter(OutputFile* out, std::uint64_t alignment) : out_(out), alignment_(alignment) {}
   // A file of `bytes` bytes, which follow in any number of append(). Names are UTF-8.
-  [[nodiscard]] core::Status begin(const std::string& name, std::uint64_t bytes,
+  [[nodiscard]] base::Status begin(const std::string& name, std::uint64_t bytes,
                                    std::string_view comment = {});
-  [[nodiscard]] core::Status append(std::span<const std::byte> bytes);
-  [[nodiscard]] core::Status end();
-  [[nodiscard]] core::Status add(const std::string& name, std::string_view content);
-  [[nodiscard]] core::Status finish();  // of the archive; the caller closes the file
+  [[nodiscard]] base::Status append(std::span<const std::byte> bytes);
+  [[nodiscard]] base::Status end();
+  [[nodiscard]] base::Status add(const std::string& name, std::string_view content);
+  [[nodiscard]] base::Status finish();  // of the archive; the caller closes the file
 
  private:
   struct Entry {
@@ -45,7 +45,7 @@ struct ZipMember {
 // The files of an archive in memory. kInvalidArgument: no such archive, one of whose files two have a name or
 // bytes, or that says different things of a file in its two places, or a file in it that is compressed or
 // encrypted. kDataLoss: a file does not have its CRC-32.
-[[nodiscard]] core::Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive,
+[[nodiscard]] base::Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive,
                                                             const std::string& name);
 
 }  // namespace regroup::checkpoint_tool

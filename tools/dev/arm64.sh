@@ -4,7 +4,7 @@
 #   arm64_digits         compares the weights of C++ digits with those of preset dev; scikit-learn is installed
 # On an ARM64 they do nothing.
 
-ARM64_TESTS=(tests/core tests/collective tests/checkpoint tests/membership)
+ARM64_TESTS=(tests/base tests/proto tests/shmem tests/collective tests/checkpoint tests/membership)
 
 arm64_here() {
   [[ $(uname -m) == aarch64 ]] && say "this machine is an ARM64: what the dev preset builds is tested on it"

@@ -33,7 +33,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 # The folder of tests/ that tests a folder of sources: the longest prefix counts.
 TESTS_OF = {
-    "core": "core",
+    "base": "base",
+    "proto": "proto",
+    "shmem": "shmem",
     "collective": "collective",
     "checkpoint": "checkpoint",
     "elastic": "elastic",

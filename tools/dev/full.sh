@@ -13,7 +13,7 @@ CTEST_GROUPS=(  # NAME, labels
 )
 PYTEST_GROUPS=(hosts cli python)  # folders of tests/
 TIDY_GROUPS=(  # NAME, folders; a source belongs to the first group that has it, and takes about 11 s of processor time
-  "core            core checkpoint elastic"
+  "base            base proto shmem checkpoint elastic"
   "collective      collective"
   "launcher-cmd    launcher/cmd launcher/options launcher/place launcher/topo"
   "launcher        launcher"
@@ -40,7 +40,7 @@ full_parts() {
   for row in "${TIDY_GROUPS[@]}" rest; do echo "tidy-${row%% *} full_tidy ${row%% *}"; done
   echo "arm64-build arm64_build"
   echo "arm64-collective arm64_ctest ^collective$"
-  echo "arm64-rest arm64_ctest ^(core|checkpoint|membership)$"
+  echo "arm64-rest arm64_ctest ^(base|proto|shmem|checkpoint|membership)$"
   echo "arm64-digits arm64_digits"
   echo "fuzz-build fuzz_build"
   echo "fuzz full_fuzz"

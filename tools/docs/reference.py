@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/reference"
 HEADERS = (  # what C++ programs include; the others are installed because these include them
     "elastic/session.h", "elastic/state.h", "elastic/optimizer.h", "elastic/save_target.h",
-    "collective/communicator.h", "collective/operation.h", "checkpoint/checkpoint.h", "core/status.h",
+    "collective/communicator.h", "collective/operation.h", "checkpoint/checkpoint.h", "base/status.h",
 )  # fmt: skip
 SCHEMAS = {
-    "core/wire.fbs": "Members, agents, coordinator and commands",
+    "proto/wire.fbs": "Members, agents, coordinator and commands",
     "launcher/node/wire.fbs": "Controller and agents",
     "launcher/node/transfer.fbs": "Agents, in a state transfer",
     "launcher/pmi/wire.fbs": "An agent and regroup-pmi",

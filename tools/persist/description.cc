@@ -9,15 +9,15 @@
 #include <ranges>
 #include <vector>
 
+#include "base/printable.h"
 #include "checkpoint/dtype.h"
-#include "core/printable.h"
 
 namespace regroup::persist {
 namespace {
 
+using base::invalid_argument;
+using base::Status;
 using checkpoint::SnapshotPiece;
-using core::invalid_argument;
-using core::Status;
 using Json = nlohmann::json;
 
 Status wrong(const char* key) { return invalid_argument(fmt::format("description: malformed \"{}\"", key)); }
@@ -62,12 +62,12 @@ Status take_piece(const Json& from, std::span<const std::byte> memory, SnapshotP
   if (!size)
     return invalid_argument(
         fmt::format("tensor {} has type {}, which checkpoints cannot hold; expected one of {}",
-                    core::escaped(out->name), core::escaped(out->dtype),
+                    base::escaped(out->name), base::escaped(out->dtype),
                     fmt::join(checkpoint::dtypes() | std::views::transform(&checkpoint::Dtype::name), ", ")));
   if (!volume || !checkpoint::lies_within(out->box, out->shape)) return wrong("tensors");
   if (offset > memory.size() || *volume > (memory.size() - offset) / *size)
     return invalid_argument(
-        fmt::format("description: tensor {} reaches beyond the arena", core::escaped(out->name)));
+        fmt::format("description: tensor {} reaches beyond the arena", base::escaped(out->name)));
   out->bytes = memory.subspan(offset, *volume * *size);
   return {};
 }
@@ -93,7 +93,7 @@ Status take_snapshot(const Json& from, std::span<const std::byte> memory, checkp
 
 }  // namespace
 
-core::Result<Description> parse(std::string_view text, std::span<const std::byte> memory) {
+base::Result<Description> parse(std::string_view text, std::span<const std::byte> memory) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return invalid_argument("description: expected a JSON object");
   Description out;

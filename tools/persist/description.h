@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
 #include "checkpoint/checkpoint_store.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/hdf5/image_writer.h"
-#include "core/status.h"
 
 namespace regroup::persist {
 
@@ -24,6 +24,6 @@ struct Description {
 };
 
 // kInvalidArgument: not JSON, a value that cannot be, bytes beyond `memory`.
-[[nodiscard]] core::Result<Description> parse(std::string_view text, std::span<const std::byte> memory);
+[[nodiscard]] base::Result<Description> parse(std::string_view text, std::span<const std::byte> memory);
 
 }  // namespace regroup::persist

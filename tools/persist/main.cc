@@ -32,51 +32,51 @@
 #include <string_view>
 #include <vector>
 
+#include "base/printable.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/hdf5/factory.h"
 #include "checkpoint/tiers.h"
-#include "core/printable.h"
 #include "tools/persist/description.h"
 
 namespace {
 
 using namespace regroup;
-using core::Status;
+using base::Status;
 
 constexpr std::size_t kLargest = 256 << 20;  // of a description
 constexpr int kAnotherJobs = 3;              // exit status
 constexpr std::chrono::seconds kSignOfLife(1);
 
-void say(const std::string& sentence) { fmt::print(stderr, "{}\n", core::escaped_lines(sentence)); }
+void say(const std::string& sentence) { fmt::print(stderr, "{}\n", base::escaped_lines(sentence)); }
 
 int fail(const Status& status) {
   say(status.message());
   return 1;
 }
 
-core::Result<std::string> read_description() {
+base::Result<std::string> read_description() {
   std::string text;
   std::array<char, 65536> part{};
   for (;;) {
     const ssize_t count = ::read(STDIN_FILENO, part.data(), part.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return core::system_error("read", "description", errno);
+    if (count < 0) return base::system_error("read", "description", errno);
     if (count == 0) return text;
     text.append(part.data(), static_cast<std::size_t>(count));
     if (text.back() == '\n') return text;  // the agent keeps its end open
-    if (text.size() > kLargest) return core::invalid_argument("description: too large");
+    if (text.size() > kLargest) return base::invalid_argument("description: too large");
   }
 }
 
-core::Result<std::span<const std::byte>> map(int fd) {
+base::Result<std::span<const std::byte>> map(int fd) {
   struct stat of {};
-  if (::fstat(fd, &of) != 0) return core::system_error("fstat", "arena", errno);
+  if (::fstat(fd, &of) != 0) return base::system_error("fstat", "arena", errno);
   if (of.st_size == 0) return std::span<const std::byte>();
   // Not populated: the faults come while the device is busy with what was before.
   void* base = ::mmap(nullptr, static_cast<std::size_t>(of.st_size), PROT_READ, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) return core::system_error("mmap", "arena", errno);
+  if (base == MAP_FAILED) return base::system_error("mmap", "arena", errno);
   return std::span(static_cast<const std::byte*>(base), static_cast<std::size_t>(of.st_size));
 }
 
@@ -154,10 +154,10 @@ void await_end_of_input() {
     count = ::read(STDIN_FILENO, part.data(), part.size());
 }
 
-Status prepare(const std::string& directory, core::Step after) {
+Status prepare(const std::string& directory, proto::Step after) {
   const auto aside = checkpoint::prepare_local(directory, after);
   if (!aside.ok()) return aside.status();
-  for (const core::Step step : *aside)
+  for (const proto::Step step : *aside)
     fmt::print(
         "{}: the checkpoint of step {} is newer than that of step {}, from which the job resumes, and is set "
         "aside\n",
@@ -166,10 +166,10 @@ Status prepare(const std::string& directory, core::Step after) {
 }
 
 // The exit status.
-int hold(const std::string& directory, const std::string& shared, const std::string& job, core::Step after,
+int hold(const std::string& directory, const std::string& shared, const std::string& job, proto::Step after,
          const std::string& owner) {
   const auto lock = checkpoint::DirectoryLock::take(directory, owner);
-  if (!lock.ok() && lock.code() != core::Code::kUnavailable) return fail(lock.status());
+  if (!lock.ok() && lock.code() != base::Code::kUnavailable) return fail(lock.status());
   if (const Status status = checkpoint::check_owner(directory, job); !status.ok())
     return fail(status), lock.ok() ? 1 : kAnotherJobs;
   if (const Status status = checkpoint::check_owner(shared, job); !status.ok()) return fail(status);
@@ -181,7 +181,7 @@ int hold(const std::string& directory, const std::string& shared, const std::str
   return 0;
 }
 
-Status newer(const std::string& directory, core::Step after, const std::optional<checkpoint::Training>& of) {
+Status newer(const std::string& directory, proto::Step after, const std::optional<checkpoint::Training>& of) {
   const auto found = checkpoint::newest_after(directory, after, of, say, reading_signs());
   if (!found.ok()) return found.status();
   fmt::print("{}\n", found->has_value() ? (*found)->step : 0);
@@ -196,7 +196,7 @@ std::string made_by_other(const checkpoint::Checkpoint& opened) {
   return opened.find("regroup.pieces") ? "" : fmt::format("{:?}, not by a job", job);
 }
 
-core::Result<std::string> described(const std::string& path) {
+base::Result<std::string> described(const std::string& path) {
   const auto opened = checkpoint::Checkpoint::open(path);
   if (!opened.ok()) return opened.status();
   const checkpoint::Manifest& manifest = opened->manifest();
@@ -209,7 +209,7 @@ core::Result<std::string> described(const std::string& path) {
   return out.dump();
 }
 
-Status await(const std::string& directory, core::Step step, checkpoint::CopyOptions options) {
+Status await(const std::string& directory, proto::Step step, checkpoint::CopyOptions options) {
   options.on_progress = reading_signs();
   REGROUP_RETURN_IF_ERROR(checkpoint::await_copy(directory, step, options));
   const auto out = described(fmt::format("{}/{}", directory, checkpoint::name_of_step(step)));
@@ -221,13 +221,13 @@ Status await(const std::string& directory, core::Step step, checkpoint::CopyOpti
 Status newest(const std::vector<checkpoint::Place>& places) {
   const auto found = checkpoint::newest_good(places, say, reading_signs());
   if (!found.ok()) return found.status();
-  const auto out = found->has_value() ? described((*found)->path) : core::Result<std::string>("{}");
+  const auto out = found->has_value() ? described((*found)->path) : base::Result<std::string>("{}");
   if (!out.ok()) return out.status();
   fmt::print("{}\n", *out);
   for (const checkpoint::Place& place : places) {
     if (!place.aside) continue;
     Status cleaned = checkpoint::clean(place.directory);
-    if (!cleaned.ok() && cleaned.code() != core::Code::kNotFound) return cleaned;
+    if (!cleaned.ok() && cleaned.code() != base::Code::kNotFound) return cleaned;
   }
   return {};
 }
@@ -271,7 +271,7 @@ int main(int argc, char** argv) {
     return status.ok() ? 0 : fail(status);
   }
   if (verb == "hold" && argc == 7) {
-    core::Step after = 0;
+    proto::Step after = 0;
     if (!read_number(argv[5], after)) return usage();
     return hold(argv[2], argv[3], argv[4], after, argv[6]);
   }
@@ -284,7 +284,7 @@ int main(int argc, char** argv) {
     const Status status = copy(argv[2], argv[3], argv[4], options);
     return status.ok() ? 0 : fail(status);
   }
-  core::Step step = 0;
+  proto::Step step = 0;
   if (verb == "newer" && (argc == 4 || argc == 6) && read_number(argv[3], step)) {
     std::optional<checkpoint::Training> of;
     if (argc == 6 && (!read_number(argv[4], of.emplace().seed) || !read_number(argv[5], of->shards)))

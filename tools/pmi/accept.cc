@@ -12,7 +12,7 @@
 #include <sstream>
 #include <string>
 
-#include "core/fd.h"
+#include "base/fd.h"
 
 namespace {
 
@@ -62,7 +62,7 @@ bool peer_is_ours(int socket) {
 
 // Seen by libraries, although nothing else here is.
 extern "C" [[gnu::visibility("default")]] int accept(int socket, sockaddr* address, socklen_t* size) {
-  regroup::core::Fd peer(::accept4(socket, address, size, 0));
+  regroup::base::Fd peer(::accept4(socket, address, size, 0));
   if (!peer.valid() || peer_is_ours(peer.get())) return peer.release();
   errno = EAGAIN;  // as if nobody had come: other errors end libpmix's listening
   return -1;

@@ -25,24 +25,24 @@ bool fits(std::string_view key, std::string_view value) {
 Effects answer(std::uint32_t rank, std::string line) { return {Answer{rank, std::move(line) + "\n"}}; }
 
 // The strings PREFIX0.., counted by the number under `count_key`, from FIRST on.
-core::Result<std::vector<std::string>> numbered(const Pmi1Command& command, const std::string& count_key,
+base::Result<std::vector<std::string>> numbered(const Pmi1Command& command, const std::string& count_key,
                                                 const std::string& prefix, int first) {
   std::vector<std::string> out;
   if (!command.arguments.contains(count_key)) return out;
   const auto count = command.number(count_key);
   if (!count.ok()) return count.status();
   if (*count < 0 || *count > kMostStrings) {
-    return core::invalid_argument(fmt::format("PMI-1 spawn: {}={}", count_key, *count));
+    return base::invalid_argument(fmt::format("PMI-1 spawn: {}={}", count_key, *count));
   }
   for (std::int64_t i = 0; i < *count; ++i) out.push_back(command.get(prefix + std::to_string(first + i)));
   return out;
 }
 
-core::Result<SpawnApp> spawn_app(const Pmi1Command& command) {
+base::Result<SpawnApp> spawn_app(const Pmi1Command& command) {
   const auto count = command.number("nprocs");
   if (!count.ok()) return count.status();
   if (*count < 1 || *count > kMostProcesses) {
-    return core::invalid_argument(fmt::format("PMI-1 spawn: nprocs={}", *count));
+    return base::invalid_argument(fmt::format("PMI-1 spawn: nprocs={}", *count));
   }
   auto arguments = numbered(command, "argcnt", "arg", 1);
   auto keys = numbered(command, "info_num", "info_key_", 0);

@@ -19,7 +19,7 @@ constexpr std::size_t kMostUnsent = 4 << 20;  // bytes of answers that a client 
 }  // namespace
 
 struct Pmi1Service::Connection {
-  Connection(boost::asio::io_context& loop, core::Fd fd, ProcId owner)
+  Connection(boost::asio::io_context& loop, base::Fd fd, ProcId owner)
       : socket(loop, fd.release()), process(owner) {}
   boost::asio::posix::stream_descriptor socket;
   ProcId process;
@@ -55,13 +55,13 @@ void Pmi1Service::open_space(const OpenSpace& space, KeyValues values) {
   groups_.emplace(space.space, Pmi1Group(std::move(options), names_));
 }
 
-core::Result<Pmi1Service::Client> Pmi1Service::connect(ProcId process, bool spawned) {
+base::Result<Pmi1Service::Client> Pmi1Service::connect(ProcId process, bool spawned) {
   std::array<int, 2> fds{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
-    return core::system_error("socketpair", fmt::format("PMI-1 connection of rank {}", process.rank), errno);
+    return base::system_error("socketpair", fmt::format("PMI-1 connection of rank {}", process.rank), errno);
   }
-  Client client{core::Fd(fds[1]), {}};
-  auto connection = std::make_shared<Connection>(loop_, core::Fd(fds[0]), process);
+  Client client{base::Fd(fds[1]), {}};
+  auto connection = std::make_shared<Connection>(loop_, base::Fd(fds[0]), process);
   connections_[process] = connection;
   wait(connection);
   client.environment = {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "core/fd.h"
-#include "core/status.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "launcher/pmi/messages.h"
 #include "tools/pmi/pmi1_group.h"
 
@@ -41,10 +41,10 @@ class Pmi1Service {
   void open_space(const OpenSpace& space, KeyValues values);
   // The descriptor that the process inherits, and its variables.
   struct Client {
-    core::Fd fd;
+    base::Fd fd;
     std::vector<std::string> environment;
   };
-  [[nodiscard]] core::Result<Client> connect(ProcId process, bool spawned);
+  [[nodiscard]] base::Result<Client> connect(ProcId process, bool spawned);
   void spawned(ProcId parent, const std::string& error);
   void close_space(std::uint32_t space);
 

@@ -10,8 +10,8 @@
 namespace regroup::pmi {
 namespace {
 
-using core::Result;
-using core::Status;
+using base::Result;
+using base::Status;
 using Maybe = std::optional<Pmi1Command>;
 
 constexpr std::size_t kMaxCommandBytes = 1 << 20;  // a spawn with many arguments
@@ -25,7 +25,7 @@ Status take_words(std::string_view line, Pmi1Command& out) {
     if (word.empty()) continue;
     const std::size_t equals = word.find('=');
     if (equals == std::string_view::npos || equals == 0) {
-      return core::invalid_argument(fmt::format("PMI-1: \"{}\" is no key=value", word.substr(0, 80)));
+      return base::invalid_argument(fmt::format("PMI-1: \"{}\" is no key=value", word.substr(0, 80)));
     }
     out.arguments[std::string(word.substr(0, equals))] = word.substr(equals + 1);
   }
@@ -36,7 +36,7 @@ Status take_words(std::string_view line, Pmi1Command& out) {
 Status take_line(std::string_view line, Pmi1Command& out) {
   const std::size_t equals = line.find('=');
   if (equals == std::string_view::npos || equals == 0) {
-    return core::invalid_argument(fmt::format("PMI-1: line \"{}\" is no key=value", line.substr(0, 80)));
+    return base::invalid_argument(fmt::format("PMI-1: line \"{}\" is no key=value", line.substr(0, 80)));
   }
   out.arguments[std::string(line.substr(0, equals))] = line.substr(equals + 1);
   return {};
@@ -70,13 +70,13 @@ Result<std::int64_t> Pmi1Command::number(const std::string& key) const {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    return core::invalid_argument(fmt::format("PMI-1 {}: {}={} is no number", name, key, text));
+    return base::invalid_argument(fmt::format("PMI-1 {}: {}={} is no number", name, key, text));
   }
   return value;
 }
 
 Result<Maybe> Pmi1Reader::fail(std::string message) {
-  return error_ = core::invalid_argument(std::move(message)), error_;
+  return error_ = base::invalid_argument(std::move(message)), error_;
 }
 
 Result<Maybe> Pmi1Reader::next() {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::pmi {
 
@@ -21,7 +21,7 @@ struct Pmi1Command {
 
   [[nodiscard]] std::string get(const std::string& key, const std::string& otherwise = "") const;
   // kInvalidArgument unless it is there and a number.
-  [[nodiscard]] core::Result<std::int64_t> number(const std::string& key) const;
+  [[nodiscard]] base::Result<std::int64_t> number(const std::string& key) const;
 };
 
 // Cuts a byte stream into commands. A bad line is final: every later next() returns the same error.
@@ -29,13 +29,13 @@ class Pmi1Reader {
  public:
   void append(std::string_view bytes) { buffer_ += bytes; }
   // The next whole command, nothing if more bytes are needed, or the error.
-  [[nodiscard]] core::Result<std::optional<Pmi1Command>> next();
+  [[nodiscard]] base::Result<std::optional<Pmi1Command>> next();
 
  private:
-  [[nodiscard]] core::Result<std::optional<Pmi1Command>> fail(std::string message);
+  [[nodiscard]] base::Result<std::optional<Pmi1Command>> fail(std::string message);
 
   std::string buffer_;
-  core::Status error_;
+  base::Status error_;
 };
 
 }  // namespace regroup::pmi

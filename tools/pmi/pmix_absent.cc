@@ -8,17 +8,17 @@ struct PmixState {};
 PmixServer::PmixServer(std::unique_ptr<PmixState> state) : state_(std::move(state)) {}
 PmixServer::~PmixServer() = default;
 
-core::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_context&, PmixOptions,
+base::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_context&, PmixOptions,
                                                             PmixEvents) {
-  return core::Status(core::Code::kNotFound, "this regroup was built without the headers of libpmix");
+  return base::Status(base::Code::kNotFound, "this regroup was built without the headers of libpmix");
 }
 
-core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace&) {
-  return core::internal_error("no PMIx server was started");
+base::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace&) {
+  return base::internal_error("no PMIx server was started");
 }
 
-core::Result<std::vector<std::string>> PmixServer::environment_of(ProcId) const {
-  return core::internal_error("no PMIx server was started");
+base::Result<std::vector<std::string>> PmixServer::environment_of(ProcId) const {
+  return base::internal_error("no PMIx server was started");
 }
 
 void PmixServer::fetch(ProcId, PmixEvents::OnFetched then) {  // NOLINT(performance-unnecessary-value-param)

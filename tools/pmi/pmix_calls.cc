@@ -186,7 +186,7 @@ struct PmixCalls {
       const auto process = server.proc_id_of(proc);
       if (!process) return then(PMIX_ERR_BAD_PARAM, nullptr, data);
       server.events.spawn(*process, std::move(wanted),
-                          [&server, then, data](core::Result<std::uint32_t> space) {
+                          [&server, then, data](base::Result<std::uint32_t> space) {
                             if (!space.ok()) return then(PMIX_ERR_JOB_FAILED_TO_LAUNCH, nullptr, data);
                             std::string name = server.name_of(*space);
                             then(PMIX_SUCCESS, name.data(), data);

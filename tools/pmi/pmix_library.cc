@@ -8,9 +8,9 @@
 
 namespace regroup::pmi {
 
-core::Result<PmixLibrary> PmixLibrary::load(const std::string& file) {
+base::Result<PmixLibrary> PmixLibrary::load(const std::string& file) {
   void* handle = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
-  if (handle == nullptr) return core::Status(core::Code::kNotFound, ::dlerror());
+  if (handle == nullptr) return base::Status(base::Code::kNotFound, ::dlerror());
   PmixLibrary library;
   const char* missing = nullptr;
 #define REGROUP_PMIX_FIND(name)                                                            \
@@ -19,13 +19,13 @@ core::Result<PmixLibrary> PmixLibrary::load(const std::string& file) {
   REGROUP_PMIX_FUNCTIONS(REGROUP_PMIX_FIND)
 #undef REGROUP_PMIX_FIND
   if (missing != nullptr) {
-    return core::Status(core::Code::kNotFound, fmt::format("{} has no function {}", file, missing));
+    return base::Status(base::Code::kNotFound, fmt::format("{} has no function {}", file, missing));
   }
   return library;
 }
 
-core::Status PmixLibrary::error(const char* call, const std::string& object, pmix_status_t status) const {
-  return core::internal_error(fmt::format("PMIx_{}({}): {}", call, object, Error_string(status)));
+base::Status PmixLibrary::error(const char* call, const std::string& object, pmix_status_t status) const {
+  return base::internal_error(fmt::format("PMIx_{}({}): {}", call, object, Error_string(status)));
 }
 
 pmix_proc_t make_proc(const std::string& space, pmix_rank_t rank) {

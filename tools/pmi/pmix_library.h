@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::pmi {
 
@@ -38,9 +38,9 @@ struct PmixLibrary {
 #undef REGROUP_PMIX_POINTER
 
   // The library stays loaded until the process ends. kNotFound says what the loader said.
-  [[nodiscard]] static core::Result<PmixLibrary> load(const std::string& file);
+  [[nodiscard]] static base::Result<PmixLibrary> load(const std::string& file);
   // "PMIx_CALL(OBJECT): its reason".
-  [[nodiscard]] core::Status error(const char* call, const std::string& object, pmix_status_t status) const;
+  [[nodiscard]] base::Status error(const char* call, const std::string& object, pmix_status_t status) const;
 };
 
 [[nodiscard]] pmix_proc_t make_proc(const std::string& space, pmix_rank_t rank);

@@ -117,7 +117,7 @@ struct PmixModule {
 
 bool succeeded(pmix_status_t status) { return status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED; }
 
-core::Status register_space(const PmixState& state, const OpenSpace& space, const Layout& layout) {
+base::Status register_space(const PmixState& state, const OpenSpace& space, const Layout& layout) {
   InfoList infos(state.library);
   add_job(infos, state, space, layout);
   add_maps(infos, state.library, layout);
@@ -135,7 +135,7 @@ core::Status register_space(const PmixState& state, const OpenSpace& space, cons
     proc.rank = rank;
     status = state.library.server_register_client(&proc, ::getuid(), ::getgid(), nullptr, nullptr, nullptr);
   }
-  return succeeded(status) ? core::Status() : state.library.error("server_register", proc.nspace, status);
+  return succeeded(status) ? base::Status() : state.library.error("server_register", proc.nspace, status);
 }
 
 }  // namespace
@@ -173,7 +173,7 @@ PmixServer::PmixServer(std::unique_ptr<PmixState> state) : state_(std::move(stat
 // libpmix itself stays as it is until the process ends, which is soon: its own end takes longer than a job.
 PmixServer::~PmixServer() { static_cast<void>(pmix_calls(nullptr)); }
 
-core::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_context& loop,
+base::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_context& loop,
                                                             PmixOptions options, PmixEvents events) {
   auto library = PmixLibrary::load(options.library);
   if (!library.ok()) return library.status();
@@ -188,7 +188,7 @@ core::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_cont
   return std::unique_ptr<PmixServer>(new PmixServer(std::move(state)));
 }
 
-core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace& space) {
+base::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace& space) {
   const Layout layout(space, host_name());
   REGROUP_RETURN_IF_ERROR(register_space(*state_, space, layout));
   auto& host_of = state_->spaces[space.space];
@@ -202,7 +202,7 @@ core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const
   return out;
 }
 
-core::Result<std::vector<std::string>> PmixServer::environment_of(ProcId process) const {
+base::Result<std::vector<std::string>> PmixServer::environment_of(ProcId process) const {
   const pmix_proc_t proc = make_proc(state_->name_of(process.space), process.rank);
   char** strings = nullptr;
   const pmix_status_t status = state_->library.server_setup_fork(&proc, &strings);

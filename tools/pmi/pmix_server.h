@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "launcher/pmi/messages.h"
 
 namespace regroup::pmi {
@@ -33,7 +33,7 @@ struct PmixEvents {
   using OnFetched = std::function<void(std::int32_t status, std::vector<std::byte> data)>;
   std::function<void(ProcId of, OnFetched then)> fetch;
   // `answer` is called with the number of the new space, or why there is none.
-  using Answer = std::function<void(core::Result<std::uint32_t>)>;
+  using Answer = std::function<void(base::Result<std::uint32_t>)>;
   std::function<void(ProcId parent, std::vector<SpawnApp>, Answer answer)> spawn;
 };
 
@@ -50,7 +50,7 @@ struct PmixState;
 class PmixServer {
  public:
   // One per process: libpmix's callbacks know no object. kNotFound: there is no libpmix.
-  [[nodiscard]] static core::Result<std::unique_ptr<PmixServer>> start(boost::asio::io_context& loop,
+  [[nodiscard]] static base::Result<std::unique_ptr<PmixServer>> start(boost::asio::io_context& loop,
                                                                        PmixOptions options,
                                                                        PmixEvents events);
   ~PmixServer();
@@ -58,9 +58,9 @@ class PmixServer {
   PmixServer& operator=(const PmixServer&) = delete;
 
   // Makes the space known; the variables by rank, of those on this host. Blocks for well under a millisecond.
-  [[nodiscard]] core::Result<std::vector<std::vector<std::string>>> open_space(const OpenSpace& space);
+  [[nodiscard]] base::Result<std::vector<std::vector<std::string>>> open_space(const OpenSpace& space);
   // The variables of a rank of an open space.
-  [[nodiscard]] core::Result<std::vector<std::string>> environment_of(ProcId process) const;
+  [[nodiscard]] base::Result<std::vector<std::string>> environment_of(ProcId process) const;
   // The space's processes have ended. Blocks for well under a millisecond.
   void close_space(std::uint32_t space);
   // What a process of this host makes known of itself, as soon as it has.

@@ -12,12 +12,12 @@ constexpr std::int32_t kPmixNotFound = -46;  // PMIX_ERR_NOT_FOUND, where its he
 
 }  // namespace
 
-Service::Service(boost::asio::io_context& loop, core::Fd agent, ServiceOptions options)
+Service::Service(boost::asio::io_context& loop, base::Fd agent, ServiceOptions options)
     : loop_(loop),
       options_(std::move(options)),
       agent_(
-          loop, std::move(agent), [this](const Message& message, core::Fd) { on_message(message); },
-          [this](const core::Status&) { loop_.stop(); }),
+          loop, std::move(agent), [this](const Message& message, base::Fd) { on_message(message); },
+          [this](const base::Status&) { loop_.stop(); }),
       pmi1_(loop, options_.job, pmi1_events()) {}
 
 void Service::start() {
@@ -30,7 +30,7 @@ void Service::start() {
   tell(services);
 }
 
-void Service::tell(const Message& message, core::Fd fd) {
+void Service::tell(const Message& message, base::Fd fd) {
   agent_.send(message, std::move(fd));
   agent_.flush();
 }
@@ -90,8 +90,8 @@ void Service::on(const SpawnDone& done) {
   if (found == pending_.end()) return;
   const auto answer = std::move(found->second.answer);
   pending_.erase(found);
-  answer(done.error.empty() ? core::Result<std::uint32_t>(done.space)
-                            : core::Result<std::uint32_t>(core::internal_error(done.error)));
+  answer(done.error.empty() ? base::Result<std::uint32_t>(done.space)
+                            : base::Result<std::uint32_t>(base::internal_error(done.error)));
 }
 
 // All hosts do the same things in the same order, so they count alike.
@@ -127,7 +127,7 @@ void Service::ask_for_spawn(Pending pending, std::vector<SpawnApp> apps) {
   if (sent) return;
   const auto answer = std::move(entry->second.answer);
   pending_.erase(entry);
-  answer(core::invalid_argument("MPI_Comm_spawn: more arguments than a message to the agent holds"));
+  answer(base::invalid_argument("MPI_Comm_spawn: more arguments than a message to the agent holds"));
 }
 
 PmixEvents Service::pmix_events() {
@@ -170,7 +170,7 @@ Pmi1Events Service::pmi1_events() {
   };
   events.spawn = [this](ProcId parent, std::vector<SpawnApp> apps, KeyValues values) {
     ask_for_spawn({parent, std::move(values),
-                   [this, parent](const core::Result<std::uint32_t>& space) {
+                   [this, parent](const base::Result<std::uint32_t>& space) {
                      pmi1_.spawned(parent, space.ok() ? "" : space.status().message());
                    }},
                   std::move(apps));

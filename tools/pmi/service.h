@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fd.h"
+#include "base/fd.h"
 #include "launcher/pmi/link.h"
 #include "tools/pmi/pmi1_service.h"
 #include "tools/pmi/pmix_server.h"
@@ -28,7 +28,7 @@ struct ServiceOptions {
 // Used by the loop's thread.
 class Service {
  public:
-  Service(boost::asio::io_context& loop, core::Fd agent, ServiceOptions options);
+  Service(boost::asio::io_context& loop, base::Fd agent, ServiceOptions options);
   // Loads libpmix, if it is there, and tells the agent what came of it.
   void start();
 
@@ -37,7 +37,7 @@ class Service {
   struct Pending {
     ProcId parent;
     KeyValues values;                                         // PMI-1
-    std::function<void(core::Result<std::uint32_t>)> answer;  // replies to the requesting server
+    std::function<void(base::Result<std::uint32_t>)> answer;  // replies to the requesting server
   };
 
   void on_message(const Message& message);
@@ -54,7 +54,7 @@ class Service {
   void on(const Other&) {}  // what only the helper says
   void make_ready(ProcId process, std::vector<std::string> environment, bool spawned);
   // In the agent's socket, whatever happens to us, when this returns.
-  void tell(const Message& message, core::Fd fd = {});
+  void tell(const Message& message, base::Fd fd = {});
   void ask_for_spawn(Pending pending, std::vector<SpawnApp> apps);
   using OnGathered = std::function<void(std::vector<std::byte>)>;
   void gather(const std::string& what, std::vector<std::uint32_t> hosts, std::vector<std::byte> data,

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "core/printable.h"
+#include "base/printable.h"
 #include "launcher/topo/discover.h"
 #include "launcher/topo/load_machine.h"
 #include "launcher/topo/machine_view.h"
@@ -17,11 +17,11 @@ using regroup::launcher::Machine;
 using regroup::topo::Options;
 
 int fail(std::string_view why) {
-  fmt::print(stderr, "regroup topo: {}\n", regroup::core::escaped_lines(why));
+  fmt::print(stderr, "regroup topo: {}\n", regroup::base::escaped_lines(why));
   return 1;
 }
 
-regroup::core::Result<Machine> machine_of(const Options& options, const std::string& cache,
+regroup::base::Result<Machine> machine_of(const Options& options, const std::string& cache,
                                           const std::string& source) {
   if (!options.machine.empty()) return regroup::launcher::load_machine(options.machine);
   regroup::launcher::DiscoverOptions discover;
@@ -31,17 +31,17 @@ regroup::core::Result<Machine> machine_of(const Options& options, const std::str
   return regroup::launcher::discover_machine(discover);
 }
 
-regroup::core::Result<std::vector<int>> ranks_of(const Options& options, const Machine& machine) {
+regroup::base::Result<std::vector<int>> ranks_of(const Options& options, const Machine& machine) {
   std::vector<int> out;
   if (options.gpu_of_rank.empty()) return out;
   out.assign(machine.gpus.size(), -1);
   for (std::size_t rank = 0; rank < options.gpu_of_rank.size(); ++rank) {
     const auto gpu = static_cast<std::size_t>(options.gpu_of_rank[rank]);
     if (gpu >= out.size())
-      return regroup::core::invalid_argument(
+      return regroup::base::invalid_argument(
           fmt::format("--ranks: GPU {} does not exist in {}", gpu, machine.name));
     if (out[gpu] >= 0)
-      return regroup::core::invalid_argument(fmt::format("--ranks: GPU {} is listed twice", gpu));
+      return regroup::base::invalid_argument(fmt::format("--ranks: GPU {} is listed twice", gpu));
     out[gpu] = static_cast<int>(rank);
   }
   return out;
@@ -53,7 +53,7 @@ int show(const Options& options, const Machine& machine, const std::vector<int>&
   for (const auto& [path, format] :
        {std::pair(options.svg, regroup::topo::Format::kSvg), {options.png, regroup::topo::Format::kPng}}) {
     if (path.empty()) continue;
-    const regroup::core::Status status = regroup::topo::paint(picture, format, path);
+    const regroup::base::Status status = regroup::topo::paint(picture, format, path);
     if (!status.ok()) return fail(status.message());
   }
   if (!options.svg.empty() || !options.png.empty()) return 0;

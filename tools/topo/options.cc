@@ -11,7 +11,7 @@
 namespace regroup::topo {
 namespace {
 
-core::Status take(Options& options, const std::string& name, const std::string& value) {
+base::Status take(Options& options, const std::string& name, const std::string& value) {
   if (name == "--machine") options.machine = value;
   if (name == "--svg") options.svg = value;
   if (name == "--png") options.png = value;
@@ -19,7 +19,7 @@ core::Status take(Options& options, const std::string& name, const std::string& 
     for (const std::string_view word : launcher::split(value, ',')) {
       const auto gpu = launcher::whole_number(word, 0, launcher::kMaxEnds);
       if (!gpu)
-        return core::invalid_argument(
+        return base::invalid_argument(
             fmt::format("--ranks {}: '{}': expected the number of a GPU", value, word));
       options.gpu_of_rank.push_back(static_cast<int>(*gpu));
     }
@@ -27,7 +27,7 @@ core::Status take(Options& options, const std::string& name, const std::string& 
   if (name == "--colour") {
     using Colours = Options::Colours;
     if (value != "auto" && value != "always" && value != "never")
-      return core::invalid_argument(fmt::format("--colour {}: expected auto, always or never", value));
+      return base::invalid_argument(fmt::format("--colour {}: expected auto, always or never", value));
     options.colours = value == "auto"     ? Colours::kAuto
                       : value == "always" ? Colours::kAlways
                                           : Colours::kNever;
@@ -37,7 +37,7 @@ core::Status take(Options& options, const std::string& name, const std::string& 
 
 }  // namespace
 
-core::Result<Options> parse_options(const std::vector<std::string>& words) {
+base::Result<Options> parse_options(const std::vector<std::string>& words) {
   static constexpr std::string_view kWithValue[] = {"--machine", "--svg", "--png", "--ranks", "--colour"};
   Options out;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -48,12 +48,12 @@ core::Result<Options> parse_options(const std::vector<std::string>& words) {
     } else if (words[i] == "--fresh") {
       out.fresh = true;
     } else if (std::find(std::begin(kWithValue), std::end(kWithValue), name) == std::end(kWithValue)) {
-      return core::invalid_argument(fmt::format("unknown option '{}'", words[i]));
+      return base::invalid_argument(fmt::format("unknown option '{}'", words[i]));
     } else if (equals == std::string::npos && i + 1 == words.size()) {
-      return core::invalid_argument(fmt::format("{}: a value is missing", name));
+      return base::invalid_argument(fmt::format("{}: a value is missing", name));
     } else {
       const std::string value = equals == std::string::npos ? words[++i] : words[i].substr(equals + 1);
-      if (value.empty()) return core::invalid_argument(fmt::format("{}: a value is missing", name));
+      if (value.empty()) return base::invalid_argument(fmt::format("{}: a value is missing", name));
       REGROUP_RETURN_IF_ERROR(take(out, name, value));
     }
   }

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/status.h"
+#include "base/status.h"
 
 namespace regroup::topo {
 
@@ -29,6 +29,6 @@ inline constexpr std::string_view kUsage =
     "  -h, --help                   print this help\n";
 
 // kInvalidArgument names the word.
-[[nodiscard]] core::Result<Options> parse_options(const std::vector<std::string>& words);
+[[nodiscard]] base::Result<Options> parse_options(const std::vector<std::string>& words);
 
 }  // namespace regroup::topo

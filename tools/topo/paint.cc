@@ -49,11 +49,11 @@ struct Cairo {
 #undef REGROUP_CAIRO_DECLARE
 };
 
-core::Result<Cairo> load_cairo() {
+base::Result<Cairo> load_cairo() {
   constexpr const char* kLibrary = "libcairo.so.2";
   void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr)
-    return core::Status(core::Code::kUnavailable, fmt::format("pictures require cairo: {}", ::dlerror()));
+    return base::Status(base::Code::kUnavailable, fmt::format("pictures require cairo: {}", ::dlerror()));
   Cairo out;
   const char* missing = nullptr;
 #define REGROUP_CAIRO_FIND(name)                                                    \
@@ -62,7 +62,7 @@ core::Result<Cairo> load_cairo() {
   REGROUP_CAIRO_FUNCTIONS(REGROUP_CAIRO_FIND)
 #undef REGROUP_CAIRO_FIND
   if (missing == nullptr) return out;
-  return core::Status(core::Code::kUnavailable, fmt::format("{}: function {} is missing", kLibrary, missing));
+  return base::Status(base::Code::kUnavailable, fmt::format("{}: function {} is missing", kLibrary, missing));
 }
 
 class Painter {
@@ -134,14 +134,14 @@ class Painter {
   cairo_t* to_;
 };
 
-core::Status failed(const Cairo& cairo, const std::string& path, cairo_status_t status) {
+base::Status failed(const Cairo& cairo, const std::string& path, cairo_status_t status) {
   if (status == CAIRO_STATUS_SUCCESS) return {};
-  return core::invalid_argument(fmt::format("{}: {}", path, cairo.status_to_string(status)));
+  return base::invalid_argument(fmt::format("{}: {}", path, cairo.status_to_string(status)));
 }
 
 }  // namespace
 
-core::Status paint(const Picture& picture, Format format, const std::string& path) {
+base::Status paint(const Picture& picture, Format format, const std::string& path) {
   auto cairo = load_cairo();
   if (!cairo.ok()) return cairo.status();
   constexpr double kPixels = 1.5;  // for each unit

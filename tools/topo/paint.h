@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/status.h"
+#include "base/status.h"
 #include "tools/topo/picture.h"
 
 namespace regroup::topo {
@@ -11,6 +11,6 @@ namespace regroup::topo {
 enum class Format { kSvg, kPng };
 
 // kUnavailable: there is no libcairo.so.2; else what cairo says of the file.
-[[nodiscard]] core::Status paint(const Picture& picture, Format format, const std::string& path);
+[[nodiscard]] base::Status paint(const Picture& picture, Format format, const std::string& path);
 
 }  // namespace regroup::topo

@@ -21,13 +21,13 @@ struct Recorded {
     AllocInput in;
     in.environment = environment;
     in.host_name = host_name;
-    in.read_file = [files = files](const std::string& path) -> core::Result<std::string> {
+    in.read_file = [files = files](const std::string& path) -> base::Result<std::string> {
       const auto found = files.find(path);
       if (found == files.end())
-        return core::Status(core::Code::kNotFound, "open(" + path + "): No such file");
+        return base::Status(base::Code::kNotFound, "open(" + path + "): No such file");
       return found->second;
     };
-    in.run = [printed = printed](const std::vector<std::string>&) -> core::Result<std::string> {
+    in.run = [printed = printed](const std::vector<std::string>&) -> base::Result<std::string> {
       return printed;
     };
     return in;

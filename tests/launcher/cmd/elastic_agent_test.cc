@@ -35,7 +35,7 @@ class ElasticAgentTest : public testing::Test {
                      job_ = job.get();
                      return job;
                    });
-    const core::Status status = job_->start();
+    const base::Status status = job_->start();
     EXPECT_TRUE(status.ok()) << status.message();
   }
   ~ElasticAgentTest() override {
@@ -43,13 +43,13 @@ class ElasticAgentTest : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  core::Fd connect() {
+  base::Fd connect() {
     auto socket = launcher::connect_unix(folder_ + "/agent");
     EXPECT_TRUE(socket.ok());
     return std::move(*socket);
   }
   // Lets the agent work until the other side of `socket` is closed.
-  bool closes(const core::Fd& socket) {
+  bool closes(const base::Fd& socket) {
     const auto end = std::chrono::steady_clock::now() + kTimeout;
     pollfd poll{socket.get(), POLLIN, 0};
     while (::poll(&poll, 1, 0) == 0 && std::chrono::steady_clock::now() < end) {
@@ -60,7 +60,7 @@ class ElasticAgentTest : public testing::Test {
   }
 
   std::string folder_;
-  core::Fd guardian_;
+  base::Fd guardian_;
   boost::asio::io_context loop_{1};
   std::optional<launcher::Agent> agent_;
   ElasticAgent* job_ = nullptr;  // agent_'s
@@ -68,8 +68,8 @@ class ElasticAgentTest : public testing::Test {
 
 TEST_F(ElasticAgentTest, AConnectionThatNeverJoinsIsClosedAtItsDeadline) {
   const auto begin = std::chrono::steady_clock::now();
-  const core::Fd first = connect();
-  const core::Fd second = connect();
+  const base::Fd first = connect();
+  const base::Fd second = connect();
   EXPECT_TRUE(closes(first));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, kJoinDeadline);
   EXPECT_TRUE(closes(second));

@@ -46,22 +46,22 @@ class ElasticCoordinator : public testing::Test {
     std::shared_ptr<launcher::Channel> channel;
     channel = std::make_shared<launcher::Channel>(
         loop, std::move(agent_),
-        [&](const core::Message& message) {
-          if (const auto* start = std::get_if<core::Start>(&message.body)) {
-            channel->send({1, core::MemberLost{.member = start->member, .exit_code = 3, .reaped = true}});
-          } else if (const auto* done = std::get_if<core::JobDone>(&message.body)) {
+        [&](const proto::Message& message) {
+          if (const auto* start = std::get_if<proto::Start>(&message.body)) {
+            channel->send({1, proto::MemberLost{.member = start->member, .exit_code = 3, .reaped = true}});
+          } else if (const auto* done = std::get_if<proto::JobDone>(&message.body)) {
             result = done->exit_code;
             loop.stop();
           }
         },
-        [&](const core::Status&) { loop.stop(); });
+        [&](const base::Status&) { loop.stop(); });
     channel->start();
     loop.run_for(std::chrono::seconds(20));
     channel->close();
     return result;
   }
   std::string folder_;
-  core::Fd ours_, agent_;
+  base::Fd ours_, agent_;
 };
 
 TEST_F(ElasticCoordinator, AsksForARestartWhenTheLinkIsLost) {

@@ -14,10 +14,10 @@ constexpr std::uint64_t kGiB = 1 << 30;
 
 TEST(FinalCheckpoint, IsFinishedPersistedOrKept) {
   const struct {
-    std::optional<core::Step> writing;
-    core::Duration since;
+    std::optional<proto::Step> writing;
+    base::Duration since;
     double gib_per_second;
-    core::Duration left;
+    base::Duration left;
     What what;
   } rows[] = {
       {7, seconds(0), 1.0, seconds(2), What::kFinish},
@@ -41,11 +41,11 @@ TEST(FinalCheckpoint, IsFinishedPersistedOrKept) {
 
 TEST(FinalCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
   const struct {
-    std::optional<core::Step> writing;
+    std::optional<proto::Step> writing;
     bool copied;
     double copied_gib_per_second;
-    std::optional<core::Duration> copying;
-    core::Duration left;
+    std::optional<base::Duration> copying;
+    base::Duration left;
     What what;
   } rows[] = {
       {{}, false, 0.1, {}, seconds(2), What::kPersist},  // this host's own directory is enough
@@ -82,12 +82,12 @@ TEST(FinalCheckpoint, SaysWhy) {
             "a last snapshot (1024 MiB) is tried within 5.0 s: how fast the disk is was not measured yet");
 }
 
-using Phase = core::SaveMark::Phase;
-using Asked = core::SaveRequest::What;
+using Phase = shmem::SaveMark::Phase;
+using Asked = shmem::SaveRequest::What;
 
 TEST(LastSnapshot, IsAskedForAgainWhereNobodyElseWillBringIt) {
   const struct {
-    core::SaveMark mark;
+    shmem::SaveMark mark;
     Asked asked;
     bool claimant_lives, late, again;
   } rows[] = {
@@ -113,9 +113,9 @@ TEST(LastSnapshot, IsAskedForAgainWhereNobodyElseWillBringIt) {
 
 TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
   const struct {
-    core::SaveMark mark;
+    shmem::SaveMark mark;
     Asked asked;
-    core::Step newest;
+    proto::Step newest;
     bool wrote;
     const char* told;
     bool had_left = false;
@@ -174,7 +174,7 @@ TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
 }
 
 TEST(LastSnapshot, IsInTheSaveAreaEarlyEnoughForTheDisk) {
-  const core::TimePoint now(seconds(100)), deadline(seconds(120));
+  const base::TimePoint now(seconds(100)), deadline(seconds(120));
   EXPECT_EQ(copied_by(now, deadline, kGiB, 0), now + seconds(15));  // not measured
   EXPECT_EQ(copied_by(now, deadline, kGiB, kGiB / 8.0), now + seconds(12));
   EXPECT_EQ(copied_by(now, deadline, kGiB, kGiB / 100.0), now + seconds(10));

@@ -6,19 +6,19 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr core::NodeId kA = 1, kB = 2;
+constexpr proto::NodeId kA = 1, kB = 2;
 
-core::Announce world() {
-  return core::Announce(
-      core::World{.generation = 1, .members = {{.id = 0, .seat = {kA, 0}}, {.id = 1, .seat = {kB, 0}}}});
+proto::Announce world() {
+  return proto::Announce(
+      proto::World{.generation = 1, .members = {{.id = 0, .seat = {kA, 0}}, {.id = 1, .seat = {kB, 0}}}});
 }
-core::Report report(bool finished) { return {0, {{.member = 0, .finished = finished}}}; }
+proto::Report report(bool finished) { return {0, {{.member = 0, .finished = finished}}}; }
 
 TEST(TrainingEnd, IsTheFirstMembersThatHasFinished) {
   TrainingEnd end;
   end.hear(world(), false);
   end.hear(report(false), false);
-  end.hear(core::MemberLost{.member = 1, .joined = true, .exit_code = 3, .reaped = true}, false);
+  end.hear(proto::MemberLost{.member = 1, .joined = true, .exit_code = 3, .reaped = true}, false);
   EXPECT_FALSE(end.status());
   end.hear(report(true), false);
   EXPECT_EQ(end.status(), 0);
@@ -27,20 +27,20 @@ TEST(TrainingEnd, IsTheFirstMembersThatHasFinished) {
 TEST(TrainingEnd, HasTheStatusOfAMemberThatFailsAfterItUnlessTheJobIsBeingEnded) {
   for (const bool ending : {false, true}) {
     TrainingEnd end;
-    end.hear(core::MemberLost{.member = 1, .joined = true, .finished = true, .exit_code = 3, .reaped = true},
+    end.hear(proto::MemberLost{.member = 1, .joined = true, .finished = true, .exit_code = 3, .reaped = true},
              ending);
     EXPECT_EQ(end.status(), ending ? 0 : 3);
   }
 }
 
 TEST(TrainingEnd, AHostThatIsLostThenMayHaveBeenAboutToWrite) {
-  for (const core::NodeId lost : {kA, kB}) {
+  for (const proto::NodeId lost : {kA, kB}) {
     TrainingEnd end;
     end.hear(world(), false);
-    end.lose(lost, "node", core::Status(core::Code::kPeerLost, "gone"));
+    end.lose(lost, "node", base::Status(base::Code::kPeerLost, "gone"));
     EXPECT_EQ(end.unsaved, "");  // the others go on
     end.hear(report(true), false);
-    end.lose(lost, "node", core::Status(core::Code::kPeerLost, "gone"));
+    end.lose(lost, "node", base::Status(base::Code::kPeerLost, "gone"));
     EXPECT_EQ(end.unsaved.empty(), lost != kA) << end.unsaved;
   }
 }

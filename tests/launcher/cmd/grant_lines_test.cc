@@ -56,9 +56,9 @@ TEST(GrantLines, NewsAreKeptAndPrintable) {
             "a?[m");
   EXPECT_TRUE(parse_agent_news(to_line(AgentNews{.node = 3, .what = What::kEnded}))->why.ok());
   const auto ended = parse_agent_news(
-      to_line(AgentNews{.node = 3, .what = What::kEnded, .why = {core::Code::kPeerLost, "hX: blaunch"}}));
+      to_line(AgentNews{.node = 3, .what = What::kEnded, .why = {base::Code::kPeerLost, "hX: blaunch"}}));
   EXPECT_EQ(ended->node, 3U);
-  EXPECT_EQ(ended->why.code(), core::Code::kPeerLost);
+  EXPECT_EQ(ended->why.code(), base::Code::kPeerLost);
   EXPECT_EQ(ended->why.message(), "hX: blaunch");
 }
 
@@ -72,7 +72,7 @@ TEST(GrantLines, WhatIsNoLineOfAnAgentIsRefused) {
   for (const char* line :
        {"{}", R"({"agent":1})", R"({"agent":1,"is":"away"})", R"({"agent":1.5,"is":"up"})"})
     EXPECT_FALSE(parse_agent_news(line).ok()) << line;
-  EXPECT_EQ(parse_agent_news(R"({"agent":1,"is":"ended","code":99})")->why.code(), core::Code::kInternal);
+  EXPECT_EQ(parse_agent_news(R"({"agent":1,"is":"ended","code":99})")->why.code(), base::Code::kInternal);
   EXPECT_FALSE(parse_revoke(to_line(AgentNews{.node = 3})).ok());
   EXPECT_FALSE(parse_agent_start(to_line(LeaseReply{"x", true, true})).ok());
 }

@@ -30,7 +30,7 @@ class JobFilesTest : public testing::Test {
   std::unique_ptr<launcher::Listener> serve(const std::string& id) {
     auto files = make_job_files(environment_, id);
     EXPECT_TRUE(files.ok()) << files.status().to_string();
-    auto listener = std::make_unique<launcher::Listener>(loop_, [](core::Fd, pid_t) {});
+    auto listener = std::make_unique<launcher::Listener>(loop_, [](base::Fd, pid_t) {});
     EXPECT_TRUE(listener->start(files->control_socket()).ok());
     return listener;
   }
@@ -48,7 +48,7 @@ TEST_F(JobFilesTest, TheOnlyJobNeedsNoName) {
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->folder, folder_ + "/regroup/one");
   const auto two = serve("two");
-  EXPECT_EQ(find_job(environment_, "").code(), core::Code::kNotFound);
+  EXPECT_EQ(find_job(environment_, "").code(), base::Code::kNotFound);
   EXPECT_EQ(find_job(environment_, "two")->folder, folder_ + "/regroup/two");
   const std::string told = find_job(environment_, "three").status().message();
   EXPECT_NE(told.find("no elastic job three"), std::string::npos);
@@ -87,8 +87,8 @@ TEST_F(JobFilesTest, AJobOfAFixedNumberIsThereWhileItsFileIsLocked) {
   const JobFiles files = fixed->files;
   fixed.reset();  // as if it had been killed
   EXPECT_FALSE(is_fixed(files));
-  EXPECT_EQ(find_job(environment_, "0000aaaa", JobKind::kAny).code(), core::Code::kNotFound);
-  EXPECT_EQ(fixed_job_status(files).code(), core::Code::kNotFound);
+  EXPECT_EQ(find_job(environment_, "0000aaaa", JobKind::kAny).code(), base::Code::kNotFound);
+  EXPECT_EQ(fixed_job_status(files).code(), base::Code::kNotFound);
 }
 
 TEST_F(JobFilesTest, RemovesWhatKilledJobsLeft) {
@@ -99,10 +99,10 @@ TEST_F(JobFilesTest, RemovesWhatKilledJobsLeft) {
   const auto make = [this](const std::string& id) { return *make_job_files(environment_, id); };
   const JobFiles left = make("0000000a"), restarting = make("0000000b"), young = make("0000000c"),
                  foreign = make("no-job-id");
-  launcher::Listener agent(loop_, [](core::Fd, pid_t) {});
+  launcher::Listener agent(loop_, [](base::Fd, pid_t) {});
   ASSERT_TRUE(agent.start(restarting.agent_socket()).ok());
   {
-    ASSERT_TRUE(launcher::Listener(loop_, [](core::Fd, pid_t) {}).start(left.control_socket()).ok());
+    ASSERT_TRUE(launcher::Listener(loop_, [](base::Fd, pid_t) {}).start(left.control_socket()).ok());
   }
   const auto fixed = announce_job(environment_, "0000000e", 1);
   ASSERT_TRUE(fixed);

@@ -13,8 +13,8 @@
 namespace regroup::cmd {
 namespace {
 
-core::World world(core::Generation generation) {
-  core::World out;
+proto::World world(proto::Generation generation) {
+  proto::World out;
   out.generation = generation;
   out.shards = 4;
   out.members = {{0, {0, 0}, false, 0}, {1, {0, 1}, true, 5}};
@@ -24,7 +24,7 @@ core::World world(core::Generation generation) {
 }
 
 membership::Intent intent(std::uint32_t target) {
-  return {core::TimePoint(std::chrono::nanoseconds(12345)),
+  return {base::TimePoint(std::chrono::nanoseconds(12345)),
           target,
           target - 1,
           2,
@@ -59,7 +59,7 @@ class JournalTest : public testing::Test {
     ASSERT_TRUE(journal.ok()) << journal.status().to_string();
     ASSERT_TRUE(journal->append(entry).ok());
   }
-  void append(core::Generation generation) { append(world(generation)); }
+  void append(proto::Generation generation) { append(world(generation)); }
   std::string path_;
 };
 
@@ -72,14 +72,14 @@ TEST_F(JournalTest, IsEmptyAtFirst) {
 }
 
 TEST_F(JournalTest, GivesTheNewestWorldBack) {
-  for (core::Generation g = 1; g <= 5; ++g) append(g);
+  for (proto::Generation g = 1; g <= 5; ++g) append(g);
   auto journal = JournalFile::open(path_);
   ASSERT_TRUE(journal.ok());
   EXPECT_EQ(journal->past().world, world(5));
 }
 
 TEST_F(JournalTest, GivesTheNewestIntentAndTheLastSentencesBack) {
-  const auto at = [](int n) { return core::TimePoint(std::chrono::seconds(n)); };
+  const auto at = [](int n) { return base::TimePoint(std::chrono::seconds(n)); };
   for (int n = 1; n <= 25; ++n) {
     append(membership::Sentence{at(n), n == 25 ? "" : "sentence " + std::to_string(n)});
     append(intent(static_cast<std::uint32_t>(n)));
@@ -141,7 +141,7 @@ TEST_F(JournalTest, RefusesDamageBeforeTheLastRecord) {
   file.put('\x5a');
   file.close();
   auto journal = JournalFile::open(path_);
-  EXPECT_EQ(journal.code(), core::Code::kDataLoss);
+  EXPECT_EQ(journal.code(), base::Code::kDataLoss);
   EXPECT_NE(journal.status().message().find(path_), std::string::npos);
 }
 
@@ -172,7 +172,7 @@ TEST_F(JournalTest, ARecordThatDoesNotFitIsCutOffAndOthersFollow) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit tight{whole + 20, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
-  const core::Status status = journal->append(membership::Sentence{{}, "too long for what is left"});
+  const base::Status status = journal->append(membership::Sentence{{}, "too long for what is left"});
   EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   (void)std::signal(SIGXFSZ, handler);
   EXPECT_EQ(status.message().substr(0, 6), "write(") << status.message();
@@ -197,7 +197,7 @@ TEST_F(JournalTest, NamesAnotherVersion) {
 TEST_F(JournalTest, RefusesVersion1) {
   std::ofstream(path_, std::ios::binary) << std::string("RGRJ\1\0\0\0", 8);
   auto journal = JournalFile::open(path_);
-  EXPECT_EQ(journal.code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(journal.code(), base::Code::kInvalidArgument);
   EXPECT_EQ(journal.status().message(), "journal " + path_ + ": of version 1, 5 is known");
 }
 
@@ -210,14 +210,14 @@ TEST_F(JournalTest, RefusesWhatIsWholeAndMakesNoSense) {
     std::filesystem::remove(path_);
     append(entry);
     auto journal = JournalFile::open(path_);
-    EXPECT_EQ(journal.code(), core::Code::kDataLoss);
+    EXPECT_EQ(journal.code(), base::Code::kDataLoss);
     EXPECT_NE(journal.status().message().find("makes no sense"), std::string::npos);
   }
 }
 
 TEST_F(JournalTest, NamesAFileThatCannotBeOpened) {
   auto journal = JournalFile::open("/nonexistent/journal");
-  EXPECT_EQ(journal.code(), core::Code::kNotFound);
+  EXPECT_EQ(journal.code(), base::Code::kNotFound);
   EXPECT_EQ(journal.status().message(), "open(/nonexistent/journal): No such file or directory");
 }
 

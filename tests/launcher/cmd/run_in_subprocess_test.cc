@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/lock_owner.h"
+#include "base/lock_owner.h"
 
 namespace regroup::cmd {
 namespace {
@@ -31,7 +31,7 @@ class Holder {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(end[1]);
-      const auto lock = core::FileLock::take(directory + "/LOCK", owner(::getpid()));
+      const auto lock = base::FileLock::take(directory + "/LOCK", owner(::getpid()));
       char byte = lock.ok() ? '1' : '0';
       (void)::write(taken[1], &byte, 1);
       (void)::read(end[0], &byte, 1);
@@ -72,7 +72,7 @@ class TakeDirectory : public testing::Test {
     directory_ = ::mkdtemp(name.data());
   }
   ~TakeDirectory() override { std::filesystem::remove_all(directory_); }
-  core::Result<std::optional<core::FileLock>> take(core::Duration ending, const std::function<void()>& told) {
+  base::Result<std::optional<base::FileLock>> take(base::Duration ending, const std::function<void()>& told) {
     return take_directory(directory_, fmt::format("job new (process {} on here)", ::getpid()), /*make=*/true,
                           {10s, ending, [&](const std::string& text) {
                              said_.push_back(text);
@@ -97,7 +97,7 @@ TEST_F(TakeDirectory, NamesAJobThatDoesNotEndAfterItsLauncher) {
   const Holder old(directory_,
                    [](pid_t) { return fmt::format("job old (process {} on here)", dead_process()); });
   const auto lock = take(0s, [] {});
-  EXPECT_EQ(lock.code(), core::Code::kUnavailable);
+  EXPECT_EQ(lock.code(), base::Code::kUnavailable);
   EXPECT_NE(lock.status().message().find("job old (process "), std::string::npos);
   EXPECT_NE(lock.status().message().find("has not ended within 0 s"), std::string::npos)
       << lock.status().message();
@@ -106,7 +106,7 @@ TEST_F(TakeDirectory, NamesAJobThatDoesNotEndAfterItsLauncher) {
 TEST_F(TakeDirectory, RefusesAtOnceWhereTheOtherLauncherLives) {
   const Holder old(directory_, [](pid_t pid) { return fmt::format("job old (process {} on here)", pid); });
   const auto lock = take(60s, [] {});
-  EXPECT_EQ(lock.code(), core::Code::kUnavailable);
+  EXPECT_EQ(lock.code(), base::Code::kUnavailable);
   EXPECT_NE(lock.status().message().find("job old (process "), std::string::npos);
   EXPECT_TRUE(said_.empty());
 }
@@ -115,7 +115,7 @@ TEST_F(TakeDirectory, RefusesAtOnceWhereTheOtherLauncherLives) {
 TEST(LauncherIsGone, KnowsOnlyProcessesOfThisPidNamespace) {
   struct stat pids {};
   ASSERT_EQ(::stat("/proc/self/ns/pid", &pids), 0);
-  const std::string ours = core::lock_owner("new"), space = fmt::format("PID namespace {})", pids.st_ino);
+  const std::string ours = base::lock_owner("new"), space = fmt::format("PID namespace {})", pids.st_ino);
   ASSERT_NE(ours.find(space), std::string::npos) << ours;
   const std::string mine = fmt::format("(process {} ", ::getpid());
   std::string gone = ours.substr(0, ours.find(mine)) + fmt::format("(process {} ", dead_process()) +

@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "core/fd.h"
+#include "base/fd.h"
 
 namespace regroup::cmd {
 namespace {
@@ -17,14 +17,14 @@ struct SocketLineReaderTest : testing::Test {
   SocketLineReaderTest() {
     std::array<int, 2> fds{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()), 0);
-    ours = core::Fd(fds[0]);
-    controller = core::Fd(fds[1]);
+    ours = base::Fd(fds[0]);
+    controller = base::Fd(fds[1]);
   }
   void say(const std::string& bytes) const {
     ASSERT_EQ(::send(controller.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  core::Fd ours, controller;
+  base::Fd ours, controller;
   SocketLineReader line;
 };
 

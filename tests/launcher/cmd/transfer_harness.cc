@@ -7,28 +7,28 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/crc32c.h"
+#include "base/crc32c.h"
 #include "elastic/migrate.h"
 
 namespace regroup::cmd {
 
-using core::kSnapshotChunk;
-using core::NodeId;
-using core::Step;
 using elastic::testing::Bytes;
 using elastic::testing::random_bytes;
 using launcher::run_until;
 using launcher::SecureChannel;
 using membership::AgentCore;
 using membership::AgentEffects;
+using proto::NodeId;
+using proto::Step;
+using shmem::kSnapshotChunk;
 
 AgentCore make_core(NodeId node, std::size_t state) {
   AgentCore core({.node = node, .slots = 1, .shards = 1, .kept_results = 4});
-  (void)core.handle({}, {1, core::Start{.member = 0}});
-  const core::Join join{
+  (void)core.handle({}, {1, proto::Start{.member = 0}});
+  const proto::Join join{
       .elements = kResult / 4, .element_bytes = 4, .state_bytes = state, .model = "m", .fingerprint = "f"};
-  (void)core.handle({core::MemberId{0}}, {0, join});
-  (void)core.handle({core::MemberId{0}}, {0, core::Ready{}});
+  (void)core.handle({proto::MemberId{0}}, {0, join});
+  (void)core.handle({proto::MemberId{0}}, {0, proto::Ready{}});
   return core;
 }
 
@@ -40,20 +40,20 @@ TestSource::TestSource(boost::asio::io_context& loop, std::shared_ptr<const laun
     : core_(make_core(node, state)), exchange_(loop, std::move(context)) {
   exchange_.attach(core_, [](const AgentEffects&) {});
   EXPECT_TRUE(exchange_.listen().ok());
-  core::World world{.incarnation = 1, .generation = 1, .shards = 1};
+  proto::World world{.incarnation = 1, .generation = 1, .shards = 1};
   world.members.push_back({.id = 0, .seat = {node, 0}});
   world.plan.push_back({node, 0});
-  (void)core_.handle({}, {1, core::Announce{world}});
-  at(core::Phase::kOpen, kMark.step - 2);
-  (void)core_.handle({}, {1, core::StartSource{kMark.transfer, 0}});
+  (void)core_.handle({}, {1, proto::Announce{world}});
+  at(proto::Phase::kOpen, kMark.step - 2);
+  (void)core_.handle({}, {1, proto::StartSource{kMark.transfer, 0}});
   EXPECT_EQ(core_.transfer_source().base(), kMark);
   write_state(state);
   for (Step step = kMark.step + 1; step <= kNewest; ++step) commit(step);
   EXPECT_EQ(core_.transfer_source().kept(), kNewest);
 }
 
-void TestSource::at(core::Phase phase, Step step) {
-  arena().member_slot(0).state.store(core::StateWord{phase, false, 1, core::Position::of(step)}.pack());
+void TestSource::at(proto::Phase phase, Step step) {
+  arena().member_slot(0).state.store(proto::StateWord{phase, false, 1, proto::Position::of(step)}.pack());
 }
 
 void TestSource::write_state(std::size_t state) {
@@ -61,7 +61,7 @@ void TestSource::write_state(std::size_t state) {
   std::ranges::copy(true_state(state), to.begin());
   for (std::size_t begin = 0, chunk = 0; begin < state; begin += kSnapshotChunk, ++chunk) {
     const auto part = to.subspan(begin, std::min(kSnapshotChunk, state - begin));
-    arena().snapshot_crcs()[chunk].store(core::crc32c(part, core::snapshot_salt(kMark.transfer)));
+    arena().snapshot_crcs()[chunk].store(base::crc32c(part, proto::snapshot_salt(kMark.transfer)));
   }
   arena().snapshot_used().store(state);
   arena().member_slot(0).donated_step.store(kMark.pack());
@@ -69,7 +69,7 @@ void TestSource::write_state(std::size_t state) {
 
 void TestSource::commit(Step step) {
   std::ranges::copy(true_result(step), arena().result(step).begin());
-  at(core::Phase::kCommitted, step);
+  at(proto::Phase::kCommitted, step);
   for (bool more = true; more;) (void)core_.poll_transfer(&more);
 }
 
@@ -78,9 +78,9 @@ FalseSource::FalseSource(boost::asio::io_context& loop, std::shared_ptr<const la
         if (channel_) channel_->close();
         channel_ = std::move(channel);
         channel_->set_handlers({.message = {},
-                                .closed = [](const core::Status&) {},
+                                .closed = [](const base::Status&) {},
                                 .opened = {},
-                                .payload = [this](std::span<const std::byte>) -> core::Status {
+                                .payload = [this](std::span<const std::byte>) -> base::Status {
                                   for (const Payload& payload : says) channel_->send_payload(payload);
                                   if (hangs_up) channel_->close_when_sent();
                                   return {};
@@ -97,7 +97,7 @@ std::string FalseSource::endpoints() const { return fmt::format("127.0.0.1:{}", 
 
 TransferFixture::TransferFixture(std::size_t state) : state_(state), core_(make_core(kTakes, state)) {
   exchange_.attach(core_, [this](const AgentEffects& effects) { perform(effects); });
-  auto arena = core::Arena::open(core::Fd(::dup(core_.arena().memfd())));
+  auto arena = shmem::Arena::open(base::Fd(::dup(core_.arena().memfd())));
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
   members_.emplace(std::move(*arena));
   std::jthread welcome([this] { members_->welcome_all(); });
@@ -114,13 +114,13 @@ void TransferFixture::perform(const AgentEffects& effects) {
     if (std::holds_alternative<membership::StopFetch>(effect)) exchange_.stop_fetch();
     const auto* said = std::get_if<membership::ToCoordinator>(&effect);
     if (said == nullptr) continue;
-    if (const auto* learned = std::get_if<core::TargetStatus>(&said->body)) why_ = learned->why;
+    if (const auto* learned = std::get_if<proto::TargetStatus>(&said->body)) why_ = learned->why;
   }
 }
 
 // Nothing of an earlier state transfer passes for a part of this one.
 void TransferFixture::clean() {
-  const core::Arena& arena = core_.arena();
+  const shmem::Arena& arena = core_.arena();
   std::ranges::fill(arena.snapshot(), std::byte{0});
   for (auto& crc : arena.snapshot_crcs()) crc.store(0);
   arena.snapshot_used().store(0);
@@ -129,7 +129,7 @@ void TransferFixture::clean() {
     std::ranges::fill(arena.kept_crcs(step), 0U);
     arena.kept_step(step).store(0);
   }
-  core::MemberSlot& line = arena.member_slot(0);
+  shmem::MemberSlot& line = arena.member_slot(0);
   for (auto* word : {&line.transfer, &line.replayed}) word->store(0);
   why_.clear();
 }
@@ -139,13 +139,13 @@ bool TransferFixture::all_there() {
   poll_sources();
   exchange_.poll();
   perform(core_.poll_transfer(&more));
-  const core::Arena& arena = core_.arena();
+  const shmem::Arena& arena = core_.arena();
   return arena.member_slot(0).transfer.load() == kMark.pack() && arena.kept_step(kNewest).load() == kNewest;
 }
 
-End TransferFixture::learn_from(const std::vector<core::SourceAgent>& sources) {
+End TransferFixture::learn_from(const std::vector<proto::SourceAgent>& sources) {
   clean();
-  perform(core_.handle({}, {1, core::StartTarget{kMark.transfer, kMark.step, {0}, sources}}));
+  perform(core_.handle({}, {1, proto::StartTarget{kMark.transfer, kMark.step, {0}, sources}}));
   End end = End::kWaits;
   const auto limit = std::chrono::steady_clock::now() + launcher::kDeadline;
   for (bool idle = false; why_.empty() && !all_there() && !idle;) {
@@ -157,12 +157,12 @@ End TransferFixture::learn_from(const std::vector<core::SourceAgent>& sources) {
     end = core_.arena().member_slot(0).transfer.load() == 0 ? End::kRefused : End::kWrong;
   else if (all_there())
     end = look();
-  perform(core_.handle({}, {1, core::EndTransfer{kMark.transfer}}));
+  perform(core_.handle({}, {1, proto::EndTransfer{kMark.transfer}}));
   return end;
 }
 
 End TransferFixture::look() {
-  const core::Arena& ours = core_.arena();
+  const shmem::Arena& ours = core_.arena();
   Bytes state;
   if (!elastic::load_snapshot(*learner_, state).ok()) return state.loads == 0 ? End::kFound : End::kWrong;
   bool same = std::ranges::equal(state.bytes(), true_state(state_));
@@ -178,9 +178,9 @@ Payloads TransferFixture::recorded(const TestSource& source, NodeId node, std::u
   Payloads all;
   auto reader = call(source.endpoints(), node);
   reader->start({.message = {},
-                 .closed = [](const core::Status& why) { FAIL() << why.to_string(); },
+                 .closed = [](const base::Status& why) { FAIL() << why.to_string(); },
                  .opened = {},
-                 .payload = [&](std::span<const std::byte> payload) -> core::Status {
+                 .payload = [&](std::span<const std::byte> payload) -> base::Status {
                    all.emplace_back(payload.begin(), payload.end());
                    return {};
                  }});

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/transfer_step.h"
 #include "launcher/cmd/transfer_service.h"
+#include "proto/transfer_step.h"
 #include "tests/elastic/members.h"
 #include "tests/net/net_test.h"
 
@@ -21,33 +21,33 @@ namespace regroup::cmd {
 using Payload = std::vector<std::byte>;
 using Payloads = std::vector<Payload>;
 
-inline constexpr core::NodeId kGives = 0, kTakes = 1, kReads = 2;
-inline constexpr core::TransferStep kMark{3, 7};
-inline constexpr core::Step kNewest = 9;
-inline constexpr std::size_t kResult = core::kSnapshotChunk + 600;
+inline constexpr proto::NodeId kGives = 0, kTakes = 1, kReads = 2;
+inline constexpr proto::TransferStep kMark{3, 7};
+inline constexpr proto::Step kNewest = 9;
+inline constexpr std::size_t kResult = shmem::kSnapshotChunk + 600;
 // Payloads of a result: its length and two chunks.
 inline constexpr std::size_t kOfResults = 3 * (kNewest - kMark.step);
 
 // A node with one member.
-[[nodiscard]] membership::AgentCore make_core(core::NodeId node, std::size_t state);
+[[nodiscard]] membership::AgentCore make_core(proto::NodeId node, std::size_t state);
 [[nodiscard]] Payload true_state(std::size_t state);
-[[nodiscard]] Payload true_result(core::Step step);
+[[nodiscard]] Payload true_result(proto::Step step);
 
 // The true one, whose member has passed kMark and committed the steps up to kNewest.
 class TestSource {
  public:
   TestSource(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context,
-             core::NodeId node, std::size_t state);
+             proto::NodeId node, std::size_t state);
 
-  [[nodiscard]] const core::Arena& arena() const { return core_.arena(); }
+  [[nodiscard]] const shmem::Arena& arena() const { return core_.arena(); }
   [[nodiscard]] const std::string& endpoints() const { return exchange_.endpoints(); }
   [[nodiscard]] bool gives() const { return core_.transfer_source().active(); }
   void poll() { exchange_.poll(); }
 
  private:
-  void at(core::Phase phase, core::Step step);
+  void at(proto::Phase phase, proto::Step step);
   void write_state(std::size_t state);
-  void commit(core::Step step);
+  void commit(proto::Step step);
 
   membership::AgentCore core_;
   TransferService exchange_;
@@ -80,11 +80,11 @@ class TransferFixture : public testing::Test {
   // Agents look at their state transfers.
   virtual void poll_sources() = 0;
 
-  End learn_from(const std::vector<core::SourceAgent>& sources);
+  End learn_from(const std::vector<proto::SourceAgent>& sources);
   // What `source` sends of its part; with the results behind it, if it is the first.
-  Payloads recorded(const TestSource& source, core::NodeId node, std::uint32_t part, std::uint32_t parts,
+  Payloads recorded(const TestSource& source, proto::NodeId node, std::uint32_t part, std::uint32_t parts,
                     std::size_t payloads);
-  std::shared_ptr<launcher::SecureChannel> call(const std::string& endpoints, core::NodeId source);
+  std::shared_ptr<launcher::SecureChannel> call(const std::string& endpoints, proto::NodeId source);
 
   const std::size_t state_;
   boost::asio::io_context loop_{1};

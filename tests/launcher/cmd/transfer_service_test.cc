@@ -15,9 +15,9 @@
 namespace regroup::cmd {
 namespace {
 
-using core::kSnapshotChunk;
-using core::Step;
 using launcher::run_until;
+using proto::Step;
+using shmem::kSnapshotChunk;
 using testing::HasSubstr;
 
 constexpr std::size_t kState = kSnapshotChunk + 777, kSmallState = 777;
@@ -157,7 +157,7 @@ TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
       {{length(kState, 7), chunk(8, 0, kSnapshotChunk)}, "out of turn"},  // before the state
       {{length(kState, 7), chunk(7, 0, kSnapshotChunk)}, "out of turn"},
       {{length(kState, 7), chunk(~0ULL, 0, 8)}, "out of turn"},
-      {{length(kState, kMark.step + core::kMaxKeptResults + 1)},
+      {{length(kState, kMark.step + proto::kMaxKeptResults + 1)},
        "the newest result is of step"},  // a target that believed it would never catch up
       {{length(kState, ~0ULL)}, "the newest result is of step"},
       {{node::encode(node::TransferRequest{kMark.transfer, 0, 1, true})}, "sent a request"},
@@ -186,9 +186,9 @@ TEST_F(TransferServiceTest, ReadersThatRequestWhatIsNotServedAreDropped) {
     std::string told;
     auto reader = call(source_.endpoints(), kGives);
     reader->start({.message = {},
-                   .closed = [&](const core::Status&) { closed = true; },
+                   .closed = [&](const base::Status&) { closed = true; },
                    .opened = {},
-                   .payload = [&](std::span<const std::byte> payload) -> core::Status {
+                   .payload = [&](std::span<const std::byte> payload) -> base::Status {
                      const auto message = node::decode_transfer(payload);
                      EXPECT_TRUE(message.ok() && std::holds_alternative<node::TransferError>(*message));
                      if (message.ok()) told = std::get<node::TransferError>(*message).why;

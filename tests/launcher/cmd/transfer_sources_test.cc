@@ -12,9 +12,9 @@
 namespace regroup::cmd {
 namespace {
 
-using core::kSnapshotChunk;
-using core::NodeId;
-using core::SourceAgent;
+using proto::NodeId;
+using proto::SourceAgent;
+using shmem::kSnapshotChunk;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -76,12 +76,12 @@ class TransferSourcesTest : public TransferFixture {
 // Outside of its part each has something else, which nobody must get.
 TEST_F(TransferSourcesTest, EachGivesItsPartAndTheFirstTheResults) {
   for (std::uint32_t i = 0; i < kParts; ++i) {
-    const core::Arena& arena = sources_[i]->arena();
+    const shmem::Arena& arena = sources_[i]->arena();
     const std::size_t begin = begin_of(i) * kSnapshotChunk;
     const std::size_t end = std::min(kLongState, begin_of(i + 1) * kSnapshotChunk);
     std::ranges::fill(arena.snapshot().first(begin), std::byte{0xee});
     std::ranges::fill(arena.snapshot().subspan(end), std::byte{0xee});
-    for (core::Step step = kMark.step + 1; i > 0 && step <= kNewest; ++step)
+    for (proto::Step step = kMark.step + 1; i > 0 && step <= kNewest; ++step)
       std::ranges::fill(arena.kept(step), std::byte{0xee});
   }
   EXPECT_EQ(learn_from(sources()), End::kLearned) << why_;

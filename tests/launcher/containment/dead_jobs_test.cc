@@ -177,8 +177,8 @@ TEST(JobRecord, EndsTheProcessesItHolds) {
   EXPECT_FALSE(stopped.lives());
   record = JobRecord::create(folder.path(), "0123abcd");
   ASSERT_TRUE(record.ok() && (*record)->add_process(running.pid()).ok());
-  const core::SystemClock clock;
-  const core::TimePoint begin = clock.now();
+  const base::SystemClock clock;
+  const base::TimePoint begin = clock.now();
   EXPECT_TRUE((*record)->clean(std::chrono::milliseconds(200)));  // it does not end by itself
   EXPECT_GE(clock.now() - begin, std::chrono::milliseconds(200));
   EXPECT_FALSE(running.lives());

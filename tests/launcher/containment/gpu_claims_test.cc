@@ -66,8 +66,8 @@ TEST_F(GpuClaimsTest, OneJobHasItAndIsNamed) {
   EXPECT_EQ(seen.owner("GPU-1")->text(), fmt::format("job aaaa (process {})", a.pid()));
   EXPECT_EQ(seen.owner("GPU-2"), nullptr);
   GpuClaims claims;
-  const core::Status refused = claims.claim(of("b"), "GPU-1");
-  EXPECT_EQ(refused.code(), core::Code::kUnavailable);
+  const base::Status refused = claims.claim(of("b"), "GPU-1");
+  EXPECT_EQ(refused.code(), base::Code::kUnavailable);
   EXPECT_EQ(refused.message(), fmt::format("GPU GPU-1 has been taken by job aaaa (process {})", a.pid()));
   EXPECT_TRUE(claims.claim(of("b"), "GPU-2").ok());
   EXPECT_TRUE(claims.claim(of("b"), "GPU-2").ok());  // it has it

@@ -137,7 +137,7 @@ class RealGroup {
 
  private:
   [[noreturn]] static void live_in(const std::string& group) {
-    const core::Fd procs(::open((group + "/cgroup.procs").c_str(), O_WRONLY));
+    const base::Fd procs(::open((group + "/cgroup.procs").c_str(), O_WRONLY));
     if (::write(procs.get(), "0", 1) != 1) ::_exit(1);
     const pid_t child = ::fork();
     if (child > 0) ::raise(SIGSTOP);
@@ -157,7 +157,7 @@ TEST(EndCgroups, KillsAndRemovesGroupsOfThisKernel) {
     RealGroup group(branch.own);
     if (!group.made()) continue;
     ++tried;
-    EXPECT_FALSE(end_cgroups({group.folder()}, core::Duration::zero()));
+    EXPECT_FALSE(end_cgroups({group.folder()}, base::Duration::zero()));
     EXPECT_TRUE(end_cgroups({group.folder()}, kEndLimit)) << group.folder();
     EXPECT_TRUE(group.killed()) << group.folder();
     EXPECT_NE(::access(group.folder().c_str(), F_OK), 0);
@@ -166,7 +166,7 @@ TEST(EndCgroups, KillsAndRemovesGroupsOfThisKernel) {
 }
 
 TEST(EndCgroups, TakesWhatIsNotThereForEnded) {
-  EXPECT_TRUE(end_cgroups({"/sys/fs/cgroup/regroup-nothing"}, core::Duration::zero()));
+  EXPECT_TRUE(end_cgroups({"/sys/fs/cgroup/regroup-nothing"}, base::Duration::zero()));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kNow = 1'795'379'400;  // 2026-11-22T20:30:00Z
 
 std::string in_words(const Notice& found) {
-  const auto seconds = [](const std::optional<core::Duration>& time) {
+  const auto seconds = [](const std::optional<base::Duration>& time) {
     return time ? fmt::format("{:g}", std::chrono::duration<double>(*time).count()) : "?";
   };
   return fmt::format("{} {}{}{}{}", kind_name(found.kind), found.begun ? "now" : seconds(found.within),

@@ -34,9 +34,9 @@ ParseContext parse_context(const std::string& program) {
       program,
       {{"PATH", "/usr/bin"}, {"HOME", "/home/u"}, {"NCCL_DEBUG", "INFO"}, {"LD_LIBRARY_PATH", "/opt/lib"}},
       {"node0.cluster"},
-      [](const std::string& path) -> core::Result<std::string> {
+      [](const std::string& path) -> base::Result<std::string> {
         const auto found = kFiles.find(path);
-        if (found == kFiles.end()) return core::Status(core::Code::kNotFound, "no such file");
+        if (found == kFiles.end()) return base::Status(base::Code::kNotFound, "no such file");
         return found->second;
       },
       [](const std::string& path) {

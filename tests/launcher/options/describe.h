@@ -135,7 +135,7 @@ inline std::string describe(const Options& options, const Environment& base) {
       {!options.replace, "no replace"},
       {options.restart_policy == RestartPolicy::kRestart, "restart"}};
   for (const auto& [on, name] : flags) add("", on ? name : "");
-  if (options.timeout != core::Duration{})
+  if (options.timeout != base::Duration{})
     words.push_back(fmt::format("timeout {}", std::chrono::duration<double>(options.timeout).count()));
   if (options.forward_signals) add("signals ", fmt::format("{}", fmt::join(*options.forward_signals, ",")));
   add("restarts ", options.max_restarts ? fmt::format("{}", *options.max_restarts) : "");

@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 
 // "name:slots/max ..." or the error.
-std::string shown(const core::Result<std::vector<HostRequest>>& hosts) {
+std::string shown(const base::Result<std::vector<HostRequest>>& hosts) {
   if (!hosts.ok()) return "error: " + hosts.status().message();
   std::string out;
   for (const HostRequest& host : *hosts) {
@@ -87,9 +87,9 @@ TEST(Hosts, AListFiltersAFile) {
 }
 
 template <class T>
-std::string read_as(core::Status (*parse)(std::string_view, T&), const char* text) {
+std::string read_as(base::Status (*parse)(std::string_view, T&), const char* text) {
   T out;
-  const core::Status status = parse(text, out);
+  const base::Status status = parse(text, out);
   return status.ok() ? describe(out) : "error: " + status.message();
 }
 

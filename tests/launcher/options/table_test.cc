@@ -17,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-core::Result<Options> parse(const Words& words, const std::string& program = "regroup",
+base::Result<Options> parse(const Words& words, const std::string& program = "regroup",
                             const Environment& environment = {}) {
   return parse_command_line(
       words,

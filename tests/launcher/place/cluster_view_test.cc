@@ -52,7 +52,7 @@ TEST(ClusterView, AQuotaOfEachHostBoundsThreadsOfItsMembers) {
 TEST(ClusterView, AnInventoryWithoutAQuotaIsRefused) {
   std::string text = inventory_to_json(of_eight_cores());
   text.erase(text.find("\"quota\""), std::string("\"quota\":0,").size());
-  EXPECT_EQ(inventory_from_json(text).code(), core::Code::kDataLoss);
+  EXPECT_EQ(inventory_from_json(text).code(), base::Code::kDataLoss);
 }
 
 HostInventory with_claims() {
@@ -84,7 +84,7 @@ TEST(ClusterView, AnInventoryWithFractionsIsRefused) {
     std::string bad = good;
     ASSERT_NE(bad.find(count), std::string::npos) << count << " in " << good;
     bad.insert(bad.find(count) + count.size(), "e300");
-    EXPECT_EQ(inventory_from_json(bad).code(), core::Code::kDataLoss) << bad;
+    EXPECT_EQ(inventory_from_json(bad).code(), base::Code::kDataLoss) << bad;
   }
 }
 

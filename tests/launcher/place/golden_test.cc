@@ -16,11 +16,11 @@ namespace {
 
 const std::string kFolder = "tests/golden/placement/";
 
-core::Result<std::string> file_text(const std::string& path) {
+base::Result<std::string> file_text(const std::string& path) {
   std::ifstream file(path);
   std::stringstream out;
   out << file.rdbuf();
-  if (!file) return core::system_error("open", path, errno);
+  if (!file) return base::system_error("open", path, errno);
   return out.str();
 }
 
@@ -31,7 +31,7 @@ std::vector<std::string> words_of(const std::string& line) {
 
 Topology machine(const std::string& name) {
   auto text = file_text(kFolder + name + ".xml");
-  auto read = text.ok() ? parse_hwloc_xml(*text) : core::Result<Topology>(text.status());
+  auto read = text.ok() ? parse_hwloc_xml(*text) : base::Result<Topology>(text.status());
   EXPECT_TRUE(read.ok()) << name << ": " << read.status().message();
   return read.ok() ? *read : Topology();
 }

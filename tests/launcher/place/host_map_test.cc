@@ -45,7 +45,7 @@ TEST(HostMap, SoManyOnEachHost) {
 
 TEST(HostMap, WhatDoesNotFitIsRefused) {
   const auto mapped = map_to_hosts(on({{"a", 2}, {"b", 1}}, {4}));
-  EXPECT_EQ(mapped.code(), core::Code::kResourceExhausted);
+  EXPECT_EQ(mapped.code(), base::Code::kResourceExhausted);
   EXPECT_EQ(mapped.status().message(),
             "4 members requested; 3 slots available on 2 hosts; --oversubscribe allows more");
 }
@@ -61,7 +61,7 @@ TEST(HostMap, MaxSlotsAreNeverExceeded) {
   request.oversubscribe = true;
   EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 1, 1, 1}));
   request.counts = {6};
-  EXPECT_EQ(map_to_hosts(request).code(), core::Code::kResourceExhausted);
+  EXPECT_EQ(map_to_hosts(request).code(), base::Code::kResourceExhausted);
 }
 
 TEST(HostMap, ASequenceIsTakenAsItIs) {

@@ -32,7 +32,7 @@ PlaceRequest request(std::uint32_t members, const std::string& map = "", const s
   return out;
 }
 
-std::vector<std::vector<int>> cpus(const core::Result<Placement>& placement) {
+std::vector<std::vector<int>> cpus(const base::Result<Placement>& placement) {
   std::vector<std::vector<int>> out;
   EXPECT_TRUE(placement.ok()) << placement.status().message();
   if (!placement.ok()) return out;
@@ -46,7 +46,7 @@ TEST(Place, MoreMembersThanCoresAreLeftUnboundUnlessABindingIsAskedFor) {
   EXPECT_THAT(placement->ranks[0].why, HasSubstr("9 members on 8 cores"));
   auto refused = place_on_processors(two_packages(), request(9, "", "core"));
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.code(), core::Code::kResourceExhausted);
+  EXPECT_EQ(refused.code(), base::Code::kResourceExhausted);
   EXPECT_THAT(refused.status().message(), HasSubstr("--bind-to core"));
   EXPECT_THAT(refused.status().message(), HasSubstr("overload-allowed"));
 }

@@ -338,11 +338,11 @@ TEST(Nvml, SamplesAGpuByItsUuid) {
   EXPECT_EQ(sample->memory_used, 3ULL << 30);
   EXPECT_EQ(sample->memory_total, 40ULL << 30);
   EXPECT_DOUBLE_EQ(sample->watts, 61.5);
-  EXPECT_EQ(nvml->sample("GPU-9").code(), core::Code::kNotFound);
+  EXPECT_EQ(nvml->sample("GPU-9").code(), base::Code::kNotFound);
 }
 
 TEST(Nvml, ALibraryThatIsNoneIsUnavailable) {
-  EXPECT_EQ(Nvml::open("libnot-there.so").code(), core::Code::kUnavailable);
+  EXPECT_EQ(Nvml::open("libnot-there.so").code(), base::Code::kUnavailable);
   const auto other = Nvml::open("libm.so.6");
   EXPECT_THAT(other.status().message(), HasSubstr("libm.so.6: function nvmlInit_v2 is missing"));
 }

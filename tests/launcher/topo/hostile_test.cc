@@ -134,7 +134,7 @@ TEST(Hostile, AMatrixThatIsNotOneNamesItsRow) {
 }
 
 TEST(Hostile, FilesThatAreNoneOrEndlessAreErrors) {
-  EXPECT_EQ(load_machine("/nonexistent").code(), core::Code::kNotFound);
+  EXPECT_EQ(load_machine("/nonexistent").code(), base::Code::kNotFound);
   EXPECT_THAT(load_machine("/dev/zero").status().message(), HasSubstr("/dev/zero: longer than"));
   EXPECT_FALSE(load_machine("/tmp").ok());
 }

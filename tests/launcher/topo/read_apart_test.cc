@@ -14,7 +14,7 @@ namespace regroup::launcher {
 namespace {
 
 using testing::HasSubstr;
-using Answer = core::Result<std::string>;
+using Answer = base::Result<std::string>;
 
 constexpr const char* kFile = "machine.xml";
 
@@ -25,8 +25,8 @@ TEST(ReadApart, AnAnswerComesBackWhole) {
   EXPECT_EQ(*read_apart(kFile, "r", [&] { return Answer(large); }), large);
   EXPECT_EQ(*read_apart(kFile, "r", [] { return Answer(std::string()); }), "");
   const auto refused =
-      read_apart(kFile, "r", [] { return Answer(core::Status(core::Code::kNotFound, "f:3: no")); });
-  EXPECT_EQ(refused.code(), core::Code::kNotFound);
+      read_apart(kFile, "r", [] { return Answer(base::Status(base::Code::kNotFound, "f:3: no")); });
+  EXPECT_EQ(refused.code(), base::Code::kNotFound);
   EXPECT_EQ(refused.status().message(), "f:3: no");
   EXPECT_TRUE(no_child_is_left());
 }
@@ -37,7 +37,7 @@ TEST(ReadApart, AReaderThatDiesIsAnErrorOfItsFile) {
       ::raise(signal);
       return std::string("alive");
     });
-    EXPECT_EQ(died.code(), core::Code::kInvalidArgument);
+    EXPECT_EQ(died.code(), base::Code::kInvalidArgument);
     EXPECT_THAT(died.status().message(), HasSubstr("machine.xml: libhwloc was killed by SIG"));
   }
   const auto left = read_apart(kFile, "libhwloc", []() -> Answer { ::_exit(3); });
@@ -49,7 +49,7 @@ TEST(ReadApart, AReaderThatDiesIsAnErrorOfItsFile) {
 TEST(ReadApart, AnAnswerThatIsTooLargeIsNamedAndItsReaderEnded) {
   const std::string large((std::size_t{64} << 20) + 1, 'x');
   const auto answer = read_apart(kFile, "libhwloc", [&] { return Answer(large); });
-  EXPECT_EQ(answer.code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(answer.code(), base::Code::kInvalidArgument);
   EXPECT_EQ(answer.status().message(), "machine.xml: the answer of libhwloc is larger than 64 MiB");
   EXPECT_TRUE(no_child_is_left());
 }
@@ -76,7 +76,7 @@ TEST(ReadApart, AReaderThatHangsIsKilled) {
         for (;;) ::pause();
       },
       std::chrono::milliseconds(50));
-  EXPECT_EQ(hung.code(), core::Code::kDeadlineExceeded);
+  EXPECT_EQ(hung.code(), base::Code::kDeadlineExceeded);
   EXPECT_EQ(hung.status().message(), "machine.xml: libhwloc did not finish within 0.05 s");
   EXPECT_TRUE(no_child_is_left());
 }
@@ -94,7 +94,7 @@ TEST(ReadApart, WhatAReaderPrintsIsNotTheAnswer) {
 
 // A pipe without a writer reads as empty; none of them holds the launcher.
 TEST(ReadApart, FilesThatAreNoneAreRefused) {
-  EXPECT_EQ(load_machine("/nonexistent").code(), core::Code::kNotFound);
+  EXPECT_EQ(load_machine("/nonexistent").code(), base::Code::kNotFound);
   EXPECT_FALSE(load_machine("/dev/null").ok());
 }
 

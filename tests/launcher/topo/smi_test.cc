@@ -29,7 +29,7 @@ std::string matrix(const std::vector<std::string>& behind, const std::string& li
   return out;
 }
 
-core::Result<Machine> read(const std::string& text) { return parse_machine(text, "f"); }
+base::Result<Machine> read(const std::string& text) { return parse_machine(text, "f"); }
 
 // "0: 0 1 | 1: 2 3", NUMA nodes with their GPUs; or the refusal.
 std::string numas(const std::string& text) {

@@ -69,7 +69,7 @@ TEST(Topology, SaysWhatItCannotRead) {
   for (const char* text : {"", "<topology", "<topology version=\"2.0\"></topology>", "no xml at all"}) {
     auto read = parse_hwloc_xml(text);
     ASSERT_FALSE(read.ok()) << text;
-    EXPECT_EQ(read.code(), core::Code::kInvalidArgument);
+    EXPECT_EQ(read.code(), base::Code::kInvalidArgument);
   }
   auto synthetic = synthetic_topology("package:2 nonsense:3");
   ASSERT_FALSE(synthetic.ok());

@@ -76,13 +76,13 @@ TEST_F(UsageTest, ReadsControlGroupsOfBothVersions) {
 TEST_F(UsageTest, MeterTellsRatesAndGpus) {
   process(10, 10, "python", 100, 0, 10);
   UsageMeter meter(
-      [](const std::string& uuid) -> core::Result<GpuUse> {
-        if (uuid == "GPU-gone") return core::Status(core::Code::kNotFound, "no such GPU");
+      [](const std::string& uuid) -> base::Result<GpuUse> {
+        if (uuid == "GPU-gone") return base::Status(base::Code::kNotFound, "no such GPU");
         return GpuUse{uuid, 93, 5, 40, 250};
       },
       root_);
   const std::vector<UsageTarget> targets = {{3, 1, 10, {}, {"GPU-a", "GPU-gone"}}, {4, 2, 99, {}, {}}};
-  const core::TimePoint start{};
+  const base::TimePoint start{};
   EXPECT_EQ(meter.sample(targets, start).at(0).cpus, 0);
   process(10, 10, "python", 300, 100, 10);
   const auto samples = meter.sample(targets, start + std::chrono::seconds(2));
@@ -197,7 +197,7 @@ TEST_F(UsageTest, ReporterTellsOfOtherHostsToo) {
       },
       [](const std::string&) {});
   ASSERT_TRUE(reporter.start().ok());
-  const auto own = [](core::MemberId member) { return member == 8; };
+  const auto own = [](proto::MemberId member) { return member == 8; };
   reporter.add(
       "there",
       usage_json({{{8, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {}}, {{7, 0, 10, {}, {}}, {9, 9, 9}, 9, {}}}),

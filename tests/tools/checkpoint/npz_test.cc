@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-core::Result<Arrays> read(const std::string& file) {
+base::Result<Arrays> read(const std::string& file) {
   return read_npz(std::as_bytes(std::span(file)), "a.npz");
 }
 
@@ -44,7 +44,7 @@ constexpr struct {
 TEST(Npz, RefusesArraysThatCannotBe) {
   for (const auto& row : kRefused) {
     const std::string file = archive_of({{"w.npy", array_of(row.descr, row.shape, row.bytes)}});
-    EXPECT_EQ(read(file).code(), core::Code::kInvalidArgument) << row.what;
+    EXPECT_EQ(read(file).code(), base::Code::kInvalidArgument) << row.what;
   }
 }
 
@@ -53,7 +53,7 @@ TEST(Npz, RefusesANameThatIsNotUtf8) {
   const std::string array = array_of("|u1", "(1,)", 1);
   for (const char* name : {"caf\x82.npy", "\xc3.npy", "\xed\xa0\x80", "\xc0\x80", "\xf5\x80\x80\x80"}) {
     const auto pieces = read(archive_of({{name, array}}));
-    EXPECT_EQ(pieces.code(), core::Code::kInvalidArgument) << name;
+    EXPECT_EQ(pieces.code(), base::Code::kInvalidArgument) << name;
     EXPECT_THAT(pieces.status().message(), HasSubstr("name is not UTF-8")) << name;
   }
 }
@@ -61,7 +61,7 @@ TEST(Npz, RefusesANameThatIsNotUtf8) {
 TEST(Npz, RefusesTwoArraysOfOneName) {
   const std::string array = array_of("|u1", "(1,)", 1);
   const auto pieces = read(archive_of({{"w.npy", array}, {"w", array}}));
-  EXPECT_EQ(pieces.code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(pieces.code(), base::Code::kInvalidArgument);
   EXPECT_THAT(pieces.status().message(), HasSubstr("array w: listed twice"));
 }
 

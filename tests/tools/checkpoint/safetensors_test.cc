@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-core::Result<std::vector<checkpoint::SnapshotPiece>> read(const std::string& header,
+base::Result<std::vector<checkpoint::SnapshotPiece>> read(const std::string& header,
                                                           const std::string& data = {}) {
   static std::string file;  // the pieces point into it
   const std::uint64_t length = header.size();
@@ -72,7 +72,7 @@ constexpr struct {
 TEST(Safetensors, RefusesWhatTheFormatForbids) {
   for (const auto& row : kRefused) {
     const auto pieces = read(row.header, row.data);
-    EXPECT_EQ(pieces.code(), core::Code::kInvalidArgument) << row.header;
+    EXPECT_EQ(pieces.code(), base::Code::kInvalidArgument) << row.header;
     EXPECT_THAT(pieces.status().message(), HasSubstr(row.why)) << row.header;
   }
 }

@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-core::Result<std::vector<ZipMember>> read(const std::string& archive) {
+base::Result<std::vector<ZipMember>> read(const std::string& archive) {
   return read_zip(std::as_bytes(std::span(archive)), "a.zip");
 }
 
@@ -28,7 +28,7 @@ TEST(Zip, ReadsStoredMembers) {
 TEST(Zip, RefusesMembersThatShareTheirBytes) {
   std::vector<std::pair<std::string, std::string>> members(50, {"a", std::string(4000, 'x')});
   const auto shared = read(archive_of(members, /*stored=*/1));
-  EXPECT_EQ(shared.code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(shared.code(), base::Code::kInvalidArgument);
   EXPECT_THAT(shared.status().message(), HasSubstr("files overlap"));
 }
 
@@ -36,7 +36,7 @@ TEST(Zip, SaysWhichMemberIsDamaged) {
   std::string archive = archive_of({{"good", "one"}, {"bad", "two"}});
   archive[archive.find("two")] = 'T';
   const auto members = read(archive);
-  EXPECT_EQ(members.code(), core::Code::kDataLoss);
+  EXPECT_EQ(members.code(), base::Code::kDataLoss);
   EXPECT_THAT(members.status().message(), HasSubstr("bad is damaged"));
 }
 

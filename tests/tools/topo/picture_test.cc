@@ -71,7 +71,7 @@ TEST(Picture, IsWrittenAsSvgAndPng) {
   std::string folder = fs::temp_directory_path() / "regroup-picture-XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const Picture picture = picture_of(*machine, {});
-  const core::Status svg = paint(picture, Format::kSvg, folder + "/p.svg"),
+  const base::Status svg = paint(picture, Format::kSvg, folder + "/p.svg"),
                      png = paint(picture, Format::kPng, folder + "/p.png");
   ASSERT_TRUE(svg.ok()) << svg.message();
   ASSERT_TRUE(png.ok()) << png.message();

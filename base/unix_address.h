@@ -1,0 +1,24 @@
+// Addresses of Unix sockets.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <string>
+
+#include "base/status.h"
+
+namespace regroup::base {
+
+struct UnixAddress {
+  sockaddr_un bytes{};
+  socklen_t size = 0;
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
+};
+
+// Address of the socket in the file `path`. kInvalidArgument: the path is too long.
+[[nodiscard]] Result<UnixAddress> unix_address(const std::string& path);
+// Address of an abstract socket of this network namespace. kInvalidArgument: the name is too long.
+[[nodiscard]] Result<UnixAddress> abstract_address(const std::string& name);
+
+}  // namespace regroup::base

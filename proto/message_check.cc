@@ -1,0 +1,143 @@
+// Serves docs/reference/formats/wire.md, Sense.
+#include "proto/message_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "proto/transfer_step.h"
+
+namespace regroup::proto {
+namespace {
+
+base::Status senseless(const std::string& what, const std::string& why) {
+  return {base::Code::kDataLoss, fmt::format("{} makes no sense: {}", what, why)};
+}
+
+bool exists(const Seat& seat) { return seat.slot < kMaxSlots; }
+
+// Sorted, since every agent checks every World.
+template <class T>
+std::optional<T> twice(std::vector<T>& all) {
+  std::sort(all.begin(), all.end());
+  const auto found = std::adjacent_find(all.begin(), all.end());
+  return found == all.end() ? std::nullopt : std::optional(*found);
+}
+
+std::string wrong_members(const World& w) {
+  if (w.members.empty()) return "it has no members";
+  std::vector<MemberId> ids;
+  std::vector<Seat> seats;
+  for (const WorldMember& m : w.members) {
+    if (!exists(m.seat)) return fmt::format("member {} is at slot {}", m.id, m.seat.slot);
+    if (m.from_step > kMaxStep) return fmt::format("member {} begins with step {}", m.id, m.from_step);
+    ids.push_back(m.id);
+    seats.push_back(m.seat);
+  }
+  if (const auto id = twice(ids)) return fmt::format("member {} is in it twice", *id);
+  if (const auto seat = twice(seats)) return fmt::format("two members are at slot {}", seat->slot);
+  const bool known = std::any_of(w.members.begin(), w.members.end(), [](auto& m) { return !m.needs_state; });
+  return known ? "" : "none of its members has the state";
+}
+
+std::string wrong(const World& w) {
+  if (w.generation < 1 || w.generation > kMaxGeneration) return "no such generation exists";
+  if (w.shards < 1 || w.shards > kMaxShards) return fmt::format("it has {} shards", w.shards);
+  if (w.resume.step() > kMaxStep) return fmt::format("it resumes after step {}", w.resume.step());
+  if (w.plan.size() != w.shards) {
+    return fmt::format("its plan is of {} leaves, it has {} shards", w.plan.size(), w.shards);
+  }
+  const auto nowhere = std::find_if_not(w.plan.begin(), w.plan.end(), exists);
+  if (nowhere != w.plan.end()) return fmt::format("its plan names slot {}", nowhere->slot);
+  return wrong_members(w);
+}
+
+std::string wrong(const SlotReport& report) {
+  if (report.slot >= kMaxSlots && report.slot != kNoSlot)
+    return fmt::format("slot {} is out of range", report.slot);
+  if (report.seals.size() > kMaxBuffers)
+    return fmt::format("slot {} has {} seals", report.slot, report.seals.size());
+  for (const Seal& seal : report.seals) {
+    if (makes_sense(seal)) continue;
+    return fmt::format("slot {} has a seal of leaves {} to {} of step {}", report.slot, seal.leaves.begin,
+                       seal.leaves.end, seal.step);
+  }
+  return "";
+}
+
+base::Status check_slots(const std::string& what, const std::vector<SlotReport>& lines) {
+  for (const SlotReport& report : lines) {
+    if (const std::string why = wrong(report); !why.empty()) return senseless(what, why);
+  }
+  return {};
+}
+
+base::Status check_generation(const std::string& what, Generation generation) {
+  if (generation <= kMaxGeneration) return {};
+  return senseless(what, fmt::format("no generation {} exists", generation));
+}
+
+base::Status check_transfer(const std::string& what, TransferId transfer, Step step) {
+  if (transfer <= kMaxTransfer && step <= kMaxStep) return {};
+  return senseless(what, fmt::format("transfer {} after step {}", transfer, step));
+}
+
+base::Status check_one(const Welcome& m) {
+  if (m.slot < kMaxSlots && m.shards >= 1 && m.shards <= kMaxShards) return {};
+  return senseless("Welcome", fmt::format("slot {}, {} shards", m.slot, m.shards));
+}
+base::Status check_one(const MemberReady& m) {
+  if (m.slot < kMaxSlots) return {};
+  return senseless("MemberReady", fmt::format("member {} at slot {}", m.join.member, m.slot));
+}
+base::Status check_one(const Start& m) {
+  if (m.rank < m.world_size) return {};
+  return senseless("Start", fmt::format("rank {} of {}", m.rank, m.world_size));
+}
+base::Status check_one(const MemberLost& m) {
+  if (m.exit_code >= 0 && m.exit_code <= 255 && m.signal >= 0 && m.signal < 128) return {};
+  return senseless("MemberLost",
+                   fmt::format("member {} with status {}, signal {}", m.member, m.exit_code, m.signal));
+}
+base::Status check_one(const Report& m) {
+  REGROUP_RETURN_IF_ERROR(check_generation("Report", m.generation));
+  if (std::ranges::any_of(m.lines, [](const SlotReport& report) { return report.slot == kNoSlot; }))
+    return senseless("Report", "a member that has not joined has a slot");
+  return check_slots("Report", m.lines);
+}
+base::Status check_one(const HelloReply& m) {
+  REGROUP_RETURN_IF_ERROR(check_generation("HelloReply", std::max(m.world, m.revoked_up_to)));
+  return check_slots("HelloReply", m.lines);
+}
+base::Status check_one(const Contacts& m) { return check_generation("Contacts", m.generation); }
+base::Status check_one(const Revoke& m) { return check_generation("Revoke", m.generation); }
+base::Status check_one(const Announce& m) { return check(*m.world); }
+base::Status check_one(const StartSource& m) { return check_transfer("StartSource", m.transfer, m.step); }
+base::Status check_one(const SourceStatus& m) { return check_transfer("SourceStatus", m.transfer, m.step); }
+base::Status check_one(const StartTarget& m) { return check_transfer("StartTarget", m.transfer, m.step); }
+base::Status check_one(const TargetStatus& m) { return check_transfer("TargetStatus", m.transfer, m.step); }
+template <class T>
+base::Status check_one(const T&) {
+  return {};
+}
+
+}  // namespace
+
+base::Status check(const World& world) {
+  const std::string why = wrong(world);
+  return why.empty() ? base::Status() : senseless(fmt::format("World {}", world.generation), why);
+}
+
+bool makes_sense(const Seal& seal) {
+  return seal.step <= kMaxStep && seal.leaves.begin < seal.leaves.end && seal.leaves.end <= kMaxShards;
+}
+
+base::Status check(const Body& body) {
+  return std::visit([](const auto& it) { return check_one(it); }, body);
+}
+
+}  // namespace regroup::proto

@@ -1,0 +1,108 @@
+// Encoding of the messages about nodes and state transfers; a part of wire.cc.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "proto/node_message.h"
+#include "proto/wire_generated.h"
+
+namespace regroup::proto {
+
+inline fb::ContactsT table(const Contacts& m) {
+  fb::ContactsT t;
+  t.generation = m.generation;
+  for (const Contact& contact : m.members) {
+    auto& out = t.members.emplace_back(std::make_unique<fb::ContactT>());
+    out->member = contact.member;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(contact.address.data());
+    out->address.assign(bytes, bytes + contact.address.size());
+  }
+  return t;
+}
+inline Contacts plain(const fb::ContactsT& t) {
+  Contacts m{t.generation, {}};
+  for (const auto& contact : t.members) {
+    const auto bytes = std::as_bytes(std::span(contact->address));
+    m.members.push_back({contact->member, {bytes.begin(), bytes.end()}});
+  }
+  return m;
+}
+inline fb::PeerSuspectT table(const PeerSuspect& m) {
+  fb::PeerSuspectT t;
+  t.member = m.member, t.why = m.why;
+  return t;
+}
+inline PeerSuspect plain(const fb::PeerSuspectT& t) { return {t.member, t.why}; }
+inline fb::DivergedT table(const Diverged& m) {
+  fb::DivergedT t;
+  t.member = m.member, t.why = m.why;
+  return t;
+}
+inline Diverged plain(const fb::DivergedT& t) { return {t.member, t.why}; }
+inline fb::NodeUpT table(const NodeUp& m) {
+  fb::NodeUpT t;
+  t.node = m.node, t.name = m.name, t.slots = m.slots, t.lent = m.lent, t.for_now = m.for_now;
+  return t;
+}
+inline NodeUp plain(const fb::NodeUpT& t) { return {t.node, t.name, t.slots, t.lent, t.for_now}; }
+inline fb::NodeSilentT table(const NodeSilent& m) {
+  fb::NodeSilentT t;
+  t.node = m.node, t.silent = m.silent;
+  return t;
+}
+inline NodeSilent plain(const fb::NodeSilentT& t) { return {t.node, t.silent}; }
+inline fb::NodeLostT table(const NodeLost& m) {
+  fb::NodeLostT t;
+  t.node = m.node, t.why = m.why;
+  return t;
+}
+inline NodeLost plain(const fb::NodeLostT& t) { return {t.node, t.why}; }
+inline fb::NodesKnownT table(const NodesKnown& m) {
+  fb::NodesKnownT t;
+  t.resume = m.resume, t.shards = m.shards;
+  return t;
+}
+inline NodesKnown plain(const fb::NodesKnownT& t) { return {t.resume, t.shards}; }
+
+inline fb::StartSourceT table(const StartSource& m) {
+  fb::StartSourceT t;
+  t.transfer = m.transfer, t.step = m.step;
+  return t;
+}
+inline StartSource plain(const fb::StartSourceT& t) { return {t.transfer, t.step}; }
+inline fb::SourceStatusT table(const SourceStatus& m) {
+  fb::SourceStatusT t;
+  t.transfer = m.transfer, t.step = m.step, t.endpoints = m.endpoints, t.why = m.why;
+  return t;
+}
+inline SourceStatus plain(const fb::SourceStatusT& t) { return {t.transfer, t.step, t.endpoints, t.why}; }
+inline fb::StartTargetT table(const StartTarget& m) {
+  fb::StartTargetT t;
+  t.transfer = m.transfer, t.step = m.step, t.members = m.members;
+  for (const SourceAgent& source : m.sources) {
+    auto& out = t.sources.emplace_back(std::make_unique<fb::SourceAgentT>());
+    out->node = source.node, out->endpoints = source.endpoints, out->name = source.name;
+  }
+  return t;
+}
+inline StartTarget plain(const fb::StartTargetT& t) {
+  StartTarget m{t.transfer, t.step, t.members, {}};
+  for (const auto& source : t.sources) m.sources.push_back({source->node, source->endpoints, source->name});
+  return m;
+}
+inline fb::TargetStatusT table(const TargetStatus& m) {
+  fb::TargetStatusT t;
+  t.transfer = m.transfer, t.member = m.member, t.step = m.step, t.why = m.why;
+  return t;
+}
+inline TargetStatus plain(const fb::TargetStatusT& t) { return {t.transfer, t.member, t.step, t.why}; }
+inline fb::EndTransferT table(const EndTransfer& m) {
+  fb::EndTransferT t;
+  t.transfer = m.transfer;
+  return t;
+}
+inline EndTransfer plain(const fb::EndTransferT& t) { return {t.transfer}; }
+
+}  // namespace regroup::proto

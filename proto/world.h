@@ -1,0 +1,93 @@
+// Membership as plain data: positions, intervals of leaves, members, and the World of a generation.
+// docs/design/architecture.md section 1 defines the terms.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace regroup::proto {
+
+using Generation = std::uint32_t;   // grows by one at each membership change; 0 is "none yet"
+using Incarnation = std::uint32_t;  // of the coordinator
+using MemberId = std::uint32_t;     // never reused within a job
+using NodeId = std::uint32_t;
+using SlotIndex = std::uint16_t;  // of a member in the arena of its node
+using Step = std::uint64_t;
+
+inline constexpr std::uint32_t kMaxGeneration = (1U << 21) - 1;
+inline constexpr Step kMaxStep = (1ULL << 32) - 1;
+inline constexpr std::uint32_t kMaxShards = 16384;
+inline constexpr std::uint32_t kMaxMembers = 16384;   // of a World
+inline constexpr std::uint32_t kMaxSlots = 128;       // of an arena: futex_waitv takes as many
+inline constexpr std::uint32_t kMaxKeptResults = 64;  // of past steps, in an arena
+
+// A point in the program that all members share: transaction 0 of step s is the training step itself,
+// transactions 1..255 are the collective regions (and finish()) that follow it. Ordered; 40 bits.
+struct Position {
+  std::uint64_t value = 0;
+
+  [[nodiscard]] static constexpr Position of(Step step, unsigned region = 0) { return {step << 8 | region}; }
+  [[nodiscard]] constexpr Step step() const { return value >> 8; }
+  [[nodiscard]] constexpr unsigned region() const { return static_cast<unsigned>(value & 0xff); }
+  // The last position that can precede this one: of (s, 0) it is (s - 1, 255), whichever regions have run.
+  [[nodiscard]] constexpr Position before() const { return {value - 1}; }
+  auto operator<=>(const Position&) const = default;
+};
+
+// Leaves begin..end-1 of the V logical shards.
+struct Interval {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+
+  [[nodiscard]] constexpr std::uint32_t size() const { return end - begin; }
+  [[nodiscard]] constexpr bool contains(std::uint32_t leaf) const { return begin <= leaf && leaf < end; }
+  auto operator<=>(const Interval&) const = default;
+};
+
+// A member slot of some node's arena.
+struct Seat {
+  NodeId node = 0;
+  SlotIndex slot = 0;
+  auto operator<=>(const Seat&) const = default;
+};
+
+struct WorldMember {
+  MemberId id = 0;
+  Seat seat;
+  bool needs_state = false;  // copies the state of `resume` from the donors before it votes
+  Step from_step = 0;        // first step it takes part in; it takes no part in regions of earlier steps
+  bool replays = false;      // a learner: applies what it lacks up to `resume` before it votes
+  auto operator<=>(const WorldMember&) const = default;
+};
+
+// One generation. Immutable once announced; a rank exists only within it.
+struct World {
+  Incarnation incarnation = 0;
+  Generation generation = 0;
+  Position resume;                   // everything up to here is committed
+  std::uint32_t shards = 1;          // V
+  std::vector<WorldMember> members;  // in rank order
+  std::vector<Seat> plan;  // V entries: the seat that holds or computes each leaf of step resume.step() + 1
+  std::string why;         // the sentence that says why this generation began
+
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
+  // Rank of the member at `seat`, or of the member `id`; -1 if it is not in this world.
+  [[nodiscard]] int rank_of(Seat seat) const;
+  [[nodiscard]] int rank_of(MemberId id) const;
+  bool operator==(const World&) const = default;
+};
+
+// The share of rank `rank` in a step without failures, of `shards` leaves over `size` members:
+// contiguous, balanced.
+[[nodiscard]] constexpr Interval share_of_rank(std::uint32_t shards, std::uint32_t size, std::uint32_t rank) {
+  auto edge = [&](std::uint64_t r) { return static_cast<std::uint32_t>(r * shards / size); };
+  return {edge(rank), edge(rank + 1ULL)};
+}
+
+// The seat that holds or computes each leaf of `step` in this World: the plan for resume.step() + 1,
+// share_of_rank() after it.
+[[nodiscard]] std::vector<Seat> owners_of(const World& world, Step step);
+
+}  // namespace regroup::proto
