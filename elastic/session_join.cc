@@ -8,10 +8,10 @@
 #include "elastic/donors.h"
 #include "elastic/failure_report.h"
 #include "elastic/fetch.h"
-#include "elastic/membership/declaration.h"
 #include "elastic/migrate.h"
 #include "elastic/options.h"
 #include "elastic/session_impl.h"
+#include "membership/declaration.h"
 #include "proto/transfer_step.h"
 #include "shmem/arena.h"
 

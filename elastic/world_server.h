@@ -18,9 +18,9 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "elastic/launch.h"
-#include "elastic/membership/agent_core.h"
-#include "elastic/membership/coordinator.h"
 #include "elastic/rank_watch.h"
+#include "membership/agent/agent_core.h"
+#include "membership/coordinator/coordinator.h"
 #include "proto/message.h"
 #include "proto/wire.h"
 

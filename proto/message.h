@@ -1,5 +1,5 @@
 // Control messages as plain data: what members, agent, coordinator and control commands say to each other.
-// The bytes are proto/wire.h's business; the state machines of elastic/membership see only these.
+// The bytes are proto/wire.h's business; the state machines of membership see only these.
 #pragma once
 
 #include <cstdint>

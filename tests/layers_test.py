@@ -12,7 +12,8 @@ import tempfile
 from lint.command import main
 
 BOTTOM = ["base", "proto", "shmem"]
-TRAINING = [*BOTTOM, "collective", "checkpoint", "elastic/membership", "elastic"]
+MEMBERSHIP = ["membership", "membership/agent", "membership/coordinator"]
+TRAINING = [*BOTTOM, "collective", "checkpoint", *MEMBERSHIP, "elastic"]
 LAUNCHER = ["launcher", "launcher/scheduler", "launcher/cmd"]
 MAY_INCLUDE = {  # besides itself
     "base": [],
@@ -21,24 +22,26 @@ MAY_INCLUDE = {  # besides itself
     "collective": [*BOTTOM],
     "checkpoint": [*BOTTOM],
     "checkpoint/hdf5": [*BOTTOM, "checkpoint"],
-    "elastic/membership": [*BOTTOM],
-    "elastic": [*BOTTOM, "collective", "checkpoint", "elastic/membership"],
+    "membership": [*BOTTOM],
+    "membership/agent": [*BOTTOM, "membership"],
+    "membership/coordinator": [*BOTTOM, "membership"],
+    "elastic": [*BOTTOM, "collective", "checkpoint", *MEMBERSHIP],
     "launcher": [*BOTTOM],
     "launcher/scheduler": [*BOTTOM, "launcher"],
-    "launcher/cmd": [*BOTTOM, "launcher", "launcher/scheduler", "elastic/membership"],
+    "launcher/cmd": [*BOTTOM, "launcher", "launcher/scheduler", *MEMBERSHIP],
     "tools": [*TRAINING, *LAUNCHER, "checkpoint/hdf5"],
     "python": [*BOTTOM, "collective", "checkpoint", "elastic"],
     "tests": [*TRAINING, *LAUNCHER, "checkpoint/hdf5", "tools", "python", "examples/cpp"],
     "examples/cpp": TRAINING,
 }
 CODE = [*TRAINING, *LAUNCHER, "checkpoint/hdf5", "tools", "python", "examples/cpp"]
-PURE = "elastic/membership holds pure state machines: no sockets, no threads"
+PURE = "membership holds pure state machines: no sockets, no threads"
 OUTSIDE = [  # (pattern of an include of somebody else's header, folders where it is refused, why)
     (r"boost/|openssl/", [*TRAINING, "python", "examples/cpp"], "launcher side only"),
     (r"(hdf5|H5\w*)\.h|google/protobuf/|grpc", [f for f in CODE if f not in ("checkpoint/hdf5", "tools")],
      "HDF5 lives in checkpoint/hdf5 and tools only"),
     (r"(Python|pybind11/.*|nanobind/.*)", [f for f in CODE if f != "python"], "lives in python/ only"),
-    (r"sys/(socket|un|epoll)\.h|thread$|pthread\.h", ["elastic/membership"], PURE),
+    (r"sys/(socket|un|epoll)\.h|thread$|pthread\.h", MEMBERSHIP, PURE),
 ]  # fmt: skip
 WORDS = [  # (pattern in code, the only files of CODE where it may stand, why)
     (r"\b(secure_)?getenv\s*\(", ["launcher/cmd/options.cc", "elastic/options.cc"],
@@ -101,10 +104,10 @@ GOOD = {
     "proto/wire_generated.h": '#include "flatbuffers/flatbuffers.h"\n',
     "base/cpu.h": "#if defined(__x86_64__)\nvoid f(int* p) { _mm_stream_si32(p, 1); }\n",
     "collective/shm/publish.h": '#include "base/cpu.h"\nvoid f(int* p) { base::stream_line(p, p); }\n',
-    "elastic/options.cc": '#include "elastic/membership/m.h"\nauto v = getenv("X");\n',
+    "elastic/options.cc": '#include "membership/m.h"\nauto v = getenv("X");\n',
     "launcher/supervise/loop.cc": '#include "base/a.h"\n#include <boost/asio.hpp>\n',
     "launcher/supervise/tls.cc": "#include <openssl/ssl.h>\n",
-    "launcher/cmd/main.cc": '#include "elastic/membership/m.h"\n#include "launcher/supervise/loop.h"\n',
+    "launcher/cmd/main.cc": '#include "membership/m.h"\n#include "launcher/supervise/loop.h"\n',
     "python/module.cc": '#include <nanobind/nanobind.h>\n#include "elastic/session.h"\n',
     "tests/base/a_test.cc": '#include "launcher/x.h"\nauto v = getenv("X");\n',
 }  # fmt: skip
@@ -114,18 +117,18 @@ BAD = [
     ("base/a.cc", "#include <boost/asio.hpp>"),
     ("base/a.cc", 'auto v = std::getenv("X");'),
     ("base/a.cc", '#include "status.h"'),
-    ("collective/c.cc", '#include "elastic/membership/m.h"'),
+    ("collective/c.cc", '#include "membership/m.h"'),
     ("collective/shm/x.cc", "void f(float* p, __m512 v) { _mm512_stream_ps(p, v); }"),
     ("collective/shm/x.cc", 'asm("movntdq %xmm0, (%rax)");'),
     ("collective/shm/x.cc", "void f(int* p) { base::stream_line(p, p); }"),
     ("collective/shm/x.cc", "#ifdef __x86_64__"),
     ("elastic/s.cc", "#include <immintrin.h>"),
-    ("elastic/membership/m.cc", '#include "elastic/session.h"'),
-    ("elastic/membership/m.cc", "#include <thread>"),
+    ("membership/m.cc", '#include "elastic/session.h"'),
+    ("membership/m.cc", "#include <thread>"),
     ("elastic/s.cc", '  #  include "launcher/x.h"'),
     ("elastic/s.cc", "#include <openssl/ssl.h>"),
     ("elastic/s.cc", "#include <hdf5.h>"),
-    ("launcher/x.cc", '#include "elastic/membership/m.h"'),
+    ("launcher/x.cc", '#include "membership/m.h"'),
     ("launcher/x.cc", "#include <H5Fpublic.h>"),
     ("launcher/cmd/main.cc", '#include "elastic/session.h"'),
     ("tools/bench.cc", '#include "python/module.h"'),

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/status.h"
-#include "elastic/membership/coordinator_effects.h"
 #include "launcher/options/request.h"
 #include "launcher/supervise/agent.h"
+#include "membership/coordinator/coordinator_effects.h"
 
 namespace regroup::cmd {
 

@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <csignal>
 
-#include "elastic/membership/membership.h"
 #include "launcher/supervise/due.h"
 #include "launcher/supervise/stuck_process.h"
+#include "membership/membership.h"
 
 namespace regroup::cmd {
 namespace {

@@ -14,8 +14,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "elastic/membership/agent_core.h"
-#include "elastic/membership/printed_failures.h"
 #include "launcher/cmd/checkpoints.h"
 #include "launcher/cmd/finished_watch.h"
 #include "launcher/cmd/mpi_launches.h"
@@ -25,6 +23,8 @@
 #include "launcher/supervise/core_slots.h"
 #include "launcher/supervise/futex_watcher.h"
 #include "launcher/supervise/unix_socket.h"
+#include "membership/agent/agent_core.h"
+#include "membership/agent/printed_failures.h"
 #include "proto/message.h"
 
 namespace regroup::cmd {

@@ -12,8 +12,8 @@
 #include <utility>
 #include <variant>
 
-#include "elastic/membership/agent_facts.h"
 #include "launcher/cmd/elastic_agent.h"
+#include "membership/coordinator/agent_facts.h"
 
 namespace regroup::cmd {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/fd.h"
-#include "elastic/membership/coordinator.h"
 #include "launcher/cmd/job_files.h"
+#include "membership/coordinator/coordinator.h"
 #include "proto/world.h"
 
 namespace regroup::cmd {

@@ -8,7 +8,7 @@
 
 #include "base/fd.h"
 #include "base/status.h"
-#include "elastic/membership/journal_entry.h"
+#include "membership/coordinator/journal_entry.h"
 
 namespace regroup::cmd {
 

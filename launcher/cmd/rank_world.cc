@@ -11,7 +11,7 @@
 #include <utility>
 #include <variant>
 
-#include "elastic/membership/agent_facts.h"
+#include "membership/coordinator/agent_facts.h"
 
 namespace regroup::cmd {
 namespace {

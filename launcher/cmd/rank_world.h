@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "elastic/membership/coordinator.h"
 #include "launcher/cmd/elastic_agent.h"
 #include "launcher/node/hosts.h"
 #include "launcher/supervise/agent.h"
+#include "membership/coordinator/coordinator.h"
 #include "proto/message.h"
 
 namespace regroup::cmd {

@@ -7,12 +7,12 @@
 #include <string>
 
 #include "base/clock.h"
-#include "elastic/membership/restart_budget.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/journal.h"
 #include "launcher/cmd/option_rules.h"
 #include "launcher/node/checkpoint_plan.h"
 #include "launcher/supervise/guardian.h"
+#include "membership/coordinator/restart_budget.h"
 #include "proto/world.h"
 
 namespace regroup::cmd {

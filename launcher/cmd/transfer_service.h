@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "elastic/membership/agent_core.h"
 #include "launcher/net/secure_channel.h"
 #include "launcher/net/secure_listener.h"
 #include "launcher/node/transfer_messages.h"
+#include "membership/agent/agent_core.h"
 
 namespace regroup::cmd {
 

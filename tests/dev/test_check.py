@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
     [
         ("proto/wire.cc", "proto"),
         ("elastic/session.cc", "elastic"),
-        ("elastic/membership/plan.cc", "membership"),
+        ("membership/plan.cc", "membership"),
         ("launcher/supervise/pipe.cc", "launcher"),
         ("launcher/cmd/run.cc", "launcher/cmd"),
         ("tools/pmi/layout.cc", "pmi"),

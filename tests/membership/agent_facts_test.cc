@@ -1,6 +1,6 @@
 // What an agent that has the secret may say, and what is not heard: docs/guide/security.md. Host b means
 // harm.
-#include "elastic/membership/agent_facts.h"
+#include "membership/coordinator/agent_facts.h"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "elastic/membership/coordinator.h"
+#include "membership/coordinator/coordinator.h"
 
 namespace regroup::membership {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "elastic/membership/agent_core.h"
+#include "membership/agent/agent_core.h"
 
 namespace regroup::membership {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "elastic/membership/membership.h"
+#include "membership/membership.h"
 
 namespace regroup::membership {
 namespace {

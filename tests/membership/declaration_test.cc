@@ -1,5 +1,5 @@
 // What a member is refused for, by name.
-#include "elastic/membership/declaration.h"
+#include "membership/declaration.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // The counts of MemberTable against those of all its records, while these change at random.
-#include "elastic/membership/member_table.h"
+#include "membership/coordinator/member_table.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-#include "elastic/membership/node_table.h"
+#include "membership/coordinator/node_table.h"
 
 namespace regroup::membership {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "elastic/membership/membership.h"
+#include "membership/membership.h"
 #include "proto/canonical.h"
 
 namespace regroup::membership {

@@ -1,5 +1,5 @@
 // Of a failure that several members of a host have, one prints its traceback.
-#include "elastic/membership/printed_failures.h"
+#include "membership/agent/printed_failures.h"
 
 #include <gtest/gtest.h>
 

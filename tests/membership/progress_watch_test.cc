@@ -1,5 +1,5 @@
 // Who is said to stand still, and when: by what members report of a World of four on two nodes.
-#include "elastic/membership/progress_watch.h"
+#include "membership/coordinator/progress_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Relaunches of jobs that do not use the runtime: with how many, when, and when no more.
-#include "elastic/membership/relaunch.h"
+#include "membership/relaunch.h"
 
 #include <gtest/gtest.h>
 

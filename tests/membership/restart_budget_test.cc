@@ -1,6 +1,6 @@
 // When a member that failed is replaced, when its slot is given up, and when the job ends: which failures are
 // the same, and what counts as progress.
-#include "elastic/membership/restart_budget.h"
+#include "membership/coordinator/restart_budget.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

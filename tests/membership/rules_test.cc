@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "elastic/membership/coordinator.h"
+#include "membership/coordinator/coordinator.h"
 
 namespace regroup::membership {
 namespace {

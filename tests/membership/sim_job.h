@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "elastic/membership/agent_core.h"
-#include "elastic/membership/coordinator.h"
+#include "membership/agent/agent_core.h"
+#include "membership/coordinator/coordinator.h"
 #include "shmem/arena.h"
 #include "tests/membership/sim_member.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "elastic/membership/membership.h"
+#include "membership/membership.h"
 #include "proto/message.h"
 #include "proto/world.h"
 

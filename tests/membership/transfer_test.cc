@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "base/crc32c.h"
-#include "elastic/membership/agent_core.h"
-#include "elastic/membership/transfer_source.h"
-#include "elastic/membership/transfer_target.h"
+#include "membership/agent/agent_core.h"
+#include "membership/agent/transfer_source.h"
+#include "membership/agent/transfer_target.h"
 
 namespace regroup::membership {
 namespace {

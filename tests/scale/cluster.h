@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "elastic/membership/agent_core.h"
-#include "elastic/membership/coordinator.h"
 #include "launcher/cmd/journal.h"
 #include "launcher/node/reliable_session.h"
 #include "launcher/node/router.h"
+#include "membership/agent/agent_core.h"
+#include "membership/coordinator/coordinator.h"
 #include "proto/wire.h"
 #include "tests/scale/network.h"
 

@@ -39,7 +39,7 @@ TESTS_OF = {
     "collective": "collective",
     "checkpoint": "checkpoint",
     "elastic": "elastic",
-    "elastic/membership": "membership",
+    "membership": "membership",
     "launcher": "launcher",
     "launcher/alloc": "launcher/alloc",
     "launcher/cmd": "launcher/cmd",

@@ -13,7 +13,7 @@ CTEST_GROUPS=(  # NAME, labels
 )
 PYTEST_GROUPS=(hosts cli python)  # folders of tests/
 TIDY_GROUPS=(  # NAME, folders; a source belongs to the first group that has it, and takes about 11 s of processor time
-  "base            base proto shmem checkpoint elastic"
+  "base            base proto shmem checkpoint membership elastic"
   "collective      collective"
   "launcher-cmd    launcher/cmd launcher/options launcher/place launcher/topo"
   "launcher        launcher"

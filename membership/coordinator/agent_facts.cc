@@ -1,0 +1,76 @@
+// Every message of an agent passes these checks before it changes anything.
+#include "membership/coordinator/agent_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace regroup::membership {
+namespace {
+
+// A generation is on disk before it is announced, so no agent can know one above the journal's newest. A few
+// are tolerated for a coordinator whose journal has lost its end. A lying agent can so waste only a few of
+// the two million numbers.
+constexpr proto::Generation kGenerationTolerance = 16;
+
+}  // namespace
+
+bool is_agent_message(const proto::Body& body) {
+  return std::holds_alternative<proto::MemberReady>(body) ||
+         std::holds_alternative<proto::MemberDrained>(body) ||
+         std::holds_alternative<proto::MemberLost>(body) || std::holds_alternative<proto::Report>(body) ||
+         std::holds_alternative<proto::HelloReply>(body) || std::holds_alternative<proto::Contacts>(body) ||
+         std::holds_alternative<proto::PeerSuspect>(body) ||
+         std::holds_alternative<proto::SourceStatus>(body) ||
+         std::holds_alternative<proto::TargetStatus>(body) || std::holds_alternative<proto::Diverged>(body) ||
+         std::holds_alternative<proto::Failure>(body);
+}
+
+bool may_report(const Known& known, proto::NodeId node, proto::MemberId member) {
+  const MemberInfo* r = known.members.find(member);
+  if (r != nullptr) return r->seat.node == node;
+  return known.one_agent || member < known.members.reserved_below();
+}
+
+std::vector<proto::SlotReport> lines_of_host(const Known& known, proto::NodeId node,
+                                             std::vector<proto::SlotReport> lines) {
+  std::erase_if(lines, [&](const proto::SlotReport& line) { return !may_report(known, node, line.member); });
+  return lines;
+}
+
+proto::Contacts contacts_of_host(const Known& known, proto::NodeId node, proto::Contacts contacts) {
+  std::erase_if(contacts.members, [&](const proto::Contact& contact) {
+    const MemberInfo* r = known.members.find(contact.member);
+    return r == nullptr || r->rank < 0 || r->seat.node != node;
+  });
+  return contacts;
+}
+
+bool has_member_on(const proto::World& world, proto::NodeId node) {
+  return std::ranges::any_of(world.members, [&](const proto::WorldMember& m) { return m.seat.node == node; });
+}
+
+std::string loss_message(const proto::MemberLost& lost, const std::string& cause) {
+  const std::string name = fmt::format("member {}", lost.member);
+  const bool named = lost.why.starts_with(name + ": ") || lost.why.starts_with(name + " (");
+  return named ? lost.why : fmt::format("{}: {}", name, cause);
+}
+
+std::string inconsistency_in(const Known& known, const proto::Body& said) {
+  if (const auto* hello = std::get_if<proto::HelloReply>(&said)) {
+    const proto::Generation heard = std::max(hello->world, hello->revoked_up_to);
+    if (heard <= known.world.generation + kGenerationTolerance) return "";
+    return fmt::format("says that it has heard of generation {}, the journal knows {}", heard,
+                       known.world.generation);
+  }
+  if (const auto* report = std::get_if<proto::Report>(&said)) {
+    if (report->generation <= known.highest) return "";
+    return fmt::format("says that generation {} is over, the newest is {}", report->generation,
+                       known.highest);
+  }
+  return "";
+}
+
+}  // namespace regroup::membership

@@ -1,0 +1,348 @@
+// Messages of agents and control commands to the coordinator. docs/design/architecture.md sections 2 and 4.
+#include "membership/coordinator/coordinator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace regroup::membership {
+
+Coordinator::Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation, Past past)
+    : policy_(policy),
+      job_(std::move(job)),
+      incarnation_(incarnation),
+      budget_(policy.relaunch),
+      desired_(policy.target),
+      relaunches_(policy.relaunch, policy.min, policy.target),
+      nodes_(policy.by_node),
+      transfers_(incarnation),
+      history_(std::move(past.sentences)) {
+  policy_.target_follows = policy.target == 0;
+  stage_ = job_.nodes.empty()               ? Stage::kNodes
+           : incarnation_ > 1 || past.world ? Stage::kHello
+                                            : Stage::kStarting;
+  for (const proto::NodeId node : job_.nodes) nodes_.add(node, {"", policy.slots});
+  if (past.world) restore(std::move(*past.world));
+  if (past.intent) restore(*past.intent);
+  budget_.restore(std::move(past.failures));
+}
+
+void Coordinator::restore(proto::World world) {
+  world_ = std::move(world);
+  highest_ = world_.generation;
+  policy_.shards = world_.shards;
+  for (const proto::WorldMember& m : world_.members) {
+    MemberInfo& r = members_.add(m.id, m.seat.node, {});
+    r.seat = m.seat;
+    r.entry = m;
+    r.rank = static_cast<int>(&m - world_.members.data());
+    r.restart_slot = static_cast<std::uint32_t>(r.rank);
+    r.entered = base::TimePoint(base::Duration(1));  // unknown, but long ago
+    r.entered_at = world_.resume.step();
+    r.state = MemberState::kActive;
+  }
+}
+
+// Marks of members that are no longer in the World are ignored.
+void Coordinator::restore(const Intent& intent) {
+  began_ = intent.began;
+  policy_.target = intent.target;
+  desired_ = journaled_ = intent.desired;
+  relaunches_.restore(intent.restarts);
+  first_member_ = intent.first_member;
+  policy_.target_follows = intent.said == 0;
+  if (intent.said > 0) nodes_.restore_leased(intent.target - std::min(intent.target, intent.said));
+  members_.reserve_ids(intent.next_member);
+  for (const Intent::Mark& mark : intent.marks) {
+    MemberInfo* r = members_.edit(mark.member);
+    if (r == nullptr) continue;
+    r->state = mark.state;
+    r->leave_wanted = mark.leave_wanted;
+  }
+}
+
+Intent Coordinator::intent() const {
+  Intent out{.began = began_,
+             .target = policy_.target,
+             .desired = desired_,
+             .restarts = relaunches_.restarts(),
+             .next_member = std::max(promised_ids_, members_.next_id()),
+             .first_member = first_member_};
+  if (!policy_.target_follows)
+    out.said = std::max(policy_.target - std::min(policy_.target, nodes_.leased()), 1U);
+  for (const auto& [id, r] : members_.all()) {
+    if (!r.in_world() || (r.state == MemberState::kActive && !r.leave_wanted)) continue;
+    out.marks.push_back({id, r.state, r.leave_wanted});
+  }
+  return out;
+}
+
+void Coordinator::journal(Intent intent) {
+  losses_due_ = false;
+  journaled_ = intent.desired;
+  emit(Journal{std::move(intent)});
+}
+
+// Called at least once a second: a longer gap means that this process was stopped, and does not count.
+void Coordinator::pass_to(base::TimePoint now) {
+  awake_ += std::min<base::Duration>(now - now_, std::chrono::seconds(1));
+  now_ = now;
+}
+
+Effects Coordinator::tick(base::TimePoint now) {
+  if (done()) return {};
+  pass_to(now);
+  if (!begun_) {
+    begun_ = true;
+    progress_since_ = now;
+    if (began_ == base::TimePoint{}) {
+      began_ = now;
+      journal_intent();
+    }
+    if (stage_ == Stage::kHello) to_agents(proto::Hello{});
+  }
+  advance();
+  return finish_call();
+}
+
+Effects Coordinator::handle(base::TimePoint now, Sender source, const proto::Message& message) {
+  pass_to(now);
+  if (source.kind == Sender::Kind::kClient) {
+    emit(ToClient{source.id, answer(message.body)});
+  } else if (!done() && !on_nodes(message.body) && nodes_.contains(static_cast<proto::NodeId>(source.id))) {
+    on_agent(static_cast<proto::NodeId>(source.id), message);
+  }
+  if (!done() && begun_) advance();
+  return finish_call();
+}
+
+// Losses are journaled after the Revoke, which so does not wait for the disk. A successor that does not find
+// them in the journal finds the lost members in the journaled World, and their agents report them again.
+Effects Coordinator::finish_call() {
+  if (!done() && losses_due_) journal_intent();
+  members_.end_edits();
+  return std::exchange(effects_, {});
+}
+
+void Coordinator::on_agent(proto::NodeId node, const proto::Message& message) {
+  const auto own = [&](proto::MemberId member) { return may_report(known(), node, member); };
+  if (const auto* ready = std::get_if<proto::MemberReady>(&message.body)) {
+    if (own(ready->join.member)) on_ready(node, *ready);
+  } else if (const auto* drained = std::get_if<proto::MemberDrained>(&message.body)) {
+    if (own(drained->member)) on_drained(node, *drained);
+  } else if (const auto* lost = std::get_if<proto::MemberLost>(&message.body)) {
+    if (own(lost->member)) on_lost(node, *lost);
+  } else if (const auto* failure = std::get_if<proto::Failure>(&message.body)) {
+    if (own(failure->member) && failure->final) end(1, what_of(*failure, ""));
+  } else if (message.incarnation < incarnation_) {
+    return;  // a reply to an earlier incarnation; only the facts handled above stay true
+  } else if (const std::string inconsistency = inconsistency_in(known(), message.body);
+             !inconsistency.empty()) {
+    drop_node(node, fmt::format("host {}: its agent {}", nodes_.find(node)->name, inconsistency));
+  } else if (const auto* report = std::get_if<proto::Report>(&message.body)) {
+    on_report(node, *report);
+  } else if (const auto* hello = std::get_if<proto::HelloReply>(&message.body)) {
+    on_hello_reply(node, *hello);
+  } else if (const auto* contacts = std::get_if<proto::Contacts>(&message.body)) {
+    on_contacts(node, *contacts);
+  } else if (const auto* suspect = std::get_if<proto::PeerSuspect>(&message.body)) {
+    on_peer_suspect(node, *suspect);
+  } else if (const auto* diverged = std::get_if<proto::Diverged>(&message.body)) {
+    // Which of the states is right is unknown, so the job does not resume from memory.
+    if (own(diverged->member) && world_.rank_of(diverged->member) >= 0)
+      end(1, diverged->why, StateLeft::kDiverged);
+  } else if (const auto* source_status = std::get_if<proto::SourceStatus>(&message.body)) {
+    regroup_to_copy(transfers_.on_source_status(transfer_context(), node, *source_status));
+  } else if (const auto* target_status = std::get_if<proto::TargetStatus>(&message.body)) {
+    if (own(target_status->member))
+      regroup_to_copy(transfers_.on_target_status(transfer_context(), *target_status));
+  }
+}
+
+// Adds a member that an earlier incarnation started and that an agent reports. Dead ones that belong neither
+// to the World nor to the present launch have been dealt with.
+MemberInfo& Coordinator::recover(proto::MemberId id, proto::NodeId node, bool alive) {
+  MemberInfo& r = members_.add(id, node, now_);
+  first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
+  const bool launched = world_.generation == 0 && id >= first_member_;
+  const std::vector<bool> used = members_.used_slots();
+  if (launched) r.first_rank = id - first_member_;
+  r.restart_slot =
+      launched ? r.first_rank : static_cast<std::uint32_t>(std::ranges::find(used, false) - used.begin());
+  if (launched || (alive && world_.generation > 0)) return r;
+  r.state = MemberState::kGone;
+  r.dismissed = true;
+  r.kill_at = now_ + std::chrono::seconds(1);  // unless it is reaped before
+  return r;
+}
+
+void Coordinator::on_ready(proto::NodeId node, const proto::MemberReady& ready) {
+  MemberInfo* r = members_.edit(ready.join.member);
+  if (r == nullptr) r = &recover(ready.join.member, node, true);
+  if (r->state != MemberState::kStarting || !accept_declaration(r, ready.join)) return;
+  // The slot's previous member was reaped, since an agent reassigns no slot before.
+  for (const proto::MemberId id : members_.on_node(node)) {
+    const MemberInfo& other = *members_.find(id);
+    const bool living = other.state == MemberState::kWarm || other.lives_in_world();
+    if (!living || other.seat.slot != ready.slot) continue;
+    members_.edit(id)->cause = "its slot was reassigned";
+    lose_with_node(members_.edit(id));
+  }
+  r->state = MemberState::kWarm;
+  r->seat = {node, ready.slot};
+  r->warm_order = ++ready_count_;
+  r->learning =
+      world_.generation > 0 && policy_.kept_results > 0 && ready.join.state_bytes >= policy_.learn_above;
+  on_first_ready();
+  if (members_.any_finished()) dismiss(r, true, "the job is finishing");
+}
+
+// From the first Ready on, members are replaced one by one, and a launch of fewer than the target is filled
+// up.
+void Coordinator::on_first_ready() {
+  if (first_ready_) return;
+  first_ready_ = now_;
+  grow();  // with the nodes that have come meanwhile
+  if (!policy_.replace || world_.generation > 0 || desired_ == policy_.target) return;
+  desired_ = policy_.target;
+  journal_intent();
+}
+
+void Coordinator::on_drained(proto::NodeId node, const proto::MemberDrained& drained) {
+  MemberInfo* r = members_.edit(drained.member);
+  if (r == nullptr) r = &recover(drained.member, node, true);
+  r->drained = true;  // it opens no step any more, but serves its state while that is needed
+  if (stage_ != Stage::kHello) settle_drained(r);
+}
+
+void Coordinator::settle_drained(MemberInfo* r) {
+  if (r->state == MemberState::kStarting)
+    return dismiss(r, true, "left on notice");  // the World went on without it
+  if (r->state == MemberState::kActive || r->state == MemberState::kWarm) ask_to_leave(r);
+  if (r->state == MemberState::kDraining) r->state = MemberState::kDrained;
+}
+
+void Coordinator::on_report(proto::NodeId node, const proto::Report& report) {
+  take_lines(node, report.lines);
+  if (report.generation == 0) {
+    for (const proto::SlotReport& line : report.lines) {
+      const MemberInfo* r = members_.find(line.member);
+      if (r != nullptr && r->seat.node == node && r->rank >= 0) watch_.update(awake_, line);
+    }
+    return;
+  }
+  if (stage_ == Stage::kRegrouping && report.generation >= highest_)
+    lines_[node] = lines_of_host(known(), node, report.lines);
+  if (stage_ == Stage::kSteady && report.generation >= world_.generation && has_member_on(world_, node)) {
+    start_regroup(fmt::format("node {} closed generation {}", node, report.generation));
+  }
+}
+
+void Coordinator::on_hello_reply(proto::NodeId node, const proto::HelloReply& reply) {
+  if (stage_ != Stage::kHello) return;
+  highest_ = std::max({highest_, reply.world, reply.revoked_up_to});
+  agreed_ = agreed_ && reply.world == world_.generation && reply.revoked_up_to < world_.generation;
+  if (!declared_) declared_ = reply.declared;
+  for (const proto::SlotReport& line : reply.lines) {
+    if (members_.find(line.member) == nullptr && may_report(known(), node, line.member))
+      (void)recover(line.member, node, line.alive);
+  }
+  for (const proto::MemberId id : members_.on_node(node)) {
+    const auto has = [&](const proto::SlotReport& line) { return line.member == id; };
+    if (members_.find(id)->rank < 0 || std::any_of(reply.lines.begin(), reply.lines.end(), has)) continue;
+    MemberInfo* r = members_.edit(id);
+    const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
+    r->state = MemberState::kLost;
+    r->reaped = true;  // since its slot was reassigned
+    if (stayed) not_replaced(*r);
+  }
+  take_lines(node, reply.lines);
+  lines_[node] = lines_of_host(known(), node, reply.lines);
+}
+
+void Coordinator::take_lines(proto::NodeId node, const std::vector<proto::SlotReport>& lines) {
+  for (const proto::SlotReport& line : lines) {
+    MemberInfo* r = members_.edit(line.member);
+    if (r == nullptr || r->seat.node != node) continue;
+    r->word = line.state;
+    r->step = line.step;
+    r->loss = line.loss;
+    r->reports += 1;
+    r->caught_up_to = std::max(r->caught_up_to, line.caught_up_to);
+    r->proved |= line.proved;
+    r->finished |= line.finished;
+    if (!line.alive && r->lives_in_world())
+      on_lost(node, {.member = r->id, .joined = true, .finished = r->finished});
+  }
+}
+
+proto::Body Coordinator::answer(const proto::Body& request) {
+  if (std::holds_alternative<proto::StatusRequest>(request)) {
+    next_query_ = now_;  // the next status request then shows fresh progress
+    return proto::StatusReply{status_json(now_)};
+  }
+  if (done()) return proto::Reply{false, "the job is over"};
+  if (const auto* r = std::get_if<proto::ResizeRequest>(&request)) return resize(r->members);
+  if (const auto* r = std::get_if<proto::NoticeRequest>(&request)) return notice(r->member);
+  if (const auto* r = std::get_if<proto::KillRequest>(&request)) return kill(r->member);
+  return proto::Reply{false, "not a request to a coordinator"};
+}
+
+proto::Reply Coordinator::resize(std::uint32_t members) {
+  if (members < policy_.min || members > policy_.max) {
+    return {false, fmt::format("resize {}: this job can have {} to {} members (-np {}:{})", members,
+                               policy_.min, policy_.max, policy_.min, policy_.max)};
+  }
+  if (members > policy_.slots && !policy_.grows) {
+    return {false, fmt::format("resize {}: the allocation has {} slots", members, policy_.slots)};
+  }
+  if (members_.any_finished()) return {false, fmt::format("resize {}: the job is finishing", members)};
+  // Relaunches depend on the size of the first launch, which must not change before a member has joined.
+  if (!first_ready_ && world_.generation == 0) {
+    return {false, fmt::format("resize {}: no member has joined yet", members)};
+  }
+  policy_.target = desired_ = members;
+  policy_.target_follows = false;
+  nodes_.forget_changes();
+  forget_failures();
+  const auto first = static_cast<std::ptrdiff_t>(effects_.size());
+  if (stage_ != Stage::kHello) shrink();
+  effects_.insert(effects_.begin() + first, Journal{intent()});  // on disk before any effect of it
+  journaled_ = desired_;
+  return {true, fmt::format("target {}, {} in the World now", members, world_.size())};
+}
+
+proto::Reply Coordinator::notice(proto::MemberId id) {
+  MemberInfo* r = members_.edit(id);
+  if (r == nullptr || r->state >= MemberState::kLost) {
+    return {false, fmt::format("notice {}: no such member; there are {}", id, members_.ids_of_living())};
+  }
+  if (!first_ready_) return {false, fmt::format("notice {}: no member has joined yet", id)};
+  if (r->leave_wanted || r->state > MemberState::kActive) {
+    return {true, fmt::format("member {} is leaving already", id)};
+  }
+  if (!policy_.replace && r->state == MemberState::kActive && members_.staying() <= policy_.min) {
+    return {false,
+            fmt::format("notice {}: at least {} members are needed and none is replaced", id, policy_.min)};
+  }
+  ask_to_leave(r);
+  const bool waits = r->state == MemberState::kActive;
+  return {true, fmt::format("member {} leaves {}", id,
+                            waits ? "as soon as it can be spared" : "at the next step boundary")};
+}
+
+proto::Reply Coordinator::kill(proto::MemberId id) {
+  MemberInfo* r = members_.edit(id);
+  if (r == nullptr || r->state >= MemberState::kLost) {
+    return {false, fmt::format("kill-member {}: no such member; there are {}", id, members_.ids_of_living())};
+  }
+  r->kill_asked = true;
+  r->cause = "killed by regroup kill-member";
+  emit(ToAgent{r->seat.node, proto::Kill{id, false, "kill-member"}});
+  return {true, fmt::format("member {} is being killed", id)};
+}
+
+void Coordinator::to_agents(const proto::Body& body) { emit(ToAgent{proto::kEveryNode, body}); }
+
+}  // namespace regroup::membership

@@ -1,0 +1,149 @@
+// The coordinator of an elastic job as a state machine: messages and time in, effects out, which the driver
+// performs in order. docs/design/architecture.md sections 2 and 4. Not thread-safe, never blocks.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/clock.h"
+#include "membership/coordinator/agent_facts.h"
+#include "membership/coordinator/coordinator_effects.h"
+#include "membership/coordinator/journal_entry.h"
+#include "membership/coordinator/member_table.h"
+#include "membership/coordinator/node_table.h"
+#include "membership/coordinator/progress_watch.h"
+#include "membership/coordinator/restart_budget.h"
+#include "membership/coordinator/state_transfers.h"
+#include "membership/membership.h"
+#include "proto/message.h"
+#include "proto/world.h"
+
+namespace regroup::membership {
+
+class Coordinator {
+ public:
+  // `past`: the journal. With a World in it, or an incarnation above 1, members may be running: the
+  // coordinator first sends Hello to all agents. Incarnations begin at 1 and grow at each restart.
+  Coordinator(Policy policy, JobInfo job, proto::Incarnation incarnation, Past past = {});
+
+  // From agents: facts about members, Report, HelloReply, SourceStatus, TargetStatus. From the driver, which
+  // closes the link of a node that is sent a NodeLost: NodeUp, NodeSilent, NodeLost, NodesKnown.
+  [[nodiscard]] Effects handle(base::TimePoint now, Sender source, const proto::Message& message);
+  [[nodiscard]] Effects tick(base::TimePoint now);  // first, and after each next_deadline()
+  // When to call tick() next, at most a second ahead; nothing once the job is done.
+  [[nodiscard]] std::optional<base::TimePoint> next_deadline() const;
+  [[nodiscard]] std::string status_json(base::TimePoint now) const;
+
+  [[nodiscard]] const proto::World& world() const { return world_; }  // generation 0: none yet
+  [[nodiscard]] bool done() const { return stage_ == Stage::kDone; }
+
+ private:
+  enum class Stage : std::uint8_t { kNodes, kHello, kStarting, kRelaunching, kSteady, kRegrouping, kDone };
+  [[nodiscard]] Known known() const { return {members_, world_, highest_, !job_.nodes.empty()}; }
+  void on_agent(proto::NodeId node, const proto::Message& message);
+  MemberInfo& recover(proto::MemberId id, proto::NodeId node, bool alive);
+  void on_ready(proto::NodeId node, const proto::MemberReady& ready);
+  void on_first_ready();
+  void on_drained(proto::NodeId node, const proto::MemberDrained& drained);
+  void settle_drained(MemberInfo* member);
+  void on_lost(proto::NodeId node, const proto::MemberLost& lost);
+  void not_replaced(const MemberInfo& lost);  // lowers desired_ unless lost members are replaced
+  void on_report(proto::NodeId node, const proto::Report& report);
+  void on_hello_reply(proto::NodeId node, const proto::HelloReply& reply);
+  void take_lines(proto::NodeId node, const std::vector<proto::SlotReport>& lines);
+  [[nodiscard]] proto::Body answer(const proto::Body& request);
+  [[nodiscard]] proto::Reply resize(std::uint32_t members);
+  [[nodiscard]] proto::Reply notice(proto::MemberId id);
+  [[nodiscard]] proto::Reply kill(proto::MemberId id);
+  [[nodiscard]] bool on_nodes(const proto::Body& body);
+  void on_node_up(const proto::NodeUp& up);
+  void leave_node(proto::NodeId node);
+  void settle_owed(NodeTable::Node* node, std::uint32_t had);
+  void grow(std::uint32_t leased = 0);
+  void count_slots();
+  void on_nodes_known(const proto::NodesKnown& known);
+  void end_without_room();
+  void lose_node(proto::NodeId node, const std::string& why);
+  void lose_with_node(MemberInfo* r);
+  void on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& suspect);
+  void drop_node(proto::NodeId node, const std::string& why);
+  void drop_suspected_nodes();
+  void drop_unresponsive_nodes();
+  void on_contacts(proto::NodeId node, const proto::Contacts& contacts);
+  [[nodiscard]] bool accept_declaration(MemberInfo* r, const proto::Join& join);
+  void pass_to(base::TimePoint now);
+  void advance();  // coordinator_regroup.cc: from one World to the next, and the end
+  void end_hello();
+  void end_hello_before_world_1();
+  void watch_minimum();
+  void decide_next();
+  [[nodiscard]] bool decided_recently();
+  void make_room();
+  void start_regroup(const std::string& why);
+  [[nodiscard]] StateTransfers::Context transfer_context();
+  void regroup_to_copy(const StateTransfers::RegroupReason& why);
+  void form_world(const std::vector<proto::MemberId>& next, const std::string& why);
+  [[nodiscard]] bool assign_donors(std::vector<proto::WorldMember>* members, proto::Position resume) const;
+  void enter(const proto::World& world);
+  void end_if_over();
+  void end(std::int32_t exit_code, const std::string& reason, StateLeft left = StateLeft::kWithMembers);
+  void fail(const std::string& what, StateLeft left = StateLeft::kWithMembers);
+  void start_members();
+  void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
+  void lost_before_ready(MemberInfo* member, const proto::MemberLost& lost);
+  void launch_lost_one(const MemberInfo& member, const std::string& what);
+  void charge(MemberInfo*member), forget_failures();  // counts a failure against its slot
+  void launch();
+  void relaunch();
+  void dismiss_launch();
+  void enforce_limits();
+  void kill_overdue();
+  void end_unready_members();
+  void end_straggling_finish();
+  void watch_progress();
+  void shrink();
+  void ask_to_leave(MemberInfo* member);
+  void dismiss(MemberInfo* member, bool gently, const std::string& reason);
+  void emit(Effect effect) { effects_.push_back(std::move(effect)); }
+  void to_agents(const proto::Body& body);
+  void restore(proto::World world);
+  void restore(const Intent& intent);
+  [[nodiscard]] Intent intent() const;
+  [[nodiscard]] Effects finish_call();
+  void journal_intent() { journal(intent()); }
+  void journal(Intent intent);
+  void remember(const std::string& sentence);  // for status only
+  void note(const std::string& sentence);      // for status and the terminal
+  Policy policy_;
+  const JobInfo job_;
+  const proto::Incarnation incarnation_;
+  Stage stage_;
+  base::TimePoint now_{}, began_{};                          // of the call in progress; of the job
+  base::Duration awake_{};                                   // time in which this process was not stopped
+  bool begun_ = false, agreed_ = true, losses_due_ = false;  // replies fit the journal; desired_ < journaled_
+  proto::World world_;                // newest formed (or journaled); generation 0 before World 1
+  base::TimePoint progress_since_{};  // when a World began that resumes later than the one before
+  proto::Generation highest_ = 0;     // highest generation that any agent knows
+  MemberTable members_;
+  RestartBudget budget_;
+  std::uint32_t desired_, journaled_ = 0, launched_ = 0;  // members to keep; on disk; of this launch, or 0
+  std::uint64_t ready_count_ = 0;
+  proto::MemberId first_member_ = 0, promised_ids_ = 0;  // of that launch; ids below are reserved on disk
+  Relaunches relaunches_;
+  NodeTable nodes_;
+  StateTransfers transfers_;
+  ProgressWatch watch_;
+  std::optional<proto::Join> declared_;                            // by the first member
+  std::map<proto::NodeId, std::vector<proto::SlotReport>> lines_;  // reported in this regroup, by node
+  std::string held_;                                               // why no World is formed, for status
+  std::optional<base::TimePoint> below_min_since_, straggling_since_, first_ready_;  // no member has joined
+  base::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = base::TimePoint::max();
+  std::optional<std::tuple<std::uint64_t, std::uint32_t, base::TimePoint>> decided_;  // decided_recently()
+  std::deque<Sentence> history_;
+  Effects effects_;  // of the call in progress
+};
+
+}  // namespace regroup::membership

@@ -1,0 +1,277 @@
+// Nodes that join, change and leave, and the exchange of members' addresses between nodes.
+// docs/design/architecture.md sections 2 and 4; docs/design/elastic_hosts.md.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "membership/coordinator/coordinator.h"
+#include "membership/declaration.h"
+
+namespace regroup::membership {
+namespace {
+
+// How long a member's report that it cannot reach another counts.
+constexpr base::Duration kSuspicion = std::chrono::seconds(5);
+// Longer than the detection of a lost agent and of a lost relay, and the reconnection by another way,
+// together.
+constexpr base::Duration kAnswer = std::chrono::seconds(20);
+constexpr std::size_t kContactBytes = 256 << 10;  // of addresses in one message
+
+// A size without the leased slots.
+std::uint32_t without(std::uint32_t leased, std::uint32_t size, std::uint32_t min) {
+  return leased == 0 ? size : std::min(size, std::max(min, size - std::min(size, leased)));
+}
+
+}  // namespace
+
+bool Coordinator::on_nodes(const proto::Body& body) {
+  if (const auto* up = std::get_if<proto::NodeUp>(&body)) {
+    on_node_up(*up);
+  } else if (const auto* silent = std::get_if<proto::NodeSilent>(&body)) {
+    if (NodeTable::Node* node = nodes_.find(silent->node)) node->silent = silent->silent;
+    drop_suspected_nodes();
+  } else if (const auto* lost = std::get_if<proto::NodeLost>(&body)) {
+    if (nodes_.contains(lost->node))
+      lose_node(lost->node, lost->why);
+    else if (stage_ == Stage::kNodes)
+      note(lost->why);
+  } else if (const auto* known = std::get_if<proto::NodesKnown>(&body)) {
+    on_nodes_known(*known);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void Coordinator::on_node_up(const proto::NodeUp& up) {
+  if (NodeTable::Node* known = nodes_.find(up.node)) {
+    const std::uint32_t had = known->slots;
+    if (had == up.slots && known->for_now == up.for_now) return;
+    nodes_.resize(up.node, up.slots);
+    known->for_now = up.for_now;
+    count_slots();
+    if (nodes_.slots() == 0) policy_.slots = 0;
+    if (had != up.slots) remember(fmt::format("host {} has {} slots now", up.name, up.slots));
+    if (stage_ == Stage::kNodes || stage_ == Stage::kHello) return;
+    if (first_ready_) leave_node(up.node);
+    settle_owed(known, had);
+    return grow();
+  }
+  const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
+  nodes_.add(up.node, {.name = up.name, .slots = up.slots, .for_now = up.for_now, .asked = awake_});
+  count_slots();
+  // The target already counts a node that was there before this coordinator.
+  const bool later = stage_ != Stage::kNodes && stage_ != Stage::kHello;
+  const bool beyond = up.lent && !policy_.target_follows && !policy_.oversubscribe;
+  std::uint32_t leased = 0;
+  if (beyond && later) leased = nodes_.lease(up.node, lacked, policy_.max - std::min(policy_.max, desired_));
+  if (beyond && !later) nodes_.lease_again(up.node);
+  if (stage_ == Stage::kNodes) return;
+  grow(leased);
+  remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
+  if (stage_ == Stage::kHello) emit(ToAgent{up.node, proto::Hello{}});
+  // The regroup waits for a report of every node, so also for this one, which has no member of the World.
+  if (stage_ == Stage::kRegrouping) emit(ToAgent{up.node, proto::Revoke{highest_}});
+}
+
+// The allocator takes slots of this host back: members above its slots leave as on a notice, the newest
+// first.
+void Coordinator::leave_node(proto::NodeId node) {
+  const std::uint32_t before = desired_, slots = nodes_.find(node)->slots;
+  const bool for_now = nodes_.find(node)->for_now;
+  const std::uint32_t leased = slots == 0 && !for_now ? nodes_.take_leased(node) : 0;
+  const std::uint32_t wanted = without(leased, desired_, policy_.min);
+  const auto all = members_.on_node(node);
+  std::vector<proto::MemberId> there(all.begin(), all.end());
+  std::erase_if(there, [&](proto::MemberId m) { return members_.find(m)->state >= MemberState::kLost; });
+  if (there.size() <= slots || policy_.oversubscribe * slots > 0) there.clear();
+  std::ranges::sort(there);
+  bool asked = false;
+  for (std::size_t i = slots; i < there.size(); ++i) {
+    MemberInfo* r = members_.edit(there[i]);
+    if (r->leave_wanted || r->state > MemberState::kActive) continue;
+    ask_to_leave(r);
+    asked = true;
+  }
+  if (!asked && wanted == before) return;  // or they were asked before, when the size was adjusted
+  // A member that leaves with its host is replaced if there is room elsewhere. Slots that were leased with
+  // the host make the job smaller, wherever members run.
+  const std::uint32_t room = for_now ? wanted : policy_.slots;
+  policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::min(wanted, room));
+  journal_intent();
+  if (wanted < before) shrink();
+}
+
+// Slots that are missing temporarily make the job smaller once it is known that they will not return, unless
+// there is room elsewhere by then.
+void Coordinator::settle_owed(NodeTable::Node* node, std::uint32_t had) {
+  const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
+  if (node->for_now) {
+    node->owed = std::min(lacked, node->owed + had - std::min(had, node->slots));
+    return;
+  }
+  const std::uint32_t owed = std::min(lacked, std::exchange(node->owed, 0));
+  if (owed == 0 || node->slots > had) return;
+  policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, desired_ - owed);
+  journal_intent();
+}
+
+// A job without a requested size grows with its hosts; others grow by the slots that are leased to them.
+void Coordinator::grow(std::uint32_t leased) {
+  const std::uint32_t size =
+      policy_.target_follows ? std::clamp(policy_.slots, policy_.min, policy_.max) : desired_ + leased;
+  if (size <= desired_ || !first_ready_ || members_.any_finished()) return;
+  policy_.target = desired_ = size;
+  forget_failures();
+  journal_intent();
+}
+
+void Coordinator::count_slots() {
+  if (!job_.nodes.empty()) return;
+  policy_.slots =
+      policy_.oversubscribe ? std::max(nodes_.slots(), policy_.max + policy_.spares) : nodes_.slots();
+}
+
+// The known nodes decide the size of the first launch.
+void Coordinator::on_nodes_known(const proto::NodesKnown& known) {
+  if (stage_ != Stage::kNodes) return;
+  if (known.shards > 0 && world_.generation == 0) policy_.shards = known.shards;
+  if (known.shards > 0) policy_.resume = known.resume;
+  count_slots();
+  if (policy_.target == 0 || (world_.generation == 0 && policy_.target > policy_.slots)) {
+    policy_.target = desired_ = std::max(policy_.min, std::min(policy_.max, policy_.slots));
+    const std::uint32_t restarts = relaunches_.restarts();
+    relaunches_ = Relaunches(policy_.relaunch, policy_.min, policy_.target);
+    relaunches_.restore(restarts);
+  }
+  stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
+  if (world_.generation == 0 && policy_.slots < policy_.min) return end_without_room();
+  nodes_.ask_all(awake_);
+  if (stage_ == Stage::kHello) to_agents(proto::Hello{});
+  for (auto& [id, r] : members_.edit_all()) {
+    if (!r.reaped && !nodes_.contains(r.seat.node)) lose_with_node(&r);
+  }
+}
+
+// Only before the first World: later the remaining members hold the state until hosts come.
+void Coordinator::end_without_room() {
+  end(1, fmt::format("the hosts that came up have {} slots for at least {} members", policy_.slots,
+                     policy_.min));
+}
+
+void Coordinator::lose_node(proto::NodeId node, const std::string& why) {
+  if (const std::uint32_t leased = nodes_.take_leased(node); leased > 0) {
+    policy_.target = desired_ = without(leased, desired_, policy_.min);
+    journal_intent();
+  }
+  nodes_.erase(node);
+  lines_.erase(node);
+  count_slots();
+  note(why);
+  if (world_.generation == 0 && stage_ != Stage::kNodes && policy_.slots < policy_.min)
+    return end_without_room();
+  bool launch_lost = false;
+  for (const proto::MemberId id : members_.on_node(node)) {
+    MemberInfo& r = *members_.edit(id);
+    if (r.reaped) continue;
+    launch_lost |= r.state == MemberState::kStarting && !first_ready_;
+    lose_with_node(&r);
+  }
+  if (!launch_lost || stage_ == Stage::kHello || stage_ == Stage::kRelaunching) return;
+  relaunch_due_ = now_;
+  dismiss_launch();
+}
+
+// The coordinator does not wait for the processes of a lost node: its agent kills them, and the node's id,
+// which is never used again, fences them off.
+void Coordinator::lose_with_node(MemberInfo* r) {
+  const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
+  r->reaped = true;
+  r->status = r->finished ? 0 : 1;
+  r->kill_at.reset();
+  r->since = now_;
+  if (r->cause.empty()) r->cause = "its host was lost";
+  r->state = r->in_world() ? MemberState::kLost : MemberState::kGone;
+  if (stayed) not_replaced(*r);
+}
+
+// Counts only if the reporting node has a member in the World. Recorded once per suspicion.
+void Coordinator::on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& suspect) {
+  MemberInfo* r = members_.edit(suspect.member);
+  if (r == nullptr || !r->lives_in_world() || r->seat.node == node || !has_member_on(world_, node)) return;
+  const bool known = r->suspected && now_ - *r->suspected <= kSuspicion;
+  r->suspected = now_;
+  if (!known) remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
+  drop_suspected_nodes();
+}
+
+void Coordinator::drop_node(proto::NodeId node, const std::string& why) {
+  emit(ToAgent{node, proto::NodeLost{node, why}});
+  lose_node(node, why);
+}
+
+// Two independent observations agree: the agent's heartbeats and another member's data connection.
+void Coordinator::drop_suspected_nodes() {
+  if (!members_.any_suspected()) return;
+  std::set<proto::NodeId> dropped;
+  for (const auto& [id, r] : members_.all()) {
+    const NodeTable::Node* node = nodes_.find(r.seat.node);
+    const bool suspected = r.lives_in_world() && r.suspected && now_ - *r.suspected <= kSuspicion;
+    if (suspected && node != nullptr && node->silent) dropped.insert(r.seat.node);
+  }
+  for (const proto::NodeId node : dropped) {
+    drop_node(node, fmt::format("host {}: neither its agent nor its members are heard any more",
+                                nodes_.find(node)->name));
+  }
+}
+
+// Drops agents whose heartbeats come but that do not send what the next World waits for. A job on one host
+// has no other agent to continue with.
+void Coordinator::drop_unresponsive_nodes() {
+  if (awake_ - nodes_.asked_all() < kAnswer || lines_.size() == nodes_.size() || !job_.nodes.empty()) return;
+  std::vector<std::pair<proto::NodeId, std::string>> unresponsive;
+  for (const auto& [id, node] : nodes_.all()) {
+    if (!lines_.contains(id) && awake_ - node.asked >= kAnswer) unresponsive.emplace_back(id, node.name);
+  }
+  for (const auto& [id, name] : unresponsive) {
+    if (!done())
+      drop_node(id, fmt::format("host {}: its agent is heard, but has not answered for 20 s", name));
+  }
+}
+
+void Coordinator::on_contacts(proto::NodeId node, const proto::Contacts& contacts) {
+  if (stage_ != Stage::kSteady && stage_ != Stage::kHello) return;
+  const auto all = nodes_.gather(node, contacts_of_host(known(), node, contacts), world_);
+  if (!all) return;
+  proto::Contacts part{all->generation, {}};
+  std::size_t bytes = 0;
+  for (const proto::Contact& contact : all->members) {
+    if (bytes > 0 && bytes + contact.address.size() > kContactBytes) {
+      to_agents(part);
+      part.members.clear();
+      bytes = 0;
+    }
+    part.members.push_back(contact);
+    bytes += contact.address.size();
+  }
+  to_agents(part);
+}
+
+// Members on all nodes must declare the same.
+bool Coordinator::accept_declaration(MemberInfo* r, const proto::Join& join) {
+  if (!declared_) declared_ = join;
+  std::string warning;
+  const base::Status status = check_declaration(join, *declared_, policy_.any_fingerprint, &warning);
+  if (status.ok()) return true;
+  note(status.message());
+  dismiss(r, false, status.message());
+  r->failure = {r->id, refusal_kind(join, *declared_), "", status.message()};
+  not_replaced(*r);
+  charge(r);
+  return false;
+}
+
+}  // namespace regroup::membership

@@ -1,0 +1,330 @@
+// From one World to the next: revoke, report, decide, journal, announce; and how a job ends.
+// docs/design/architecture.md section 4.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "membership/coordinator/coordinator.h"
+
+namespace regroup::membership {
+namespace {
+
+// The minimum size of a World.
+std::uint32_t least(const NodeTable& nodes, const Policy& policy) {
+  return nodes.slots() > 0 ? policy.min : 1;
+}
+
+}  // namespace
+
+void Coordinator::advance() {
+  if (stage_ == Stage::kNodes) return;
+  if (stage_ == Stage::kHello || stage_ == Stage::kRegrouping) drop_unresponsive_nodes();
+  if (done()) return;
+  if (stage_ == Stage::kHello) {
+    if (lines_.size() < nodes_.size()) return;
+    end_hello();
+  }
+  if (stage_ == Stage::kRelaunching) relaunch();
+  watch_minimum();
+  enforce_limits();
+  if (!done()) regroup_to_copy(transfers_.poll(transfer_context()));
+  if (!done()) decide_next();
+  if (!done()) end_if_over();
+  if (!done()) start_members();
+}
+
+void Coordinator::decide_next() {
+  const bool reported = stage_ == Stage::kRegrouping && lines_.size() == nodes_.size();
+  if (stage_ != Stage::kSteady && stage_ != Stage::kStarting && !reported) return;
+  if (reported ? decided_recently() : !may_decide(members_.counts(world_), policy_)) {
+    if (stage_ == Stage::kStarting)
+      held_ = still_starting(members_.count(MemberState::kWarm), members_.count(MemberState::kStarting));
+    return;
+  }
+  Roster roster = members_.roster(world_, below_min_since_.value_or(base::TimePoint{}));
+  roster.revoked = reported;
+  Policy policy = policy_;
+  // Once no host has slots any more, the remaining members finish their step and leave.
+  policy.min = least(nodes_, policy_);
+  const Verdict verdict = decide(now_, roster, policy);
+  if (stage_ == Stage::kSteady) {
+    if (verdict.next || verdict.broken) start_regroup(verdict.why);
+  } else if (verdict.next) {
+    held_.clear();
+    form_world(*verdict.next, verdict.why);
+  } else {
+    if (reported && held_.empty()) policy_.fixed ? remember(verdict.why) : note(verdict.why);
+    held_ = verdict.why;
+    if (reported) make_room();
+  }
+}
+
+// True if no member has changed since the last decision. Once a second it is made again, for its sentence.
+bool Coordinator::decided_recently() {
+  if (decided_) {
+    const auto [version, target, at] = *decided_;
+    if (version == members_.version() && target == policy_.target && now_ < at + std::chrono::seconds(1))
+      return true;
+  }
+  decided_ = {members_.version(), policy_.target, now_};
+  return false;
+}
+
+// Below min with every slot in use, a drained member makes room for its successor, provided that another
+// member has the state.
+void Coordinator::make_room() {
+  if (members_.holders() == 0 || members_.processes() < policy_.slots) return;
+  for (auto& [id, r] : members_.edit_all()) {
+    if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
+  }
+}
+
+// All agents have answered Hello: continue with the journaled World, or regroup.
+void Coordinator::end_hello() {
+  if (world_.generation == 0) return end_hello_before_world_1();
+  lines_.clear();
+  launched_ = policy_.target;
+  first_ready_ = now_;
+  for (auto& [id, r] : members_.edit_all()) {
+    const bool ending = r.state == MemberState::kLost && !r.reaped && !r.finished;
+    if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
+    // The incarnation that journaled this may have died before it sent the Notice.
+    if (r.state == MemberState::kDraining && !r.drained) emit(ToAgent{r.seat.node, proto::Notice{id}});
+    if (r.drained) settle_drained(&r);
+  }
+  shrink();
+  for (const auto& [id, node] : nodes_.all()) {
+    if (node.slots == 0) leave_node(id);  // the predecessor may have died before it did
+  }
+  stage_ = Stage::kSteady;
+  if (agreed_) {
+    note(fmt::format("incarnation {} of the coordinator continues with generation {}", incarnation_,
+                     highest_));
+  } else {
+    start_regroup(
+        fmt::format("incarnation {} of the coordinator found generation {} over", incarnation_, highest_));
+  }
+}
+
+void Coordinator::end_hello_before_world_1() {
+  const auto joined = [](const proto::SlotReport& line) { return line.slot != proto::kNoSlot; };
+  const bool any_joined = std::any_of(lines_.begin(), lines_.end(), [&](const auto& reply) {
+    return std::any_of(reply.second.begin(), reply.second.end(), joined);
+  });
+  lines_.clear();
+  stage_ = Stage::kStarting;
+  launched_ = 0;
+  for (const auto& [id, r] : members_.all()) launched_ += id >= first_member_;
+  if (launched_ == 0) return;
+  if (!any_joined && launched_ < members_.next_id() - first_member_) {
+    note("the coordinator ended in the middle of a launch: it is made again");
+    relaunch_due_ = now_;
+    return dismiss_launch();
+  }
+  relaunches_.adopt(now_, launched_);
+  for (const auto& [id, r] : members_.all()) {
+    const bool counts = r.reaped && !r.dismissed && !first_ready_;
+    if (counts && stage_ == Stage::kStarting) launch_lost_one(r, fmt::format("member {}: {}", id, r.cause));
+  }
+}
+
+void Coordinator::watch_minimum() {
+  const bool plain = !first_ready_ || members_.any_finished();
+  const auto able = world_.generation > 0 ? members_.count(MemberState::kWarm, MemberState::kDraining)
+                                          : members_.count(MemberState::kStarting, MemberState::kWarm);
+  if (plain || able >= least(nodes_, policy_)) {
+    below_min_since_.reset();
+  } else if (!below_min_since_) {
+    below_min_since_ = now_;
+  }
+}
+
+void Coordinator::start_regroup(const std::string& why) {
+  stage_ = Stage::kRegrouping;
+  lines_.clear();
+  held_.clear();
+  decided_.reset();
+  nodes_.ask_all(awake_);
+  for (auto& [id, r] : members_.edit_all()) r.learning &= !r.caught_up;  // caught-up learners join now
+  to_agents(proto::Revoke{highest_});
+  remember(why);
+}
+
+StateTransfers::Context Coordinator::transfer_context() {
+  return {now_,     world_,
+          members_, nodes_,
+          policy_,  stage_ == Stage::kSteady,
+          effects_, [this](const std::string& sentence) { remember(sentence); }};
+}
+
+// A learner in the World cannot replay to its state, so the next World copies it.
+void Coordinator::regroup_to_copy(const StateTransfers::RegroupReason& why) {
+  if (why && stage_ == Stage::kSteady) start_regroup(*why);
+}
+
+void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std::string& why) {
+  proto::World w{
+      .incarnation = incarnation_, .generation = highest_ + 1, .shards = policy_.shards, .why = why};
+  if (w.generation > proto::kMaxGeneration) return end(1, "no generation number is left");
+  w.resume = std::max(resume_of(world_, lines_), proto::Position::of(policy_.resume));
+  for (proto::MemberId id : next) {
+    const MemberInfo& r = *members_.find(id);
+    w.members.push_back({.id = id, .seat = r.seat});
+    // A step that a learner has applied was committed with the votes of all.
+    if (r.caught_up) w.resume = std::max(w.resume, proto::Position::of(r.caught_up_to));
+  }
+  if (!assign_donors(&w.members, w.resume)) {
+    return fail(fmt::format("all members that held the state of step {} are lost", w.resume.step()),
+                StateLeft::kNone);
+  }
+  const proto::Step open = w.resume.step() + 1;
+  const auto before = world_.generation > 0 ? proto::owners_of(world_, open) : std::vector<proto::Seat>{};
+  w.plan = plan_leaves(open, w.shards, before, w.members, lines_);
+  if (journaled_ != desired_) journal_intent();
+  emit(Journal{w});
+  to_agents(proto::Announce{w});
+  enter(w);
+}
+
+// Sets for each member whether it has the state of `resume`, replays to it or copies it. False: no member has
+// it.
+bool Coordinator::assign_donors(std::vector<proto::WorldMember>* members, proto::Position resume) const {
+  const bool first = world_.generation == 0;
+  bool donor = false;
+  proto::WorldMember* holder = nullptr;
+  for (proto::WorldMember& m : *members) {
+    const MemberInfo& r = *members_.find(m.id);
+    if (first) {
+      m.needs_state = &m != members->data();
+    } else if (r.rank < 0) {
+      m.replays = r.caught_up;
+      m.needs_state = !m.replays;
+      m.from_step = resume.step() + 1;
+    } else {
+      const proto::WorldMember& was = r.entry;
+      const bool lacks = (was.needs_state || was.replays) && !r.proved;
+      m.replays = lacks && was.replays && r.caught_up;
+      m.needs_state = lacks && !m.replays;
+      m.from_step = lacks && was.from_step > 0 ? resume.step() + 1 : was.from_step;
+    }
+    if (m.needs_state || m.replays) continue;
+    donor |= m.from_step <= resume.step();
+    if (holder == nullptr) holder = &m;
+  }
+  if (donor) return true;
+  // Before the first step every member has the initial state, or reads it from the checkpoint. Later a
+  // newcomer that has proved its copy can be the donor.
+  if (holder == nullptr && resume.step() == policy_.resume) holder = members->data();
+  if (holder == nullptr) return false;
+  holder->needs_state = false;
+  holder->from_step = resume.step();
+  return true;
+}
+
+void Coordinator::enter(const proto::World& world) {
+  if (world.resume > world_.resume) progress_since_ = now_;
+  world_ = world;
+  highest_ = world.generation;
+  stage_ = Stage::kSteady;
+  straggling_since_.reset();
+  watch_.begin(awake_);
+  lines_.clear();
+  note(world.why);
+  for (auto& [id, r] : members_.edit_all()) r.rank = -1;
+  for (const proto::WorldMember& m : world_.members) {
+    MemberInfo& r = *members_.edit(m.id);
+    r.entry = m;
+    r.rank = static_cast<int>(&m - world_.members.data());
+    if (r.state != MemberState::kWarm) continue;
+    r.state = MemberState::kActive;
+    r.entered = now_;
+    r.entered_at = world_.resume.step();
+  }
+  for (auto& [id, r] : members_.edit_all()) {
+    if (r.rank >= 0) continue;
+    if (r.state == MemberState::kDrained) {
+      dismiss(&r, true, "left on notice");
+    } else if (r.in_world()) {
+      r.state = MemberState::kGone;
+    }
+  }
+}
+
+// Ends the job once no member can continue and the exit statuses are known.
+void Coordinator::end_if_over() {
+  if (stage_ == Stage::kRelaunching || stage_ == Stage::kHello || !first_ready_) return;
+  if (world_.generation == 0) {
+    const bool more = desired_ > 0 && budget_.any_left(desired_, members_.used_slots());
+    if (members_.staying() == 0 && !more) fail("no member came up");
+    return;
+  }
+  if (members_.count(MemberState::kActive, MemberState::kDraining) > 0) return;
+  std::int32_t status = 0;
+  bool lost = false, well = members_.first_failure(progress_since_) == nullptr;
+  for (const proto::WorldMember& m : world_.members) {
+    const MemberInfo& r = members_.all().at(m.id);
+    const bool late = !r.finished && now_ >= r.since + std::chrono::seconds(5);
+    if (r.state == MemberState::kLost && !r.reaped && !late) return;
+    lost |= r.state == MemberState::kLost;
+    well = well && r.state == MemberState::kLost && r.reaped && r.status == 0;
+    if (r.finished && status == 0) status = r.status;
+  }
+  if (members_.any_finished()) {
+    end(status,
+        status == 0 ? "finished" : fmt::format("a member ended with status {} after finish()", status));
+  } else if (lost) {
+    const std::string what =
+        well ? "the program ended without session.finish(), with status 0, in all members of"
+             : "all members of";
+    fail(fmt::format("{} generation {}{}", what, world_.generation, well ? "" : " are lost"),
+         StateLeft::kNone);
+  } else {
+    // JobDone goes first, so that agents ask the members, which stand at a step boundary, for their state.
+    end(kEndedOnNotice, "all members left on notice");
+    const Effect done = effects_.back();
+    effects_.pop_back();
+    for (auto& [id, r] : members_.edit_all()) {
+      if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
+    }
+    emit(done);
+  }
+}
+
+// Ends the job with the status of the member that failed first.
+void Coordinator::fail(const std::string& what, StateLeft left) {
+  const MemberInfo* first = members_.first_failure(progress_since_);
+  if (first == nullptr) return end(1, what, left);
+  end(first->status,
+      fmt::format("{}, first member {} ({})", what, first->id, what_of(first->failure, first->cause)), left);
+}
+
+void Coordinator::end(std::int32_t exit_code, const std::string& reason, StateLeft left) {
+  stage_ = Stage::kDone;
+  remember(reason);
+  const proto::JobDone done{exit_code, reason, left == StateLeft::kNone,
+                            exit_code > 0 && left == StateLeft::kWithMembers};
+  // The revoke frees members that wait for a lost one in a collective, so that their state can be saved.
+  if (done.save_state && highest_ > 0) to_agents(proto::Revoke{highest_});
+  if (job_.nodes.empty()) {  // the driver ends the nodes' agents
+    emit(ToAgent{0, done});
+  } else {
+    to_agents(done);
+  }
+  emit(Done{exit_code, reason});
+}
+
+void Coordinator::note(const std::string& sentence) {
+  emit(Say{sentence});
+  remember(sentence);
+}
+
+void Coordinator::remember(const std::string& sentence) {
+  if (!history_.empty() && history_.back().text == sentence)
+    return;  // a regroup begins and ends with the same reason
+  history_.push_back({now_, sentence});
+  while (history_.size() > kMostSentences) history_.pop_front();
+  emit(Journal{history_.back()});
+}
+
+}  // namespace regroup::membership

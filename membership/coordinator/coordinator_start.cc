@@ -1,0 +1,310 @@
+// The processes of the job: first launch, replacements, relaunches of programs that never join, time limits,
+// and requests to leave.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "membership/coordinator/coordinator.h"
+
+namespace regroup::membership {
+namespace {
+
+constexpr base::Duration kSecond = std::chrono::seconds(1);
+constexpr proto::MemberId kIdsAhead = 16;
+
+bool others_have_state(const MemberTable& members, const proto::World& world,
+                       const std::vector<proto::MemberId>& but) {
+  return std::any_of(world.members.begin(), world.members.end(), [&](const proto::WorldMember& m) {
+    const MemberInfo* r = members.find(m.id);
+    return r != nullptr && r->lives_in_world() && r->has_state() &&
+           std::find(but.begin(), but.end(), m.id) == but.end();
+  });
+}
+
+// For a World of fixed size, whose members are ranks.
+std::string missing_ranks(const MemberTable& members, std::uint32_t size, long seconds) {
+  std::vector<proto::MemberId> missing;
+  for (const auto& [id, r] : members.all()) {
+    if (r.state == MemberState::kStarting) missing.push_back(id);
+  }
+  return fmt::format("{} of {} ranks have called join(), and within {} s rank{} {} did not",
+                     size - missing.size(), size, seconds, missing.size() == 1 ? "" : "s",
+                     fmt::join(missing, ", "));
+}
+
+std::string why_not_killed(const ProgressWatch::Stall& found, bool others_have_state, const Policy& policy) {
+  if (!found.minority) return "they are more than half of the members";
+  if (!others_have_state) return "no other member has the state";
+  return fmt::format(
+      "it has not taken two steps yet, and may be loading data or compiling; it is killed after {:g} s "
+      "without progress",
+      5 * std::chrono::duration<double>(policy.hung_after).count());
+}
+
+}  // namespace
+
+void Coordinator::start_members() {
+  if (stage_ == Stage::kHello || stage_ == Stage::kRelaunching || members_.any_finished()) return;
+  if (nodes_.empty()) return;
+  if (launched_ == 0) return launch();
+  // A program that never joins is only ever relaunched, and World 1 waits for no replacement.
+  if (!first_ready_) return;
+  if (world_.generation == 0 && members_.staying() >= policy_.min) return;
+  const std::uint32_t wanted = desired_ + policy_.spares;
+  std::vector<bool> used;
+  while (!done() && members_.staying() < wanted && members_.processes() < policy_.slots) {
+    if (used.empty()) used = members_.used_slots();
+    used.resize(std::max<std::size_t>(used.size(), wanted));
+    const auto slot = budget_.next(now_, wanted, used);
+    if (!slot) return;
+    const std::uint32_t rank = members_.staying();
+    start_one(rank, std::max(desired_, rank + 1), *slot);
+    used[*slot] = true;
+  }
+}
+
+void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot) {
+  const proto::MemberId id = members_.next_id();
+  if (members_.find(id) != nullptr) return end(1, "no member ID is left");
+  // Reserved on disk: if this coordinator dies together with the member's node, nothing else tells its
+  // successor that the id was used.
+  if (job_.nodes.empty() && id >= promised_ids_) {
+    const std::uint32_t wanted = desired_ + policy_.spares, staying = members_.staying();
+    promised_ids_ = id + std::max(kIdsAhead, wanted > staying ? wanted - staying : 0);
+    journal_intent();
+  }
+  members_.end_edits();
+  for (const auto& [changed, processes] : members_.take_loads()) nodes_.set_load(changed, processes);
+  const proto::NodeId node = job_.placed.empty() ? nodes_.next() : job_.placed.at(rank);
+  MemberInfo& member = members_.add(id, node, now_);
+  member.first_rank = rank;
+  member.restart_slot = restart_slot;
+  first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
+  // An earlier launch has printed this traceback.
+  if (budget_.row().passed_on) emit(ToAgent{node, budget_.row().failure});
+  emit(ToAgent{node, proto::Start{id, rank, world_size, relaunches_.restarts()}});
+}
+
+void Coordinator::dismiss_launch() {
+  stage_ = Stage::kRelaunching;
+  for (auto& [id, r] : members_.edit_all()) {
+    if (r.state == MemberState::kStarting) dismiss(&r, false, "relaunch");
+  }
+}
+
+// Starts all members together, on the slots that are not in back-off.
+void Coordinator::launch() {
+  launched_ = desired_ = relaunches_.launch(now_, job_.nodes.empty() ? policy_.slots : kUnlimited);
+  first_member_ = members_.next_id();
+  stage_ = Stage::kStarting;
+  // Journaled before they start: a successor learns nothing else about members that die before the first
+  // join.
+  Intent ahead = intent();
+  promised_ids_ = ahead.next_member += launched_;
+  journal(std::move(ahead));
+  for (std::uint32_t rank = 0; rank < launched_ && !done(); ++rank) start_one(rank, launched_, rank);
+}
+
+void Coordinator::relaunch() {
+  if (members_.processes() > 0 || now_ < relaunch_due_ || nodes_.empty()) return;
+  launch();
+}
+
+void Coordinator::enforce_limits() {
+  if (below_min_since_ && now_ >= *below_min_since_ + policy_.wait) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.wait).count();
+    return end(1,
+               fmt::format("{} of at least {} members for {} s (--min-members-timeout)",
+                           members_.count(MemberState::kWarm, MemberState::kDraining), policy_.min, seconds));
+  }
+  if (members_.any_finished() && members_.count(MemberState::kWarm) > 0) {
+    for (auto& [id, r] : members_.edit_all()) {
+      if (r.state == MemberState::kWarm) dismiss(&r, true, "the job is finishing");
+    }
+  }
+  if (now_ >= members_.earliest_kill()) kill_overdue();
+  if (first_ready_ && now_ >= first_unready_due_) end_unready_members();
+  if (done()) return;
+  for (const proto::MemberId id : std::set(members_.waiting_to_leave())) ask_to_leave(members_.edit(id));
+  end_straggling_finish();
+  if (now_ >= next_query_ && world_.generation > 0) {
+    const bool waits = !members_.waiting_to_leave().empty();
+    next_query_ =
+        now_ + (waits ? kSecond / 10 : kSecond);  // a leaving member may be replaced once a copy is proved
+    to_agents(proto::Query{});
+    watch_progress();
+  }
+}
+
+void Coordinator::kill_overdue() {
+  base::TimePoint next = base::TimePoint::max();
+  for (auto& [id, r] : members_.edit_all()) {
+    if (r.kill_at && now_ >= *r.kill_at) {
+      r.kill_at.reset();
+      emit(ToAgent{r.seat.node, proto::Kill{id, false, "it did not exit in time"}});
+    }
+    if (r.kill_at) next = std::min(next, *r.kill_at);
+  }
+  members_.earliest_kill_is(next);
+}
+
+void Coordinator::end_unready_members() {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count();
+  first_unready_due_ = base::TimePoint::max();
+  for (auto& [id, r] : members_.edit_all()) {
+    if (r.state != MemberState::kStarting) continue;
+    const base::TimePoint due = std::max(r.since, *first_ready_) + policy_.ready_timeout;
+    if (now_ < due) {
+      first_unready_due_ = std::min(first_unready_due_, due);
+      continue;
+    }
+    if (policy_.fixed) return end(1, missing_ranks(members_, policy_.max, seconds));
+    note(fmt::format("member {} was not ready within {} s", id, seconds));
+    dismiss(&r, false, "not ready in time");
+    r.cause = fmt::format("not being ready within {} s", seconds);
+    not_replaced(r);
+    charge(&r);
+    if (done()) return;
+    if (world_.generation == 0 && members_.staying() < policy_.min) {
+      return end(1, fmt::format("member {} was not ready within {} s: {} of at least {} members", id, seconds,
+                                members_.staying(), policy_.min));
+    }
+  }
+}
+
+// A member that still waits for one that has finished and exited needs a new World to learn that everything
+// is committed.
+void Coordinator::end_straggling_finish() {
+  if (stage_ != Stage::kSteady || !members_.any_unfinished() || !members_.any_finished()) {
+    straggling_since_.reset();
+  } else if (!straggling_since_) {
+    straggling_since_ = now_;
+    to_agents(proto::Query{});
+  } else if (now_ >= *straggling_since_ + kSecond) {
+    start_regroup("some members have finished, others do not know it yet");
+  }
+}
+
+// Judges by the reports of the last query.
+void Coordinator::watch_progress() {
+  if (stage_ != Stage::kSteady || policy_.hung_after == base::Duration()) return;
+  const bool long_quiet = policy_.kill_hung && watch_.is_long_quiet(awake_, policy_.hung_after);
+  if (!long_quiet && !watch_.is_quiet(awake_, policy_.hung_after)) return;
+  const auto is_silent = [](const auto& node) { return node.second.silent; };
+  if (std::any_of(nodes_.all().begin(), nodes_.all().end(), is_silent)) return;
+  const auto found = watch_.find_stall(awake_, world_, [this](proto::MemberId id) {
+    const MemberInfo* r = members_.find(id);
+    return r != nullptr && (r->state == MemberState::kActive || r->state == MemberState::kDraining);
+  });
+  if (!found) return;
+  if (found->members.empty())
+    return note(found->why +
+                (policy_.kill_hung ? "; which of them hangs is unknown, so none is killed (--on-hang)" : ""));
+  constexpr std::size_t kMostNames = 8;
+  std::vector<std::string> names;
+  for (const proto::MemberId id : found->members) {
+    if (names.size() == kMostNames) break;
+    const NodeTable::Node* node = nodes_.find(members_.find(id)->seat.node);
+    const bool named = node != nullptr && !node->name.empty();
+    names.push_back(named ? fmt::format("{} (host {})", id, node->name) : std::to_string(id));
+  }
+  const std::size_t more = found->members.size() - names.size();
+  const bool have = others_have_state(members_, world_, found->members);
+  const bool kills = policy_.kill_hung && have && (found->sure || (found->minority && long_quiet));
+  note(fmt::format("member{} {}{} {}{}", found->members.size() == 1 ? "" : "s", fmt::join(names, ", "),
+                   more > 0 ? fmt::format(" and {} more", more) : "", found->why,
+                   kills               ? "; killed (--on-hang)"
+                   : policy_.kill_hung ? "; not killed (--on-hang): " + why_not_killed(*found, have, policy_)
+                                       : ""));
+  if (!kills) return;
+  for (const proto::MemberId id : found->members) {
+    MemberInfo* r = members_.edit(id);
+    if (policy_.drop_hung && !r->leave_wanted) {
+      policy_.target = desired_ = std::max(policy_.min, std::max(desired_, 1U) - 1);
+      r->leave_wanted = true;
+    }
+    static_cast<void>(kill(id));
+    r->cause = "hung";
+    r->stood_still = true;
+  }
+  if (policy_.drop_hung) journal_intent();
+}
+
+// Reduces the job to `desired_` members: first those outside the World that are no spares, then the highest
+// ranks.
+void Coordinator::shrink() {
+  for (MemberState state : {MemberState::kStarting, MemberState::kWarm, MemberState::kActive}) {
+    std::vector<MemberInfo*> newest;
+    for (auto& [id, r] : members_.edit_all()) {
+      if (r.state == state && !r.leave_wanted) newest.push_back(&r);
+    }
+    std::sort(newest.begin(), newest.end(), [&](const MemberInfo* a, const MemberInfo* b) {
+      return a->rank != b->rank ? a->rank > b->rank : a->id > b->id;
+    });
+    for (MemberInfo* r : newest) {
+      if (state != MemberState::kActive) {
+        const std::uint32_t active = members_.staying_active();
+        if (members_.staying() <= std::max(desired_, active) + policy_.spares) break;
+        dismiss(r, state == MemberState::kWarm, "the job was made smaller");
+        continue;
+      }
+      if (members_.staying_active() <= desired_) return;
+      r->state = MemberState::kDraining;
+      emit(ToAgent{r->seat.node, proto::Notice{r->id}});
+    }
+  }
+}
+
+// A member that leaves lowers the target, down to min. A member whose state is still needed, or without which
+// the World would be too small, gets its notice once the others can do without it.
+void Coordinator::ask_to_leave(MemberInfo* member) {
+  const bool spare = !member->in_world() && members_.staying() > desired_;
+  if (!member->leave_wanted && !spare) {
+    policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::max(desired_, 1U) - 1);
+    member->leave_wanted = true;
+    journal_intent();
+  }
+  if (member->state != MemberState::kActive) {
+    return dismiss(member, member->state == MemberState::kWarm, "asked to leave");
+  }
+  // Its successor starts first if there is room for both.
+  const bool room = nodes_.slots() > 0 && world_.size() < policy_.max &&
+                    (members_.processes() < policy_.slots ||
+                     members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
+  // The last member with the state stays until another has it, unless no other can come because all hosts are
+  // being taken back.
+  const bool more =
+      nodes_.slots() > 0 && policy_.replace && budget_.any_left(desired_, members_.used_slots());
+  if (members_.holders() == 0 && (more || members_.count(MemberState::kStarting, MemberState::kWarm) > 0)) {
+    return;
+  }
+  // A drained member does not vote and so holds the others up: it does not wait for a successor.
+  if (!member->drained && members_.staying_active() < policy_.min && room) return;
+  member->state = member->drained ? MemberState::kDrained : MemberState::kDraining;
+  if (!member->drained) emit(ToAgent{member->seat.node, proto::Notice{member->id}});
+}
+
+void Coordinator::dismiss(MemberInfo* member, bool gently, const std::string& reason) {
+  member->state = MemberState::kGone;
+  member->dismissed = true;
+  if (gently) member->kill_at = now_ + policy_.leave_grace;
+  emit(ToAgent{member->seat.node, proto::Kill{member->id, gently, reason}});
+}
+
+std::optional<base::TimePoint> Coordinator::next_deadline() const {
+  if (done()) return std::nullopt;
+  base::TimePoint next = now_ + kSecond;
+  const auto consider = [&](base::TimePoint at) {
+    if (at > now_) next = std::min(next, at);
+  };
+  consider(budget_.next_change(now_).value_or(now_));
+  if (stage_ == Stage::kRelaunching) consider(relaunch_due_);
+  consider(next_query_);
+  if (below_min_since_) consider(*below_min_since_ + policy_.wait);
+  consider(members_.earliest_kill());
+  return next;
+}
+
+}  // namespace regroup::membership

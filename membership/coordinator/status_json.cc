@@ -1,0 +1,82 @@
+// What `regroup status` shows of a job.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "membership/coordinator/coordinator.h"
+
+namespace regroup::membership {
+namespace {
+
+using nlohmann::json;
+
+// Of the transaction that the member is in, or was in last.
+const char* phase_name(proto::Phase phase) {
+  static constexpr const char* kPhases[] = {"none", "open", "committed", "closed"};
+  return kPhases[static_cast<std::size_t>(phase)];
+}
+
+json member_json(const MemberInfo& r) {
+  json out{{"id", r.id}, {"node", r.seat.node}, {"state", state_name(r.state)}};
+  out["rank"] = r.rank >= 0 ? json(r.rank) : json(nullptr);
+  out["step"] = r.step;
+  out["loss"] = std::isfinite(r.loss) ? json(r.loss) : json(nullptr);
+  out["finished"] = r.finished;
+  out["phase"] = phase_name(r.word.phase);
+  out["position"] = {{"step", r.word.position.step()}, {"region", r.word.position.region()}};
+  out["reports"] = r.reports;
+  if (r.leave_wanted) out["leave_wanted"] = true;
+  return out;
+}
+
+}  // namespace
+
+std::string Coordinator::status_json(base::TimePoint now) const {
+  static constexpr const char* kStages[] = {"waiting for hosts", "hello", "starting", "relaunching", "steady",
+                                            "regrouping",        "done"};
+  const auto seconds = [&](base::TimePoint at) { return std::chrono::duration<double>(at - began_).count(); };
+  json out{{"job", job_.id},
+           {"incarnation", incarnation_},
+           {"generation", world_.generation},
+           {"why", world_.why},
+           {"size", world_.size()},
+           {"min", policy_.min},
+           {"max", policy_.max},
+           {"target", policy_.target},
+           {"slots", policy_.slots},
+           {"shards", policy_.shards},
+           {"replace", policy_.replace},
+           {"resume_step", world_.resume.step()},
+           {"attempt", job_.attempt.number},
+           {"preempted_before", job_.attempt.preempted},
+           {"failed_before", job_.attempt.failed},
+           {"killed_before", job_.attempt.killed},
+           {"relaunches", relaunches_.restarts()},
+           {"stage", kStages[static_cast<std::size_t>(stage_)]},
+           {"held", held_},
+           {"seconds", begun_ ? seconds(now) : 0.0}};
+  out["members"] = json::array();
+  proto::Step step = 0;
+  for (const auto& [id, r] : members_.all()) {
+    if (r.state >= MemberState::kLost) continue;
+    out["members"].push_back(member_json(r));
+    step = std::max(step, r.step);
+  }
+  out["step"] = step;
+  out["nodes"] = json::array();
+  for (const auto& [id, node] : nodes_.all()) {
+    out["nodes"].push_back({{"id", id}, {"name", node.name}, {"slots", node.slots}, {"silent", node.silent}});
+  }
+  out["round"] = nullptr;
+  if (stage_ == Stage::kRegrouping) {
+    json waiting = json::array();
+    for (const auto& [node, state] : nodes_.all()) {
+      if (!lines_.contains(node)) waiting.push_back(node);
+    }
+    out["round"] = {{"revoked", highest_}, {"waiting_for_nodes", waiting}};
+  }
+  out["history"] = json::array();
+  for (const auto& [at, text] : history_) out["history"].push_back({{"at", seconds(at)}, {"why", text}});
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);  // a member's text is whatever it is
+}
+
+}  // namespace regroup::membership
