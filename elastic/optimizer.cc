@@ -7,7 +7,7 @@
 #include <cmath>
 #include <initializer_list>
 
-#include "collective/shm/publish.h"
+#include "collective/reduce/publish.h"
 #include "elastic/optimizer_kernels.h"
 
 namespace regroup::elastic {

@@ -11,7 +11,7 @@
 #include <array>
 #include <cstdint>
 
-#include "collective/shm/publish.h"
+#include "collective/reduce/publish.h"
 
 namespace regroup::elastic {
 namespace {

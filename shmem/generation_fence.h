@@ -17,7 +17,7 @@ template <class P>
 using AtomicNumber = typename P::template Atomic<std::uint32_t>;
 
 // Member: it has executed its last store to a result of `g`, and fenced non-temporal ones
-// (collective/shm/publish.h), which this release store does not order. The caller then rings all.
+// (collective/reduce/publish.h), which this release store does not order. The caller then rings all.
 template <class P>
 void leave_generation(AtomicNumber<P>& left, proto::Generation g) {
   left.store(std::max(left.load(std::memory_order_relaxed), g), std::memory_order_release);

@@ -13,19 +13,24 @@ from lint.command import main
 
 BOTTOM = ["base", "proto", "shmem"]
 MEMBERSHIP = ["membership", "membership/agent", "membership/coordinator"]
-TRAINING = [*BOTTOM, "collective", "checkpoint", *MEMBERSHIP, "elastic"]
+COLLECTIVE = ["collective", "collective/net", "collective/reduce", "collective/shm", "collective/ucx"]
+TRAINING = [*BOTTOM, *COLLECTIVE, "checkpoint", *MEMBERSHIP, "elastic"]
 LAUNCHER = ["launcher", "launcher/scheduler", "launcher/cmd"]
 MAY_INCLUDE = {  # besides itself
     "base": [],
     "proto": ["base"],
     "shmem": ["base", "proto"],
     "collective": [*BOTTOM],
+    "collective/reduce": [*BOTTOM, "collective"],
+    "collective/shm": [*BOTTOM, "collective", "collective/reduce"],
+    "collective/net": [*BOTTOM, "collective", "collective/reduce"],
+    "collective/ucx": [*BOTTOM, *COLLECTIVE],
     "checkpoint": [*BOTTOM],
     "checkpoint/hdf5": [*BOTTOM, "checkpoint"],
     "membership": [*BOTTOM],
     "membership/agent": [*BOTTOM, "membership"],
     "membership/coordinator": [*BOTTOM, "membership"],
-    "elastic": [*BOTTOM, "collective", "checkpoint", *MEMBERSHIP],
+    "elastic": [*BOTTOM, *COLLECTIVE, "checkpoint", *MEMBERSHIP],
     "launcher": [*BOTTOM],
     "launcher/scheduler": [*BOTTOM, "launcher"],
     "launcher/cmd": [*BOTTOM, "launcher", "launcher/scheduler", *MEMBERSHIP],
@@ -49,10 +54,10 @@ WORDS = [  # (pattern in code, the only files of CODE where it may stand, why)
     (r"\b_mm\d*_(\w+_)?stream_\w+|__builtin_nontemporal_store|\bv?movnt\w+|\bstnp\b",
      ["base/cpu.h", "elastic/optimizer_kernels.cc"],
      "non-temporal stores are those of base/cpu.h and of the optimizer's kernels"),
-    (r"\bstream_line\s*\(", ["base/cpu.h", "collective/shm/publish.h"],
+    (r"\bstream_line\s*\(", ["base/cpu.h", "collective/reduce/publish.h"],
      "stores past the cache go through publish.h, with a fence behind them"),
     (r"<\w*intrin\.h>|<arm_\w+\.h>|\b__(x86_64|aarch64)__\b|\b_mm_pause\b",
-     ["base/cpu.h", "base/crc32c.cc", "collective/shm/kernels.cc", "elastic/optimizer_kernels.cc"],
+     ["base/cpu.h", "base/crc32c.cc", "collective/reduce/kernels.cc", "elastic/optimizer_kernels.cc"],
      "what one processor has and another has not is in base/cpu.h, or in a table of kernels"),
 ]  # fmt: skip
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -103,7 +108,7 @@ GOOD = {
     "base/a.h": "#include <string>\n// #include <boost/asio.hpp>, getenv(X): harmless here\n",
     "proto/wire_generated.h": '#include "flatbuffers/flatbuffers.h"\n',
     "base/cpu.h": "#if defined(__x86_64__)\nvoid f(int* p) { _mm_stream_si32(p, 1); }\n",
-    "collective/shm/publish.h": '#include "base/cpu.h"\nvoid f(int* p) { base::stream_line(p, p); }\n',
+    "collective/reduce/publish.h": '#include "base/cpu.h"\nvoid f(int* p) { base::stream_line(p, p); }\n',
     "elastic/options.cc": '#include "membership/m.h"\nauto v = getenv("X");\n',
     "launcher/supervise/loop.cc": '#include "base/a.h"\n#include <boost/asio.hpp>\n',
     "launcher/supervise/tls.cc": "#include <openssl/ssl.h>\n",

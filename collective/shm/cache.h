@@ -6,7 +6,7 @@
 #include <string>
 
 #include "collective/operation.h"
-#include "collective/shm/publish.h"
+#include "collective/reduce/publish.h"
 
 namespace regroup::collective {
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collective/communicator.h"
+#include "collective/reduce/tree_fold.h"
 #include "collective/shm/bounce_buffer.h"
 #include "collective/shm/numa_domains.h"
 #include "collective/shm/plan.h"
@@ -19,7 +20,6 @@
 #include "collective/shm/single_copy.h"
 #include "collective/shm/store_tuner.h"
 #include "collective/shm/sync_points.h"
-#include "collective/shm/tree_fold.h"
 
 namespace regroup::collective {
 

@@ -4,8 +4,8 @@
 // and the result.
 #include <algorithm>
 
+#include "collective/reduce/standard_arithmetic.h"
 #include "collective/shm/communicator.h"
-#include "collective/shm/standard_arithmetic.h"
 
 namespace regroup::collective {
 

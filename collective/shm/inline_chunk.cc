@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collective/shm/publish.h"
+#include "collective/reduce/publish.h"
 
 namespace regroup::collective {
 

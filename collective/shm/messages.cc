@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "collective/shm/publish.h"
+#include "collective/reduce/publish.h"
 
 namespace regroup::collective {
 namespace {

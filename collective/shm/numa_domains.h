@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 #include "collective/operation.h"
-#include "collective/shm/tree_fold.h"
+#include "collective/reduce/tree_fold.h"
 
 namespace regroup::collective {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "collective/operation.h"
+#include "collective/reduce/tree_fold.h"
 #include "collective/shm/sync_points.h"
-#include "collective/shm/tree_fold.h"
 
 namespace regroup::collective {
 

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "collective/reduce/publish.h"
 #include "collective/shm/communicator.h"
 #include "collective/shm/cores.h"
 #include "collective/shm/numa_domains.h"
-#include "collective/shm/publish.h"
-#include "collective/shm/spin_limit.h"
+#include "collective/spin_limit.h"
 
 namespace regroup::collective {
 namespace {

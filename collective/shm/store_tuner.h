@@ -14,9 +14,9 @@
 
 #include "base/cpu.h"
 #include "collective/operation.h"
+#include "collective/reduce/publish.h"
 #include "collective/shm/bounce_buffer.h"
 #include "collective/shm/factory.h"
-#include "collective/shm/publish.h"
 
 namespace regroup::collective {
 

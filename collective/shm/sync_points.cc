@@ -21,7 +21,7 @@
 
 #include <utility>
 
-#include "collective/shm/publish.h"
+#include "collective/reduce/publish.h"
 
 namespace regroup::collective {
 namespace {

@@ -15,9 +15,9 @@
 
 #include "base/cpu.h"
 #include "base/status.h"
+#include "collective/reduce/publish.h"
 #include "collective/shm/inline_chunk.h"
-#include "collective/shm/publish.h"
-#include "collective/shm/signature.h"
+#include "collective/signature.h"
 #include "proto/world.h"
 #include "shmem/arena.h"
 

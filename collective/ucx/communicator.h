@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "collective/communicator.h"
+#include "collective/net/layout.h"
+#include "collective/net/merge.h"
+#include "collective/net/scratch.h"
 #include "collective/shm/communicator.h"
 #include "collective/ucx/engine.h"
 #include "collective/ucx/exchange.h"
-#include "collective/ucx/layout.h"
-#include "collective/ucx/merge.h"
-#include "collective/ucx/scratch.h"
 
 namespace regroup::collective {
 

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "collective/communicator.h"
+#include "collective/net/task.h"
 #include "collective/shm/progress_engine.h"
 #include "collective/ucx/peer_mesh.h"
-#include "collective/ucx/task.h"
 
 namespace regroup::collective {
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "collective/ucx/half.h"
+#include "collective/reduce/half.h"
 
 namespace regroup::collective {
 

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "collective/net/layout.h"
+#include "collective/net/merge.h"
+#include "collective/net/scratch.h"
 #include "collective/ucx/engine.h"
-#include "collective/ucx/layout.h"
-#include "collective/ucx/merge.h"
-#include "collective/ucx/scratch.h"
 
 namespace regroup::collective {
 

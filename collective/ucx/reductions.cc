@@ -6,8 +6,8 @@
 #include <deque>
 #include <optional>
 
+#include "collective/reduce/half.h"
 #include "collective/ucx/communicator.h"
-#include "collective/ucx/half.h"
 #include "shmem/arena.h"
 
 namespace regroup::collective {

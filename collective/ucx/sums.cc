@@ -6,7 +6,7 @@
 #include <cstring>
 #include <deque>
 
-#include "collective/ucx/allreduce_progress.h"
+#include "collective/net/allreduce_progress.h"
 #include "collective/ucx/communicator.h"
 #include "shmem/arena.h"
 

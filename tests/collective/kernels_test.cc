@@ -1,6 +1,6 @@
 // Every instruction set of this processor gives the bits of the definition, for every type and operation,
 // NaN, infinities, denormals and -0 included, at any length and alignment.
-#include "collective/shm/kernels.h"
+#include "collective/reduce/kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "base/cpu.h"
-#include "collective/shm/tree_fold.h"
+#include "collective/reduce/tree_fold.h"
 #include "tests/collective/reference.h"
 
 namespace regroup::collective::testing::kernels {

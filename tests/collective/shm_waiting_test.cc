@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "collective/shm/communicator.h"
-#include "collective/shm/spin_limit.h"
+#include "collective/spin_limit.h"
 #include "shmem/generation_fence.h"
 #include "tests/collective/shm_comm.h"
 

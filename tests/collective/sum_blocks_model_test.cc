@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "collective/ucx/allreduce_progress.h"
+#include "collective/net/allreduce_progress.h"
 
 namespace regroup::collective::sum_blocks_model {
 namespace {

@@ -1,6 +1,6 @@
 // The fold of the tree alone: covers that are refused, numbers that are not ordinary, memory of any
 // alignment.
-#include "collective/shm/tree_fold.h"
+#include "collective/reduce/tree_fold.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 // untested.
 #include <gtest/gtest.h>
 
-#include "collective/ucx/merge.h"
+#include "collective/net/merge.h"
 #include "collective/ucx/peer_address.h"
 #include "tests/base/golden_files.h"
 #include "tests/collective/ucx_messages.h"

@@ -1,5 +1,5 @@
 // The progress of an allreduce that a revoke has cut short, and its resumption in a later generation.
-#include "collective/ucx/allreduce_progress.h"
+#include "collective/net/allreduce_progress.h"
 
 #include <gmock/gmock.h>
 #include <sys/mman.h>

@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "collective/shm/publish.h"
+#include "collective/reduce/publish.h"
 #include "elastic/optimizer_kernels.h"
 
 namespace regroup::elastic {

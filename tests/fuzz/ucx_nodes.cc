@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "collective/ucx/allreduce_progress.h"
-#include "collective/ucx/merge.h"
+#include "collective/net/allreduce_progress.h"
+#include "collective/net/merge.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;

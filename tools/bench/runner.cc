@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "base/cpu.h"
-#include "collective/shm/kernels.h"
-#include "collective/shm/publish.h"
+#include "collective/reduce/kernels.h"
+#include "collective/reduce/publish.h"
+#include "collective/reduce/tree_fold.h"
 #include "collective/shm/sync_points.h"
-#include "collective/shm/tree_fold.h"
 #include "tools/bench/start_barrier.h"
 #include "tools/bench/verify.h"
 

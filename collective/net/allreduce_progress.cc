@@ -1,5 +1,5 @@
 // Blocks are as wide as slices, so that the edges of the two coincide.
-#include "collective/ucx/allreduce_progress.h"
+#include "collective/net/allreduce_progress.h"
 
 #include <algorithm>
 

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "collective/net/layout.h"
+#include "collective/net/merge.h"
 #include "collective/sum_blocks.h"
-#include "collective/ucx/layout.h"
-#include "collective/ucx/merge.h"
 
 namespace regroup::collective {
 

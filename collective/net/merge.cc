@@ -1,5 +1,5 @@
 // Traverses the canonical tree.
-#include "collective/ucx/merge.h"
+#include "collective/net/merge.h"
 
 #include <fmt/format.h>
 

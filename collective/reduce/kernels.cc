@@ -1,5 +1,5 @@
 // Which instruction set this processor has.
-#include "collective/shm/kernels.h"
+#include "collective/reduce/kernels.h"
 
 #include <cassert>
 

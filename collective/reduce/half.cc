@@ -1,8 +1,8 @@
 // Uses the kernels of the fold.
-#include "collective/ucx/half.h"
+#include "collective/reduce/half.h"
 
-#include "collective/shm/kernels.h"
-#include "collective/shm/standard_arithmetic.h"
+#include "collective/reduce/kernels.h"
+#include "collective/reduce/standard_arithmetic.h"
 
 namespace regroup::collective {
 namespace {

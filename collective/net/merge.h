@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collective/shm/tree_fold.h"
+#include "collective/reduce/tree_fold.h"
 #include "proto/world.h"
 
 namespace regroup::collective {

@@ -1,5 +1,5 @@
 // Segments are what remains when slices are cut at the edges of the slices of all hosts.
-#include "collective/ucx/layout.h"
+#include "collective/net/layout.h"
 
 #include <algorithm>
 #include <map>

@@ -10,8 +10,8 @@
 
 #include "base/status.h"
 #include "collective/operation.h"
-#include "collective/shm/kernels.h"
-#include "collective/shm/publish.h"
+#include "collective/reduce/kernels.h"
+#include "collective/reduce/publish.h"
 #include "proto/world.h"
 
 namespace regroup::collective {

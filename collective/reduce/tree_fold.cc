@@ -1,5 +1,5 @@
 // The compiler for the canonical tree, and the loop that runs its program.
-#include "collective/shm/tree_fold.h"
+#include "collective/reduce/tree_fold.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <array>
 #include <bit>
 
-#include "collective/shm/standard_arithmetic.h"
+#include "collective/reduce/standard_arithmetic.h"
 #include "proto/canonical.h"
 
 namespace regroup::collective {
