@@ -6,7 +6,7 @@
 #include <fstream>
 #include <optional>
 
-#include "launcher/containment/cgroup_tree.h"
+#include "launcher/process/cgroup_tree.h"
 
 namespace regroup::launcher {
 namespace {

@@ -2,8 +2,8 @@
 // default.
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "launcher/alloc/reading.h"
-#include "launcher/alloc/text.h"
 
 namespace regroup::launcher {
 namespace {

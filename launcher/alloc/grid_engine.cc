@@ -1,8 +1,8 @@
 // sge_pe(5) and submit(1) of Grid Engine 8.1.9, "$pe_hostfile".
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "launcher/alloc/reading.h"
-#include "launcher/alloc/text.h"
 
 namespace regroup::launcher {
 namespace {

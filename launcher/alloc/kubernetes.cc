@@ -3,10 +3,10 @@
 // (jobset.sigs.k8s.io, pod names <jobset>-<replicatedjob>-<job index>-<pod index>.<subdomain>).
 #include <fmt/format.h>
 
-#include "launcher/alloc/host_list.h"
+#include "base/text.h"
 #include "launcher/alloc/reading.h"
-#include "launcher/alloc/text.h"
-#include "launcher/options/hosts.h"
+#include "launcher/spec/host_list.h"
+#include "launcher/spec/hosts.h"
 
 namespace regroup::launcher {
 namespace {

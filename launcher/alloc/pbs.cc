@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.h"
 #include "launcher/alloc/reading.h"
-#include "launcher/alloc/text.h"
 
 namespace regroup::launcher {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "launcher/alloc/host_list.h"
-#include "launcher/alloc/text.h"
+#include "base/text.h"
+#include "launcher/spec/host_list.h"
 
 namespace regroup::launcher {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "launcher/alloc/allocator.h"
-#include "launcher/options/request.h"
+#include "launcher/spec/request.h"
 
 namespace regroup::launcher {
 

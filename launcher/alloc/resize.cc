@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "launcher/alloc/text.h"
+#include "base/text.h"
 
 namespace regroup::launcher {
 namespace {

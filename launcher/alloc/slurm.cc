@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "launcher/alloc/host_list.h"
+#include "base/text.h"
 #include "launcher/alloc/reading.h"
-#include "launcher/alloc/text.h"
+#include "launcher/spec/host_list.h"
 
 namespace regroup::launcher {
 namespace {

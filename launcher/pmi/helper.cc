@@ -12,9 +12,9 @@
 #include <system_error>
 #include <vector>
 
-#include "launcher/supervise/environment.h"
-#include "launcher/supervise/spawn.h"
-#include "launcher/supervise/unix_socket.h"
+#include "launcher/process/environment.h"
+#include "launcher/process/spawn.h"
+#include "launcher/transport/unix_socket.h"
 
 namespace regroup::pmi {
 namespace {

@@ -18,7 +18,7 @@
 #include "base/status.h"
 #include "launcher/pmi/link.h"
 #include "launcher/pmi/messages.h"
-#include "launcher/supervise/app.h"
+#include "launcher/process/app.h"
 
 namespace regroup::pmi {
 

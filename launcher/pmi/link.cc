@@ -9,7 +9,7 @@
 #include <cerrno>
 
 #include "launcher/pmi/wire.h"
-#include "launcher/supervise/ancillary.h"
+#include "launcher/transport/ancillary.h"
 
 namespace regroup::pmi {
 namespace {

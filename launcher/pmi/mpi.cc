@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "launcher/supervise/environment.h"
+#include "launcher/process/environment.h"
 
 namespace regroup::pmi {
 namespace {

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "launcher/pmi/helper.h"
 #include "launcher/pmi/messages.h"
-#include "launcher/supervise/app.h"
+#include "launcher/process/app.h"
 
 namespace regroup::pmi {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launcher/alloc/allocators.h"
-#include "launcher/options/hosts.h"
+#include "launcher/spec/hosts.h"
 
 namespace {
 

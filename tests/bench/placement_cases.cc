@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/place/device_place.h"
-#include "launcher/topo/discover.h"
-#include "launcher/topo/machine_text.h"
+#include "launcher/placement/device_place.h"
+#include "launcher/topology/discover.h"
+#include "launcher/topology/machine_text.h"
 
 namespace {
 

@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
         ("proto/wire.cc", "proto"),
         ("elastic/session.cc", "elastic"),
         ("membership/plan.cc", "membership"),
-        ("launcher/supervise/pipe.cc", "launcher"),
-        ("launcher/cmd/run.cc", "launcher/cmd"),
+        ("launcher/process/pipe.cc", "launcher"),
+        ("launcher/job/run.cc", "launcher/cmd"),
         ("tools/pmi/layout.cc", "pmi"),
         ("tests/launcher/cmd/options_test.cc", "launcher/cmd"),
         ("tests/membership/job_test.cc", "membership"),
@@ -215,7 +215,7 @@ def test_what_may_reach_every_target_builds_all(path, answer):
 
 def test_a_schema_is_the_header_that_is_made_of_it():
     includes = check.all_includes()
-    touched = check.includers({check.schema_header("launcher/node/wire.fbs")}, includes)
+    touched = check.includers({check.schema_header("launcher/agent/wire.fbs")}, includes)
     assert {"node"} <= {check.tests_of(file) for file in touched}
 
 

@@ -58,8 +58,8 @@ def test_each_source_is_in_one_part_of_clang_tidy(parts):
     of_file = bash('tidy_group "$@"', *files)
     assert len(of_file) == len(files) and set(of_file) == groups
     assert of_file[files.index("proto/wire.cc")] == "base"
-    assert of_file[files.index("launcher/cmd/run.cc")] == "launcher-cmd"
-    assert of_file[files.index("launcher/node/hosts.cc")] == "launcher"
+    assert of_file[files.index("launcher/job/run.cc")] == "launcher-job"
+    assert of_file[files.index("launcher/agent/hosts.cc")] == "launcher"
 
 
 def test_a_part_of_a_preset_builds_it_first(parts):

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/values.h"
 #include "launcher/alloc/allocators.h"
-#include "launcher/alloc/host_list.h"
-#include "launcher/options/values.h"
+#include "launcher/spec/host_list.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;

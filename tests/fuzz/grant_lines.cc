@@ -1,6 +1,6 @@
 // Any bytes as a line between `regroup join` and the controller of a job: refused with a reason, or
 // understood as something that is the same when it is said and heard once more.
-#include "launcher/cmd/grant_lines.h"
+#include "launcher/lease/grant_lines.h"
 
 #include <algorithm>
 #include <chrono>

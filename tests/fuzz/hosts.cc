@@ -1,17 +1,17 @@
 // The controller of a job and an agent that has its secret and means harm, with two hosts below it in the
 // tree: the frames of its link, and what is in them, are the input's. Whatever it says, another agent's host
 // stays as it is, and what the user is told is one line each.
-#include "launcher/node/hosts.h"
+#include "launcher/agent/hosts.h"
 
 #include <fcntl.h>
 
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 
-#include "launcher/net/tls_session.h"
-#include "launcher/node/heartbeat_monitor.h"
-#include "launcher/node/wire.h"
-#include "launcher/spawn/fake_spawner.h"
+#include "launcher/agent/fake_spawner.h"
+#include "launcher/agent/heartbeat_monitor.h"
+#include "launcher/agent/wire.h"
+#include "launcher/transport/tls_session.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/require.h"
 #include "tests/net/net_test.h"

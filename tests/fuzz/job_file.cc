@@ -1,6 +1,6 @@
 // Bytes of job files: whatever comes is refused with a message that begins with the file's name, or makes a
 // job whose roles can be given to every member.
-#include "launcher/roles/job_file.h"
+#include "launcher/job/job_file.h"
 
 #include <cstdint>
 

@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "base/fd.h"
-#include "launcher/cmd/grant_lines.h"
-#include "launcher/cmd/leased_agents.h"
-#include "launcher/cmd/socket_line_reader.h"
+#include "launcher/lease/grant_lines.h"
+#include "launcher/lease/leased_agents.h"
+#include "launcher/lease/socket_line_reader.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;

@@ -10,9 +10,9 @@
 #include <map>
 
 #include "base/fd.h"
-#include "launcher/net/job_secret.h"
-#include "launcher/net/tcp.h"
-#include "launcher/net/tls_session.h"
+#include "launcher/transport/job_secret.h"
+#include "launcher/transport/tcp.h"
+#include "launcher/transport/tls_session.h"
 #include "proto/wire.h"
 #include "tests/fuzz/require.h"
 

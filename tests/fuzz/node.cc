@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <span>
 
-#include "launcher/node/transfer_messages.h"
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
+#include "membership/catchup/transfer_messages.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup::node;

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "launcher/notice/http.h"
-#include "launcher/notice/notice.h"
+#include "launcher/preempt/http.h"
+#include "launcher/preempt/notice.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;

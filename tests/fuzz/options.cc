@@ -1,13 +1,13 @@
 // Any bytes as a command line with its host file, app file and tuning file: refused or understood, never a
 // crash, and what is understood is consistent. The input is cut at each byte 0: the first part is all of the
 // files, the rest are the arguments.
-#include "launcher/options/parse.h"
+#include "launcher/cli/parse.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "launcher/options/values.h"
+#include "base/values.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "launcher/options/values.h"
-#include "launcher/place/host_inventory.h"
-#include "launcher/place/place_command.h"
-#include "launcher/topo/machine_text.h"
-#include "launcher/topo/machine_view.h"
+#include "base/values.h"
+#include "launcher/placement/host_inventory.h"
+#include "launcher/placement/place_command.h"
+#include "launcher/topology/machine_text.h"
+#include "launcher/topology/machine_view.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;

@@ -1,13 +1,13 @@
 // What agents below one say to it, and what comes from above for them: whatever it is, nobody speaks for
 // those who are not below them, all that may be said goes up once and in its order, and nobody is waited for
 // for ever.
-#include "launcher/node/router.h"
+#include "launcher/agent/router.h"
 
 #include <cstdint>
 #include <map>
 #include <set>
 
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/require.h"
 

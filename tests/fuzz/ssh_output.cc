@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/spawn/output_lines.h"
-#include "launcher/spawn/remote_script.h"
+#include "launcher/agent/remote_script.h"
+#include "launcher/process/output_lines.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup::launcher;

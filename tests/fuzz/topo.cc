@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "launcher/topo/load_machine.h"
-#include "launcher/topo/machine_view.h"
+#include "launcher/topology/load_machine.h"
+#include "launcher/topology/machine_view.h"
 #include "tests/fuzz/require.h"
 
 using regroup::fuzz::require;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "launcher/topo/load_fabric.h"
+#include "launcher/topology/load_fabric.h"
 #include "tests/fuzz/require.h"
 
 using regroup::fuzz::require;

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/roles/port_pool.h"
-#include "launcher/usage/usage_text.h"
+#include "launcher/job/port_pool.h"
+#include "launcher/metrics/usage_text.h"
 #include "tests/fuzz/require.h"
 
 using namespace regroup;

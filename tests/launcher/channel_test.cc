@@ -1,5 +1,5 @@
 // Frames, descriptors and bad peers on a Channel; peers on a Listener.
-#include "launcher/supervise/channel.h"
+#include "launcher/transport/channel.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/supervise/ancillary.h"
-#include "launcher/supervise/unix_socket.h"
+#include "launcher/transport/ancillary.h"
+#include "launcher/transport/unix_socket.h"
 
 namespace regroup::launcher {
 namespace {

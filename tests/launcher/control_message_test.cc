@@ -1,5 +1,5 @@
 // What a process that will become an agent can tell from the messages that wait for it.
-#include "launcher/supervise/control_message.h"
+#include "launcher/agent/control_message.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Members come and go, seats stay.
-#include "launcher/supervise/core_slots.h"
+#include "launcher/process/core_slots.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Nothing below a subreaper survives kill_descendants().
-#include "launcher/supervise/descendants.h"
+#include "launcher/process/descendants.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 #include <array>
 #include <csignal>
 
-#include "launcher/supervise/signals.h"
+#include "launcher/process/signals.h"
 
 namespace regroup::launcher {
 namespace {

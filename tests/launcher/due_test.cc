@@ -1,5 +1,5 @@
 // Timers that have expired when they are set anew or called off.
-#include "launcher/supervise/due.h"
+#include "launcher/process/due.h"
 
 #include <gtest/gtest.h>
 

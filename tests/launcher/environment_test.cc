@@ -1,5 +1,5 @@
 // Programs in PATH, and the variables of a member.
-#include "launcher/supervise/environment.h"
+#include "launcher/process/environment.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

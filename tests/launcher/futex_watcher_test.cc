@@ -1,5 +1,5 @@
 // Deaths of real processes that hold real robust mutexes in shared memory.
-#include "launcher/supervise/futex_watcher.h"
+#include "launcher/process/futex_watcher.h"
 
 #include <gtest/gtest.h>
 #include <linux/futex.h>

@@ -1,6 +1,6 @@
 // What agents of other hosts may say of MPI: of their own ranks, in their own name, answers to whom they were
 // asked by; and how much of it.
-#include "launcher/supervise/host_exchange.h"
+#include "launcher/agent/host_exchange.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Lines out of arbitrary pieces.
-#include "launcher/supervise/line_cutter.h"
+#include "launcher/process/line_cutter.h"
 
 #include <gtest/gtest.h>
 

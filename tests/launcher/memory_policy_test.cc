@@ -1,5 +1,5 @@
 // Which NUMA nodes a member's memory comes from.
-#include "launcher/supervise/memory_policy.h"
+#include "launcher/process/memory_policy.h"
 
 #include <gmock/gmock.h>
 #include <linux/mempolicy.h>

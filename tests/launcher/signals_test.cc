@@ -1,5 +1,5 @@
 // Which signals of several are wishes of their own.
-#include "launcher/supervise/signals.h"
+#include "launcher/process/signals.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

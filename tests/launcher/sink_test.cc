@@ -1,5 +1,5 @@
 // A Sink never blocks, loses nothing, and leaves the flags of the borrowed descriptor alone.
-#include "launcher/supervise/sink.h"
+#include "launcher/process/sink.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

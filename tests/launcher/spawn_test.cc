@@ -1,5 +1,5 @@
 // A member's process starts clean, whatever the launcher's own state is.
-#include "launcher/supervise/spawn.h"
+#include "launcher/process/spawn.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "launcher/supervise/priority.h"
-#include "launcher/supervise/signals.h"
+#include "launcher/process/priority.h"
+#include "launcher/process/signals.h"
 
 namespace regroup::launcher {
 namespace {

@@ -1,6 +1,6 @@
 // Which processes are exiting or stuck. A process that is stuck in the kernel needs a file system whose
 // server is stopped: tests/cli/test_stuck.py.
-#include "launcher/supervise/stuck_process.h"
+#include "launcher/process/stuck_process.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

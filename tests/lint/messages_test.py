@@ -23,9 +23,9 @@ HEAD = """\
 FOLDERS = ("core", "elastic", "collective", "checkpoint", "launcher", "python", "tools")
 LEFT_OUT = (
     "launcher/options/table_",
-    "launcher/options/help.cc",
-    "launcher/options/man.cc",
-    "launcher/options/completion.cc",
+    "launcher/cli/help.cc",
+    "launcher/cli/man.cc",
+    "launcher/cli/completion.cc",
     "tools/dev/",
     "tools/docs/",
 )

@@ -1,7 +1,7 @@
 // State transfers of a simulated job: what members write for them, what a learner does
-// (elastic/session_join.cc), and how a fetch carries them between nodes (launcher/cmd/transfer_service.cc),
-// one small move at a time. The state is the number of the last step applied, over and over; so is a result,
-// once.
+// (elastic/session_join.cc), and how a fetch carries them between nodes
+// (membership/catchup/transfer_service.cc), one small move at a time. The state is the number of the last
+// step applied, over and over; so is a result, once.
 #include <fmt/format.h>
 
 #include <algorithm>

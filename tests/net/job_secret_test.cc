@@ -1,5 +1,5 @@
 // The secret comes and goes in one piece, and is nowhere but in its page.
-#include "launcher/net/job_secret.h"
+#include "launcher/transport/job_secret.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "launcher/net/job_secret.h"
-#include "launcher/net/secure_channel.h"
-#include "launcher/net/secure_listener.h"
-#include "launcher/net/tcp.h"
-#include "launcher/net/tls_session.h"
+#include "launcher/transport/job_secret.h"
+#include "launcher/transport/secure_channel.h"
+#include "launcher/transport/secure_listener.h"
+#include "launcher/transport/tcp.h"
+#include "launcher/transport/tls_session.h"
 
 namespace regroup::launcher {
 

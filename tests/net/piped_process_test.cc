@@ -1,12 +1,12 @@
 // The exit status of a process in whose process somebody else reaps all children.
-#include "launcher/spawn/piped_process.h"
+#include "launcher/process/piped_process.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <optional>
 
-#include "launcher/supervise/reaped_child.h"
+#include "launcher/process/reaped_child.h"
 #include "tests/net/net_test.h"
 
 namespace regroup::launcher {

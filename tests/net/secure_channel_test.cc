@@ -1,5 +1,5 @@
 // Messages in order and whole, memory bounded, peers that stop, lie or die.
-#include "launcher/net/secure_channel.h"
+#include "launcher/transport/secure_channel.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

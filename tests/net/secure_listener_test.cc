@@ -1,6 +1,6 @@
 // Unauthenticated connections that flood, stall and hang: a peer with the secret gets in, and they leave
 // nothing behind.
-#include "launcher/net/secure_listener.h"
+#include "launcher/transport/secure_listener.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -12,7 +12,7 @@
 #include <map>
 #include <sstream>
 
-#include "launcher/spawn/process_spawner.h"
+#include "launcher/agent/process_spawner.h"
 #include "tests/net/net_test.h"
 
 namespace regroup::launcher {

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/net/job_secret.h"
-#include "launcher/spawn/process_spawner.h"
-#include "launcher/spawn/spawner.h"
+#include "launcher/agent/process_spawner.h"
+#include "launcher/agent/spawner.h"
+#include "launcher/transport/job_secret.h"
 
 namespace regroup::launcher {
 

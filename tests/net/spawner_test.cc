@@ -1,6 +1,6 @@
 // Agents come up with exactly their words, folder and secret, or fail in one sentence, whatever shell and
 // tool.
-#include "launcher/spawn/spawner.h"
+#include "launcher/agent/spawner.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -12,8 +12,8 @@
 #include <fstream>
 #include <map>
 
-#include "launcher/spawn/process_spawner.h"
-#include "launcher/spawn/remote_script.h"
+#include "launcher/agent/process_spawner.h"
+#include "launcher/agent/remote_script.h"
 #include "tests/net/net_test.h"
 
 namespace regroup::launcher {

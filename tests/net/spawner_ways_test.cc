@@ -3,7 +3,7 @@
 #include <fstream>
 #include <utility>
 
-#include "launcher/spawn/fake_spawner.h"
+#include "launcher/agent/fake_spawner.h"
 #include "tests/net/spawner_conformance.h"
 
 namespace regroup::launcher {

@@ -1,5 +1,5 @@
 // Who gets in: only who has the job's secret, says whom it wants, and is alive to say it.
-#include "launcher/net/tls_session.h"
+#include "launcher/transport/tls_session.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

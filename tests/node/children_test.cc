@@ -1,6 +1,6 @@
 // One limit covers the start of an agent up to its first message, whichever step takes long. The test plays
 // the agents; a fake spawner reports them.
-#include "launcher/node/children.h"
+#include "launcher/agent/children.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,8 +9,8 @@
 #include <optional>
 #include <set>
 
-#include "launcher/node/wire.h"
-#include "launcher/spawn/fake_spawner.h"
+#include "launcher/agent/fake_spawner.h"
+#include "launcher/agent/wire.h"
 #include "tests/net/net_test.h"
 
 namespace regroup::node {

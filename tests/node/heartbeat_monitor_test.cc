@@ -1,5 +1,5 @@
 // When a peer is reported silent and when lost; only the test lets time pass.
-#include "launcher/node/heartbeat_monitor.h"
+#include "launcher/agent/heartbeat_monitor.h"
 
 #include <gtest/gtest.h>
 

@@ -17,8 +17,8 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/net/tcp.h"
-#include "launcher/net/tls_session.h"
+#include "launcher/transport/tcp.h"
+#include "launcher/transport/tls_session.h"
 #include "tests/node/hostile_attacks.h"
 
 namespace regroup::node {

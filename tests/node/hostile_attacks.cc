@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "launcher/node/wire_generated.h"
+#include "launcher/agent/wire_generated.h"
 #include "proto/wire.h"
 
 namespace regroup::node {

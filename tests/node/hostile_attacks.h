@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
 #include "tests/node/hostile_wire.h"
 
 namespace regroup::node {

@@ -19,11 +19,11 @@
 #include <string_view>
 #include <variant>
 
-#include "launcher/net/secure_listener.h"
-#include "launcher/net/tcp.h"
-#include "launcher/node/link.h"
-#include "launcher/node/tree.h"
-#include "launcher/node/wire.h"
+#include "launcher/agent/link.h"
+#include "launcher/agent/tree.h"
+#include "launcher/agent/wire.h"
+#include "launcher/transport/secure_listener.h"
+#include "launcher/transport/tcp.h"
 
 namespace regroup::node {
 namespace {

@@ -15,9 +15,9 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/net/secure_channel.h"
-#include "launcher/net/tcp.h"
-#include "launcher/node/transfer_messages.h"
+#include "launcher/transport/secure_channel.h"
+#include "launcher/transport/tcp.h"
+#include "membership/catchup/transfer_messages.h"
 
 namespace regroup::node {
 namespace {

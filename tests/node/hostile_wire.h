@@ -13,8 +13,8 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/net/tls_session.h"
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
+#include "launcher/transport/tls_session.h"
 #include "proto/wire.h"
 
 namespace regroup::node {

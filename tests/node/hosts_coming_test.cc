@@ -2,8 +2,8 @@
 // agent.
 #include <gmock/gmock.h>
 
-#include "launcher/node/hosts.h"
-#include "launcher/spawn/fake_spawner.h"
+#include "launcher/agent/fake_spawner.h"
+#include "launcher/agent/hosts.h"
 
 namespace regroup::node {
 namespace {

@@ -1,7 +1,7 @@
 // What a job costs its controller with eight times the hosts: eight times as much, not 64. The real Hosts,
 // and a fake spawner; agents are in this process, on a thread of their own, and have real links. In a tree
 // those below another speak through it, and are taken in by the controller when it is lost.
-#include "launcher/node/hosts.h"
+#include "launcher/agent/hosts.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@
 #include <set>
 #include <thread>
 
-#include "launcher/node/wire.h"
-#include "launcher/spawn/fake_spawner.h"
+#include "launcher/agent/fake_spawner.h"
+#include "launcher/agent/wire.h"
 #include "tests/net/net_test.h"
 
 namespace regroup::node {

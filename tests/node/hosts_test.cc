@@ -1,6 +1,6 @@
 // The controller of a job over real connections. The test plays the agents, which a fake spawner reports as
 // started.
-#include "launcher/node/hosts.h"
+#include "launcher/agent/hosts.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
 #include "tests/net/net_test.h"
 
 namespace regroup::node {

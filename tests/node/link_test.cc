@@ -1,5 +1,5 @@
 // Messages of any size over a real connection; what is none ends it.
-#include "launcher/node/link.h"
+#include "launcher/agent/link.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // A message to many nodes crosses a link once, and no node's messages are reordered.
-#include "launcher/node/multicast_batch.h"
+#include "launcher/agent/multicast_batch.h"
 
 #include <gtest/gtest.h>
 
 #include <utility>
 
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
 
 namespace regroup::node {
 namespace {

@@ -1,6 +1,6 @@
 // An agent with children, over real connections. The test plays the controller above and the agents below,
 // which a fake program stands for.
-#include "launcher/node/relay.h"
+#include "launcher/agent/relay.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include <map>
 #include <sstream>
 
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
 #include "tests/net/net_test.h"
 
 namespace regroup::node {

@@ -1,5 +1,5 @@
 // Two ends of a session over connections that break with the messages they carry.
-#include "launcher/node/reliable_session.h"
+#include "launcher/agent/reliable_session.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
 // An agent of another host is believed about members that were started there, and no others.
-#include "launcher/node/remote_node.h"
+#include "launcher/agent/remote_node.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "launcher/node/wire.h"
-#include "launcher/supervise/sink.h"
+#include "launcher/agent/wire.h"
+#include "launcher/process/sink.h"
 
 namespace regroup::node {
 namespace {

@@ -1,12 +1,12 @@
 // Routing in an agent, down and up: 1 is the agent, 2 and 3 are its children, 4 and 5 are below 2, 6 is below
 // 5.
-#include "launcher/node/router.h"
+#include "launcher/agent/router.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
 
 namespace regroup::node {
 namespace {

@@ -1,6 +1,6 @@
 // A stream from pipe to pipe: nothing is lost or reordered, a slow reader blocks the writer, a closed one
 // ends it.
-#include "launcher/node/stream.h"
+#include "launcher/agent/stream.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <deque>
 #include <string>
 
-#include "launcher/node/messages.h"
+#include "launcher/agent/messages.h"
 
 namespace regroup::node {
 namespace {

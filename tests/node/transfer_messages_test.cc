@@ -1,9 +1,9 @@
 // What agents say to each other of a state transfer survives the wire, and nothing else is taken.
-#include "launcher/node/transfer_messages.h"
+#include "membership/catchup/transfer_messages.h"
 
 #include <gtest/gtest.h>
 
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
 
 namespace regroup::node {
 namespace {

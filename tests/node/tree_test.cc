@@ -1,5 +1,5 @@
 // Shape and routes of the tree of agents.
-#include "launcher/node/tree.h"
+#include "launcher/agent/tree.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // An agent below another one, over real connections. The test plays its parent, which is lost, and the
 // controller.
-#include "launcher/node/uplink.h"
+#include "launcher/agent/uplink.h"
 
 #include <gtest/gtest.h>
 
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
 #include "tests/net/net_test.h"
 
 namespace regroup::node {

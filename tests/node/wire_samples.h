@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/node/messages.h"
-#include "launcher/node/transfer_messages.h"
-#include "launcher/node/wire.h"
+#include "launcher/agent/messages.h"
+#include "launcher/agent/wire.h"
+#include "membership/catchup/transfer_messages.h"
 #include "tests/pmi/wire_samples.h"
 #include "tests/proto/wire_samples.h"
 

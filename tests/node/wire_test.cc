@@ -1,11 +1,11 @@
 // Messages between controller and agents survive the wire, and invalid ones are refused.
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "launcher/node/wire_bounds.h"
-#include "launcher/node/wire_generated.h"
+#include "launcher/agent/wire_bounds.h"
+#include "launcher/agent/wire_generated.h"
 #include "tests/base/often.h"
 #include "tests/node/wire_samples.h"
 

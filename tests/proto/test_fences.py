@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/design/fences.md"
-WIRES = ("proto/wire.fbs", "launcher/node/wire.fbs", "launcher/node/transfer.fbs")
+WIRES = ("proto/wire.fbs", "launcher/agent/wire.fbs", "membership/catchup/transfer.fbs")
 
 
 def bodies(schema: str) -> list[str]:

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
 
 namespace regroup::scale {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cmd/journal.h"
-#include "launcher/node/reliable_session.h"
-#include "launcher/node/router.h"
+#include "launcher/agent/reliable_session.h"
+#include "launcher/agent/router.h"
+#include "launcher/job/journal.h"
 #include "membership/agent/agent_core.h"
 #include "membership/coordinator/coordinator.h"
 #include "proto/wire.h"

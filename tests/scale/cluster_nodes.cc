@@ -1,5 +1,5 @@
-// The controller and the agents of a simulated cluster: what launcher/cmd/elastic_controller.cc,
-// launcher/node/hosts.cc, relay.cc and node_job.cc are on real hosts, with the same decoding, encoding and
+// The controller and the agents of a simulated cluster: what launcher/job/elastic_controller.cc,
+// launcher/agent/hosts.cc, relay.cc and node_job.cc are on real hosts, with the same decoding, encoding and
 // Router.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 #include <ctime>
 #include <utility>
 
-#include "launcher/node/wire.h"
+#include "launcher/agent/wire.h"
 #include "shmem/doorbell.h"
 #include "tests/scale/cluster.h"
 

@@ -8,8 +8,8 @@
 #include <array>
 #include <utility>
 
-#include "launcher/options/nearest.h"
-#include "launcher/options/values.h"
+#include "base/nearest.h"
+#include "base/values.h"
 
 namespace regroup::bench {
 namespace {

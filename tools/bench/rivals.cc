@@ -14,7 +14,7 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/options/values.h"
+#include "base/values.h"
 
 namespace regroup::bench {
 namespace {

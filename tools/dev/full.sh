@@ -9,17 +9,17 @@
 CTEST_GROUPS=(  # NAME, labels
   "collective ^collective$"
   "model      ^(model|scale)$"
-  "launcher   ^(launcher(/.*)?|net|node|pmi|roles)$"
+  "launcher   ^(launcher(/.*)?|net|node|pmi)$"
 )
 PYTEST_GROUPS=(hosts cli python)  # folders of tests/
 TIDY_GROUPS=(  # NAME, folders; a source belongs to the first group that has it, and takes about 11 s of processor time
   "base            base proto shmem checkpoint membership elastic"
   "collective      collective"
-  "launcher-cmd    launcher/cmd launcher/options launcher/place launcher/topo"
+  "launcher-job    launcher/cli launcher/job launcher/placement launcher/topology"
   "launcher        launcher"
   "tools           tools"
   "test-collective tests/collective"
-  "test-launcher   tests/launcher tests/net tests/node tests/pmi tests/roles"
+  "test-launcher   tests/launcher tests/net tests/node tests/pmi"
   "test            tests"
 )
 

@@ -23,8 +23,8 @@ HEADERS = (  # what C++ programs include; the others are installed because these
 )  # fmt: skip
 SCHEMAS = {
     "proto/wire.fbs": "Members, agents, coordinator and commands",
-    "launcher/node/wire.fbs": "Controller and agents",
-    "launcher/node/transfer.fbs": "Agents, in a state transfer",
+    "launcher/agent/wire.fbs": "Controller and agents",
+    "membership/catchup/transfer.fbs": "Agents, in a state transfer",
     "launcher/pmi/wire.fbs": "An agent and regroup-pmi",
 }
 COMMANDS = (

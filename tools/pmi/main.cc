@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "launcher/supervise/app.h"
+#include "launcher/process/app.h"
 #include "tools/pmi/service.h"
 
 int main(int argc, char** argv) {

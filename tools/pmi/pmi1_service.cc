@@ -8,7 +8,7 @@
 #include <array>
 #include <cerrno>
 
-#include "launcher/supervise/app.h"
+#include "launcher/process/app.h"
 #include "tools/pmi/layout.h"
 
 namespace regroup::pmi {

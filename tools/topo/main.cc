@@ -5,9 +5,9 @@
 #include <cstdio>
 
 #include "base/printable.h"
-#include "launcher/topo/discover.h"
-#include "launcher/topo/load_machine.h"
-#include "launcher/topo/machine_view.h"
+#include "launcher/topology/discover.h"
+#include "launcher/topology/load_machine.h"
+#include "launcher/topology/machine_view.h"
 #include "tools/topo/options.h"
 #include "tools/topo/paint.h"
 

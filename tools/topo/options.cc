@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "launcher/topo/text_input.h"
+#include "launcher/topology/text_input.h"
 
 namespace regroup::topo {
 namespace {

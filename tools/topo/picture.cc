@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "launcher/topo/machine_view.h"
+#include "launcher/topology/machine_view.h"
 
 namespace regroup::topo {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/topo/machine.h"
+#include "launcher/topology/machine.h"
 
 namespace regroup::topo {
 

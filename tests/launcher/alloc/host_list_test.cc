@@ -1,5 +1,5 @@
 // The grammar of Slurm's and Flux's host lists, and what is refused.
-#include "launcher/alloc/host_list.h"
+#include "launcher/spec/host_list.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

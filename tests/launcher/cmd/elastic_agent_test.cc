@@ -1,5 +1,5 @@
 // The agent and connections of processes that are no members.
-#include "launcher/cmd/elastic_agent.h"
+#include "launcher/job/elastic_agent.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "launcher/supervise/control_message.h"
-#include "launcher/supervise/unix_socket.h"
+#include "launcher/agent/control_message.h"
+#include "launcher/transport/unix_socket.h"
 
 namespace regroup::cmd {
 namespace {

@@ -1,5 +1,5 @@
 // The coordinator's process when its link to the agent breaks, and when its disk is full.
-#include "launcher/cmd/elastic_coordinator.h"
+#include "launcher/job/elastic_coordinator.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include "launcher/supervise/channel.h"
+#include "launcher/transport/channel.h"
 
 namespace regroup::cmd {
 namespace {

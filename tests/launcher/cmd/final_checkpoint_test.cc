@@ -1,5 +1,5 @@
 // What becomes of checkpoints at a deadline, by bytes, bandwidth and time.
-#include "launcher/cmd/final_checkpoint.h"
+#include "checkpoint/writer/final_checkpoint.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // When a training on several hosts counts as complete, and whose loss then costs a checkpoint.
-#include "launcher/cmd/finished_watch.h"
+#include "launcher/job/finished_watch.h"
 
 #include <gtest/gtest.h>
 

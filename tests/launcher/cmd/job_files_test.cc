@@ -1,5 +1,5 @@
 // Finding jobs by the sockets they listen on.
-#include "launcher/cmd/job_files.h"
+#include "launcher/job/job_files.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -11,9 +11,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/cmd/fixed_job.h"
-#include "launcher/supervise/unix_socket.h"
-#include "launcher/usage/usage_text.h"
+#include "launcher/job/fixed_job.h"
+#include "launcher/metrics/usage_text.h"
+#include "launcher/transport/unix_socket.h"
 
 namespace regroup::cmd {
 namespace {

@@ -1,5 +1,5 @@
 // The journal survives a crash at any byte of its last record.
-#include "launcher/cmd/journal.h"
+#include "launcher/job/journal.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,12 +1,12 @@
 // The command line: what is accepted, and what is said about the rest.
-#include "launcher/cmd/options.h"
+#include "launcher/cli/options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/cmd/start.h"
-#include "launcher/cmd/time_limit.h"
-#include "launcher/options/nearest.h"
+#include "base/nearest.h"
+#include "launcher/job/start.h"
+#include "launcher/process/time_limit.h"
 
 namespace regroup::cmd {
 namespace {

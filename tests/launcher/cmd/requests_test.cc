@@ -1,5 +1,5 @@
 // What became of what an allocator was asked for.
-#include "launcher/cmd/requests.h"
+#include "launcher/job/requests.h"
 
 #include <gtest/gtest.h>
 

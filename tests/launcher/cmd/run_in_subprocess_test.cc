@@ -1,5 +1,5 @@
 // take_directory() waits for a job that is ending, and refuses at once a directory whose job runs.
-#include "launcher/cmd/run_in_subprocess.h"
+#include "launcher/process/run_in_subprocess.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Lines of the controller, with the job's secret between them, which is to be in no buffer.
-#include "launcher/cmd/socket_line_reader.h"
+#include "launcher/lease/socket_line_reader.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cmd/transfer_service.h"
+#include "membership/catchup/transfer_service.h"
 #include "proto/transfer_step.h"
 #include "tests/elastic/members.h"
 #include "tests/net/net_test.h"

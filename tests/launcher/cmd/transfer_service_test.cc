@@ -1,7 +1,7 @@
 // State transfers between two agents. Then sources that have the secret and send what the true one sent, but
 // for one byte, length or place; and readers that ask for what they should not. With REGROUP_TEST_FULL every
 // byte of a small state is changed. docs/design/catch_up.md.
-#include "launcher/cmd/transfer_service.h"
+#include "membership/catchup/transfer_service.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Groups are found on machines of both versions, and where only a part of a hierarchy is mounted.
-#include "launcher/containment/cgroup_tree.h"
+#include "launcher/process/cgroup_tree.h"
 
 #include <gtest/gtest.h>
 

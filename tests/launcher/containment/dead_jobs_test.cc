@@ -1,5 +1,5 @@
 // Whose lock is free is dead; its processes are known by their environment, and no others are touched.
-#include "launcher/containment/dead_jobs.h"
+#include "launcher/process/dead_jobs.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <array>
 #include <csignal>
 
-#include "launcher/containment/job_record.h"
+#include "launcher/process/job_record.h"
 #include "tests/launcher/containment/recorded.h"
 
 namespace regroup::launcher {

@@ -1,5 +1,5 @@
 // A GPU is one job's, until that job's process is gone.
-#include "launcher/containment/gpu_claims.h"
+#include "launcher/process/gpu_claims.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

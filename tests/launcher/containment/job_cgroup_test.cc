@@ -1,6 +1,6 @@
 // Limits as version 2 wants them, on a recorded tree; groups of this machine's kernel, where they can be
 // made.
-#include "launcher/containment/job_cgroup.h"
+#include "launcher/process/job_cgroup.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <csignal>
 #include <vector>
 
-#include "launcher/containment/cgroup_tree.h"
-#include "launcher/containment/limiter.h"
+#include "launcher/process/cgroup_tree.h"
+#include "launcher/process/limiter.h"
 #include "tests/launcher/containment/recorded.h"
 
 namespace regroup::launcher {

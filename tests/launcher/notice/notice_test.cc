@@ -1,12 +1,12 @@
 // What sources say, and what is understood.
-#include "launcher/notice/notice.h"
+#include "launcher/preempt/notice.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/notice/http.h"
+#include "launcher/preempt/http.h"
 
 namespace regroup::launcher {
 namespace {

@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/notice/notice_watch.h"
+#include "launcher/preempt/notice_watch.h"
 
 namespace regroup::launcher {
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <map>
 
-#include "launcher/options/values.h"
+#include "base/values.h"
 #include "tests/launcher/options/describe.h"
 
 namespace regroup::launcher {

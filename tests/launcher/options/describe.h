@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/options/parse.h"
+#include "launcher/cli/parse.h"
 
 namespace regroup::launcher {
 

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/options/hosts.h"
-#include "launcher/options/mapping.h"
-#include "launcher/options/values.h"
+#include "base/values.h"
+#include "launcher/spec/hosts.h"
+#include "launcher/spec/mapping.h"
 #include "tests/launcher/options/describe.h"
 
 namespace regroup::launcher {

@@ -8,8 +8,8 @@
 #include <map>
 #include <regex>
 
-#include "launcher/options/help.h"
-#include "launcher/options/spec.h"
+#include "launcher/cli/help.h"
+#include "launcher/cli/spec.h"
 
 namespace regroup::launcher {
 namespace {

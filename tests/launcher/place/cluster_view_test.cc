@@ -1,11 +1,11 @@
 // What hosts say of themselves comes to placed members.
-#include "launcher/place/cluster_view.h"
+#include "launcher/placement/cluster_view.h"
 
 #include <gmock/gmock.h>
 
 #include <chrono>
 
-#include "launcher/topo/read_topology.h"
+#include "launcher/topology/read_topology.h"
 #include "tests/launcher/place/machines.h"
 
 namespace regroup::launcher {

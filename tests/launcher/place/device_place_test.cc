@@ -1,5 +1,5 @@
 // What placement chooses, against the choices of others and against measurements: the oracles of issue 8.
-#include "launcher/place/device_place.h"
+#include "launcher/placement/device_place.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,8 +9,8 @@
 #include <set>
 #include <utility>
 
-#include "launcher/place/gang.h"
-#include "launcher/topo/paths.h"
+#include "launcher/placement/gang.h"
+#include "launcher/topology/paths.h"
 #include "tests/launcher/place/machines.h"
 
 namespace regroup::launcher {

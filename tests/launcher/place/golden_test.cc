@@ -7,9 +7,9 @@
 #include <map>
 #include <sstream>
 
-#include "launcher/options/parse.h"
-#include "launcher/place/job_place.h"
-#include "launcher/topo/read_topology.h"
+#include "launcher/cli/parse.h"
+#include "launcher/placement/job_place.h"
+#include "launcher/topology/read_topology.h"
 
 namespace regroup::launcher {
 namespace {

@@ -1,5 +1,5 @@
 // Where mpirun puts ranks on hosts, and what does not fit.
-#include "launcher/place/host_map.h"
+#include "launcher/placement/host_map.h"
 
 #include <gtest/gtest.h>
 

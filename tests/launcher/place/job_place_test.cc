@@ -1,9 +1,9 @@
 // One function for what mpirun's options ask for and for what GPUs do, on one host and on several.
-#include "launcher/place/job_place.h"
+#include "launcher/placement/job_place.h"
 
 #include <gmock/gmock.h>
 
-#include "launcher/topo/read_topology.h"
+#include "launcher/topology/read_topology.h"
 #include "tests/launcher/place/machines.h"
 
 namespace regroup::launcher {

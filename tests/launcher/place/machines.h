@@ -7,8 +7,8 @@
 #include <iterator>
 #include <string>
 
-#include "launcher/place/device_place.h"
-#include "launcher/topo/machine_text.h"
+#include "launcher/placement/device_place.h"
+#include "launcher/topology/machine_text.h"
 
 namespace regroup::launcher {
 

@@ -1,5 +1,5 @@
 // `regroup place`: counts that no job has are refused before anything is reserved for them.
-#include "launcher/place/place_command.h"
+#include "launcher/placement/place_command.h"
 
 #include <gmock/gmock.h>
 

@@ -1,12 +1,12 @@
 // Cases that mpirun cannot be asked for.
-#include "launcher/place/place.h"
+#include "launcher/placement/place.h"
 
 #include <gmock/gmock.h>
 
 #include <map>
 #include <random>
 
-#include "launcher/topo/read_topology.h"
+#include "launcher/topology/read_topology.h"
 
 namespace regroup::launcher {
 namespace {

@@ -1,5 +1,5 @@
 // Networks with rails: NIC i of each host meets NIC i of the others, and the others only through the spine.
-#include "launcher/place/rails.h"
+#include "launcher/placement/rails.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,12 +1,12 @@
 // The variables that describe a rank's devices.
-#include "launcher/place/rank_environment.h"
+#include "launcher/placement/rank_environment.h"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/place/visible_gpus.h"
-#include "launcher/topo/paths.h"
+#include "launcher/placement/visible_gpus.h"
+#include "launcher/topology/paths.h"
 #include "tests/launcher/place/machines.h"
 
 namespace regroup::launcher {

@@ -1,6 +1,6 @@
 // PlacementScorer: rings carry what is said, no rings carry more, and the sets it chooses are the best
 // there are.
-#include "launcher/place/rings.h"
+#include "launcher/placement/rings.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
-#include "launcher/place/gang.h"
-#include "launcher/topo/load_machine.h"
+#include "launcher/placement/gang.h"
+#include "launcher/topology/load_machine.h"
 #include "tests/launcher/place/machines.h"
 
 namespace regroup::launcher {

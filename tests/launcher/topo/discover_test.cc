@@ -1,5 +1,5 @@
 // Recorded trees of sysfs, a fake NVML, this machine, and the cache of what was found.
-#include "launcher/topo/discover.h"
+#include "launcher/topology/discover.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/topo/host_nics.h"
-#include "launcher/topo/load_machine.h"
-#include "launcher/topo/machine_cache.h"
-#include "launcher/topo/nvml.h"
-#include "launcher/topo/text_input.h"
+#include "launcher/topology/host_nics.h"
+#include "launcher/topology/load_machine.h"
+#include "launcher/topology/machine_cache.h"
+#include "launcher/topology/nvml.h"
+#include "launcher/topology/text_input.h"
 
 namespace regroup::launcher {
 namespace {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "launcher/topo/load_fabric.h"
+#include "launcher/topology/load_fabric.h"
 
 namespace regroup::launcher {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "launcher/topo/load_machine.h"
-#include "launcher/topo/text_input.h"
+#include "launcher/topology/load_machine.h"
+#include "launcher/topology/text_input.h"
 
 namespace regroup::launcher {
 namespace {

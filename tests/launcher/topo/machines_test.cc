@@ -8,8 +8,8 @@
 #include <fstream>
 #include <map>
 
-#include "launcher/topo/load_machine.h"
-#include "launcher/topo/text_input.h"
+#include "launcher/topology/load_machine.h"
+#include "launcher/topology/text_input.h"
 
 namespace regroup::launcher {
 namespace {

@@ -1,13 +1,13 @@
 // Paths and their classes on machines small enough to know by heart, and the tree between hosts.
-#include "launcher/topo/paths.h"
+#include "launcher/topology/paths.h"
 
 #include <gmock/gmock.h>
 
 #include <fmt/format.h>
 
-#include "launcher/topo/fabric.h"
-#include "launcher/topo/machine_text.h"
-#include "launcher/topo/text_input.h"
+#include "launcher/topology/fabric.h"
+#include "launcher/topology/machine_text.h"
+#include "launcher/topology/text_input.h"
 
 namespace regroup::launcher {
 namespace {

@@ -1,5 +1,5 @@
 // Readers that die, hang, or leave without a word, in the process apart that they run in.
-#include "launcher/topo/read_apart.h"
+#include "launcher/topology/read_apart.h"
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>
@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "launcher/topo/load_machine.h"
+#include "launcher/topology/load_machine.h"
 
 namespace regroup::launcher {
 namespace {

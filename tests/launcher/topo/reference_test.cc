@@ -6,7 +6,7 @@
 #include <map>
 #include <sstream>
 
-#include "launcher/topo/load_machine.h"
+#include "launcher/topology/load_machine.h"
 
 namespace regroup::launcher {
 namespace {

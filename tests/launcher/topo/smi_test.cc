@@ -5,7 +5,7 @@
 
 #include <regex>
 
-#include "launcher/topo/load_machine.h"
+#include "launcher/topology/load_machine.h"
 
 namespace regroup::launcher {
 namespace {

@@ -1,5 +1,5 @@
 // Machines read by the real hwloc: synthetic, recorded, and this one.
-#include "launcher/topo/topology.h"
+#include "launcher/topology/topology.h"
 
 #include <gmock/gmock.h>
 #include <sched.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "launcher/topo/read_topology.h"
+#include "launcher/topology/read_topology.h"
 
 namespace regroup::launcher {
 namespace {

@@ -1,5 +1,5 @@
 // Usage from recorded /proc and control groups, over time, and as text.
-#include "launcher/usage/usage.h"
+#include "launcher/metrics/usage.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -10,9 +10,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "launcher/usage/usage_meter.h"
-#include "launcher/usage/usage_reporter.h"
-#include "launcher/usage/usage_text.h"
+#include "launcher/metrics/usage_meter.h"
+#include "launcher/metrics/usage_reporter.h"
+#include "launcher/metrics/usage_text.h"
 
 namespace regroup::launcher {
 namespace {

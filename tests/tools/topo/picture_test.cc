@@ -6,8 +6,8 @@
 
 #include <filesystem>
 
-#include "launcher/topo/load_machine.h"
-#include "launcher/topo/text_input.h"
+#include "launcher/topology/load_machine.h"
+#include "launcher/topology/text_input.h"
 #include "tools/topo/options.h"
 #include "tools/topo/paint.h"
 

@@ -1,0 +1,182 @@
+// Writes an agent's snapshots, each by a process of its own, and copies them by another one afterwards.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "checkpoint/writer/checkpoints.h"
+#include "checkpoint/writer/persist_task.h"
+#include "launcher/process/app.h"
+#include "launcher/process/environment.h"
+#include "launcher/process/spawn.h"
+
+namespace regroup::cmd {
+namespace {
+
+using base::Result;
+using base::Status;
+using shmem::SaveMark;
+using Json = nlohmann::json;
+
+constexpr double kMiB = 1 << 20;
+
+}  // namespace
+
+// The member's description of the snapshot, with what only the agent knows. The member may be dead by now, so
+// the arena is read like untrusted input.
+Result<std::string> Checkpoints::description(proto::Step step) const {
+  const std::span<std::byte> area = arena_().save_area();
+  const shmem::SaveHeader& header = shmem::save_header(area);
+  const std::uint64_t offset = header.offset, bytes = header.bytes;  // members may change them: read once
+  if (offset > area.size() || bytes > area.size() - offset)
+    return base::internal_error("the snapshot's description is damaged");
+  const auto* text = reinterpret_cast<const char*>(area.data()) + offset;
+  Json json = Json::parse(text, text + bytes, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("step") || json["step"] != step)
+    return base::internal_error("the snapshot's description is damaged");
+  if (json.contains("error")) return Status(base::Code::kResourceExhausted, json["error"].dump());
+  json["directory"] = plan_.directory;
+  json["uuid"] = fmt::format("{}-{}-{}", plan_.job, arena_().spec().node, attempts_);
+  json["fenced"] = true;
+  json["job"] = plan_.job;
+  json["seed"] = plan_.seed;
+  json["shards"] = plan_.shards;
+  json["keep_last"] = plan_.keep_last;
+  json["keep_every"] = plan_.keep_every;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void Checkpoints::write(proto::Step step) {
+  ++attempts_;
+  const auto text = description(step);
+  launcher::SpawnSpec spec;
+  spec.path = launcher::find_helper("regroup-persist");
+  spec.argv = {"regroup-persist", "write", std::to_string(launcher::kInheritedFd)};
+  spec.inherited = arena_().memfd();
+  acknowledged_ = false;
+  error_.clear();
+  auto started = !text.ok() ? Result<std::shared_ptr<launcher::PipedProcess>>(text.status())
+                            : launcher::PipedProcess::start(
+                                  loop_, std::move(spec),
+                                  {[this](std::string_view line, bool error) {
+                                     if (!error && line.empty()) return moved();
+                                     if (!error) acknowledged_ |= line == std::to_string(writing_);
+                                     if (error) error_ += (error_.empty() ? "" : "; ") + std::string(line);
+                                   },
+                                   [this](int wait_status) { written(wait_status); }});
+  if (!started.ok()) {
+    say_(fmt::format("the checkpoint of step {} failed: {}", step, started.status().message()));
+    return failed(step, started.status().message());
+  }
+  writing_ = step;
+  bytes_ = arena_().spec().snapshot_bytes;
+  since_ = base::SystemClock().now();
+  arena_().save_word().store(SaveMark{SaveMark::Phase::kTaken, step}.pack(), std::memory_order_release);
+  process_ = *started;
+  process_->feed(*text + "\n");
+}
+
+// Called before the area is freed: a member that waits for the area then checks whether to save its state
+// again.
+void Checkpoints::failed(proto::Step step, const std::string& why) {
+  failed_ = step, failure_ = why;
+  last_.failed(step);
+  free_area(step);
+}
+
+// The disk is slow but accepts data, so the time limit begins anew.
+void Checkpoints::moved() {
+  last_.moved();
+  if (then_ && !deadline_) end_by(base::SystemClock().now() + kDiskLimit);
+}
+
+std::string Checkpoints::unsaved() const {
+  const proto::Step have = std::max(committed_, plan_.resume ? plan_.resume->step : 0);
+  if (plan_.every == 0 || last_.due() / plan_.every <= have / plan_.every) return "";
+  const proto::Step due = last_.due() / plan_.every * plan_.every;
+  const std::string why = hangs_ || barred_ ? not_yet_
+                          : failed_ > have  ? failure_
+                                            : "no snapshot of it was taken";
+  return fmt::format("the checkpoint of step {}, which was due at the end, is not in {}: {}",
+                     std::max(failed_, due), plan_.directory, why);
+}
+
+void Checkpoints::free_area(proto::Step step) {
+  arena_().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
+  if (last_.awaited()) shmem::ring_all(arena_());
+}
+
+void Checkpoints::written(int wait_status) {
+  process_.reset();
+  const double seconds = std::chrono::duration<double>(base::SystemClock().now() - since_).count();
+  const std::string why = acknowledged_       ? ""
+                          : !error_.empty()   ? error_
+                          : !cut_off_.empty() ? cut_off_
+                                              : silent_end(wait_status);
+  if (!acknowledged_) {
+    say_(fmt::format("the checkpoint of step {} failed, the one before stays: {}", writing_, why));
+  } else if (bandwidth_ = static_cast<double>(bytes_) / std::max(seconds, 1e-3); !quiet_) {
+    say_(fmt::format("checkpoint of step {}: in {} after {:.2f} s ({:.0f} MiB/s{})", writing_,
+                     plan_.directory, seconds, static_cast<double>(bytes_) / kMiB / std::max(seconds, 1e-3),
+                     host_.empty() ? "" : ", by host " + host_));
+    if (!error_.empty()) say_(error_);
+  }
+  if (const proto::Step newest = last_.newest(); newest >= writing_ + plan_.every && !quiet_)
+    say_(fmt::format(
+        "the checkpoint due after step {} waited for the disk: step {} is done (--checkpoint-interval {})",
+        (writing_ / plan_.every + 1) * plan_.every, newest, plan_.every));
+  acknowledged_ ? free_area(writing_) : failed(writing_, why);
+  last_.wrote();
+  if (acknowledged_) committed_ = writing_, copy();
+  ask_after_writing();
+  poll();
+}
+
+// Copying delays neither training nor the next checkpoint: a slow second directory gets fewer checkpoints.
+void Checkpoints::copy() {
+  if (plan_.shared.empty()) return;
+  copy_again_ = copy_ != nullptr;
+  if (copy_) return;
+  launcher::SpawnSpec spec;
+  spec.path = launcher::find_helper("regroup-persist");
+  spec.argv = {"regroup-persist",
+               "copy",
+               plan_.directory,
+               plan_.shared,
+               plan_.job,
+               std::to_string(plan_.keep_last),
+               std::to_string(plan_.keep_every)};
+  copy_error_.clear(), copy_step_.clear();
+  copying_since_ = base::SystemClock().now();
+  const auto said = [this](std::string_view line, bool error) {
+    if (!error && line.empty()) return moved();
+    if (!error) copy_step_ = line;
+    if (error) copy_error_ += (copy_error_.empty() ? "" : "; ") + std::string(line);
+  };
+  const auto ended = [this](int wait_status) { copied(wait_status); };
+  auto started = launcher::PipedProcess::start(loop_, std::move(spec), {said, ended});
+  if (started.ok())
+    copy_ = *started;
+  else
+    say_(fmt::format("no copy in {}: {}", plan_.shared, started.status().message()));
+}
+
+void Checkpoints::copied(int wait_status) {
+  copy_.reset();
+  if (wait_status != 0 && copy_error_.empty()) copy_error_ = silent_end(wait_status);
+  const double seconds = std::chrono::duration<double>(base::SystemClock().now() - copying_since_).count();
+  if (wait_status != 0)
+    say_(fmt::format("no copy in {}, the one before stays: {}", plan_.shared, copy_error_));
+  else if (!copy_error_.empty())  // a damaged one was passed over
+    say_(host_.empty() ? copy_error_ : fmt::format("host {}: {}", host_, copy_error_));
+  if (wait_status == 0 && !copy_step_.empty())
+    copy_bandwidth_ = static_cast<double>(arena_().spec().snapshot_bytes) / std::max(seconds, 1e-3);
+  if (wait_status == 0 && !copy_step_.empty() && !quiet_)
+    say_(
+        fmt::format("checkpoint of step {}: copied to {} after {:.2f} s", copy_step_, plan_.shared, seconds));
+  if (copy_again_ && !keep_) copy();
+  poll();
+}
+
+}  // namespace regroup::cmd

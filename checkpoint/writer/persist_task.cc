@@ -1,0 +1,85 @@
+// A file system that hangs keeps the process, not the loop.
+#include "checkpoint/writer/persist_task.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <utility>
+
+#include "launcher/process/due.h"
+#include "launcher/process/environment.h"
+#include "launcher/process/spawn.h"
+
+namespace regroup::cmd {
+
+std::string silent_end(int wait_status) {
+  return WIFSIGNALED(wait_status) ? fmt::format("regroup-persist: killed by signal {}", WTERMSIG(wait_status))
+                                  : "regroup-persist ended without a word";
+}
+
+PersistTask::PersistTask(boost::asio::io_context& loop, std::vector<std::string> words, Wait wait,
+                         Events events)
+    : wait_(std::move(wait)), events_(std::move(events)), timer_(loop) {
+  launcher::SpawnSpec spec;
+  spec.path = launcher::find_helper("regroup-persist");
+  spec.argv = std::move(words);
+  spec.argv.insert(spec.argv.begin(), "regroup-persist");
+  auto started =
+      launcher::PipedProcess::start(loop, std::move(spec),
+                                    {[this](std::string_view line, bool error) { on_line(line, error); },
+                                     [this](int wait_status) { on_ended(wait_status); }});
+  if (started.ok()) {
+    process_ = *started;
+    expect_within(wait_.first);
+    return;
+  }
+  boost::asio::post(loop, [this, waiting = waiting_, why = started.status()] {
+    if (*waiting) end(why);
+  });
+}
+
+PersistTask::~PersistTask() {
+  *waiting_ = false;
+  if (process_) process_->abandon();
+}
+
+void PersistTask::expect_within(base::Duration limit) {
+  timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
+  timer_.async_wait([this, limit, waiting = waiting_](const boost::system::error_code& error) {
+    if (error || !*waiting || !launcher::is_due(timer_)) return;
+    std::exchange(process_, nullptr)->abandon();
+    end(base::deadline_exceeded(
+        fmt::format("{}: no answer for {:g} s", wait_.about, std::chrono::duration<double>(limit).count())));
+  });
+}
+
+void PersistTask::on_line(std::string_view line, bool error) {
+  if (error) {
+    said_ += (said_.empty() ? "" : "; ") + std::string(line);
+  } else if (!line.empty()) {
+    text_ = line;
+  } else if (events_.alive) {
+    events_.alive();
+  }
+  expect_within(wait_.quiet);
+}
+
+void PersistTask::on_ended(int wait_status) {
+  process_.reset();
+  if (wait_status == 0) return end(text_);
+  if (!said_.empty()) return end(base::Status(base::Code::kUnavailable, std::exchange(said_, {})));
+  end(base::internal_error(silent_end(wait_status)));
+}
+
+// May be the end of this task.
+void PersistTask::end(const base::Result<std::string>& text) {
+  *waiting_ = false;
+  timer_.cancel();
+  const auto done = events_.done;
+  const std::string said = said_;
+  done(text, said);
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,66 @@
+// Prints what grant.h finds, and why each allocator was passed over.
+#include "launcher/cli/allocation.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "base/printable.h"
+#include "launcher/alloc/allocators.h"
+#include "launcher/job/grant.h"
+#include "launcher/job/start.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr const char* kHelp =
+    "usage: regroup allocation [--json] [--allocator NAME]\n"
+    "Show the hosts, slots, cores and GPUs that an allocator granted to this job, the variable or\n"
+    "file that names each, the way to start agents there, and the time between a notice and the loss\n"
+    "of a host. Without an allocator: show why each was passed over, and this machine.\n\n"
+    "  --json            print JSON\n"
+    "  --allocator NAME  flux, kubernetes, slurm, lsf, pbs, gridengine or none (default: detected)\n"
+    "  -h, --help        print this help\n";
+
+}  // namespace
+
+int run_allocation(const Options& options) {
+  bool json = false;
+  std::string name;
+  const std::vector<std::string>& words = options.helper_words;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--json") {
+      json = true;
+    } else if (words[i] == "--allocator" && i + 1 < words.size()) {
+      name = words[++i];
+    } else {
+      const bool help = words[i] == "--help" || words[i] == "-h";
+      if (!help) fmt::print(stderr, "regroup allocation: what is {}?\n", base::escaped(words[i]));
+      fmt::print(help ? stdout : stderr, "{}", kHelp);
+      return help ? 0 : 1;
+    }
+  }
+  const launcher::AllocInput input = allocation_input(options.environment);
+  const auto granted = launcher::find_allocation(input, name);
+  if (!granted.ok()) return fail(granted.status().message(), 1);
+  if (!json && granted->by != nullptr) {
+    const auto grace = granted->by->grace(input);
+    if (grace.ok()) {
+      fmt::print("a notice comes {:g} s before a host is lost ({})\n",
+                 std::chrono::duration<double>(grace->host).count(), grace->source);
+    } else {
+      fmt::print("how long before a loss a notice comes is not known: {}\n", grace.status().message());
+    }
+  }
+  fmt::print("{}",
+             json ? launcher::allocation_json(*granted) + "\n" : launcher::allocation_text(input, *granted));
+  if (json || granted->by != nullptr) return 0;
+  const auto here = launcher::make_this_machine()->allocation();
+  if (!here.ok()) return fail(here.status().message(), 1);
+  for (const launcher::Host& host : here->hosts) fmt::print("{}\n", launcher::this_machine_text(host));
+  return 0;
+}
+
+}  // namespace regroup::cmd

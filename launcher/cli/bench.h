@@ -1,0 +1,12 @@
+// `regroup bench`.
+#pragma once
+
+#include "launcher/cli/options.h"
+
+namespace regroup::cmd {
+
+// Executes regroup-bench, with the place in the enclosing job as arguments. Returns an exit status only if
+// that fails.
+[[nodiscard]] int run_bench(const Options& options);
+
+}  // namespace regroup::cmd

@@ -1,0 +1,115 @@
+// By which name we were called, and the commands that speak to a running job.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/values.h"
+#include "launcher/cli/finish.h"
+#include "launcher/cli/parse.h"
+
+namespace regroup::launcher {
+namespace {
+
+using base::invalid_argument;
+using base::Status;
+using Words = std::vector<std::string>;
+
+struct Control {
+  std::string_view name;
+  Verb verb;
+  std::string_view number;  // what its first argument means; "": it has none
+};
+constexpr Control kControls[] = {{"status", Verb::kStatus, ""},
+                                 {"resize", Verb::kResize, "MEMBERS"},
+                                 {"notice", Verb::kNotice, "MEMBER"},
+                                 {"kill-member", Verb::kKillMember, "MEMBER"}};
+
+// Verbs whose words are read elsewhere.
+constexpr std::pair<std::string_view, Verb> kOthers[] = {
+    {"bench", Verb::kBench},           {"checkpoint", Verb::kCheckpoint},
+    {"place", Verb::kPlace},           {"topo", Verb::kTopo},
+
+    {"allocation", Verb::kAllocation}, {"join", Verb::kJoin}};
+
+// Options of a control command; the other words are returned.
+base::Result<Words> control_words(const Control& control, const Words& args, Options& out) {
+  Words words;
+  for (std::size_t i = 1; i < args.size(); ++i) {
+    const std::string& arg = args[i];
+    if (arg == "--help" || arg == "-help" || arg == "-h") {
+      out.verb = Verb::kHelp;
+      out.topic = control.name;
+      return Words();
+    }
+    if (control.verb == Verb::kStatus && (arg == "--json" || arg == "-json")) {
+      out.json = true;
+    } else if (control.verb == Verb::kStatus && (arg == "--prometheus" || arg == "-prometheus")) {
+      out.prometheus = true;
+    } else if (control.verb == Verb::kStatus && (arg == "--follow" || arg == "-follow")) {
+      out.follow = true;
+    } else if (arg.starts_with('-') && arg.size() > 1 && (arg[1] < '0' || arg[1] > '9')) {
+      return invalid_argument(fmt::format("unknown option {} of regroup {}", arg, control.name));
+    } else {
+      words.push_back(arg);
+    }
+  }
+  return words;
+}
+
+Status parse_control(const Control& control, const Words& args, Options& out) {
+  out.verb = control.verb;
+  auto words = control_words(control, args, out);
+  if (!words.ok() || out.verb == Verb::kHelp) return words.status();
+  if (!control.number.empty()) {
+    if (words->empty())
+      return invalid_argument(fmt::format("regroup {}: {} is missing", control.name, control.number));
+    const std::uint32_t least = control.verb == Verb::kResize ? 1 : 0;
+    const std::string what = fmt::format("{} of regroup {}", control.number, control.name);
+    if (Status status = parse_count(what, (*words)[0], least, out.number); !status.ok()) return status;
+    words->erase(words->begin());
+  }
+  if (words->size() > 1)
+    return invalid_argument(fmt::format("regroup {}: unexpected argument '{}'", control.name, (*words)[1]));
+  if (!words->empty()) out.job = (*words)[0];
+  return {};
+}
+
+std::string_view last_part(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
+
+bool is_hydra(std::string_view name) { return name.ends_with(".hydra") || name.ends_with(".mpich"); }
+
+bool is_mpi(std::string_view name) { return name.starts_with("mpirun") || name.starts_with("mpiexec"); }
+
+}  // namespace
+
+base::Result<Options> parse_command_line(const Words& args, const ParseContext& context, int* exit_status) {
+  const std::string_view name = last_part(context.program);
+  const bool own_name = !is_mpi(name);  // only then a first word may be a command of ours
+  Options out;
+  out.environment = context.environment;
+  for (const Control& control : kControls) {
+    if (!own_name || args.empty() || args[0] != control.name) continue;
+    if (Status status = parse_control(control, args, out); !status.ok()) return status;
+    return out;
+  }
+  for (const auto& [verb, meaning] : kOthers) {
+    if (!own_name || args.empty() || args[0] != verb) continue;
+    out.verb = meaning;
+    out.helper_words.assign(args.begin() + 1, args.end());
+    return out;
+  }
+  Words words = args;
+  if (own_name && !words.empty() && words.size() <= 2 && words[0] == "help") words[0] = "--help";
+  int ignored = 0;
+  return parse_job(words, context, is_hydra(name) ? Compat::kMpich : Compat::kOpenMpi,
+                   exit_status != nullptr ? *exit_status : ignored);
+}
+
+std::string version_text(const std::string& program, const std::string& version) {
+  const std::string_view name = last_part(program);
+  if (!is_mpi(name)) return fmt::format("regroup {}\n", version);
+  return fmt::format("{} (regroup {}, with the options of {})\n", name, version,
+                     is_hydra(name) ? "MPICH's HYDRA" : "Open MPI");
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,259 @@
+// The client's side of the coordinator's control socket.
+#include "launcher/cli/control.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "base/printable.h"
+#include "launcher/job/fixed_job.h"
+#include "launcher/job/job_files.h"
+#include "launcher/lease/grant_lines.h"
+#include "launcher/metrics/usage_columns.h"
+#include "launcher/metrics/usage_text.h"
+#include "launcher/transport/unix_socket.h"
+#include "proto/wire.h"
+
+namespace regroup::cmd {
+namespace {
+
+using nlohmann::json;
+
+constexpr base::Duration kDeadline = std::chrono::seconds(10);
+constexpr base::Duration kAllocatorDeadline = std::chrono::seconds(60);  // two of its commands
+constexpr base::Duration kAllocatorPause = std::chrono::seconds(5);      // until a message to the user
+constexpr std::chrono::milliseconds kFollow{250};
+
+// One request at a time, blocking.
+class Client {
+ public:
+  explicit Client(base::Fd socket) : socket_(std::move(socket)) {}
+
+  base::Result<proto::Body> ask(const proto::Body& request) {
+    const std::vector<std::byte> frame = proto::encode({0, request});
+    if (::send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(frame.size())) {
+      return base::system_error("send", "coordinator", errno);
+    }
+    const base::TimePoint deadline = clock_.now() + kDeadline;
+    for (;;) {
+      auto message = reader_.next();
+      if (!message.ok()) return message.status();
+      if (message->has_value()) return std::move((*message)->body);
+      REGROUP_RETURN_IF_ERROR(read_some(deadline));
+    }
+  }
+
+ private:
+  base::Status read_some(base::TimePoint deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock_.now());
+    pollfd poll{socket_.get(), POLLIN, 0};
+    const int ready = left.count() > 0 ? ::poll(&poll, 1, static_cast<int>(left.count())) : 0;
+    if (ready < 0 && errno != EINTR) return base::system_error("poll", "coordinator", errno);
+    if (ready == 0) return base::deadline_exceeded("the coordinator did not answer within 10 s");
+    std::array<std::byte, 64 << 10> bytes;
+    const ssize_t count = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+    if (count < 0) return base::system_error("recv", "coordinator", errno);
+    if (count == 0) return {base::Code::kPeerLost, "the coordinator closed the connection"};
+    reader_.append(std::span(bytes).first(static_cast<std::size_t>(count)));
+    return {};
+  }
+
+  base::Fd socket_;
+  proto::FrameReader reader_;
+  base::SystemClock clock_;
+};
+
+std::string text_of(const json& value) {
+  if (value.is_null()) return "-";
+  return value.is_number_float() ? fmt::format("{:.6g}", value.get<double>()) : value.dump();
+}
+
+// Adds the newest usage file of this host's agent to the members in `status`.
+void add_usage(const std::string& path, json& status) {
+  std::ifstream file(path);
+  const json usage = json::parse(file, nullptr, false);
+  if (!usage.is_object() || !status.contains("members")) return;
+  for (json& member : status["members"]) {
+    for (const json& used : usage.value("members", json::array())) {
+      if (used.value("id", json()) != member.value("id", json(-1))) continue;
+      for (const char* field : {"pid", "host", "cpu_seconds", "cpus", "memory_bytes", "gpus"}) {
+        if (used.contains(field)) member[field] = used[field];
+      }
+    }
+  }
+}
+
+std::string table(const json& status) {
+  std::string out =
+      fmt::format("job {}: {}, generation {} with {} members (target {}, range {}:{}), step {}\n",
+                  status.value("job", ""), status.value("stage", ""), status.value("generation", 0),
+                  status.value("size", 0), status.value("target", 0), status.value("min", 0),
+                  status.value("max", 0), status.value("step", 0));
+  if (status.value("attempt", 1) > 1) {
+    out += fmt::format("attempt {}; before it, {} ended on a notice, {} failed, {} ended without a word\n",
+                       status.value("attempt", 1), status.value("preempted_before", 0),
+                       status.value("failed_before", 0), status.value("killed_before", 0));
+  }
+  if (const std::string held = status.value("held", ""); !held.empty())
+    out += fmt::format("waiting: {}\n", held);
+  const json members = status.value("members", json::array());
+  std::size_t wide = 4;
+  for (const json& member : members) wide = std::max(wide, member.value("host", "-").size());
+  out += fmt::format("{:>6} {:>5} {:<{}} {:>10} {:>8} {:>12} {:>6} {:>10} {}\n", "member", "rank", "host",
+                     wide, "state", "step", "loss", "cpus", "memory", "GPUs");
+  for (const json& member : members) {
+    out += fmt::format("{:>6} {:>5} {:<{}} {:>10} {:>8} {:>12} {}\n", text_of(member["id"]),
+                       text_of(member["rank"]), member.value("host", "-"), wide, member.value("state", ""),
+                       text_of(member["step"]), text_of(member["loss"]), usage_columns(member));
+  }
+  for (const json& event : status.value("history", json::array())) {
+    out += fmt::format("{:9.3f} s  {}\n", event.value("at", 0.0), event.value("why", ""));
+  }
+  return out;
+}
+
+std::string one_line(const json& status) {
+  std::string members;
+  for (const json& member : status.value("members", json::array())) {
+    members += (members.empty() ? "" : " ") + text_of(member["id"]);
+  }
+  if (status.contains("fixed")) return fmt::format("members {}  {}\n", members, status.value("stage", ""));
+  return fmt::format("generation {}  step {}  members {}  {}\n", status.value("generation", 0),
+                     status.value("step", 0), members, status.value("stage", ""));
+}
+
+int command_failed(const std::string& message) {
+  fmt::print(stderr, "regroup: {}\n", base::escaped_lines(message));
+  return 1;
+}
+
+base::Result<std::string> status_of(Client& client) {
+  auto body = client.ask(proto::StatusRequest{});
+  if (!body.ok()) return body.status();
+  auto* reply = std::get_if<proto::StatusReply>(&*body);
+  if (reply == nullptr) return base::internal_error("the coordinator answered something else");
+  if (!json::accept(reply->json)) return base::Status(base::Code::kDataLoss, "the status is no JSON");
+  return std::move(reply->json);
+}
+
+using Source = std::function<base::Result<std::string>()>;  // of a job's status
+
+int show_status(const Options& options, const Source& source, const std::string& usage) {
+  auto text = source();
+  if (!text.ok()) return command_failed(text.status().message());
+  json status = json::parse(*text);
+  const bool fixed = status.contains("fixed");
+  if (!fixed) add_usage(usage, status);
+  if (options.prometheus) {
+    fmt::print("{}", launcher::prometheus_text(status.dump()));
+  } else if (options.json) {
+    fmt::print("{}\n", status.dump());
+  } else {
+    fmt::print("{}", base::escaped_lines(fixed ? fixed_job_table(*text) : table(status)));
+  }
+  return 0;
+}
+
+// Prints a line for each change until the job is over.
+int follow_status(const Options& options, const Source& source) {
+  std::string before;
+  for (;;) {
+    auto text = source();
+    if (!text.ok()) return before.empty() ? command_failed(text.status().message()) : 0;
+    const std::string line = options.json ? *text + "\n" : one_line(json::parse(*text));
+    if (line != before) fmt::print("{}", options.json ? line : base::escaped_lines(line));
+    std::fflush(stdout);
+    before = line;
+    std::this_thread::sleep_for(kFollow);
+  }
+}
+
+proto::Body request_of(const Options& options) {
+  if (options.verb == Verb::kResize) return proto::ResizeRequest{options.number};
+  if (options.verb == Verb::kNotice) return proto::NoticeRequest{options.number};
+  return proto::KillRequest{options.number};
+}
+
+// Tells the user for how long the allocator has not answered. False: stop waiting.
+bool still_waits(base::Duration waited) {
+  const bool waits = waited < kAllocatorDeadline;
+  fmt::print(stderr, "regroup: the allocator has not answered for {:g} s{}\n",
+             std::chrono::duration<double>(waited).count(),
+             waits ? "" : ": what it says will be in the output of the job");
+  return waits;
+}
+
+// Makes the controller of a job on several hosts request missing slots from the allocator, or return hosts
+// that are not needed, and prints its answer. The job has its new size in any case.
+void notify_controller(const JobFiles& files, std::uint32_t members) {
+  auto socket = launcher::connect_unix(files.grants_socket());
+  if (!socket.ok()) return;
+  const std::string line = to_line(Resized{members});
+  if (::send(socket->get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
+    return;
+  base::SystemClock clock;
+  const base::TimePoint began = clock.now();
+  base::TimePoint next = began + kAllocatorPause;
+  std::string read;
+  for (std::array<char, 4096> bytes{};;) {
+    const std::size_t end = read.find('\n');
+    if (end == std::string::npos) {
+      if (clock.now() >= next) {
+        if (!still_waits(next - began)) return;
+        next += kAllocatorPause;
+      }
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - clock.now());
+      pollfd poll{socket->get(), POLLIN, 0};
+      if (::poll(&poll, 1, std::max(static_cast<int>(left.count()), 0)) < 0 && errno != EINTR) return;
+      const ssize_t count = ::recv(socket->get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+      if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return;
+      if (count > 0) read.append(bytes.data(), static_cast<std::size_t>(count));
+      continue;
+    }
+    const auto reply = parse_reply(std::string_view(read).substr(0, end));
+    read.erase(0, end + 1);
+    if (reply.ok() && !reply->text.empty())
+      fmt::print(reply->ok ? stdout : stderr, "{}\n", base::escaped_lines(reply->text));
+    if (reply.ok() && reply->over) return;
+  }
+}
+
+int tell_status(const Options& options, const JobFiles& files, const Source& source) {
+  return options.follow ? follow_status(options, source) : show_status(options, source, files.usage());
+}
+
+}  // namespace
+
+int run_control(const Options& options) {
+  const bool status = options.verb == Verb::kStatus;
+  auto files = find_job(options.environment, options.job, status ? JobKind::kAny : JobKind::kElastic);
+  if (!files.ok()) return command_failed(files.status().message());
+  if (status && is_fixed(*files))
+    return tell_status(options, *files, [&files] { return fixed_job_status(*files); });
+  auto socket = launcher::connect_unix(files->control_socket());
+  if (!socket.ok()) return command_failed(socket.status().message());
+  Client client(std::move(*socket));
+  if (status) return tell_status(options, *files, [&client] { return status_of(client); });
+  auto body = client.ask(request_of(options));
+  if (!body.ok()) return command_failed(body.status().message());
+  const auto* reply = std::get_if<proto::Reply>(&*body);
+  if (reply == nullptr) return command_failed("the coordinator answered something else");
+  if (!reply->ok) return command_failed(reply->message);
+  fmt::print("{}\n", base::escaped_lines(reply->message));
+  if (options.verb == Verb::kResize) notify_controller(*files, options.number);
+  return 0;
+}
+
+}  // namespace regroup::cmd

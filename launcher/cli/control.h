@@ -1,0 +1,12 @@
+// The control commands: `regroup status | resize | notice | kill-member`.
+#pragma once
+
+#include "launcher/cli/options.h"
+
+namespace regroup::cmd {
+
+// Asks the coordinator and prints its answer. Exit status: 0, or 1 with the reason on standard error.
+// Every wait has a deadline.
+[[nodiscard]] int run_control(const Options& options);
+
+}  // namespace regroup::cmd

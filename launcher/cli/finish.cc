@@ -1,0 +1,165 @@
+// Counts, roles and programs, once the whole command line is read.
+#include "launcher/cli/finish.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "base/values.h"
+
+namespace regroup::launcher {
+namespace {
+
+using base::invalid_argument;
+using base::Status;
+
+// A script that is not executable, or a module, is run by python3.
+void run_by_python(const OptionsBuilder& builder, const AppBuilder& from, AppRequest& app) {
+  if (app.command.empty()) return;
+  std::string& program = app.command[0];
+  if (from.module) {
+    app.command.insert(app.command.begin(), {"python3", "-m"});
+    return;
+  }
+  if (!program.ends_with(".py")) return;
+  const std::string path = app.wdir.empty() || program.starts_with('/') ? program : app.wdir + "/" + program;
+  if (!builder.context.is_executable || !builder.context.is_executable(path)) {
+    app.command.insert(app.command.begin(), "python3");
+  } else if (program.find('/') == std::string::npos) {
+    program.insert(0, "./");
+  }
+}
+
+// Beside a job file there are no programs, but options of hosts and environment, which count for its own.
+Status take_job_file(OptionsBuilder& builder) {
+  const std::string& file = builder.out.job_file;
+  if (file.empty()) return {};
+  if (!builder.done.empty()) {
+    return invalid_argument(
+        fmt::format("--job {}: the job file names the programs; remove {} from the command line", file,
+                    builder.done[0].app.command[0]));
+  }
+  if (!builder.app.options.empty()) {
+    return invalid_argument(
+        fmt::format("--job {}: the job file replaces {}; remove the option", file, builder.app.options[0]));
+  }
+  builder.done.push_back(std::move(builder.app));
+  return {};
+}
+
+// One app, or one for each of its roles.
+Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
+  AppRequest app = std::move(from.app);
+  app.environment = app_environment(builder, from);
+  if (!builder.out.job_file.empty())
+    return builder.out.job_environment = std::move(app.environment), Status();
+  const auto path = builder.context.environment.find("PATH");
+  if (app.search_path.empty() && app.environment.count("PATH") == 0 &&
+      path != builder.context.environment.end()) {
+    app.search_path = path->second;  // -envnone hides PATH from the members, not from us
+  }
+  run_by_python(builder, from, app);
+  if (from.roles.empty()) return builder.out.apps.push_back(std::move(app)), Status();
+  if (!from.count_given.empty() || app.per_node) {
+    return invalid_argument(
+        fmt::format("{} with --role: the role already sets the number of members; expected one of them",
+                    from.count_given.empty() ? "-N" : from.count_given));
+  }
+  for (const std::string& role : from.roles) {
+    const std::size_t equals = role.find('=');
+    app.role = role.substr(0, equals);
+    std::uint32_t count = 0;
+    if (!read_number(std::string_view(role).substr(equals + 1), count)) continue;  // checked when it was read
+    app.count = count;
+    for (const AppRequest& other : builder.out.apps) {
+      if (other.role == app.role)
+        return invalid_argument(fmt::format("--role {}: given twice; expected each role once", app.role));
+    }
+    builder.out.apps.push_back(app);
+  }
+  return {};
+}
+
+// -N: so many on each host.
+Status apply_per_node(OptionsBuilder& builder, AppRequest& app) {
+  const MapBy& map = builder.out.mapping.map;
+  if (!app.per_node && map.kind == MapBy::Kind::kPerUnit && map.unit == Unit::kNode)
+    app.per_node = map.per_unit;
+  if (!app.per_node || builder.out.elastic) return {};
+  const std::size_t hosts = std::max<std::size_t>(1, builder.out.hosts.size());
+  const std::uint64_t most = *app.per_node * std::uint64_t{hosts};
+  if (!app.count) {
+    app.count = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, ~std::uint32_t{0}));
+  } else if (*app.count > most && !builder.mpich()) {
+    return invalid_argument(fmt::format("{} members with {} on each host need {} hosts, got {}", *app.count,
+                                        *app.per_node, (*app.count - 1) / *app.per_node + 1, hosts));
+  }
+  return {};
+}
+
+std::string what(const AppRequest& app) {
+  return app.role.empty() ? fmt::format("program {}", app.command[0]) : fmt::format("role {}", app.role);
+}
+
+Status count_members(OptionsBuilder& builder) {
+  Options& out = builder.out;
+  if (out.elastic && out.apps.size() > 1) {
+    return invalid_argument(
+        fmt::format("-np {}:{}: an elastic job runs exactly one program", out.min, out.max));
+  }
+  std::uint64_t total = 0;
+  for (AppRequest& app : out.apps) {
+    if (Status status = apply_per_node(builder, app); !status.ok()) return status;
+    if (!app.count && out.apps.size() > 1) {
+      if (!builder.mpich()) {
+        return invalid_argument(
+            fmt::format("{}: -np is missing or 0; expected -np N for each of several programs", what(app)));
+      }
+      app.count = 1;
+    }
+    total += app.count.value_or(0);
+  }
+  if (total > ~std::uint32_t{0})
+    return invalid_argument(fmt::format("{} members: expected at most 4294967295", total));
+  if (!out.elastic) out.min = out.max = static_cast<std::uint32_t>(total);
+  return {};
+}
+
+// MPIEXEC_TIMEOUT, where --timeout was not given.
+Status read_timeout(OptionsBuilder& builder) {
+  const auto set = builder.context.environment.find("MPIEXEC_TIMEOUT");
+  if (builder.out.timeout != base::Duration{} || set == builder.context.environment.end() ||
+      set->second.empty())
+    return {};
+  return parse_seconds("MPIEXEC_TIMEOUT", set->second, builder.out.timeout);
+}
+
+}  // namespace
+
+Status finish(OptionsBuilder& builder) {
+  Options& out = builder.out;
+  if (Status status = take_job_file(builder); !status.ok()) return status;
+  if (Status status = apply_parameters(builder); !status.ok()) return status;
+  for (AppBuilder& app : builder.done) {
+    if (Status status = add_apps(builder, app); !status.ok()) return status;
+  }
+  out.oversubscribe = out.mapping.map.oversubscribe.value_or(builder.mpich());
+  out.output.terminals = !builder.mpich();  // hydra gives pipes
+  out.no_oversubscribe = !out.mapping.map.oversubscribe.value_or(true);
+  if (Status status = resolve_hosts(builder); !status.ok()) return status;
+  if (Status status = count_members(builder); !status.ok()) return status;
+  if (Status status = count_by_lists(builder); !status.ok()) return status;
+  if (Status status = choose_hosts(builder); !status.ok()) return status;
+  if (Status status = read_timeout(builder); !status.ok()) return status;
+  const Display& shown = out.display;
+  if (out.do_not_launch && !shown.map && !shown.allocation && !shown.topology && !shown.bindings)
+    out.display.map = true;
+  if (!builder.ignored.empty()) {
+    out.notes.push_back(
+        fmt::format("ignored, without effect in regroup: {}", fmt::join(builder.ignored, ", ")));
+  }
+  return {};
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,37 @@
+// The launcher links neither HDF5 nor cairo nor the benchmarks: verbs that need them execute another program.
+#include "launcher/cli/helper.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/printable.h"
+#include "launcher/process/environment.h"
+
+namespace regroup::cmd {
+namespace {
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (std::string& word : words) out.push_back(word.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+}  // namespace
+
+int become_helper(const std::string& verb, std::vector<std::string> words,
+                  const launcher::Environment& environment) {
+  const std::string name = "regroup-" + verb;
+  const std::string program = launcher::find_helper(name);
+  words.insert(words.begin(), name);
+  std::vector<std::string> variables = launcher::to_strings(environment);
+  ::execve(program.c_str(), pointers_to(words).data(), pointers_to(variables).data());
+  fmt::print(stderr, "regroup {}: program {} cannot be started: {}\n", verb, base::escaped(program),
+             std::strerror(errno));
+  return 1;
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,363 @@
+// Holds the allocation, forwards its end to the job, and starts the job's agents where this allocation's
+// start command works in its own job only. No other part of the job runs here.
+#include "launcher/cli/join.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <csignal>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "base/values.h"
+#include "launcher/alloc/resize.h"
+#include "launcher/cli/join_relay.h"
+#include "launcher/job/grant.h"
+#include "launcher/job/job_files.h"
+#include "launcher/job/start.h"
+#include "launcher/lease/grant_lines.h"
+#include "launcher/lease/leased_agents.h"
+#include "launcher/lease/socket_line_reader.h"
+#include "launcher/process/signals.h"
+#include "launcher/transport/unix_socket.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::chrono::seconds kDefaultGrace{30};
+constexpr base::Duration kSuspendGrace = std::chrono::seconds(2);  // as Slurm has it, from SIGTSTP to SIGSTOP
+constexpr std::chrono::seconds kGraceMargin{5};  // after the grace, for the controller's reply
+constexpr int kTries = 5;                        // to reconnect to the job ...
+constexpr std::chrono::seconds kPause{1};        // ... the first one at once
+constexpr int kWriteLimitMs = 5'000;             // for a job that does not read
+constexpr const char* kJoinHelp =
+    "usage: regroup join [JOB] [--grace SECONDS] [--allocator NAME] [-H HOST[:SLOTS],...]\n"
+    "                    [--through COMMAND...]\n"
+    "       regroup join --relay [JOB]\n"
+    "       regroup join --resized [JOB]\n"
+    "Lend the hosts of this allocation to a running job of -np MIN:MAX, until the job ends or a\n"
+    "SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU recalls them (SIGTSTP: until SIGCONT).\n"
+    "Members on these hosts then leave at the end of their step, and this command ends with status 0;\n"
+    "a second SIGINT ends it at once.\n\n"
+    "  JOB                     the job's ID; required only if you run several\n"
+    "  --grace SECONDS         time for members to leave (default: the allocator's, else 30)\n"
+    "  --allocator NAME        allocator that granted the hosts (default: detected)\n"
+    "  -H HOST[:SLOTS],...     lend only these hosts\n"
+    "  --through COMMAND...    last option; reach a job on another host: COMMAND runs `regroup join\n"
+    "                          --relay [JOB]` there, for example ssh head regroup join --relay\n"
+    "  --resized               run as the notification command of a resizable LSF job (bsub -ar -rnc,\n"
+    "                          bresize -rnc); the job keeps the hosts or releases them\n"
+    "  -h, --help              print this help\n";
+
+struct JoinArguments {
+  std::string job, allocator, hosts;
+  std::optional<base::Duration> grace;
+  std::vector<std::string> through;  // a command
+  bool help = false, relay = false, resized = false;
+};
+
+base::Result<JoinArguments> parse_arguments(const std::vector<std::string>& words) {
+  JoinArguments out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const bool valued = word == "--grace" || word == "--allocator" || word == "-H" || word == "--host";
+    if (word == "--help" || word == "-h") {
+      out.help = true;
+    } else if (word == "--relay" || word == "--resized") {
+      (word == "--relay" ? out.relay : out.resized) = true;
+    } else if (word == "--through") {
+      out.through.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
+      if (out.through.empty()) return base::invalid_argument("regroup join --through: a command is missing");
+      break;
+    } else if (valued && i + 1 == words.size()) {
+      return base::invalid_argument(fmt::format("regroup join {}: a value is missing", word));
+    } else if (word == "--grace") {
+      REGROUP_RETURN_IF_ERROR(launcher::parse_seconds(word, words[++i], out.grace.emplace()));
+    } else if (valued) {
+      (word == "--allocator" ? out.allocator : out.hosts) = words[i + 1];
+      ++i;
+    } else if (word.starts_with('-') || !out.job.empty()) {
+      return base::invalid_argument(fmt::format("regroup join: what is {}?", word));
+    } else {
+      out.job = word;
+    }
+  }
+  return out;
+}
+
+base::Result<launcher::Grant> hosts_of(const JoinArguments& words, const launcher::Environment& environment) {
+  auto grant = grant_of(environment, words.hosts.empty() ? words.allocator : "none");
+  if (!grant.ok()) return grant;
+  if (!words.hosts.empty()) {
+    auto hosts = launcher::parse_host_list(words.hosts);
+    if (!hosts.ok()) return hosts.status();
+    return launcher::Grant{.by = "-H " + words.hosts, .hosts = std::move(*hosts)};
+  }
+  if (grant->by.empty()) {
+    return base::Status(
+        base::Code::kUnavailable,
+        "regroup join: no allocator has granted hosts here (`regroup allocation` says why); -H "
+        "HOST:SLOTS gives some that ssh reaches");
+  }
+  std::erase_if(grant->hosts, [](const auto& host) { return host.slots == 0; });
+  return grant;
+}
+
+// srun, and PBS's pbs_attach through ssh, take the job as an argument; other start commands do not.
+bool works_in_its_own_job_only(const launcher::Grant& grant) {
+  return !grant.before.empty() && grant.before.front() != "srun";
+}
+
+// The allocator's grace, less the time to hand the hosts over.
+base::Duration usual_grace(const JoinArguments& words, const launcher::Environment& environment) {
+  constexpr std::chrono::seconds kHandOver{2};
+  const auto grace =
+      words.hosts.empty() ? grace_of(environment, words.allocator) : base::internal_error("-H");
+  if (!grace.ok()) return kDefaultGrace;
+  return std::max<base::Duration>(grace->host - kHandOver, grace->host / 2);
+}
+
+class Joiner {
+ public:
+  using Connect = std::function<base::Result<base::Fd>()>;
+  // `first`: the first line to the job, instead of the offer.
+  Joiner(Connect connect, LeaseOffer offer, const launcher::Environment& environment, std::string first = {})
+      : connect_(std::move(connect)),
+        offer_(std::move(offer)),
+        first_(std::move(first)),
+        agents_(loop_, offer_.grant, environment, [this](const std::string& line) { send(line); }),
+        signals_(loop_, [this](int signal) { on_signal(signal); }),
+        socket_(loop_),
+        timer_(loop_),
+        again_(loop_) {}
+
+  int run() {
+    const base::Status status =
+        signals_.start({SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGTSTP, SIGCONT});
+    if (!status.ok()) return fail(status.message(), 1);
+    if (const base::Status offered = offer(); !offered.ok()) {
+      return fail(fmt::format("join: this job takes no further hosts (it is no job of -np MIN:MAX on several "
+                              "hosts, or in an allocation): {}",
+                              offered.message()),
+                  1);
+    }
+    loop_.run();
+    return exit_status_;
+  }
+
+ private:
+  enum class Suspension { kNone, kDraining, kSuspended };
+
+  base::Status offer() {
+    auto socket = connect_();
+    if (!socket.ok()) return socket.status();
+    begin(std::move(*socket), first_.empty() ? to_line(offer_) : first_);
+    return {};
+  }
+
+  void begin(base::Fd socket, const std::string& line) {
+    socket_.assign(socket.release());
+    read_.clear();
+    send(line);
+    wait();
+  }
+
+  // An allocator that signals all processes of this job ends the command of --through, too, while members
+  // finish their step. So it is started again, to hear when they have left; the allocation is held until
+  // then.
+  void lost() {
+    const bool returns = accepted_ && !offer_.token.empty() && tries_ > 0 && suspension_ == Suspension::kNone;
+    if (!returns) return end(fail("join: the job is gone", 1));
+    if (tries_ == kTries) fail("join: the way to the job was lost: looking for it again", 0);
+    socket_.close();
+    again_.expires_after(tries_-- == kTries ? std::chrono::seconds(0) : kPause);
+    again_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      auto socket = connect_();
+      if (!socket.ok()) return lost();
+      const std::string why = revoked_ ? why_ : "the way to `regroup join` was lost";
+      begin(std::move(*socket), to_line(LeaseReconnect{offer_.token, {offer_.grace, why}}));
+    });
+  }
+
+  // SIGTSTP: the allocator stops all processes of this allocation a moment later, so the job drains its hosts
+  // ...
+  void suspend() {
+    if (suspension_ != Suspension::kNone || revoked_) return;
+    suspension_ = Suspension::kDraining;
+    fail("join: SIGTSTP: the job is to do without these hosts for a while", 0);
+    send(to_line(LeaseRevoke{std::min(offer_.grace, kSuspendGrace), "SIGTSTP"}));
+  }
+  // ... until SIGCONT.
+  void resume() {
+    continued_ = suspension_ != Suspension::kNone;
+    if (suspension_ != Suspension::kSuspended) return;
+    suspension_ = Suspension::kNone;
+    continued_ = false;
+    fail("join: SIGCONT: the hosts are offered again", 0);
+    if (!offer().ok()) end(fail("join: the job is over", 0));
+  }
+  void on_drained() {
+    suspension_ = Suspension::kSuspended;
+    socket_.close();
+    if (continued_) resume();
+  }
+
+  void send(const std::string& line) {
+    if (!socket_.is_open()) return;
+    for (std::size_t sent = 0; sent < line.size();) {
+      const ssize_t count =
+          ::send(socket_.native_handle(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EAGAIN && can_write()) continue;
+      if (count < 0) return;  // the next read reports the lost connection
+      sent += static_cast<std::size_t>(count);
+    }
+  }
+
+  bool can_write() {
+    pollfd writable{socket_.native_handle(), POLLOUT, 0};
+    return ::poll(&writable, 1, kWriteLimitMs) > 0;
+  }
+
+  void wait() {
+    socket_.async_wait(socket_.wait_read, [this](const boost::system::error_code& error) {
+      if (!error && receive()) wait();
+    });
+  }
+
+  bool receive() {
+    const int socket = socket_.native_handle();
+    const auto outcome = read_.receive(socket);
+    if (outcome == SocketLineReader::Outcome::kEnd) lost();
+    if (outcome != SocketLineReader::Outcome::kLine) return outcome == SocketLineReader::Outcome::kNothing;
+    const std::string line = read_.take();
+    if (!offer_.starts) return on_reply(line);
+    const auto about_agents = agents_.on_line(line, socket);
+    if (about_agents.ok()) return *about_agents || on_reply(line);
+    fail("join: " + about_agents.status().message(), 0);
+    lost();
+    return false;
+  }
+
+  bool on_reply(const std::string& line) {
+    const auto reply = parse_reply(line);
+    if (!reply.ok()) return true;
+    accepted_ = true;
+    if (!reply->text.empty()) fail("join: " + reply->text, 0);
+    if (!reply->over) return true;
+    if (suspension_ == Suspension::kDraining && reply->ok) {
+      on_drained();
+    } else {
+      end(reply->ok ? 0 : 1);
+    }
+    return false;
+  }
+
+  // The first signal revokes the lease. Further ones are steps of the allocator towards SIGKILL and change
+  // nothing, except for a second Ctrl-C, which ends the command.
+  void on_signal(int signal) {
+    if (signal == SIGTSTP) return suspend();
+    if (signal == SIGCONT) return resume();
+    if (suspension_ == Suspension::kSuspended) return end(0);
+    const bool repeats = stop_requests_.repeats(signal, signals_.by_key(), base::SystemClock().now());
+    const bool again = revoked_ && !repeats && signal == SIGINT && why_ == launcher::signal_name(SIGINT);
+    if (again) return end(fail("join: SIGINT again: not waiting any longer", 1));
+    if (revoked_) return;
+    revoked_ = true;
+    why_ = launcher::signal_name(signal);
+    fail(fmt::format("join: {}: asking for the hosts back", why_), 0);
+    if (socket_.is_open()) send(to_line(LeaseRevoke{offer_.grace, why_}));
+    timer_.expires_after(
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(offer_.grace + kGraceMargin));
+    timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) end(fail("join: the job did not give the hosts back in time", 1));
+    });
+  }
+
+  void end(int exit_status) {
+    exit_status_ = exit_status;
+    loop_.stop();
+  }
+
+  const Connect connect_;
+  const LeaseOffer offer_;
+  const std::string first_;
+  boost::asio::io_context loop_{1};
+  LeasedAgents agents_;
+  launcher::SignalReader signals_;
+  launcher::StopRequests stop_requests_;
+  boost::asio::posix::stream_descriptor socket_;
+  boost::asio::steady_timer timer_, again_;
+  SocketLineReader read_;
+  std::string why_;  // of the recall
+  bool revoked_ = false, continued_ = false, accepted_ = false;
+  int tries_ = kTries;
+  Suspension suspension_ = Suspension::kNone;
+  int exit_status_ = 1;
+};
+
+// JOB is an id, or the path of the socket itself.
+base::Result<std::string> socket_of(const JoinArguments& words, const launcher::Environment& environment) {
+  if (words.job.starts_with('/')) return words.job;
+  const auto files = find_job(environment, words.job);
+  if (!files.ok()) return files.status();
+  return files->grants_socket();
+}
+
+Joiner::Connect connector_to_job(const JoinArguments& words, const launcher::Environment& environment) {
+  return [words, environment]() -> base::Result<base::Fd> {
+    const auto path = socket_of(words, environment);
+    auto here = path.ok() ? launcher::connect_unix(*path) : base::Result<base::Fd>(path.status());
+    return here.ok() || words.through.empty() ? std::move(here) : connect_through(words.through, environment);
+  };
+}
+
+// LSF waits for the exit status: after a failure it offers new hosts again later, and keeps hosts that it
+// wanted to reclaim.
+int run_resized(const JoinArguments& words, const launcher::Environment& environment) {
+  const auto event = launcher::read_resize_event(allocation_input(environment));
+  if (!event.ok()) return fail("join --resized: " + event.status().message(), 1);
+  launcher::Grant grant;
+  for (const launcher::Host& host : event->hosts)
+    grant.hosts.push_back({.name = host.name, .slots = host.slots});
+  const base::Duration grace = words.grace.value_or(kDefaultGrace);
+  const std::string shrink =
+      event->grow ? "" : to_line(LeaseRevoke{grace, "LSB_RESIZE_EVENT=shrink", grant.hosts});
+  const int status = Joiner(connector_to_job(words, environment),
+                            {.grant = grant, .grace = grace, .own = true}, environment, shrink)
+                         .run();
+  return status == 0 ? event->taken : event->refused;
+}
+
+}  // namespace
+
+int run_join(const Options& options) {
+  const auto words = parse_arguments(options.helper_words);
+  if (!words.ok()) return fail(words.status().message(), 1);
+  if (words->help) {
+    fmt::print("{}", kJoinHelp);
+    return 0;
+  }
+  if (words->resized) return run_resized(*words, options.environment);
+  const auto socket = socket_of(*words, options.environment);
+  if (words->relay) return socket.ok() ? run_relay(*socket) : fail(socket.status().message(), 1);
+  const auto grant = hosts_of(*words, options.environment);
+  if (!grant.ok()) return fail(grant.status().message(), 1);
+  if (!socket.ok() && words->through.empty()) return fail(socket.status().message(), 1);
+  LeaseOffer offer{.grant = *grant, .grace = words->grace.value_or(usual_grace(*words, options.environment))};
+  offer.request = grant->job;
+  offer.starts = works_in_its_own_job_only(*grant);
+  if (!words->through.empty()) offer.token = fmt::format("{}-{}", new_job_id(), ::getpid());
+  return Joiner(connector_to_job(*words, options.environment), std::move(offer), options.environment).run();
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,69 @@
+// Lines are few and short: one thread that waits for either side, and writes until all is written.
+#include "launcher/cli/join_relay.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "launcher/job/start.h"
+#include "launcher/process/environment.h"
+#include "launcher/process/spawn.h"
+#include "launcher/transport/unix_socket.h"
+
+namespace regroup::cmd {
+namespace {
+
+// Once. False: one of them has ended.
+bool pass(int from, int to) {
+  std::array<char, 16 << 10> bytes;
+  const ssize_t count = ::read(from, bytes.data(), bytes.size());
+  if (count < 0) return errno == EINTR || errno == EAGAIN;
+  for (ssize_t done = 0; done < count;) {
+    const ssize_t written = ::write(to, bytes.data() + done, static_cast<std::size_t>(count - done));
+    if (written < 0 && errno != EINTR) return false;
+    done += std::max<ssize_t>(written, 0);
+  }
+  ::explicit_bzero(bytes.data(), bytes.size());  // the job's secret may have passed
+  return count > 0;
+}
+
+}  // namespace
+
+base::Result<base::Fd> connect_through(const std::vector<std::string>& command,
+                                       const launcher::Environment& environment) {
+  auto path = launcher::find_program(command.at(0), "", environment);
+  if (!path.ok()) return path.status();
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return base::system_error("socketpair", command[0], errno);
+  base::Fd ours(ends[0]);
+  const base::Fd theirs(ends[1]);
+  launcher::SpawnSpec spec;
+  spec.path = std::move(*path);
+  spec.argv = command;
+  spec.environment = launcher::to_strings(environment);
+  spec.in = spec.out = theirs.get();
+  spec.err = STDERR_FILENO;
+  const auto pid = launcher::spawn(spec);  // reaped with this process, which does nothing else
+  if (!pid.ok()) return pid.status();
+  return ours;
+}
+
+int run_relay(const std::string& path) {
+  const auto socket = launcher::connect_unix(path);
+  if (!socket.ok()) return fail("join --relay: " + socket.status().message(), 1);
+  std::array<pollfd, 2> sides{pollfd{STDIN_FILENO, POLLIN, 0}, pollfd{socket->get(), POLLIN, 0}};
+  for (;;) {
+    if (::poll(sides.data(), sides.size(), -1) < 0 && errno != EINTR) return 1;
+    if (sides[0].revents != 0 && !pass(STDIN_FILENO, socket->get())) return 0;
+    if (sides[1].revents != 0 && !pass(socket->get(), STDOUT_FILENO)) return 0;
+  }
+}
+
+}  // namespace regroup::cmd

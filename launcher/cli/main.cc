@@ -1,0 +1,77 @@
+// The command `regroup`.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/printable.h"
+#include "launcher/cli/allocation.h"
+#include "launcher/cli/bench.h"
+#include "launcher/cli/control.h"
+#include "launcher/cli/helper.h"
+#include "launcher/cli/join.h"
+#include "launcher/cli/node_agent.h"
+#include "launcher/cli/options.h"
+#include "launcher/cli/place.h"
+#include "launcher/cli/topo.h"
+#include "launcher/job/run.h"
+#include "launcher/process/signals.h"
+
+namespace {
+
+// A descriptor 0, 1 or 2 that is closed would be taken by the next file opened.
+void open_standard_descriptors() {
+  for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::open("/dev/null", O_RDWR)) {
+    if (fd > STDERR_FILENO) {
+      ::close(fd);
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  open_standard_descriptors();
+  const std::string program = argc > 0 ? argv[0] : "regroup";
+  const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
+  if (!args.empty() && args[0] == regroup::cmd::kNodeAgent) {
+    regroup::launcher::block_signals();
+    return regroup::cmd::run_node_agent({args.begin() + 1, args.end()});
+  }
+  int refused = 1;
+  auto options = regroup::cmd::parse_options(args, regroup::cmd::read_environment(), program, &refused);
+  if (!options.ok()) {
+    fmt::print(stderr, "regroup: {}\nTry regroup --help.\n",
+               regroup::base::escaped_lines(options.status().message()));
+    return refused;
+  }
+  switch (options->verb) {
+    case regroup::cmd::Verb::kHelp:
+    case regroup::cmd::Verb::kVersion:
+    case regroup::cmd::Verb::kGenerate:
+      fmt::print("{}", regroup::cmd::text_for(*options, program, REGROUP_VERSION));
+      return 0;
+    case regroup::cmd::Verb::kRun:
+      regroup::launcher::block_signals();
+      return regroup::cmd::run_job(std::move(*options));
+    case regroup::cmd::Verb::kBench:
+      return regroup::cmd::run_bench(*options);
+    case regroup::cmd::Verb::kCheckpoint:
+      return regroup::cmd::become_helper("checkpoint", options->helper_words, options->environment);
+    case regroup::cmd::Verb::kPlace:
+      return regroup::cmd::run_place(options->helper_words);
+    case regroup::cmd::Verb::kTopo:
+      return regroup::cmd::run_topo(options->helper_words, options->environment);
+    case regroup::cmd::Verb::kAllocation:
+      return regroup::cmd::run_allocation(*options);
+    case regroup::cmd::Verb::kJoin:
+      regroup::launcher::block_signals();
+      return regroup::cmd::run_join(*options);
+    default:
+      return regroup::cmd::run_control(*options);
+  }
+}

@@ -1,0 +1,182 @@
+// What only an elastic job (-np MIN:MAX) has, and roles with the limits of their members.
+#include <fmt/format.h>
+
+#include "base/values.h"
+#include "launcher/cli/spec.h"
+
+namespace regroup::launcher {
+namespace {
+
+using base::Status;
+using D = OptionsBuilder;
+using G = const ParsedArgument;
+
+constexpr std::uint32_t kMostLearnerSteps = 64;  // proto::kMaxKeptResults
+
+Status add_role(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string& text = argument.value();
+  const std::size_t equals = text.find('=');
+  const std::string name = text.substr(0, equals);
+  std::uint32_t count = 0;
+  if (equals == std::string::npos || name.empty() ||
+      !read_number(std::string_view(text).substr(equals + 1), count) || count == 0) {
+    return bad_value(argument.name, text, "expected NAME=N, for example worker=3");
+  }
+  if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
+      std::string::npos) {
+    return bad_value(argument.name, text, "a role name consists of letters, digits, - and _");
+  }
+  builder.app.roles.push_back(text);
+  return {};
+}
+
+Status set_policy(OptionsBuilder& builder, const ParsedArgument& argument) {
+  bool restart = false;
+  Status status = parse_word(argument.name, argument.value(), "restart", "end", restart);
+  builder.out.restart_policy = restart ? RestartPolicy::kRestart : RestartPolicy::kEnd;
+  return status;
+}
+
+Status set_hung(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string& text = argument.value();
+  builder.out.hung.drop = text == "drop";
+  builder.out.hung.kill = text == "replace" || text == "drop";
+  if (builder.out.hung.kill || text == "report") return {};
+  return bad_value(argument.name, text, "expected report, replace or drop");
+}
+
+}  // namespace
+
+std::vector<Spec> elastic_options() {
+  constexpr auto kJob = Scope::kJob;
+  constexpr auto kYes = Common::kYes;
+  return {
+      {{"initial-size"},
+       "N",
+       "number of members at the start; lost ones are replaced up to it (default: min(MAX, slots))",
+       [](D& d, G& g) { return parse_count(g.name, g.value(), 1, d.out.start); },
+       kJob,
+       kYes},
+      {{"replace"},
+       "auto|never",
+       "start a new member in place of a lost one (default: auto)",
+       [](D& d, G& g) { return parse_word(g.name, g.value(), "auto", "never", d.out.replace); }},
+      {{"spares"},
+       "K",
+       "number of extra members kept ready to take a lost one's place, if slots permit (default: 0)",
+       [](D& d, G& g) { return parse_count(g.name, g.value(), 0, d.out.spares); }},
+      {{"shards"},
+       "V",
+       "number of logical shards of each batch (default: smallest power of two >= MAX)",
+       [](D& d, G& g) { return parse_count(g.name, g.value(), 1, d.out.shards); }},
+      {{"seed"},
+       "S",
+       "seed of the job's random numbers (default: 0)",
+       [](D& d, G& g) { return parse_count(g.name, g.value(), d.out.seed); }},
+      {{"reproducible"},
+       "strict|off",
+       "strict: refuse members whose results may differ in the last bits; off: admit them, and do not "
+       "compare states (default: strict)",
+       [](D& d, G& g) {
+         bool strict = true;
+         Status status = parse_word(g.name, g.value(), "strict", "off", strict);
+         d.out.any_fingerprint = !strict;
+         return status;
+       }},
+      {{"learner-steps"},
+       "N",
+       "number of step results each host retains so that a joining member can catch up without pausing "
+       "training; 0: pause training while state is copied (default: 8)",
+       [](D& d, G& g) {
+         const std::string value = g.value();
+         REGROUP_RETURN_IF_ERROR(parse_count(g.name, value, 0, d.out.learner_steps));
+         if (d.out.learner_steps <= kMostLearnerSteps) return Status();
+         return bad_value(g.name, value, fmt::format("expected at most {}", kMostLearnerSteps));
+       }},
+      {{"learner-state"},
+       "BYTES",
+       "state size below which training pauses while state is copied (default: 64M)",
+       [](D& d, G& g) { return parse_bytes(g.name, g.value(), d.out.learner_state); }},
+      {{"checkpoint"},
+       "DIR",
+       "write checkpoints to DIR; resume from the newest one there",
+       [](D& d, G& g) { return d.out.checkpoint.directory = g.value(), Status(); },
+       kJob,
+       kYes},
+      {{"checkpoint-shared"},
+       "DIR",
+       "copy each checkpoint to DIR in the background; resume from the newest of both directories",
+       [](D& d, G& g) { return d.out.checkpoint.shared = g.value(), Status(); }},
+      {{"checkpoint-interval"},
+       "N",
+       "number of steps between checkpoints; 0: write none (default: 100)",
+       [](D& d, G& g) { return parse_count(g.name, g.value(), d.out.checkpoint.every); }},
+      {{"checkpoint-memory"},
+       "BYTES",
+       "maximum memory of a snapshot on a host (default: the size of the state)",
+       [](D& d, G& g) { return parse_bytes(g.name, g.value(), d.out.checkpoint.memory); }},
+      {{"checkpoint-keep"},
+       "K",
+       "number of newest checkpoints to keep, at least 2 (default: 3)",
+       [](D& d, G& g) { return parse_count(g.name, g.value(), 1, d.out.checkpoint.keep); }},
+      {{"checkpoint-keep-every"},
+       "N",
+       "also keep checkpoints whose step is a multiple of N (default: none)",
+       [](D& d, G& g) { return parse_count(g.name, g.value(), d.out.checkpoint.keep_every); }},
+      {{"min-members-timeout"},
+       "SECONDS",
+       "end the job after this time with fewer than MIN members (default: 60)",
+       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.wait); }},
+      {{"ready-timeout"},
+       "SECONDS",
+       "time for a new member to become ready, before it is given up (default: 300)",
+       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.ready_timeout); }},
+      {{"on-hang"},
+       "report|replace|drop",
+       "action on a member that hangs while others wait for it; report it, kill and replace it, or continue "
+       "without it (default: report)",
+       set_hung},
+      {{"hang-timeout"},
+       "SECONDS",
+       "time without progress, and at least ten median steps, after which a member counts as hung; 0: never "
+       "(default: 60)",
+       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.hung.after); }},
+      {{"orphan-timeout"},
+       "SECONDS",
+       "time for which the job continues without its launcher (default: 10)",
+       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.orphan_timeout); }},
+  };
+}
+
+std::vector<Spec> role_options() {
+  constexpr auto kApp = Scope::kApp;
+  constexpr auto kYes = Common::kYes;
+  return {
+      {{"role"},
+       "NAME=N",
+       "start N members of a role, each with TF_CONFIG; for example --role chief=1 --role worker=3",
+       add_role,
+       kApp,
+       kYes},
+      {{"job"},
+       "FILE",
+       "read roles, programs and limits from a YAML file",
+       [](D& d, G& g) { return d.out.job_file = g.value(), Status(); }},
+      {{"restart-policy"},
+       "end|restart",
+       "action on the job when a chief or ps dies (default: end)",
+       set_policy},
+      {{"cpus"},
+       "N",
+       "processor time of each member, in processors, for example 0.5",
+       [](D& d, G& g) { return parse_cpus(g.name, g.value(), d.app.app.limits.cpus); },
+       kApp},
+      {{"memory"},
+       "SIZE",
+       "memory limit of each member, for example 512M or 2G",
+       [](D& d, G& g) { return parse_bytes(g.name, g.value(), d.app.app.limits.memory_bytes); },
+       kApp},
+  };
+}
+
+}  // namespace regroup::launcher

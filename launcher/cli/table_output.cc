@@ -1,0 +1,151 @@
+// How members' output is written, and who reads standard input.
+#include <fmt/format.h>
+
+#include "base/values.h"
+#include "launcher/cli/spec.h"
+
+namespace regroup::launcher {
+namespace {
+
+using base::Status;
+using Tag = OutputRequest::Tag;
+
+// nocopy, nojobid and their relatives.
+bool set_qualifier(OutputRequest& out, std::string_view word) {
+  if (word == "nocopy") return out.copy = false, true;
+  if (word == "copy") return out.copy = true, true;
+  if (word == "nojobid") return out.job_folder = false, true;
+  if (word == "jobid") return out.job_folder = true, true;
+  if (word == "raw") return out.raw = true, true;
+  return word == "pattern";
+}
+
+// PATH[:QUALIFIER,...]; `path` is what stands before them.
+Status split_qualifiers(OutputRequest& out, const ParsedArgument& argument, const std::string& text,
+                        std::string& path) {
+  const std::size_t colon = text.find(':');
+  path = text.substr(0, colon);
+  if (path.empty()) return bad_value(argument.name, argument.value(), "expected a file name");
+  if (colon == std::string::npos) return {};
+  for (const std::string& word : split(text.substr(colon + 1), ",:")) {
+    if (!set_qualifier(out, lower(word))) {
+      return bad_value(argument.name, argument.value(),
+                       fmt::format("'{}': expected nocopy, copy, nojobid or raw", word));
+    }
+  }
+  return {};
+}
+
+Status set_folder(OptionsBuilder& builder, const ParsedArgument& argument) {
+  return split_qualifiers(builder.out.output, argument, argument.value(), builder.out.output.folder);
+}
+
+// One word of --output.
+Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument, const std::string& word) {
+  OutputRequest& out = builder.out.output;
+  const std::size_t equals = word.find('=');
+  const std::string key = lower(word.substr(0, equals));
+  const auto is = [&key](std::string_view whole, std::size_t least) {
+    return key.size() >= least && whole.starts_with(key);
+  };
+  if (equals != std::string::npos && (is("directory", 1) || is("file", 1))) {
+    std::string path;
+    if (Status status = split_qualifiers(out, argument, word.substr(equals + 1), path); !status.ok())
+      return status;
+    if (key[0] == 'd') return out.folder = path, Status();
+    out.stdout_pattern = path + ".%r.out";
+    out.stderr_pattern = path + ".%r.err";
+    return {};
+  }
+  if (equals == std::string::npos) {
+    if (is("tag-detailed", 5) || is("tag-fullname", 5) || is("rank", 2))
+      return out.tag = Tag::kJobRank, Status();
+    if (is("tag", 2)) return out.tag = Tag::kJobRank, Status();
+    if (is("timestamp", 2)) return out.timestamp = true, Status();
+    if (is("merge-stderr-to-stdout", 1)) return out.merge_stderr = true, Status();
+    if (is("xml", 1)) return builder.ignored.push_back(argument.name + " xml"), Status();
+    if (set_qualifier(out, key)) return {};
+  }
+  return bad_value(
+      argument.name, argument.value(),
+      fmt::format("'{}': expected tag, timestamp, merge, dir=DIR, file=FILE, nocopy or raw", word));
+}
+
+// tag,timestamp:nocopy
+Status set_output(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string& text = argument.value();
+  const bool path = text.find('=') != std::string::npos;  // its colons are its own
+  for (const std::string& word : split(text, path ? "," : ",:")) {
+    // After a path the words are its qualifiers: dir=D:nojobid,nocopy
+    if (path && set_qualifier(builder.out.output, lower(word))) continue;
+    if (Status status = set_directive(builder, argument, word); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status set_stdin(OptionsBuilder& builder, const ParsedArgument& argument) {
+  StdinRequest& to = builder.out.stdin_to;
+  const std::string word = lower(argument.value());
+  if (word == "all" || word == "none") {
+    to.to = word == "all" ? StdinRequest::To::kAll : StdinRequest::To::kNone;
+    return {};
+  }
+  to.to = StdinRequest::To::kRank;
+  if (!read_number(word, to.rank))
+    return bad_value(argument.name, argument.value(), "expected a rank, all or none");
+  return {};
+}
+
+}  // namespace
+
+std::vector<Spec> output_options() {
+  using D = OptionsBuilder;
+  using G = const ParsedArgument;
+  constexpr auto kJob = Scope::kJob;
+  constexpr auto kYes = Common::kYes;
+  return {
+      {{"tag-output"},
+       "",
+       "prefix each line with [job,rank]<stream>:",
+       [](D& d, G&) { return d.out.output.tag = Tag::kJobRank, Status(); },
+       kJob,
+       kYes},
+      {{"prepend-rank", "l"},
+       "",
+       "prefix each line with [rank] (hydra)",
+       [](D& d, G&) { return d.out.output.tag = Tag::kRank, Status(); }},
+      {{"timestamp-output"},
+       "",
+       "prefix each line with its time of arrival",
+       [](D& d, G&) { return d.out.output.timestamp = true, Status(); }},
+      {{"merge-stderr-to-stdout"},
+       "",
+       "write the members' standard error to standard output",
+       [](D& d, G&) { return d.out.output.merge_stderr = true, Status(); }},
+      {{"output-filename", "output-directory"},
+       "DIR[:nojobid,nocopy]",
+       "copy output to DIR/1/rank.N/stdout and stderr; nojobid: omit the 1; nocopy: write to these files "
+       "only",
+       set_folder},
+      {{"usage-log"},
+       "FILE",
+       "append each member's use of processors, memory and GPUs to FILE as CSV, every 2 s",
+       [](D& d, G& g) { return d.out.usage_log = g.value(), Status(); }},
+      {{"output"},
+       "LIST",
+       "set several output options (Open MPI 5): tag, timestamp, merge, dir=DIR, file=FILE, nocopy, raw",
+       set_output},
+      {{"outfile-pattern", "outfile"},
+       "FILE",
+       "write standard output to FILE; %r in its name stands for the rank",
+       [](D& d, G& g) { return d.out.output.stdout_pattern = g.value(), Status(); }},
+      {{"errfile-pattern", "errfile"},
+       "FILE",
+       "write standard error to FILE; %r in its name stands for the rank",
+       [](D& d, G& g) { return d.out.output.stderr_pattern = g.value(), Status(); }},
+      {{"stdin"}, "RANK|all|none", "ranks that read standard input (default: 0)", set_stdin},
+      {{"s"}, "RANK|all|none", "same as --stdin (hydra)", set_stdin, kJob, Common::kNo, Dialect::kMpich},
+  };
+}
+
+}  // namespace regroup::launcher

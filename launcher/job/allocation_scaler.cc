@@ -1,0 +1,238 @@
+// The lists of hosts that commands name are made when they run, since the command before it may have changed
+// them.
+#include "launcher/job/allocation_scaler.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include "base/fd.h"
+#include "launcher/agent/remote_script.h"
+#include "launcher/alloc/allocators.h"
+#include "launcher/job/grant.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::chrono::seconds kScalerLimit{30};
+
+// The one variable of Slurm's that its commands need.
+constexpr const char* kSlurmConf = "SLURM_CONF";
+
+launcher::Environment without(const launcher::Environment& environment, const std::string& prefix) {
+  launcher::Environment out;
+  for (const auto& [name, value] : environment) {
+    if (prefix.empty() || !name.starts_with(prefix) || name == kSlurmConf) out[name] = value;
+  }
+  return out;
+}
+
+base::Status write_script(const std::string& path, const std::string& text) {
+  const base::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700));
+  if (!file.valid()) return base::system_error("open", path, errno);
+  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return base::system_error("write", path, errno);
+  return {};
+}
+
+const launcher::AllocatorRow* row_for(const Options& options, const launcher::AllocInput& input) {
+  if (options.grant.by.empty() || !options.discovery.script.empty()) return nullptr;
+  return launcher::find_allocator(input, options.allocator);
+}
+
+}  // namespace
+
+std::string slots_text(std::uint32_t slots) { return fmt::format("{} slot{}", slots, slots == 1 ? "" : "s"); }
+
+// Where members may exceed the slots, there are never too few of these.
+bool AllocationScaler::can_grow(const Options& options) {
+  const launcher::AllocatorRow* row = row_for(options, allocation_input(options.environment));
+  return row != nullptr && row->grow != nullptr && !options.oversubscribe;
+}
+
+std::shared_ptr<AllocationScaler> AllocationScaler::make(boost::asio::io_context& loop,
+                                                         const Options& options, const JobFiles& files,
+                                                         launcher::Grant way) {
+  auto input = std::make_unique<const launcher::AllocInput>(allocation_input(options.environment));
+  const launcher::AllocatorRow* row = row_for(options, *input);
+  if (row == nullptr || (row->grow == nullptr && row->give_back == nullptr)) return nullptr;
+  return std::shared_ptr<AllocationScaler>(
+      new AllocationScaler(loop, options, files, std::move(way), *row, std::move(input)));
+}
+
+AllocationScaler::AllocationScaler(boost::asio::io_context& loop, const Options& options,
+                                   const JobFiles& files, launcher::Grant way,
+                                   const launcher::AllocatorRow& row,
+                                   std::unique_ptr<const launcher::AllocInput> input)
+    : loop_(loop), row_(row), input_(std::move(input)), files_(files), way_(std::move(way)) {
+  add(options.grant.hosts);
+}
+
+const char* AllocationScaler::title() const { return row_.title; }
+
+bool AllocationScaler::grows() const { return row_.grow != nullptr; }
+
+AllocationScaler::~AllocationScaler() {
+  if (hook_) hook_->abandon();
+}
+
+void AllocationScaler::add(const std::vector<launcher::HostRequest>& hosts) {
+  for (const launcher::HostRequest& host : hosts) {
+    const auto known = std::ranges::find(hosts_, host.name, &launcher::HostRequest::name);
+    if (known == hosts_.end()) {
+      hosts_.push_back(host);
+    } else {
+      known->slots += host.slots;
+    }
+  }
+}
+
+void AllocationScaler::grow(const std::vector<launcher::HostRequest>& hosts) {
+  add(hosts);
+  std::uint32_t slots = 0;
+  for (const launcher::HostRequest& host : hosts) slots += host.slots;
+  requests_.grown(slots);
+}
+
+void AllocationScaler::drop(const std::string& host) {
+  std::erase_if(hosts_, [&](const launcher::HostRequest& each) { return each.name == host; });
+}
+
+void AllocationScaler::lessen(const std::string& host, std::uint32_t slots) {
+  const auto known = std::ranges::find(hosts_, host, &launcher::HostRequest::name);
+  if (known != hosts_.end()) known->slots -= std::min(known->slots, slots);
+}
+
+bool AllocationScaler::has(const std::string& host) const {
+  return std::ranges::find(hosts_, host, &launcher::HostRequest::name) != hosts_.end();
+}
+
+bool AllocationScaler::takes_back(const std::string& host) const {
+  const auto known = std::ranges::find(hosts_, host, &launcher::HostRequest::name);
+  return row_.give_back != nullptr && known != hosts_.end() && !known->here;
+}
+
+bool AllocationScaler::takes_part(const std::string& host) const { return row_.parts && has(host); }
+
+launcher::Growth AllocationScaler::growth(std::uint32_t slots) const {
+  launcher::Growth out;
+  out.slots = slots;
+  const auto head = std::ranges::find_if(hosts_, &launcher::HostRequest::here);
+  if (head != hosts_.end()) out.head = head->name;
+  out.program = launcher::quote(launcher::own_program());
+  out.socket = launcher::quote(files_.grants_socket());
+  out.script = script();
+  return out;
+}
+
+// Drops requests that have ended without a join or that were cancelled elsewhere: they add no hosts.
+void AllocationScaler::forget_ended() {
+  begin({[this]() -> std::optional<launcher::AllocatorRequest> {
+           if (row_.requests == nullptr || requests_.slots() == 0) return std::nullopt;
+           return row_.requests(*input_);
+         },
+         [this](const base::Result<std::string>& printed) {
+           if (!printed.ok() || row_.requests == nullptr) return;
+           std::istringstream lines(*printed);
+           requests_.keep({std::istream_iterator<std::string>(lines), std::istream_iterator<std::string>()});
+         }});
+}
+
+void AllocationScaler::ask_for(std::uint32_t slots, std::vector<std::string> has, Asked done) {
+  forget_ended();
+  const auto more = std::make_shared<std::uint32_t>(0);
+  begin({[this, slots, more, has = std::move(has)]() -> std::optional<launcher::AllocatorRequest> {
+           *more = still_missing(slots);
+           if (*more == 0) return std::nullopt;
+           launcher::Growth wanted = growth(*more);
+           wanted.has = has;
+           return row_.grow(*input_, wanted);
+         },
+         [this, more, done = std::move(done)](const base::Result<std::string>& printed) {
+           if (printed.ok() && *more > 0) {
+             const std::string id =
+                 row_.requests == nullptr ? "" : printed->substr(0, printed->find_first_of(";\n"));
+             requests_.asked(id, *more);
+           }
+           done(*more, printed);
+         }});
+}
+
+// Where there is one request at a time, it is for all that is missing.
+std::uint32_t AllocationScaler::still_missing(std::uint32_t slots) {
+  cancel_beyond(slots);
+  if (row_.requests != nullptr) return slots - requests_.slots();
+  if (slots > 0) requests_.clear();
+  return slots;
+}
+
+void AllocationScaler::cancel_beyond(std::uint32_t slots) {
+  if (row_.cancel == nullptr || (row_.requests == nullptr && slots > 0)) return;
+  for (const Requests::Request& request : requests_.surplus(slots)) cancel(request);
+}
+
+void AllocationScaler::cancel(const Requests::Request& request) {
+  begin({[this, request] { return row_.cancel(*input_, request.id); },
+         [this, request](const base::Result<std::string>& printed) {
+           say_(fmt::format("{} {} that {} it was asked for {} not wanted any more{}", title(),
+                            printed.ok() ? "is told" : "could not be told", slots_text(request.slots),
+                            request.slots == 1 ? "is" : "are",
+                            printed.ok() ? "" : ": " + printed.status().message()));
+         }});
+}
+
+void AllocationScaler::give_back(const std::string& host, std::uint32_t part, Done done) {
+  begin({[this, host, part] {
+           launcher::Host gone;
+           std::vector<launcher::Host> rest;
+           for (const launcher::HostRequest& each : hosts_)
+             (each.name == host ? gone : rest.emplace_back()) = {each.name, each.slots, {}};
+           if (part > 0) gone.slots = part;
+           return row_.give_back(*input_, gone, rest);
+         },
+         [this, host, part, done = std::move(done)](const base::Result<std::string>& printed) {
+           if (printed.ok()) part > 0 ? lessen(host, part) : drop(host);
+           done(printed);
+         }});
+}
+
+void AllocationScaler::begin(PendingRequest request) {
+  pending_.push_back(std::move(request));
+  if (pending_.size() == 1) next();
+}
+
+void AllocationScaler::next() {
+  if (pending_.empty()) return;
+  if (const auto request = pending_.front().make()) return run(*request);
+  boost::asio::post(loop_, [this] { finish(std::string()); });
+}
+
+void AllocationScaler::run(const launcher::AllocatorRequest& request) {
+  const auto end = [this, name = request.words.at(0)](const base::Result<std::string>& printed) {
+    if (printed.ok()) return finish(printed);
+    finish(base::Status(printed.status().code(), fmt::format("{}: {}", name, printed.status().message())));
+  };
+  const base::Status written =
+      request.script.empty() ? base::Status() : write_script(script(), request.script);
+  if (!written.ok()) return boost::asio::post(loop_, [end, written] { end(written); });
+  hook_ = launcher::Hook::start(loop_, request.words, without(input_->environment, request.without),
+                                kScalerLimit, end);
+}
+
+void AllocationScaler::finish(const base::Result<std::string>& printed) {
+  hook_.reset();
+  pending_.front().done(printed);  // which may add another one at the end
+  pending_.pop_front();
+  next();
+}
+
+}  // namespace regroup::cmd

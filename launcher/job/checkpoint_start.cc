@@ -1,0 +1,135 @@
+// Directories are read by processes of their own, for one that does not answer must not hold the launcher.
+#include "launcher/job/checkpoint_start.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/lock_owner.h"
+#include "checkpoint/writer/persist_task.h"
+#include "launcher/job/start.h"
+#include "launcher/process/run_in_subprocess.h"
+#include "launcher/process/time_limit.h"
+
+namespace regroup::cmd {
+namespace {
+
+namespace fs = std::filesystem;
+using base::Result;
+using base::Status;
+using Json = nlohmann::json;
+
+constexpr const char* kPassOver = "pass-over";  // damaged ones stay where they are
+constexpr std::chrono::seconds kLockLimit(10);  // to lock a directory; time_limit() may change it
+constexpr std::chrono::seconds kClearing(5);  // a job without a launcher needs so long after --orphan-timeout
+constexpr std::chrono::seconds kQuietLimit(30);  // between two reports of a process that reads checkpoints
+constexpr std::chrono::seconds kSyncLimit(600);  // for fsync of a file that regroup-persist copies
+
+// The newest intact checkpoint of `places`, which have the form of regroup-persist. Damaged ones are reported
+// on standard error.
+Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places, const std::string& directory,
+                                        const launcher::Environment& environment) {
+  std::vector<std::string> words{"regroup-persist", "newest"};
+  words.insert(words.end(), places.begin(), places.end());
+  const auto text =
+      run_persist(std::move(words), "--checkpoint " + directory, time_limit(environment, kQuietLimit));
+  if (!text.ok()) return text.status();
+  return resume_of(*text, "--checkpoint " + directory);
+}
+
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  return fs::absolute(path, error).lexically_normal().string();
+}
+
+LockWait lock_wait(const Options& options, const std::string& option) {
+  return {time_limit(options.environment, kLockLimit), options.orphan_timeout + kClearing,
+          [option](const std::string& text) { fail(fmt::format("{} {}", option, text), 0); }};
+}
+
+// Creates the directory if it does not exist, and writes the job into its LOCK.
+Status take(const std::string& option, const std::string& path, const std::string& job,
+            const Options& options, HeldLocks* locks) {
+  auto taken = take_directory(path, base::lock_owner(job), /*make=*/true, lock_wait(options, option));
+  if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
+  locks->add(std::move(**taken));
+  return {};
+}
+
+// For a host that may have neither a member nor such a directory: returns no lock then. Fails if another job
+// holds the lock.
+Result<std::optional<base::FileLock>> take_if_there(const std::string& path, const std::string& job,
+                                                    const Options& options) {
+  auto taken =
+      take_directory(path, base::lock_owner(job), /*make=*/false, lock_wait(options, "--checkpoint"));
+  if (taken.ok()) return taken;
+  const std::string why = "--checkpoint " + taken.status().message();
+  if (taken.code() == base::Code::kUnavailable) return Status(taken.code(), why);
+  fail(fmt::format("{}: what this host has there is not looked at", why), 0);
+  return std::optional<base::FileLock>();
+}
+
+// The checkpoint from which a job on several hosts resumes. All hosts see only `plan.shared`, so a newer
+// checkpoint of the launcher's own directory is copied there first.
+Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan, const Options& options) {
+  const launcher::CheckpointRequest& asked = options.checkpoint;
+  const launcher::Environment& environment = options.environment;
+  const auto own = take_if_there(plan.directory, plan.job, options);
+  if (!own.ok()) return own.status();
+  if (!own->has_value()) return newest_in({plan.shared, kPassOver}, plan.shared, environment);
+  auto newest = newest_in({plan.shared, kPassOver, plan.directory}, plan.directory, environment);
+  if (!newest.ok() || !newest->has_value()) return newest;
+  const std::string name = fs::path((*newest)->path).filename().string();
+  if ((*newest)->path == fmt::format("{}/{}", plan.shared, name)) return newest;
+  const auto copied = run_persist(
+      {"regroup-persist", "copy", plan.directory, plan.shared, plan.job, std::to_string(asked.keep),
+       std::to_string(asked.keep_every), std::to_string((*newest)->step)},
+      fmt::format("--checkpoint {} and {}", plan.directory, plan.shared), kSyncLimit);
+  if (!copied.ok()) return copied.status();
+  (*newest)->path = fmt::format("{}/{}", plan.shared, name);
+  return newest;
+}
+
+}  // namespace
+
+Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job, bool hosts,
+                                           HeldLocks* locks) {
+  CheckpointPlan plan;
+  const launcher::CheckpointRequest& asked = options->checkpoint;
+  if (asked.directory.empty() && !asked.shared.empty())
+    return base::invalid_argument("--checkpoint-shared: it is behind a directory; say which by --checkpoint");
+  if (asked.directory.empty()) return plan;
+  plan.directory = absolute(asked.directory);
+  plan.job = job;
+  if (!asked.shared.empty()) {
+    plan.shared = absolute(asked.shared);
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint-shared", plan.shared, job, *options, locks));
+  }
+  Result<std::optional<Resume>> newest = std::optional<Resume>();
+  if (hosts && !plan.shared.empty()) {
+    newest = newest_of_hosts(plan, *options);
+  } else {
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint", plan.directory, job, *options, locks));
+    std::vector<std::string> places{plan.directory};
+    if (!plan.shared.empty()) places.insert(places.end(), {plan.shared, kPassOver});
+    newest = newest_in(places, plan.directory, options->environment);
+  }
+  if (!newest.ok()) return newest.status();
+  plan.resume = std::move(*newest);
+  if (plan.resume) {
+    options->seed = plan.resume->seed;
+    options->shards = plan.resume->shards;
+  }
+  plan.every = options->checkpoint.every;
+  plan.keep_last = options->checkpoint.keep;
+  plan.keep_every = options->checkpoint.keep_every;
+  plan.memory = options->checkpoint.memory;
+  plan.seed = options->seed;
+  plan.shards = options->shards;
+  return plan;
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,99 @@
+// docs.horovod.org, "Elastic Horovod", --host-discovery-script: a first failure ends the job, later ones do
+// not.
+#include "launcher/job/discovery.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "launcher/alloc/reading.h"
+#include "launcher/job/grant.h"
+#include "launcher/job/this_host.h"
+#include "launcher/process/time_limit.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::chrono::seconds kScriptLimit{10};  // as a rule: time_limit()
+constexpr std::chrono::seconds kEvery{1};
+
+std::string name_of(const launcher::DiscoveryRequest& request) {
+  return "--host-discovery-script " + request.script;
+}
+
+std::vector<std::string> words_of(const launcher::DiscoveryRequest& request) {
+  return {"/bin/sh", "-c", request.script};
+}
+
+base::Result<std::vector<launcher::HostRequest>> hosts_in(const base::Result<std::string>& text,
+                                                          const launcher::DiscoveryRequest& request) {
+  if (!text.ok()) return base::Status(text.code(), name_of(request) + ": " + text.status().message());
+  auto hosts = launcher::read_discovered(*text, name_of(request), request.slots);
+  if (!hosts.ok()) return hosts.status();
+  std::vector<launcher::HostRequest> out;
+  for (launcher::Host& host : *hosts) {
+    launcher::HostRequest& request = out.emplace_back();
+    request.name = std::move(host.name);
+    request.slots = host.slots;
+  }
+  return launcher::by_one_name(host_names(), out);
+}
+
+}  // namespace
+
+base::Result<launcher::Grant> discover_hosts(const launcher::Environment& environment,
+                                             const launcher::DiscoveryRequest& request,
+                                             const std::string& allocator) {
+  auto grant = grant_of(environment, allocator);
+  if (!grant.ok()) return grant.status();
+  auto hosts = hosts_in(command_output(words_of(request), environment, time_limit(environment, kScriptLimit)),
+                        request);
+  if (!hosts.ok()) return hosts.status();
+  if (hosts->empty())
+    return base::Status(base::Code::kUnavailable, name_of(request) + ": contains no host to begin with");
+  grant->by = name_of(request);
+  grant->hosts = std::move(*hosts);
+  return grant;
+}
+
+Discovery::Discovery(boost::asio::io_context& loop, const Options& options, Events events)
+    : loop_(loop),
+      request_(options.discovery),
+      environment_(options.environment),
+      events_(std::move(events)),
+      timer_(loop) {}
+
+void Discovery::stop() {
+  over_ = true;
+  timer_.cancel();
+  if (hook_) std::exchange(hook_, nullptr)->abandon();
+}
+
+void Discovery::ask_later() {
+  if (over_) return;
+  timer_.expires_after(kEvery);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && !over_) ask();
+  });
+}
+
+void Discovery::ask() {
+  hook_ =
+      launcher::Hook::start(loop_, words_of(request_), environment_, time_limit(environment_, kScriptLimit),
+                            [this](const base::Result<std::string>& text) { on_text(text); });
+}
+
+void Discovery::on_text(const base::Result<std::string>& text) {
+  hook_.reset();
+  const auto hosts = hosts_in(text, request_);
+  const std::string failure = hosts.ok() ? "" : hosts.status().message();
+  const bool news = std::exchange(failure_, failure) != failure;
+  if (hosts.ok()) {
+    events_.found(*hosts);
+  } else if (news) {
+    events_.said(failure + "; the hosts stay as they are, and it is run again");
+  }
+  ask_later();
+}
+
+}  // namespace regroup::cmd

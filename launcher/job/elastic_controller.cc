@@ -1,0 +1,323 @@
+// An agent may send only the messages of its own host. One that sends messages about nodes, or messages of
+// the coordinator, is lost: a host that is not trusted must not remove others.
+#include "launcher/job/elastic_controller.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "launcher/job/elastic_agent.h"
+#include "membership/coordinator/agent_facts.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::chrono::seconds kLastSave(35);  // agents need 30 s at most to save and to kill their members
+constexpr base::Duration kFirstBackoff = std::chrono::seconds(1);  // doubles with each failure ...
+constexpr base::Duration kLongestBackoff = std::chrono::seconds(30);
+constexpr base::Duration kStable = std::chrono::seconds(3);  // ... and begins anew after so long without one
+
+}  // namespace
+
+ElasticController::ElasticController(launcher::Agent& agent, ElasticControllerOptions options,
+                                     std::unique_ptr<node::Hosts> hosts)
+    : agent_(agent),
+      options_(std::move(options)),
+      hosts_(std::move(hosts)),
+      idle_timer_(agent.loop()),
+      lease_server_(
+          agent.loop(),
+          {.offered = [this](GrantId id, const LeaseOffer& offer) { return on_offer(id, offer); },
+           .revoked = [this](GrantId id, const LeaseRevoke& what) { revoke(id, what.within, what.why); },
+           .gone = [this](GrantId id) { on_gone(id); },
+           .wanted = [this](GrantId id, const LeaseRevoke& what) { return on_wanted(id, what); },
+           .resized = [this](GrantId id, const Resized& what) { on_resized(id, what.members); },
+           .reconnected = [this](GrantId id,
+                                 const LeaseReconnect& reconnect) { return on_reconnect(id, reconnect); }}) {
+  hosts_->set_elastic(
+      {.membership = [this](proto::NodeId node,
+                            const proto::Message& message) { on_agent_message(node, message); },
+       .silent =
+           [this](proto::NodeId node, bool silent) {
+             tell_coordinator(proto::NodeSilent{node, silent}, node);
+           },
+       .noticed = [this](std::size_t index, const node::HostNotice& notice) { on_notice(index, notice); },
+       .came =
+           [this](std::size_t index) { options_.inventory ? query_inventory_of(index) : came(index, {}); },
+       .left = [this](std::size_t index) { on_left(index, "is given back"); }});
+}
+
+base::Status ElasticController::start() {
+  if (options_.scaler) options_.scaler->listen([this](const std::string& text) { say(text); });
+  launcher::NodeEvents events;
+  events.exited = [this](const launcher::MemberExit&) { agent_.look_whether_over(); };
+  events.said = [this](const std::string& text) {
+    if (!agent_.ending() && !options_.quiet) agent_.say(text);
+  };
+  events.unsaved = [this](const std::string& what) { trained_.unsaved = what; };
+  events.used = [this](const std::string& host, const std::string& json, const auto& lives) {
+    agent_.add_usage(host, json, lives);
+  };
+  hosts_->serve(
+      std::move(events), [this](std::size_t index, const base::Status& why) { on_lost(index, why); },
+      agent_.out(), agent_.err());
+  for (std::size_t index = 0; index < hosts_->size(); ++index) begin(index);
+  if (options_.grants_socket.empty()) return {};
+  if (const base::Status status = lease_server_.start(options_.grants_socket);
+      !status.ok() && !options_.quiet)
+    agent_.say(fmt::format("`regroup join` will not find this job: {}", status.message()));
+  return {};
+}
+
+// Sets up a host of the start. One that is not up yet is handled like a host that is added later.
+void ElasticController::begin(std::size_t index) {
+  if (hosts_->is_coming(index)) {
+    awaited_.insert(index);
+  } else if (!hosts_->is_up(index)) {
+    retry_later(index);
+  } else if (const auto resources = options_.first_resources.find(index);
+             resources != options_.first_resources.end()) {
+    set_up(index, std::move(resources->second));
+  } else if (options_.inventory) {
+    query_inventory_of(index);
+  } else {
+    set_up(index, {});
+  }
+}
+
+// Also for a host that was lost before: it may have other GPUs now.
+void ElasticController::query_inventory_of(std::size_t index) {
+  hosts_->query_inventory(index, *options_.inventory,
+                          [this, index, id = hosts_->id(index)](const base::Result<std::string>& answer) {
+                            if (hosts_->id(index) != id || agent_.ending()) return;
+                            const std::uint32_t given = options_.slots.at(index);
+                            auto resources = options_.resources_of(
+                                options_.granted.at(index), given != 0 ? given : hosts_->facts(index).slots,
+                                answer);
+                            if (!resources.ok()) return hosts_->give_up(id, resources.status());
+                            came(index, std::move(*resources));
+                          });
+}
+
+void ElasticController::came(std::size_t index, std::vector<node::SlotResources> resources) {
+  awaited_.erase(index);
+  set_up(index, std::move(resources));
+  if (const auto backoff = backoffs_.find(index); backoff != backoffs_.end())
+    backoff->second.came = base::SystemClock().now();
+  tell_coordinator(node_up_of(index), hosts_->id(index));
+}
+
+void ElasticController::set_up(std::size_t index, std::vector<node::SlotResources> resources) {
+  node::Setup setup = options_.setup;
+  in_job_.insert(index);
+  resource_counts_.erase(index);
+  if (!resources.empty()) resource_counts_[index] = static_cast<std::uint32_t>(resources.size());
+  if (setup.elastic) setup.elastic->slots = std::move(resources);
+  setup.host = hosts_->id(index);
+  setup.name = hosts_->name(index);
+  if (suspended(index)) {
+    const auto& sources = host_states_.at(index).suspended_by;
+    setup.suspended_by.assign(sources.begin(), sources.end());
+  }
+  hosts_->set_up(index, setup, options_.app);
+}
+
+proto::NodeUp ElasticController::node_up_of(std::size_t index) const {
+  if (draining(index))
+    return {.node = hosts_->id(index), .name = hosts_->name(index), .for_now = suspended(index)};
+  const std::uint32_t given = options_.slots.at(index);
+  const auto resources = resource_counts_.find(index);
+  std::uint32_t slots = given != 0 ? given : hosts_->facts(index).slots;
+  if (resources != resource_counts_.end())
+    slots = given != 0 ? std::min(given, resources->second) : resources->second;
+  return {.node = hosts_->id(index),
+          .name = hosts_->name(index),
+          .slots = slots,
+          .lent = leased(index),
+          .for_now = reclaims_.contains(index)};
+}
+
+void ElasticController::on_coordinator(base::Fd socket, std::int32_t) {
+  if (coordinator_) coordinator_->close();
+  coordinator_ = std::make_shared<launcher::Channel>(
+      agent_.loop(), std::move(socket), [this](const proto::Message& message) { on_order(message); },
+      // A restarted coordinator requests by Hello what it missed.
+      [](const base::Status&) {});
+  coordinator_->start();
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    if (hosts_->is_set_up(index)) tell_coordinator(node_up_of(index), hosts_->id(index));
+  }
+  for (const proto::NodeLost& lost : std::exchange(unreported_, {})) tell_coordinator(lost, lost.node);
+  tell_coordinator(options_.known);
+}
+
+void ElasticController::tell_coordinator(proto::Body body, proto::NodeId node) {
+  if (coordinator_) coordinator_->send({0, std::move(body), node});
+}
+
+void ElasticController::on_order(const proto::Message& message) {
+  if (const auto* done = std::get_if<proto::JobDone>(&message.body)) {
+    int lost = 0;
+    for (std::size_t index = 0; index < hosts_->size(); ++index) lost += hosts_->is_up(index) ? 0 : 1;
+    const auto& elastic = options_.setup.elastic;
+    const bool saves = elastic && elastic->checkpoints.every > 0 && done->save_state;
+    if (saves) hosts_->tell_membership({message.incarnation, *done, proto::kEveryNode});
+    end_job(agent_, *done, options_.app, options_.quiet, lost, options_.known.resume,
+            saves ? kLastSave : base::Duration());
+  } else if (const auto* lost = std::get_if<proto::NodeLost>(&message.body)) {
+    hosts_->give_up(lost->node, {base::Code::kPeerLost, lost->why});
+  } else if (!agent_.ending() || !std::holds_alternative<proto::Start>(message.body)) {
+    if (keeps_checkpoints()) trained_.hear(message.body, agent_.ending());
+    if (message.node == proto::kEveryNode)
+      hosts_->tell_membership(message);
+    else
+      hosts_->tell_membership(message.node, message);
+  }
+}
+
+void ElasticController::on_agent_message(proto::NodeId node, const proto::Message& message) {
+  const auto refuse = [&](std::string_view what) {
+    const auto index = hosts_->index_of(node);
+    hosts_->give_up(node, base::invalid_argument(fmt::format("host {}: its agent said {}",
+                                                             index ? hosts_->name(*index) : "?", what)));
+  };
+  if (!membership::is_agent_message(message.body)) return refuse("what only others may say");
+  trained_.hear(message.body, agent_.ending());
+  if (coordinator_ && !coordinator_->send({message.incarnation, message.body, node}))
+    refuse("more than a message may hold");
+}
+
+void ElasticController::on_notice(std::size_t index, const node::HostNotice& notice) {
+  const auto state = host_states_.find(index);
+  const bool granted = state != host_states_.end() && state->second.grace > base::Duration::zero();
+  const base::Duration usual = granted ? state->second.grace : options_.notice_grace;
+  const bool said = notice.within_ms != node::HostNotice::kNotSaid;
+  const base::Duration within = said ? std::chrono::milliseconds(notice.within_ms) : usual;
+  if (notice.kind == node::HostNotice::Kind::kOver) return resume(index, notice.why);
+  if (notice.kind == node::HostNotice::Kind::kSuspended) {
+    suspend(index, within, notice.why);
+  } else {
+    give_back(index, within, notice.why);
+  }
+  end_without_hosts(within);
+}
+
+// Without a host that stays, no member can take over the state, so the job ends.
+void ElasticController::end_without_hosts(base::Duration within) {
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    if (hosts_->is_up(index) && !draining(index)) return;
+  }
+  if (!agent_.ending()) say("no host is left: the job ends");
+  agent_.on_notice(within);
+}
+
+// The whole job ends, so no member can take over the state of the last ones: all hosts lose their slots.
+void ElasticController::on_notice(base::TimePoint) {
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    const proto::NodeUp now = node_up_of(index);
+    if (hosts_->is_up(index)) tell_coordinator(proto::NodeUp{now.node, now.name, 0}, now.node);
+  }
+}
+
+void ElasticController::on_lost(std::size_t index, const base::Status& why) {
+  trained_.lose(hosts_->id(index), hosts_->name(index), why);
+  if (!agent_.ending()) {
+    if (awaited_.erase(index) > 0) {  // the coordinator does not know this host
+      say(why.message());
+      return draining(index) ? on_left(index, "is lost") : retry_later(index);
+    }
+    const bool was_in = in_job_.erase(index) > 0;
+    if (!was_in) report_failed_start(index, why.message());
+    const proto::NodeLost lost{hosts_->id(index), why.message()};
+    if (coordinator_ && coordinator_->open())
+      tell_coordinator(lost, lost.node);
+    else
+      unreported_.push_back(lost);
+    if (suspended(index)) host_states_.at(index).timer.cancel();
+    if (draining(index) && !suspended(index))
+      on_left(index, "is lost");
+    else
+      retry_later(index);
+    if (const auto backoff = backoffs_.find(index); was_in && backoff != backoffs_.end())
+      backoff->second.said.emplace();
+  }
+  agent_.look_whether_over();
+}
+
+// Reports why an agent did not start, each reason once, while its start is retried: the coordinator does not
+// know the agent before its setup. The failures of the first start have been reported already.
+void ElasticController::report_failed_start(std::size_t index, const std::string& why) {
+  const auto state = host_states_.find(index);
+  if (const auto backoff = backoffs_.find(index); state == host_states_.end() && backoff != backoffs_.end()) {
+    std::optional<std::set<std::string>>& said = backoff->second.said;
+    if (said && said->insert(why).second) say(fmt::format("{}; it is tried again", why));
+    return;
+  }
+  if (state == host_states_.end() || !state->second.grant || std::exchange(state->second.failure, why) == why)
+    return;
+  say(why);
+  lease_server_.tell(*state->second.grant, why);
+}
+
+// Ends all leases: `regroup join` waits for that.
+void ElasticController::finish(const std::function<void()>& then) {
+  hosts_->finish([this, then] {
+    for (const auto& [index, state] : host_states_) {
+      if (state.grant) lease_server_.end(*state.grant, "the job is over");
+    }
+    for (const auto& [index, reclaim] : reclaims_) {
+      if (reclaim.grant) lease_server_.end(*reclaim.grant, "the job is over");
+    }
+    then();
+  });
+}
+
+void ElasticController::retry_later(std::size_t index) {
+  HostBackoff& backoff = backoffs_.try_emplace(index, agent_.loop()).first->second;
+  const base::TimePoint came = std::exchange(backoff.came, base::TimePoint());
+  if (came != base::TimePoint() && base::SystemClock().now() - came > kStable) backoff.delay = {};
+  backoff.delay = std::clamp<base::Duration>(2 * backoff.delay, kFirstBackoff, kLongestBackoff);
+  backoff.timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(backoff.delay));
+  backoff.timer.async_wait([this, index](const boost::system::error_code& error) {
+    if (!error && !agent_.ending() && (!draining(index) || suspended(index))) hosts_->bring_back(index);
+  });
+}
+
+bool ElasticController::draining(std::size_t index) const {
+  const auto state = host_states_.find(index);
+  return state != host_states_.end() && state->second.draining;
+}
+bool ElasticController::suspended(std::size_t index) const {
+  const auto state = host_states_.find(index);
+  return state != host_states_.end() && state->second.suspended;
+}
+bool ElasticController::leased(std::size_t index) const {
+  const auto state = host_states_.find(index);
+  return state != host_states_.end() && state->second.leased;
+}
+
+// The host of this name that has not left the job.
+std::optional<std::size_t> ElasticController::find(const std::string& host) const {
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    const auto state = host_states_.find(index);
+    if (hosts_->name(index) == host && (state == host_states_.end() || !state->second.left)) return index;
+  }
+  return std::nullopt;
+}
+
+void ElasticController::add(const launcher::HostRequest& host, const launcher::Grant& way) {
+  add(host, node::HostAccess{way.before, way.after, host.address});
+}
+void ElasticController::add(const launcher::HostRequest& host, node::HostAccess way) {
+  options_.slots.push_back(host.slots);
+  options_.granted.push_back(host);
+  hosts_->add({host.name, host.here, host.user, std::move(way)});
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,128 @@
+// How the controller adds hosts that `regroup join` leases to the job or that a discovery script names, and
+// drains them when the lease is revoked or the script names them no more.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "launcher/job/elastic_controller.h"
+#include "launcher/lease/leased_host_spawner.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr base::Duration kNoGrace = std::chrono::seconds(2);  // after `regroup join` is gone for good
+
+}  // namespace
+
+base::Status ElasticController::on_offer(GrantId id, const LeaseOffer& offer) {
+  if (agent_.ending()) return base::Status(base::Code::kUnavailable, "the job is over");
+  if (offer.own) return on_growth(id, offer);
+  const bool asked_for = options_.scaler && options_.scaler->asked_for(offer.request);
+  if (options_.scaler && !options_.scaler->arrived(offer.request)) {
+    lease_server_.end(id, "these hosts are not needed any more");
+    return {};
+  }
+  for (const launcher::HostRequest& host : offer.grant.hosts) {
+    if (find(host.name))
+      return base::invalid_argument(fmt::format("host {} is part of this job already", host.name));
+  }
+  if (!offer.token.empty()) tokens_[offer.token] = id;
+  std::uint32_t slots = 0;
+  for (const launcher::HostRequest& host : offer.grant.hosts) {
+    // Before add(), which may report a failure at once.
+    HostState& state = host_states_.try_emplace(hosts_->size(), agent_.loop()).first->second;
+    state.grant = id;
+    state.grace = offer.grace;
+    state.leased = !asked_for;
+    slots += host.slots;
+    offer.starts ? add(host, access_through(id)) : add(host, offer.grant);
+  }
+  const std::string what = fmt::format("{} gives {} host{} with {}", offer.grant.by, offer.grant.hosts.size(),
+                                       offer.grant.hosts.size() == 1 ? "" : "s", slots_text(slots));
+  if (!options_.quiet) agent_.say(what);
+  lease_server_.tell(id, what);
+  if (options_.scaler && size_ > 0) options_.scaler->cancel_beyond(missing());
+  return {};
+}
+
+// The start commands of most allocators work only in their own job, so the `regroup join` that leases the
+// hosts starts the agents there.
+node::HostAccess ElasticController::access_through(GrantId id) {
+  return {{"regroup join", std::to_string(id)},
+          {},
+          "",
+          [this, joiner = lease_server_.joiner(id)](std::shared_ptr<const launcher::JobSecret> secret,
+                                                    launcher::SpawnEvents events) {
+            return std::make_unique<LeasedHostSpawner>(agent_.loop(), std::move(secret), std::move(events),
+                                                       joiner);
+          }};
+}
+
+void ElasticController::revoke(GrantId id, base::Duration within, const std::string& why) {
+  std::vector<std::size_t> all;
+  for (const auto& [index, state] : host_states_) {
+    if (state.grant == id) all.push_back(index);
+  }
+  for (const std::size_t index : all) give_back(index, within, why);
+  if (!all.empty()) end_without_hosts(within);
+}
+
+// A `regroup join` with a token holds its hosts for the grace of its offer and reconnects within that time.
+void ElasticController::on_gone(GrantId id) {
+  const bool returns = std::ranges::any_of(tokens_, [id](const auto& each) { return each.second == id; });
+  base::Duration within = kNoGrace;
+  for (const auto& [index, state] : host_states_) {
+    if (returns && state.grant == id) within = std::max(within, state.grace);
+  }
+  revoke(id, within, "`regroup join` is gone");
+}
+
+base::Status ElasticController::on_reconnect(GrantId id, const LeaseReconnect& reconnect) {
+  const auto known = tokens_.find(reconnect.token);
+  if (known == tokens_.end()) return base::Status(base::Code::kNotFound, "this job has none of these hosts");
+  const GrantId before = std::exchange(known->second, id);
+  lease_server_.move_joiner(before, id);
+  for (auto& [index, state] : host_states_) {
+    if (state.grant == before) state.grant = id;
+  }
+  if (all_left(id)) {
+    lease_server_.end(id, "the hosts are free");
+  } else {
+    revoke(id, reconnect.revoke.within, reconnect.revoke.why);
+  }
+  return {};
+}
+
+bool ElasticController::all_left(GrantId id) const {
+  const auto of_it = [id](const auto& part) { return part.second.grant == id; };
+  if (std::ranges::any_of(reclaims_, of_it)) return false;
+  return std::ranges::all_of(host_states_,
+                             [id](const auto& each) { return each.second.grant != id || each.second.left; });
+}
+
+// A draining host that is named again is added again after it has left.
+void ElasticController::follow(const std::vector<launcher::HostRequest>& named, const launcher::Grant& way) {
+  if (agent_.ending()) return;
+  std::set<std::string> there;
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    const auto state = host_states_.find(index);
+    if (state != host_states_.end() && (state->second.left || state->second.grant)) continue;
+    there.insert(hosts_->name(index));
+    const auto same = std::ranges::find(named, hosts_->name(index), &launcher::HostRequest::name);
+    if (same == named.end()) {
+      give_back(index, options_.notice_grace, "it is named no more");
+    } else if (options_.slots.at(index) != same->slots) {
+      change_slots(index, same->slots);
+    }
+  }
+  for (const launcher::HostRequest& host : named) {
+    if (there.contains(host.name)) continue;
+    say(fmt::format("host {} is named: an agent is on its way", host.name));
+    add(host, way);
+  }
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,68 @@
+// The file is locked before it gets its name: a process that searches for jobs takes the lock for a moment,
+// and must not find the file unlocked.
+#include "launcher/job/fixed_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "launcher/metrics/usage_columns.h"
+
+namespace regroup::cmd {
+namespace {
+
+using nlohmann::json;
+
+std::string shown_value(const json& value) { return value.is_null() ? "-" : value.dump(); }
+
+}  // namespace
+
+std::optional<FixedJob> announce_job(const launcher::Environment& environment, const std::string& id,
+                                     std::uint32_t members) {
+  auto files = make_job_files(environment, id);
+  if (!files.ok()) return {};
+  const std::string unnamed = files->fixed() + ".next";
+  auto lock = base::FileLock::take(unnamed, json{{"size", members}}.dump());
+  if (lock.ok() && std::rename(unnamed.c_str(), files->fixed().c_str()) == 0)
+    return FixedJob{std::move(*files), std::move(*lock)};
+  remove_job_files(*files);
+  return {};
+}
+
+base::Result<std::string> fixed_job_status(const JobFiles& files) {
+  std::ifstream facts(files.fixed()), usage(files.usage());
+  const json known = json::parse(facts, nullptr, false), used = json::parse(usage, nullptr, false);
+  if (!known.is_object() || !is_fixed(files))
+    return base::Status(base::Code::kNotFound, fmt::format("job {} has ended", files.id()));
+  json out = {{"job", files.id()},
+              {"stage", "running"},
+              {"fixed", true},
+              {"size", known.value("size", 0)},
+              {"members", json::array()}};
+  if (used.is_object() && used.contains("members")) out["members"] = used["members"];
+  return out.dump();
+}
+
+std::string fixed_job_table(const std::string& status) {
+  const json job = json::parse(status, nullptr, false);
+  if (!job.is_object()) return "";
+  const json members = job.value("members", json::array());
+  std::string out = fmt::format("job {}: running with {} members, a fixed number\n", job.value("job", ""),
+                                job.value("size", 0));
+  if (members.empty()) return out + "nothing is known of them yet\n";
+  std::size_t wide = 4;
+  for (const json& member : members) wide = std::max(wide, member.value("host", "-").size());
+  out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10} {:>6} {:>10} {}\n", "member", "rank", "host", wide,
+                     "pid", "cpu s", "cpus", "memory", "GPUs");
+  for (const json& member : members) {
+    out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10.2f} {}\n", shown_value(member["id"]),
+                       shown_value(member["rank"]), member.value("host", "-"), wide, member.value("pid", 0),
+                       member.value("cpu_seconds", 0.0), usage_columns(member));
+  }
+  return out;
+}
+
+}  // namespace regroup::cmd

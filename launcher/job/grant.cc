@@ -1,0 +1,78 @@
+// Files and commands are read only once an allocator's variables are there: jobs without one pay nothing.
+#include "launcher/job/grant.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+
+#include "launcher/alloc/allocators.h"
+#include "launcher/job/this_host.h"
+#include "launcher/process/hook.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::chrono::seconds kCommandLimit{20};
+
+}  // namespace
+
+launcher::AllocInput allocation_input(const launcher::Environment& environment) {
+  launcher::AllocInput input;
+  input.environment = environment;
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) == 0) input.host_name = name.data();
+  input.read_file = read_file;
+  input.run = [&environment](const std::vector<std::string>& words) {
+    return command_output(words, environment, kCommandLimit);
+  };
+  return input;
+}
+
+base::Result<std::string> command_output(const std::vector<std::string>& words,
+                                         const launcher::Environment& environment, base::Duration limit) {
+  boost::asio::io_context loop(1);
+  base::Result<std::string> printed = base::internal_error("no answer");
+  launcher::Hook::start(loop, words, environment, limit,
+                        [&](base::Result<std::string> text) { printed = std::move(text); });
+  loop.run();
+  return printed;
+}
+
+base::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
+                                       const std::string& allocator) {
+  auto granted = launcher::find_allocation(allocation_input(environment), allocator);
+  if (!granted.ok()) return granted.status();
+  launcher::Grant grant;
+  if (granted->by == nullptr) return grant;
+  launcher::Reading& reading = granted->reading;
+  grant.by =
+      reading.id.empty() ? granted->by->title : fmt::format("{} job {}", granted->by->title, reading.id);
+  grant.job = std::move(reading.id);
+  grant.before = std::move(reading.reach.before);
+  grant.after = std::move(reading.reach.after);
+  grant.warnings = std::move(reading.warnings);
+  for (launcher::Host& host : reading.allocation.hosts) {
+    launcher::HostRequest& request = grant.hosts.emplace_back();
+    request.name = std::move(host.name);
+    request.slots = host.slots;
+    request.here = host.here;
+    request.address = std::move(host.address);
+    // Flux numbers cores by itself, not as the operating system does.
+    if (std::string_view(granted->by->name) == "lsf") request.cores = std::move(host.cores);
+    request.gpus = std::move(host.gpus);
+  }
+  return grant;
+}
+
+base::Result<launcher::Grace> grace_of(const launcher::Environment& environment,
+                                       const std::string& allocator) {
+  const launcher::AllocInput input = allocation_input(environment);
+  const launcher::AllocatorRow* row = launcher::find_allocator(input, allocator);
+  if (row != nullptr) return row->grace(input);
+  return base::Status(base::Code::kNotFound, "no allocator has granted hosts here");
+}
+
+}  // namespace regroup::cmd

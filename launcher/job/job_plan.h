@@ -1,0 +1,49 @@
+// What a command line comes to on this machine, before anything is started: job file read, members counted,
+// folders and programs found.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/alloc/allocator.h"
+#include "launcher/job/option_rules.h"
+#include "launcher/job/role_job.h"
+#include "launcher/placement/members.h"
+#include "launcher/process/app.h"
+
+namespace regroup::cmd {
+
+struct JobPlan {
+  std::vector<launcher::App> apps;
+  std::vector<std::uint32_t> counts;  // members of each app
+  std::vector<launcher::Role> roles;  // role i runs app i; empty: a job without roles
+  std::string name;                   // of a job of roles
+};
+
+struct Refusal {
+  int exit_status = 1;
+  std::string message;
+};
+
+// Completes `options` (members, start, shards, what a job file says) and makes the plan. On several hosts
+// each looks for folders and programs itself.
+[[nodiscard]] std::variant<JobPlan, Refusal> plan_job(Options& options,
+                                                      const launcher::Allocation& allocation);
+
+// What members of roles need; of a job without roles nothing but what the options say.
+[[nodiscard]] launcher::MemberNeeds needs_of(const Options& options, const JobPlan& plan);
+
+// Without its hosts and ports. `job`: its id.
+[[nodiscard]] launcher::RoleJobOptions role_options(const Options& options, const JobPlan& plan,
+                                                    const std::string& job,
+                                                    const launcher::PlacedJob& placed);
+
+// Slots of the arena of each host of an elastic job.
+[[nodiscard]] std::uint32_t arena_slots(const Options& options);
+
+// The exit status of a job whose members cannot be placed: as Open MPI 5 has it.
+[[nodiscard]] int placing_failed(const Options& options);
+
+}  // namespace regroup::cmd

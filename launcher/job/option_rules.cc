@@ -1,0 +1,122 @@
+// Counts that the command line leaves open follow from the slots.
+#include "launcher/job/option_rules.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+#include "proto/world.h"
+
+namespace regroup::cmd {
+namespace {
+
+using base::invalid_argument;
+using base::Status;
+
+constexpr std::uint32_t kMostMembers = 65536;
+constexpr std::array<std::string_view, 3> kOfRoles{"shards", "seed",
+                                                   "reproducible"};  // of the options of any World
+
+bool slots_given(const Options& options) {
+  return !options.hosts.empty() && std::all_of(options.hosts.begin(), options.hosts.end(),
+                                               [](const auto& host) { return host.slots != 0; });
+}
+
+}  // namespace
+
+std::uint32_t slots_for(const Options& options, std::uint32_t slots) {
+  if (!slots_given(options)) return slots;
+  return std::accumulate(options.hosts.begin(), options.hosts.end(), 0U,
+                         [](std::uint32_t sum, const auto& host) { return sum + host.slots; });
+}
+
+Status fit_to_slots(Options& options, std::uint32_t slots) {
+  slots = slots_for(options, slots);
+  if (options.max == 0) options.min = options.max = slots;
+  if (options.apps.size() == 1 && !options.apps[0].count) options.apps[0].count = options.max;
+  if (options.elastic && !options.several_hosts() && options.max >= proto::kMaxSlots) {
+    return invalid_argument(fmt::format("-np {}:{}: expected at most {} members on one machine", options.min,
+                                        options.max, proto::kMaxSlots - 1));
+  }
+  if (options.elastic && options.several_hosts() && options.do_not_launch) {
+    return invalid_argument(
+        "--do-not-launch: an elastic job on several hosts places its members as hosts come; use -np N to see "
+        "where N ranks would go");
+  }
+  if (options.max > kMostMembers) {
+    return invalid_argument(fmt::format("{} members: expected at most {}", options.max, kMostMembers));
+  }
+  if (!options.elastic && options.start != 0 && options.start != options.max) {
+    return invalid_argument(
+        fmt::format("--initial-size {}: requires an elastic job (-np MIN:MAX)", options.start));
+  }
+  const std::uint32_t room = options.oversubscribe ? options.max : slots;
+  if (options.start == 0) {
+    options.start = options.elastic ? std::max(options.min, std::min(options.max, slots)) : options.max;
+  } else if (options.start < options.min || options.start > options.max) {
+    return invalid_argument(fmt::format("--initial-size {}: expected a number in the range {}:{} of -np",
+                                        options.start, options.min, options.max));
+  }
+  if (options.start > room) {
+    return invalid_argument(
+        fmt::format("{} members requested, {} slots {}available; --oversubscribe allows more", options.start,
+                    slots, slots_given(options) ? "" : "(cores) "));
+  }
+  const std::uint32_t most = options.hosts.size() == 1 ? options.hosts[0].max_slots : 0;
+  if (most != 0 && options.start > most) {
+    return invalid_argument(
+        fmt::format("{} members requested; the host file allows {} (max_slots)", options.start, most));
+  }
+  if (options.spares > 0 && !options.replace)
+    return invalid_argument(
+        fmt::format("--spares {}: cannot be combined with --replace never, which replaces no lost member",
+                    options.spares));
+  if (options.elastic && !options.several_hosts() && !options.oversubscribe &&
+      options.start + options.spares > slots) {
+    options.notes.push_back(fmt::format("--spares {}: {} slots have room for {} in addition to {} members",
+                                        options.spares, slots, slots - options.start, options.start));
+  }
+  if (options.elastic && options.shards == 0) options.shards = std::bit_ceil(options.max);
+  if (options.elastic && options.shards > proto::kMaxShards) {
+    return invalid_argument(
+        fmt::format("--shards {}: expected at most {}", options.shards, proto::kMaxShards));
+  }
+  return {};
+}
+
+bool has_roles(const Options& options) {
+  return !options.job_file.empty() || (!options.apps.empty() && !options.apps.front().role.empty());
+}
+
+std::string unheeded_options(const Options& options) {
+  std::vector<std::string> lines = options.quiet ? std::vector<std::string>() : options.notes;
+  if (!options.elastic && !options.elastic_options.empty()) {
+    lines.push_back(fmt::format("{}: ignored; requires an elastic job (-np MIN:MAX)",
+                                fmt::join(options.elastic_options, ", ")));
+  }
+  const bool roles = has_roles(options);
+  std::vector<std::string> of_world = roles ? options.world_options : std::vector<std::string>();
+  std::erase_if(of_world, [](const std::string& name) {
+    return std::ranges::find(kOfRoles, name.substr(name.find_first_not_of('-'))) != kOfRoles.end();
+  });
+  if (!of_world.empty())
+    lines.push_back(
+        fmt::format("{}: ignored; requires -np MIN:MAX or -np N without --role", fmt::join(of_world, ", ")));
+  if (!options.elastic && !roles && options.max_restarts.value_or(0) != 0)
+    lines.emplace_back("--max-restarts: ignored; requires -np MIN:MAX or --role");
+  if (!roles && options.restart_policy != launcher::RestartPolicy::kEnd)
+    lines.emplace_back("--restart-policy: ignored; requires --role");
+  if ((options.elastic || roles) && (options.ulfm || options.keep_going))
+    lines.emplace_back("--with-ft, --enable-recovery: ignored; require -np N without --role");
+  if (!options.mapping.fabric.empty() && !options.several_hosts())
+    lines.emplace_back("--fabric: ignored; requires a job on several hosts");
+  return fmt::format("{}", fmt::join(lines, "\nregroup: "));
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,199 @@
+// The agent's side of a job of roles.
+#include "launcher/job/role_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <utility>
+#include <variant>
+
+#include "launcher/process/due.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr std::chrono::milliseconds kNews(
+    300);  // the report of a death on another host arrives so much later
+
+}  // namespace
+
+RoleJob::RoleJob(Agent& agent, RoleJobOptions options, std::unique_ptr<OtherHosts> others, HeldPorts held)
+    : agent_(agent),
+      options_(std::move(options)),
+      rules_(options_.roles, options_.restart),
+      tasks_(tasks_of(options_.roles)),
+      held_(std::move(held)),
+      news_(agent.loop()),
+      local_(agent, options_.helper, node_events()),
+      others_(std::move(others)),
+      world_(
+          world_options(),
+          [this](std::uint32_t host) -> Node& { return host == 0 ? local_ : others_->node(host - 1); },
+          world_events()),
+      grace_(agent.loop()) {}
+
+NodeEvents RoleJob::node_events() {
+  NodeEvents events;
+  events.started = [this](std::uint32_t space, const base::Status& status) {
+    if (agent_.ending()) return agent_.look_whether_over();
+    world_.on_started(space, status);
+  };
+  events.exited = [this](const MemberExit& exit) { agent_.on_member_exit(exit); };
+  events.mpi = [this](std::uint32_t host, const pmi::Message& message) { world_.on_mpi(host, message); };
+  events.said = [this](const std::string& text) {
+    if (!agent_.ending() && !options_.quiet) agent_.say(text);
+  };
+  events.used = [this](const std::string& host, const std::string& json, const auto& lives) {
+    agent_.add_usage(host, json, lives);
+  };
+  return events;
+}
+
+RoleWorld::Options RoleJob::world_options() const {
+  RoleWorld::Options world{{}, options_.hosts, options_.host_of, options_.bindings};
+  for (const Role& role : options_.roles) world.counts.push_back(role.count);
+  return world;
+}
+
+RoleWorld::Events RoleJob::world_events() {
+  return {[this](const std::string& text) {
+            if (!agent_.ending() && !options_.quiet) agent_.say(text);
+          },
+          [this](const StartMember& start) { return order_of(start); },
+          [this](std::uint32_t rank) { world_.signal(rank, SIGKILL); },
+          [this](const base::Status& why) { on_failed_start(why); }};
+}
+
+base::Status RoleJob::start() {
+  cluster_ = {options_.name, options_.roles, options_.ports, options_.coordinator_port};
+  if (cluster_.members.empty()) REGROUP_RETURN_IF_ERROR(hold_here());
+  if (others_) {
+    others_->serve(
+        node_events(), [this](std::size_t, const base::Status& why) { on_lost(why); }, agent_.out(),
+        agent_.err());
+    const std::vector<App>& apps = agent_.processes().options().apps;
+    for (std::uint32_t app = 0; app < apps.size(); ++app) {
+      const App one = apps[app];  // the node of this host changes the list
+      local_.add_app(app, one);
+      for (std::size_t host = 0; host < others_->size(); ++host) others_->node(host).add_app(app, one);
+    }
+  }
+  perform(rules_.start());
+  return {};
+}
+
+base::Status RoleJob::hold_here() {
+  auto wanted = ports_wanted(options_.roles, {}, 1);
+  if (!wanted.ok()) return wanted.status();
+  auto held = hold_ports(wanted->front(), kThisHost);
+  if (!held.ok()) return held.status();
+  held_ = std::move(*held);
+  give_ports(cluster_, {}, {held_.numbers}, {std::string(kThisHost)});
+  return {};
+}
+
+// A host is lost, and with it its members. The others have its address in their variables, so the job ends.
+void RoleJob::on_lost(const base::Status& why) {
+  if (agent_.ending()) return agent_.look_whether_over();
+  agent_.say(why.message() + ": ending the job");
+  agent_.terminate(1);
+}
+
+void RoleJob::on_exit(const MemberExit& exit) {
+  if (agent_.ending()) return;
+  if (exit.host.empty()) local_.settle();
+  world_.gone(exit.rank);
+  const MemberEnd end = end_of(exit);
+  const bool waits = rules_.may_follow_another(end) || (!held_back_.empty() && !end.killed);
+  if (others_ && waits) return hold_back(end);
+  perform(rules_.on_end(end));
+  if (stopping_) give_held_back();
+}
+
+// A member that loses its peer in MPI ends, too, and its end on this host may be seen before the end of the
+// peer is reported by another host. So ends that may be such consequences wait for kNews. A member that was
+// killed by a signal is a cause, and is handled before the waiting ends.
+void RoleJob::hold_back(const MemberEnd& end) {
+  held_back_.push_back(end);
+  if (held_back_.size() > 1) return;
+  news_.expires_after(kNews);
+  news_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && is_due(news_)) give_held_back();
+  });
+}
+
+void RoleJob::give_held_back() {
+  call_off(news_);
+  for (const MemberEnd& end : std::exchange(held_back_, {})) {
+    if (!agent_.ending()) perform(rules_.on_end(end));
+  }
+}
+
+// An exit without MPI_Finalize is a failure, as under mpirun, because the others wait for the member.
+MemberEnd RoleJob::end_of(const MemberExit& exit) const {
+  MemberEnd end{exit.rank, exit.status(), fmt::format("{} {}", exit.process(), exit.what()),
+                world_.standing(exit.rank)};
+  if (const auto& abort = world_.abort_of(exit.rank)) {
+    end.status = std::max(1, abort->status & 0xff);
+    end.what = fmt::format("{} called MPI_Abort with status {}{}{}", exit.process(), abort->status,
+                           abort->message.empty() ? "" : ": ", abort->message);
+    return end;
+  }
+  end.killed = exit.signal != 0;
+  if (end.mpi != MemberEnd::Mpi::kInside || end.killed) return end;
+  end.what += " before it called MPI_Finalize";
+  if (end.status == 0) end.status = 1;
+  return end;
+}
+
+void RoleJob::perform(const std::vector<RoleAction>& actions) {
+  for (const RoleAction& action : actions) {
+    std::visit([this](const auto& one) { perform_one(one); }, action);
+  }
+}
+
+void RoleJob::perform_one(const StartMember& action) {
+  stopping_ = false;
+  if (!agent_.ending()) world_.start(action);
+}
+
+void RoleJob::perform_one(const StartLater& action) {
+  stopping_ = false;
+  auto& timer = back_off_.try_emplace(action.rank, agent_.loop()).first->second;
+  timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(action.after));
+  timer.async_wait([this, rank = action.rank](const boost::system::error_code& error) {
+    if (!error && !agent_.ending()) perform(rules_.on_due(rank));
+  });
+}
+
+void RoleJob::perform_one(const StopMembers&) {
+  stopping_ = true;
+  world_.signal_all(SIGTERM);
+  world_.signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
+  grace_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.term_grace));
+  grace_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && stopping_ && is_due(grace_)) world_.signal_all(SIGKILL);
+  });
+  for (const std::uint32_t rank : world_.renew()) perform(rules_.on_end({rank, 1, "was not started"}));
+}
+
+void RoleJob::perform_one(const EndJob& action) { agent_.terminate(action.status); }
+
+void RoleJob::perform_one(const Tell& action) { agent_.say(action.text); }
+
+MemberOrder RoleJob::order_of(const StartMember& start) const {
+  MemberOrder order;
+  if (start.rank < options_.environments.size()) order.environment = options_.environments[start.rank];
+  order.environment.merge(cluster_environment(cluster_, start.rank));
+  order.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restarts);
+  if (start.rank < options_.cores.size()) order.cores = options_.cores[start.rank];
+  return order;
+}
+
+void RoleJob::on_failed_start(const base::Status& why) {
+  if (!agent_.ending()) agent_.fail_start(why.message());
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,85 @@
+// A job of roles: performs the actions of RoleRules and gives each member the variables of its cluster.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/agent/agent.h"
+#include "launcher/agent/local_node.h"
+#include "launcher/job/port_pool.h"
+#include "launcher/job/role_rules.h"
+#include "launcher/job/role_world.h"
+
+namespace regroup::launcher {
+
+struct RoleJobOptions {
+  std::string name;         // PAI_JOB_NAME
+  std::vector<Role> roles;  // role i runs app i
+  RestartOptions restart;
+  base::Duration term_grace = std::chrono::seconds(5);  // of members when the whole job starts again
+  std::vector<std::vector<int>> cores;       // by rank, that members are bound to; empty: they are not bound
+  std::vector<pmi::Binding> bindings;        // the same for MPI
+  std::vector<Environment> environments;     // by rank, of their devices; empty: they have none
+  std::vector<JobHost> hosts;                // of the job, this one first
+  std::vector<std::uint32_t> host_of;        // by rank; empty: all run here
+  std::vector<MemberPorts> ports;            // by rank, held on their hosts; empty: they are held here
+  std::uint16_t coordinator_port = 0;        // the same, of Cluster
+  bool quiet = false;                        // nothing is said of what MPI programs lack
+  std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
+};
+
+// Used by the loop's thread.
+class RoleJob final : public AgentJob {
+ public:
+  // `others`: none if all run on this host. `held`: of this host, while the job lives.
+  RoleJob(Agent& agent, RoleJobOptions options, std::unique_ptr<OtherHosts> others = nullptr,
+          HeldPorts held = {});
+  // Holds the ports. Members start a little later, when regroup-pmi is ready for them.
+  [[nodiscard]] base::Status start() override;
+  void on_exit(const MemberExit& exit) override;
+  [[nodiscard]] OtherHosts* others() override { return others_.get(); }
+  void finish(const std::function<void()>& then) override { others_ ? others_->finish(then) : then(); }
+
+ private:
+  void perform(const std::vector<RoleAction>& actions);
+  void perform_one(const StartMember& action);
+  void perform_one(const StartLater& action);
+  void perform_one(const StopMembers& action);
+  void perform_one(const EndJob& action);
+  void perform_one(const Tell& action);
+  [[nodiscard]] NodeEvents node_events();
+  [[nodiscard]] RoleWorld::Options world_options() const;
+  [[nodiscard]] RoleWorld::Events world_events();
+  [[nodiscard]] base::Status hold_here();
+  [[nodiscard]] MemberEnd end_of(const MemberExit& exit) const;
+  [[nodiscard]] MemberOrder order_of(const StartMember& start) const;
+  void hold_back(const MemberEnd& end);
+  void give_held_back();
+  void on_failed_start(const base::Status& why);
+  void on_lost(const base::Status& why);
+
+  Agent& agent_;
+  RoleJobOptions options_;
+  RoleRules rules_;
+  std::vector<Task> tasks_;  // by rank
+  HeldPorts held_;
+  Cluster cluster_;
+  std::map<std::uint32_t, boost::asio::steady_timer> back_off_;  // by rank
+  std::vector<MemberEnd> held_back_;  // which may follow ends that are not heard of yet
+  boost::asio::steady_timer news_;
+  LocalNode local_;
+  std::unique_ptr<OtherHosts> others_;
+  RoleWorld world_;
+  boost::asio::steady_timer grace_;
+  bool stopping_ = false;  // members have been asked to end, so that the whole job can start again
+};
+
+}  // namespace regroup::launcher

@@ -1,0 +1,296 @@
+// Checks what can be checked before anything starts, then hands over to the guardian.
+#include "launcher/job/run.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/printable.h"
+#include "launcher/agent/agent.h"
+#include "launcher/agent/guardian.h"
+#include "launcher/alloc/allocator.h"
+#include "launcher/job/attempts.h"
+#include "launcher/job/checkpoint_start.h"
+#include "launcher/job/elastic_agent.h"
+#include "launcher/job/elastic_coordinator.h"
+#include "launcher/job/fixed_job.h"
+#include "launcher/job/fixed_size_job.h"
+#include "launcher/job/job_files.h"
+#include "launcher/job/job_plan.h"
+#include "launcher/job/rank_world.h"
+#include "launcher/job/restarts.h"
+#include "launcher/job/role_job.h"
+#include "launcher/job/run_elastic_hosts.h"
+#include "launcher/job/run_hosts.h"
+#include "launcher/job/start.h"
+#include "launcher/placement/members.h"
+
+namespace regroup::cmd {
+namespace {
+
+// Leaves the file, as Open MPI 4 does.
+base::Status report_pid(const std::string& to) {
+  if (to.empty()) return {};
+  if (to == "-" || to == "+") {
+    std::FILE* stream = to == "-" ? stdout : stderr;
+    fmt::print(stream, "{}\n", ::getpid());
+    std::fflush(stream);  // what is left in the buffer is written again by each fork
+    return {};
+  }
+  std::ofstream file(to);
+  file << ::getpid() << '\n' << std::flush;
+  return file ? base::Status() : base::system_error("write", to, errno);
+}
+
+int run_agent(const Options& options, launcher::ProcessTableOptions processes, base::Fd guardian,
+              const launcher::JobFactory& job, const std::string& usage_file = "",
+              const std::string& checkpoints = "", base::Duration spent = {}) {
+  auto port = launcher::hold_port();
+  if (!port.ok()) return fail(port.status().message(), refused(options.compat));
+  processes.master.port = port->port;
+  boost::asio::io_context loop(1);
+  launcher::AgentOptions agent = agent_options(options, std::move(processes), std::move(*port));
+  agent.usage.status_file = usage_file;
+  agent.spent = spent;
+  AttemptLog attempt_log(checkpoints);
+  agent.noticed = [&attempt_log] { attempt_log.noticed(); };
+  launcher::Agent self(loop, std::move(agent), std::move(guardian), job);
+  const auto watch = watch_notices(options, self);
+  const int status = self.run();
+  attempt_log.ended(self);
+  return status;
+}
+
+// Which process serves the World of ranks that join.
+enum class Ranks : std::uint8_t { kOfRoles, kServed, kServeThemselves };
+
+// A job without a coordinator.
+int run_alone(const Options& options, launcher::ProcessTableOptions processes, std::size_t members,
+              const launcher::JobFactory& job, Ranks ranks = Ranks::kOfRoles) {
+  const auto announced =
+      announce_job(options.environment, processes.job, static_cast<std::uint32_t>(members));
+  if (announced && ranks == Ranks::kServed) processes.world_socket = announced->files.agent_socket();
+  if (announced && ranks == Ranks::kServeThemselves) processes.exits_file = announced->files.exits();
+  const auto forget = [&announced] {
+    if (announced) remove_job_files(announced->files);
+  };
+  const int status =
+      launcher::Guardian(
+          [&](base::Fd guardian) {
+            const int agent = run_agent(options, processes, std::move(guardian), job,
+                                        announced ? announced->files.usage() : "");
+            forget();  // the guardian may be dead
+            return agent;
+          },
+          nullptr, {processes.record, {}, options.quiet}, forwarded_signals(options), notice_signals(options))
+          .run();
+  forget();
+  return status;
+}
+
+int run_fixed_size(Options options, launcher::ProcessTableOptions processes,
+                   const std::vector<std::uint32_t>& counts, std::uint32_t slots,
+                   const launcher::PlacedJob& placed) {
+  const bool limited = !options.oversubscribe && options.compat == launcher::Compat::kOpenMpi;
+  const std::uint32_t most = limited ? slots_for(options, slots) : 0;
+  const launcher::MapBy::Kind map = options.mapping.map.kind;
+  const bool listed = !options.mapping.cpu_set.empty() || map == launcher::MapBy::Kind::kCpuList;
+  const launcher::PlacedJob bindable = listed ? placed : placed.with_spare();
+  launcher::FixedSizeOptions fixed{counts,
+                                   {{"", slots}},
+                                   {},
+                                   options.compat,
+                                   options.ulfm || options.keep_going,
+                                   options.quiet,
+                                   helper_options(options, processes.job),
+                                   bindable.cores(),
+                                   bindable.bindings(),
+                                   placed.threads({slots}),
+                                   placed.environments,
+                                   most,
+                                   options.term_grace};
+  HeldLocks locks;
+  const std::size_t size = placed.placement.slots.size();
+  options.shards = world_shards(options, static_cast<std::uint32_t>(size));
+  const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
+  if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
+  for (launcher::App& app : processes.apps) add_world_variables(options, *checkpoints, app.environment);
+  fixed.world = [&](launcher::Agent& agent,
+                    launcher::OtherHosts*) -> std::unique_ptr<launcher::MembershipJob> {
+    const std::string& socket = agent.processes().options().world_socket;
+    if (socket.empty()) return nullptr;
+    return std::make_unique<RankWorld>(
+        agent,
+        rank_world_options(options, processes.job, socket, std::vector<proto::NodeId>(size), *checkpoints),
+        nullptr);
+  };
+  return run_alone(
+      options, processes, size,
+      [&](launcher::Agent& agent) { return std::make_unique<launcher::FixedSizeJob>(agent, fixed); },
+      options.world_options.empty() ? Ranks::kServeThemselves : Ranks::kServed);
+}
+
+int run_roles(const Options& options, launcher::ProcessTableOptions processes, const JobPlan& plan,
+              std::uint32_t slots, const launcher::PlacedJob& placed) {
+  for (launcher::App& app : processes.apps) add_world_variables(options, {}, app.environment);
+  launcher::RoleJobOptions roles = role_options(options, plan, processes.job, placed);
+  roles.hosts = {{"", slots}};
+  return run_alone(options, processes, placed.placement.slots.size(), [&](launcher::Agent& agent) {
+    return std::make_unique<launcher::RoleJob>(agent, std::move(roles));
+  });
+}
+
+CoordinatorOptions coordinator_options(const Options& options, const std::string& id, const JobFiles& files,
+                                       std::uint32_t slots, const CheckpointPlan& checkpoints) {
+  slots = slots_for(options, slots);
+  CoordinatorOptions out;
+  out.policy = {.min = options.min,
+                .max = options.max,
+                .target = options.start,
+                .spares = options.spares,
+                .slots = options.oversubscribe ? std::max(options.max + options.spares, slots) : slots,
+                .any_fingerprint = options.any_fingerprint,
+                .replace = options.replace,
+                .shards = options.shards,
+                .wait = options.wait,
+                .ready_timeout = options.ready_timeout,
+                .kept_results = options.learner_steps,
+                .learn_above = options.learner_state,
+                .hung_after = options.hung.after,
+                .kill_hung = options.hung.kill,
+                .drop_hung = options.hung.drop};
+  if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
+  if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
+  out.job = {.id = id, .seed = options.seed};
+  out.files = files;
+  out.quiet = options.quiet;
+  return out;
+}
+
+ElasticAgentOptions elastic_options(const Options& options, const JobFiles& files, const std::string& job,
+                                    std::uint32_t slots, const launcher::PlacedJob& placed,
+                                    const CheckpointPlan& checkpoints) {
+  return {{.slots = arena_slots(options),
+           .shards = options.shards,
+           .seed = options.seed,
+           .any_fingerprint = options.any_fingerprint,
+           .kept_results = options.learner_steps,
+           .learn_above = options.learner_state,
+           .checkpoints = checkpoints.every > 0,
+           .checkpoint_memory = checkpoints.memory,
+           .resumed_fingerprint = checkpoints.resume ? checkpoints.resume->fingerprint : ""},
+          files.agent_socket(),
+          options.orphan_timeout,
+          options.quiet,
+          helper_options(options, job),
+          slots,
+          placed.cores(),
+          placed.environments,
+          ElasticAgentOptions().join_deadline,
+          nullptr,
+          checkpoints,
+          "",
+          options.hung.after};
+}
+
+LaunchEnd run_elastic(Options options, launcher::ProcessTableOptions processes, std::uint32_t slots,
+                      const launcher::PlacedJob& placed, const Launch& launch) {
+  const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
+  HeldLocks locks;
+  const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
+  if (!checkpoints.ok()) return refuse(checkpoints.status().message());
+  if (!launch.first() && !checkpoints->resume)
+    return {fail(nothing_to_go_on_from(checkpoints->directory), launch.status)};
+  auto files = make_job_files(options.environment, processes.job);
+  if (!files.ok()) return refuse(files.status().message());
+  processes.agent_socket = files->agent_socket();
+  const auto attempt = count_attempt(checkpoints->directory, options.environment);
+  options.term_grace = term_grace(options);
+  if (!attempt.ok()) return refuse(attempt.status().message());
+  for (launcher::App& app : processes.apps)
+    app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
+  CoordinatorOptions coordinator = coordinator_options(options, processes.job, *files, slots, *checkpoints);
+  coordinator.job.attempt = *attempt;
+  const auto job = [&](launcher::Agent& agent) {
+    return std::make_unique<ElasticAgent>(
+        agent, elastic_options(options, *files, processes.job, slots, placed, *checkpoints));
+  };
+  const HeldJournal journal(*files, launch);
+  launcher::Guardian guardian(
+      [&](base::Fd socket) {
+        const int agent = run_agent(options, processes, std::move(socket), job, files->usage(),
+                                    checkpoints->directory, launch.spent);
+        remove_job_files(*files);  // the guardian may be dead
+        return agent;
+      },
+      [&](base::Fd agent, proto::Incarnation incarnation) {
+        return run_coordinator(coordinator, std::move(agent), incarnation);
+      },
+      {processes.record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
+      notice_signals(options));
+  const int status = guardian.run();
+  remove_job_files(*files);
+  return end_of(guardian, status, *checkpoints, journal);
+}
+
+// Members of each program at the start: of MIN:MAX no more than there are slots.
+std::vector<std::uint32_t> placed_members(const Options& options, const JobPlan& plan, std::uint32_t slots) {
+  if (!options.elastic || options.oversubscribe) return plan.counts;
+  return {std::min(options.max, slots_for(options, slots))};
+}
+
+LaunchEnd launch_job(Options options, const Launch& launch) {
+  const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
+  auto allocation = launcher::make_this_machine()->allocation();
+  if (!allocation.ok()) return refuse(allocation.status().message());
+  if (options.several_hosts() && options.elastic) return run_elastic_on_hosts(std::move(options), launch);
+  if (options.several_hosts()) return {run_on_hosts(std::move(options), *allocation)};
+  if (const base::Status status = launcher::prepare_members(options, *allocation); !status.ok())
+    return refuse(status.message());
+  auto planned = plan_job(options, *allocation);
+  if (const auto* refusal = std::get_if<Refusal>(&planned))
+    return {fail(refusal->message, refusal->exit_status)};
+  const JobPlan& plan = std::get<JobPlan>(planned);
+  if (const std::string ignored = unheeded_options(options); !ignored.empty()) {
+    fmt::print(stderr, "regroup: {}\n", base::escaped_lines(ignored));
+  }
+  const std::vector<std::uint32_t> counts = placed_members(options, plan, allocation->slots());
+  const auto folder = runtime_folder(options.environment);
+  const auto placed = launcher::place_members(options, *allocation, counts, needs_of(options, plan),
+                                              folder.ok() ? *folder : "");
+  if (!placed.ok()) return {fail(placed.status().message(), placing_failed(options))};
+  for (const std::string& warning : placed->warnings) {
+    if (!options.quiet) fail(warning, 0);
+  }
+  launcher::print_display(options, *allocation, *placed, counts);
+  if (options.do_not_launch) return {0};
+  if (base::Status status = report_pid(options.report_pid); !status.ok()) {
+    return refuse(fmt::format("--report-pid: {}", status.message()));
+  }
+  std::string note;
+  if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet) fail(note, 0);
+  const launcher::ProcessTableOptions processes = process_table_options(options, plan.apps);
+  if (!plan.roles.empty()) return {run_roles(options, processes, plan, allocation->slots(), *placed)};
+  if (options.elastic) return run_elastic(options, processes, allocation->slots(), *placed, launch);
+  return {run_fixed_size(options, processes, plan.counts, allocation->slots(), *placed)};
+}
+
+}  // namespace
+
+int run_job(Options options) {
+  Restarts restarts(options);
+  for (;;) {
+    const auto over = restarts.over(launch_job(options, restarts.launch()));
+    if (over) return *over;
+    options.report_pid.clear();  // it has not changed
+  }
+}
+
+}  // namespace regroup::cmd

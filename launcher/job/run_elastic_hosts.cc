@@ -1,0 +1,276 @@
+// The coordinator decides where members run, from the hosts that are up. The start of others is retried.
+#include "launcher/job/run_elastic_hosts.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "checkpoint/writer/checkpoint_texts.h"
+#include "launcher/agent/guardian.h"
+#include "launcher/job/allocation_scaler.h"
+#include "launcher/job/attempts.h"
+#include "launcher/job/checkpoint_start.h"
+#include "launcher/job/discovery.h"
+#include "launcher/job/elastic_controller.h"
+#include "launcher/job/elastic_coordinator.h"
+#include "launcher/job/host_setup.h"
+#include "launcher/job/job_files.h"
+#include "launcher/job/job_plan.h"
+#include "launcher/job/own_checkpoints.h"
+#include "launcher/job/start.h"
+#include "launcher/placement/cluster_view.h"
+#include "proto/world.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr int kNoHost = 1;  // no agent came up
+
+// The resources of the members of one host; its number of GPUs limits their number.
+base::Result<std::vector<node::SlotResources>> resources_on(const Options& options,
+                                                            const launcher::HostRequest& host,
+                                                            std::uint32_t slots, const std::string& answer) {
+  auto inventory = launcher::inventory_from_json(answer);
+  if (!inventory.ok())
+    return base::Status(inventory.code(),
+                        fmt::format("host {}: {}", host.name, inventory.status().message()));
+  launcher::keep_granted(host, *inventory);
+  launcher::JobRequest request = launcher::job_request(options, {slots}, {});
+  if (request.on_devices()) {
+    std::uint32_t room = launcher::count_of(launcher::idle_gpus(*inventory)) / request.gpus.at(0);
+    if (room == 0 && options.oversubscribe) room = launcher::count_of(inventory->free) / request.gpus.at(0);
+    request.ranks.counts = {std::max(1U, options.oversubscribe ? room : std::min(slots, room))};
+  }
+  auto placed = launcher::place_on_cluster(options, {{host.name, 0, 0, std::move(*inventory)}}, request);
+  if (!placed.ok())
+    return base::Status(placed.code(), fmt::format("host {}: {}", host.name, placed.status().message()));
+  for (const std::string& warning : placed->warnings) {
+    if (!options.quiet) fail(warning, 0);
+  }
+  std::vector<node::SlotResources> out;
+  for (std::vector<int>& cores : placed->cores()) out.push_back({std::move(cores), {}});
+  out.resize(std::max(out.size(), placed->environments.size()));
+  for (std::size_t i = 0; i < placed->environments.size(); ++i)
+    out[i].environment = std::move(placed->environments[i]);
+  return out;
+}
+
+std::uint32_t slots_up(const Options& options, const node::Hosts& hosts) {
+  std::uint32_t slots = 0;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const std::uint32_t given = options.hosts.at(i).slots;
+    if (hosts.is_up(i)) slots += given != 0 ? given : hosts.facts(i).slots;
+  }
+  return slots;
+}
+
+// Requests the inventory of all hosts that are up. The job starts without hosts that do not answer or do not
+// fit the request, if enough hosts remain.
+base::Status query_inventories(const Options& options, node::Hosts& hosts,
+                               ElasticControllerOptions& controller) {
+  const auto order = launcher::inventory_options(options, {});
+  if (!order) return {};
+  controller.inventory = node::InventoryRequest{order->devices, order->topology, {}, order->claims};
+  controller.resources_of = [options](const launcher::HostRequest& host, std::uint32_t slots,
+                                      const base::Result<std::string>& answer) {
+    return answer.ok() ? resources_on(options, host, slots, *answer)
+                       : ElasticControllerOptions::Resources(answer.status());
+  };
+  std::vector<std::pair<std::size_t, base::Status>> unfit;
+  std::vector<bool> asked;
+  for (std::size_t i = 0; i < hosts.size(); ++i) asked.push_back(hosts.is_up(i));
+  const auto answers = hosts.query_inventory(std::vector(hosts.size(), *controller.inventory));
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (!asked[i] || !hosts.is_up(i)) continue;  // the controller asks a host that came up meanwhile
+    const std::uint32_t given = options.hosts.at(i).slots;
+    auto resources =
+        controller.resources_of(options.hosts.at(i), given != 0 ? given : hosts.facts(i).slots, answers[i]);
+    if (resources.ok()) {
+      controller.first_resources[i] = std::move(*resources);
+    } else {
+      unfit.emplace_back(i, resources.status());
+      hosts.give_up(hosts.id(i), resources.status());
+    }
+  }
+  if (!unfit.empty() && slots_up(options, hosts) < options.min) return unfit.front().second;
+  for (const auto& [index, why] : unfit) fail(fmt::format("{}; the job begins without it", why.message()), 0);
+  return {};
+}
+
+// The directory for ATTEMPTS: where all hosts see the checkpoints.
+const std::string& attempts_in(const CheckpointPlan& plan) {
+  return plan.shared.empty() ? plan.directory : plan.shared;
+}
+
+// Finds the newest checkpoint of all hosts, before agents and coordinator get the one to resume from.
+void go_on_from_newest(boost::asio::io_context& loop, const Options& options, node::Hosts& hosts,
+                       BringUp& coming, CheckpointPlan* plan, ElasticControllerOptions& controller) {
+  if (plan->shared.empty()) return;
+  take_newest_of_hosts(
+      loop, hosts, [&coming] { return coming.look(); }, [](const std::string& text) { fail(text, 0); }, plan);
+  if (!plan->resume || coming.over()) return;
+  if (!options.quiet) fail(resumes(*plan), 0);
+  controller.setup.elastic->seed = plan->seed;
+  controller.setup.elastic->shards = plan->shards;
+  controller.setup.elastic->checkpoints = *plan;
+  controller.known = {plan->resume->step, plan->shards};
+}
+
+// Runs the controller's process and returns its exit status.
+int run_controller(const Options& options, const launcher::App& app, launcher::ProcessTableOptions processes,
+                   const JobFiles& files, CheckpointPlan checkpoints, const Launch& launch,
+                   base::Fd guardian) {
+  ::prctl(PR_SET_NAME, "regroup-hub");
+  boost::asio::io_context loop(1);
+  auto hosts = send_agents(loop, options, processes.job, true);
+  if (!hosts.ok()) return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));
+  BringUp coming(options, guardian, launch.spent);
+  std::function<bool()> enough = [&] {
+    return slots_up(options, **hosts) >= std::max(options.min, options.start);
+  };
+  if (!checkpoints.shared.empty()) enough = {};  // each may have the newest checkpoint
+  coming.run(**hosts, std::move(enough));
+  if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
+  ElasticControllerOptions controller;
+  controller.setup = common_setup(options);
+  controller.setup.stdin_to.to = launcher::StdinRequest::To::kNone;
+  controller.setup.usage = true;
+  controller.setup.elastic =
+      node::ElasticSetup{arena_slots(options),  options.shards,        options.seed, options.any_fingerprint,
+                         options.learner_steps, options.learner_state, {},           checkpoints};
+  controller.setup.elastic->finished_limit = std::chrono::ceil<std::chrono::milliseconds>(options.hung.after);
+  for (std::size_t index = 0; index < (*hosts)->size() && controller.setup.master.address.empty(); ++index) {
+    if ((*hosts)->is_up(index))
+      controller.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
+  }
+  controller.app = app;
+  if (const base::Status status = query_inventories(options, **hosts, controller); !status.ok())
+    return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
+  go_on_from_newest(loop, options, **hosts, coming, &checkpoints, controller);
+  if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
+  AttemptLog attempt_log(attempts_in(checkpoints));
+  if (!launch.first() && !checkpoints.resume) {
+    attempt_log.failed();
+    return refuse_job(loop, {launch.status, nothing_to_go_on_from(attempts_in(checkpoints))},
+                      std::move(guardian));
+  }
+  for (const launcher::HostRequest& host : options.hosts) controller.slots.push_back(host.slots);
+  controller.granted = options.hosts;
+  controller.orphan_timeout = options.orphan_timeout;
+  controller.grants_socket = files.grants_socket();
+  controller.quiet = options.quiet;
+  controller.notice_grace = notice_grace(options);
+  controller.scaler = AllocationScaler::make(loop, options, files, way_to_all(options));
+  controller.spares = options.spares;
+  processes.stdin_to.to = launcher::StdinRequest::To::kNone;
+  launcher::AgentOptions agent = agent_options(options, std::move(processes), {});
+  agent.usage.status_file = files.usage();
+  agent.spent = coming.spent();
+  agent.noticed = [&attempt_log] { attempt_log.noticed(); };
+  ElasticController* elastic = nullptr;  // the agent's
+  launcher::Agent self(loop, std::move(agent), std::move(guardian), [&](launcher::Agent& self) {
+    auto made = std::make_unique<ElasticController>(self, std::move(controller), std::move(*hosts));
+    elastic = made.get();
+    return made;
+  });
+  std::optional<Discovery> discovery;
+  if (!options.discovery.script.empty()) {
+    const launcher::Grant way = way_to_all(options);
+    discovery.emplace(loop, options,
+                      Discovery::Events{[elastic, way](const std::vector<launcher::HostRequest>& named) {
+                                          elastic->follow(named, way);
+                                        },
+                                        [elastic](const std::string& text) { elastic->say(text); }});
+    discovery->start();
+  }
+  const int status = self.run();
+  attempt_log.ended(self);
+  return status;
+}
+
+bool by_node(const launcher::MapBy& map) {
+  return map.kind == launcher::MapBy::Kind::kUnit && map.unit == launcher::Unit::kNode;
+}
+
+CoordinatorOptions coordinator_options(const Options& options, std::uint32_t start, const std::string& job,
+                                       const JobFiles& files, const CheckpointPlan& checkpoints) {
+  CoordinatorOptions out;
+  out.policy = {.min = options.min,
+                .max = options.max,
+                .target = start,
+                .spares = options.spares,
+                .oversubscribe = options.oversubscribe,
+                .grows = AllocationScaler::can_grow(options),
+                .by_node = by_node(options.mapping.map),
+                .any_fingerprint = options.any_fingerprint,
+                .replace = options.replace,
+                .shards = options.shards,
+                .wait = options.wait,
+                .ready_timeout = options.ready_timeout,
+                .kept_results = options.learner_steps,
+                .learn_above = options.learner_state,
+                .hung_after = options.hung.after,
+                .kill_hung = options.hung.kill,
+                .drop_hung = options.hung.drop};
+  if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
+  if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
+  out.job = {.id = job, .seed = options.seed, .nodes = {}};
+  out.files = files;
+  out.quiet = options.quiet;
+  return out;
+}
+
+}  // namespace
+
+LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
+  const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
+  const std::uint32_t start = options.start;  // 0: as many as there are slots
+  launcher::Allocation unbounded;
+  unbounded.hosts.push_back({"", proto::kMaxMembers, {}});
+  auto planned = plan_job(options, unbounded);
+  if (const auto* refusal = std::get_if<Refusal>(&planned))
+    return {fail(refusal->message, refusal->exit_status)};
+  launcher::App app = std::get<JobPlan>(planned).apps.at(0);
+  if (const std::string ignored = unheeded_options(options); !ignored.empty()) fail(ignored, 0);
+  launcher::ProcessTableOptions processes = process_table_options(options, {});
+  HeldLocks locks;
+  const auto checkpoints = prepare_checkpoints(&options, processes.job, true, &locks);
+  if (!checkpoints.ok()) return refuse(checkpoints.status().message());
+  if (!launch.first() && !checkpoints->resume && checkpoints->shared.empty())
+    return {fail(nothing_to_go_on_from(checkpoints->directory), launch.status)};
+  if (checkpoints->resume && checkpoints->shared.empty() && !options.quiet) fail(resumes(*checkpoints), 0);
+  auto files = make_job_files(options.environment, processes.job);
+  if (!files.ok()) return refuse(files.status().message());
+  CoordinatorOptions coordinator = coordinator_options(options, start, processes.job, *files, *checkpoints);
+  const auto attempt = count_attempt(attempts_in(*checkpoints), options.environment);
+  if (!attempt.ok()) return refuse(attempt.status().message());
+  coordinator.job.attempt = *attempt;
+  app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
+  options.term_grace = term_grace(options);
+  const auto record = processes.record;
+  const HeldJournal journal(*files, launch);
+  launcher::Guardian guardian(
+      [&](base::Fd socket) {
+        const int controller = run_controller(options, app, std::move(processes), *files, *checkpoints,
+                                              launch, std::move(socket));
+        remove_job_files(*files);  // the guardian may be dead
+        return controller;
+      },
+      [&](base::Fd agent, proto::Incarnation incarnation) {
+        return run_coordinator(coordinator, std::move(agent), incarnation);
+      },
+      {record, options.orphan_timeout, options.quiet}, forwarded_signals(options), notice_signals(options));
+  const int status = guardian.run();
+  remove_job_files(*files);
+  return end_of(guardian, status, *checkpoints, journal);
+}
+
+}  // namespace regroup::cmd

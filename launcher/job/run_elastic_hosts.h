@@ -1,0 +1,11 @@
+// A job of -np MIN:MAX on several hosts.
+#pragma once
+
+#include "launcher/job/option_rules.h"
+#include "launcher/job/restarts.h"
+
+namespace regroup::cmd {
+
+[[nodiscard]] LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch);
+
+}  // namespace regroup::cmd

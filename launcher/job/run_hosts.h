@@ -1,0 +1,12 @@
+// A job of -np N on several hosts.
+#pragma once
+
+#include "launcher/alloc/allocator.h"
+#include "launcher/job/option_rules.h"
+
+namespace regroup::cmd {
+
+// `here`: what this host has. The exit status of the job.
+[[nodiscard]] int run_on_hosts(Options options, const launcher::Allocation& here);
+
+}  // namespace regroup::cmd

@@ -1,0 +1,184 @@
+// Parts of the start that jobs of all kinds share.
+#include "launcher/job/start.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <utility>
+
+#include "base/printable.h"
+#include "launcher/job/grant.h"
+#include "launcher/job/job_files.h"
+#include "launcher/process/open_files.h"
+#include "launcher/process/priority.h"
+#include "launcher/process/signals.h"
+#include "launcher/process/time_limit.h"
+#include "launcher/topology/nvml.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr base::Duration kClearing =
+    std::chrono::seconds(1);  // of a notice's time, for what comes after members
+
+base::Duration said_term_grace(const Options& options) {
+  if (options.term_grace_said || !options.notice_grace) return options.term_grace;
+  return std::max(*options.notice_grace - kClearing, *options.notice_grace / 2);
+}
+
+}  // namespace
+
+int fail(const std::string& message, int exit_status) {
+  fmt::print(stderr, "regroup: {}\n", base::escaped_lines(message));
+  return exit_status;
+}
+
+std::string new_job_id() {
+  std::uint32_t bits = 0;
+  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits) bits = static_cast<std::uint32_t>(::getpid());
+  return fmt::format("{:08x}", bits);
+}
+
+std::shared_ptr<launcher::JobRecord> record_of(const launcher::Environment& environment,
+                                               const std::string& job) {
+  const auto folder = runtime_folder(environment);
+  if (!folder.ok()) return nullptr;
+  auto record = launcher::JobRecord::create(*folder, job);
+  return record.ok() ? std::move(*record) : nullptr;
+}
+
+launcher::ProcessTableOptions process_table_options(const Options& options, std::vector<launcher::App> apps) {
+  launcher::ProcessTableOptions processes;
+  processes.apps = std::move(apps);
+  processes.job = new_job_id();
+  processes.record = record_of(options.environment, processes.job);
+  processes.claims = launcher::claim_scope(options.environment, processes.job);
+  processes.output = options.output;
+  processes.stdin_to = options.stdin_to;
+  processes.verbose = options.verbose;
+  processes.tell_exit_codes = options.print_exit_codes;
+  processes.quiet = options.quiet;
+  processes.memory = options.mapping.memory;
+  processes.priority = launcher::current_priority();
+  processes.open_files = launcher::raise_open_files();
+  return processes;
+}
+
+// Reads NVIDIA GPUs of members that were assigned some; the library is loaded for the first such member.
+launcher::UsageMeter::GpuReader gpu_reader() {
+  auto nvml = std::make_shared<std::optional<base::Result<launcher::Nvml>>>();
+  return [nvml](const std::string& uuid) -> base::Result<launcher::GpuUse> {
+    if (!*nvml) *nvml = launcher::Nvml::open();
+    if (!(*nvml)->ok()) return (*nvml)->status();
+    auto sample = (**nvml)->sample(uuid);
+    if (!sample.ok()) return sample.status();
+    return launcher::GpuUse{sample->uuid, sample->busy_percent, sample->memory_used, sample->memory_total,
+                            sample->watts};
+  };
+}
+
+launcher::AgentOptions agent_options(const Options& options, launcher::ProcessTableOptions processes,
+                                     launcher::HeldPort port) {
+  launcher::AgentOptions agent{std::move(processes), std::move(port), said_term_grace(options)};
+  agent.timeout = options.timeout;
+  agent.teardown_limit = time_limit(options.environment, agent.teardown_limit);
+  agent.notice_status = options.notice_status;
+  agent.usage.log = options.usage_log;
+  // A sample reads all of /proc. Sample fixed-size jobs less often, since many of them may share a host.
+  if (!options.elastic && options.usage_log.empty()) agent.usage.every = std::chrono::seconds(10);
+  agent.usage.read_gpu = gpu_reader();
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  agent.usage.host = name.data();
+  if (options.compat == launcher::Compat::kMpich)
+    agent.stopped_status = agent.timeout_status = agent.start_failed_status = kHydraFailed;
+  return agent;
+}
+
+base::Duration notice_grace(const Options& options) {
+  constexpr std::chrono::seconds kUsual{30};
+  if (options.notice_grace) return *options.notice_grace;
+  if (options.grant.by.empty()) return kUsual;
+  const auto grace = grace_of(options.environment, options.allocator);
+  return grace.ok() ? grace->host : kUsual;
+}
+
+base::Duration term_grace(const Options& options) {
+  if (options.term_grace_said || options.notice_grace || options.grant.by.empty())
+    return said_term_grace(options);
+  const auto grace = grace_of(options.environment, options.allocator);
+  return grace.ok() ? std::max(grace->head - kClearing, grace->head / 2) : options.term_grace;
+}
+
+std::unique_ptr<launcher::NoticeWatch> watch_notices(const Options& options, launcher::Agent& agent) {
+  if (!options.notice.any()) return nullptr;
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  auto watch = std::make_unique<launcher::NoticeWatch>(
+      agent.loop(), options.notice, name.data(), options.environment,
+      launcher::NoticeWatch::Events{
+          [&options, &agent](const launcher::Notice& notice, const std::string& source) {
+            // A notice that has begun does not say how much time is left. The usual grace is used, and no
+            // less time, because only this deadline ends the job.
+            const base::Duration within =
+                notice.begun ? notice_grace(options) : notice.within.value_or(notice_grace(options));
+            if (!options.quiet) {
+              agent.say(fmt::format(
+                  "{}: {} within {:g} s: the job {}", source, launcher::kind_name(notice.kind),
+                  std::chrono::duration<double>(within).count(), agent.ending() ? "has less time" : "ends"));
+            }
+            agent.on_notice(within);
+          },
+          [&options, &agent](const std::string& text) {
+            if (!options.quiet && !agent.ending()) agent.say(text);
+          }});
+  watch->start();
+  return watch;
+}
+
+// Hydra's rules hold for fixed-size jobs only: restarted members would outlive its SIGINT.
+std::vector<int> forwarded_signals(const Options& options) {
+  if (options.forward_signals) return *options.forward_signals;
+  const bool of_mpi = !options.elastic && !has_roles(options);
+  auto signals = launcher::signals_forwarded_by(of_mpi ? options.compat : launcher::Compat::kOpenMpi);
+  const std::vector<int> ours = notice_signals(options);
+  std::erase_if(signals, [&](int signal) { return std::ranges::find(ours, signal) != ours.end(); });
+  // Grid Engine sends SIGUSR1 before it stops a job; forwarded it would kill members.
+  if (options.grant.by.starts_with("Grid Engine")) std::erase(signals, SIGUSR1);
+  return signals;
+}
+
+// SIGUSR2: `notify` seconds before SIGKILL (Grid Engine, qsub -notify), at the run limit (LSF).
+std::vector<int> notice_signals(const Options& options) {
+  if (options.notice_signals) return *options.notice_signals;
+  const bool theirs = options.grant.by.starts_with("Grid Engine") || options.grant.by.starts_with("LSF");
+  if (options.forward_signals || !theirs) return {};
+  return {SIGUSR2};
+}
+
+// MPI programs get no services if there is no private folder for them.
+std::optional<pmi::HelperOptions> helper_options(const Options& options, const std::string& job) {
+  auto folder = runtime_folder(options.environment);
+  if (!folder.ok()) {
+    fail(fmt::format("MPI programs have no services of their launcher: {}", folder.status().message()), 0);
+    return std::nullopt;
+  }
+  pmi::HelperOptions helper;
+  helper.program = pmi::find_helper();
+  helper.job = job;
+  helper.folder = *folder;
+  const auto library = options.environment.find("REGROUP_LIBPMIX");
+  if (library != options.environment.end()) helper.library = library->second;
+  helper.environment = options.environment;
+  helper.answer_limit = time_limit(options.environment, helper.answer_limit);
+  helper.verbose = options.verbose;
+  return helper;
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,41 @@
+// Files may be pipes.
+#include "launcher/job/this_host.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <fstream>
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::size_t kLargestFile = 16 << 20;
+
+}  // namespace
+
+std::vector<std::string> host_names() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return {};
+  return {name.data()};
+}
+
+// Any file, a pipe too: -hostfile <(...) is usual.
+base::Result<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  if (!file) return base::system_error("open", path, errno);
+  std::array<char, 65536> part{};
+  do {
+    errno = 0;
+    file.read(part.data(), part.size());
+    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
+    if (file.bad()) return base::system_error("read", path, errno != 0 ? errno : EIO);
+    if (text.size() > kLargestFile)
+      return base::invalid_argument(fmt::format("{}: larger than 16 MiB", path));
+  } while (file);
+  return text;
+}
+
+}  // namespace regroup::cmd

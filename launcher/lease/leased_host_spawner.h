@@ -1,0 +1,64 @@
+// Starts agents on leased hosts through the `regroup join` process that leases them. The side of that process
+// is leased_agents.h.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "launcher/agent/spawner.h"
+#include "launcher/lease/grant_lines.h"
+#include "launcher/transport/job_secret.h"
+
+namespace regroup::cmd {
+
+// A `regroup join` that starts agents.
+struct JoinerLink {
+  // Sends a line and, if any, the secret after it. False: the connection is lost. Empty: the client has left.
+  std::function<bool(const std::string& line, const launcher::JobSecret* secret)> send;
+  std::function<void(const AgentNews&)> heard;  // what it reports; empty: no spawner is attached
+  std::function<void()> gone;                   // its hosts have been released
+};
+
+// A Spawner that sends its orders over the connection of a `regroup join`. Used by the loop's thread.
+class LeasedHostSpawner final : public launcher::Spawner {
+ public:
+  LeasedHostSpawner(boost::asio::io_context& loop, std::shared_ptr<const launcher::JobSecret> secret,
+                    launcher::SpawnEvents events, std::shared_ptr<JoinerLink> joiner);
+  ~LeasedHostSpawner() override;
+  void start(launcher::AgentOrder order) override;
+  void end(proto::NodeId node) override;
+
+ private:
+  struct Agent {
+    Agent(boost::asio::io_context& loop, launcher::AgentOrder o) : order(std::move(o)), timer(loop) {}
+    launcher::AgentOrder order;
+    boost::asio::steady_timer timer;  // until it is up, or has left
+    bool sent = false, up = false, ending = false;
+  };
+  void fill();
+  void send(Agent& agent);
+  void heard(const AgentNews& news);
+  void wait(proto::NodeId node, base::Duration limit, const base::Status& late);
+  void report_later(proto::NodeId node, base::Status why);
+  void report(proto::NodeId node, const base::Status& why);
+
+  boost::asio::io_context& loop_;
+  const std::shared_ptr<const launcher::JobSecret> secret_;
+  const launcher::SpawnEvents events_;
+  const std::shared_ptr<JoinerLink> joiner_;
+  std::map<proto::NodeId, Agent> agents_;
+  std::deque<proto::NodeId> waiting_;
+  std::size_t on_their_way_ = 0;
+  bool secret_sent_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted
+};
+
+}  // namespace regroup::cmd

@@ -1,0 +1,107 @@
+// proc(5): the fields of /proc/PID/stat count from behind the last ')', for a program's name may hold
+// anything.
+#include "launcher/metrics/usage.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+namespace regroup::launcher {
+namespace {
+
+// As one read: there is one such file for each process of the machine.
+std::string read_small(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  std::array<char, 4096> bytes;
+  const ssize_t count = ::read(fd, bytes.data(), bytes.size());
+  ::close(fd);
+  return count > 0 ? std::string(bytes.data(), static_cast<std::size_t>(count)) : std::string();
+}
+
+struct Stat {
+  pid_t group = 0;
+  Usage usage;
+};
+
+std::optional<Stat> parse_stat(const std::string& text) {
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream rest(text.substr(name_end + 1));
+  char state = 0;
+  long parent = 0;
+  Stat out;
+  if (!(rest >> state >> parent >> out.group)) return {};
+  std::string skipped;
+  for (int i = 0; i < 8; ++i) rest >> skipped;  // session to cmajflt
+  std::uint64_t user = 0, system = 0, waited_user = 0, waited_system = 0, pages = 0;
+  rest >> user >> system >> waited_user >> waited_system;
+  for (int i = 0; i < 6; ++i) rest >> skipped;  // priority to vsize
+  rest >> pages;
+  if (!rest) return {};
+  const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  out.usage = {static_cast<double>(user + system + waited_user + waited_system) / ticks,
+               pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)), 1};
+  return out;
+}
+
+std::optional<std::uint64_t> number_in(const std::string& path) {
+  std::istringstream text(read_small(path));
+  std::uint64_t out = 0;
+  return text >> out ? std::optional(out) : std::nullopt;
+}
+
+// The line "NAME VALUE".
+std::optional<std::uint64_t> line_in(const std::string& path, const std::string& name) {
+  std::istringstream text(read_small(path));
+  std::string word;
+  std::uint64_t value = 0;
+  while (text >> word >> value) {
+    if (word == name) return value;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::map<pid_t, Usage> usage_of_process_groups(const std::string& root) {
+  std::map<pid_t, Usage> out;
+  const std::string proc = root + "/proc";
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(proc.c_str()), &::closedir);
+  if (folder == nullptr) return out;
+  while (const dirent* entry = ::readdir(folder.get())) {
+    const std::string name = entry->d_name;
+    if (!std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c) != 0; }))
+      continue;
+    const auto stat = parse_stat(read_small(fmt::format("{}/{}/stat", proc, name)));
+    if (!stat) continue;  // it has ended
+    Usage& group = out[stat->group];
+    group.cpu_seconds += stat->usage.cpu_seconds;
+    group.memory_bytes += stat->usage.memory_bytes;
+    ++group.processes;
+  }
+  return out;
+}
+
+GroupUsage usage_of_control_groups(const std::vector<std::string>& folders) {
+  GroupUsage out;
+  for (const std::string& folder : folders) {
+    if (const auto us = line_in(folder + "/cpu.stat", "usage_usec"))
+      out.cpu_seconds = static_cast<double>(*us) / 1e6;
+    if (const auto ns = number_in(folder + "/cpuacct.usage"))
+      out.cpu_seconds = static_cast<double>(*ns) / 1e9;
+    if (const auto bytes = number_in(folder + "/memory.current")) out.memory_bytes = *bytes;
+    if (const auto bytes = number_in(folder + "/memory.usage_in_bytes")) out.memory_bytes = *bytes;
+  }
+  return out;
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,63 @@
+// Usage of the members of a node over time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "launcher/metrics/usage.h"
+#include "proto/world.h"
+
+namespace regroup::launcher {
+
+struct UsageTarget {
+  proto::MemberId member = 0;
+  std::uint32_t rank = 0;
+  pid_t pid = 0;                     // leader of its process group
+  std::vector<std::string> cgroups;  // its own; empty: it has none
+  std::vector<std::string> gpus;     // uuids of those it was given
+};
+
+struct GpuUse {
+  std::string uuid;
+  int busy_percent = 0;
+  std::uint64_t memory_used = 0, memory_total = 0;  // bytes
+  double watts = 0;
+};
+
+struct UsageSample {
+  UsageTarget of;
+  Usage usage;
+  double cpus = 0;  // processors busy since the sample before, on average; 0 at the first
+  std::vector<GpuUse> gpus;
+  std::string host = {};  // "": not said
+};
+
+class UsageMeter {
+ public:
+  using GpuReader = std::function<base::Result<GpuUse>(const std::string& uuid)>;
+  // `read_gpu`: none on machines without GPUs. `root` replaces "/" in tests.
+  explicit UsageMeter(GpuReader read_gpu = {}, std::string root = "")
+      : read_gpu_(std::move(read_gpu)), root_(std::move(root)) {}
+
+  // Samples living members. The values of a control group count where it has them, else those of /proc.
+  [[nodiscard]] std::vector<UsageSample> sample(const std::vector<UsageTarget>& targets, base::TimePoint now);
+
+ private:
+  struct Before {
+    base::TimePoint at;
+    double cpu_seconds = 0;
+  };
+
+  GpuReader read_gpu_;
+  std::string root_;
+  std::map<proto::MemberId, Before> before_;
+};
+
+}  // namespace regroup::launcher

@@ -1,0 +1,175 @@
+// Names of metrics follow prometheus.io/docs/practices/naming: base units, _total for what only grows.
+#include "launcher/metrics/usage_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/json_input.h"
+
+namespace regroup::launcher {
+namespace {
+
+using nlohmann::json;
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return out;
+}
+
+// One metric with a line for each object of `of` that has a number called `field`.
+class Metric {
+ public:
+  Metric(std::string& out, const char* name, const char* type, const char* help) : out_(out), name_(name) {
+    out_ += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
+  }
+  void add(const std::string& labels, const json& of, const char* field) {
+    const auto value = of.find(field);
+    if (value != of.end() && value->is_number())
+      out_ += fmt::format("{}{{{}}} {}\n", name_, labels, value->dump());
+  }
+
+ private:
+  std::string& out_;
+  const char* name_;
+};
+
+struct MemberMetric {
+  const char *name, *type, *help, *field;
+};
+constexpr MemberMetric kMemberMetrics[] = {
+    {"regroup_member_step", "gauge", "Last step that the member has applied.", "step"},
+    {"regroup_member_loss", "gauge", "Loss of that step.", "loss"},
+    {"regroup_member_cpu_seconds_total", "counter", "Processor time of the member's processes.",
+     "cpu_seconds"},
+    {"regroup_member_cpus", "gauge", "Processors that it keeps busy.", "cpus"},
+    {"regroup_member_memory_bytes", "gauge", "Memory of the member's processes.", "memory_bytes"}};
+constexpr MemberMetric kGpuMetrics[] = {
+    {"regroup_gpu_busy_percent", "gauge", "Part of the time in which the GPU ran something.", "busy_percent"},
+    {"regroup_gpu_memory_used_bytes", "gauge", "Memory of the GPU that is in use.", "memory_used"},
+    {"regroup_gpu_memory_total_bytes", "gauge", "Memory of the GPU.", "memory_total"},
+    {"regroup_gpu_power_watts", "gauge", "Power that the GPU draws.", "watts"}};
+constexpr MemberMetric kJobMetrics[] = {
+    {"regroup_generation", "gauge", "Number of the membership epoch.", "generation"},
+    {"regroup_members", "gauge", "Members of the world.", "size"},
+    {"regroup_target_members", "gauge", "Members that are aimed at.", "target"},
+    {"regroup_step", "gauge", "Last step that is committed.", "step"}};
+
+std::string member_labels(const std::string& job, const json& member) {
+  const json id = member.value("id", json()), rank = member.value("rank", json());
+  return fmt::format("job=\"{}\",member=\"{}\",rank=\"{}\"", job, id.is_null() ? "" : id.dump(),
+                     rank.is_null() ? "" : rank.dump());
+}
+
+// It goes into a line of the log as it is.
+bool is_uuid(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c != ',' && c != '"'; });
+}
+
+}  // namespace
+
+std::string usage_csv_header() {
+  return "time,host,member,rank,pid,cpu_seconds,cpus,memory_bytes,processes,gpu,gpu_busy_percent,gpu_memory_"
+         "bytes,"
+         "gpu_watts\n";
+}
+
+std::string usage_csv(double seconds, const std::vector<UsageSample>& samples) {
+  std::string out;
+  for (const UsageSample& one : samples) {
+    const std::string left =
+        fmt::format("{:.3f},{},{},{},{},{:.2f},{:.2f},{},{}", seconds, one.host, one.of.member, one.of.rank,
+                    one.of.pid, one.usage.cpu_seconds, one.cpus, one.usage.memory_bytes, one.usage.processes);
+    if (one.gpus.empty()) out += left + ",,,,\n";
+    for (const GpuUse& gpu : one.gpus)
+      out +=
+          fmt::format("{},{},{},{},{:.1f}\n", left, gpu.uuid, gpu.busy_percent, gpu.memory_used, gpu.watts);
+  }
+  return out;
+}
+
+std::string usage_json(const std::vector<UsageSample>& samples) {
+  json members = json::array();
+  for (const UsageSample& one : samples) {
+    json gpus = json::array();
+    for (const GpuUse& gpu : one.gpus) {
+      gpus.push_back({{"uuid", gpu.uuid},
+                      {"busy_percent", gpu.busy_percent},
+                      {"memory_used", gpu.memory_used},
+                      {"memory_total", gpu.memory_total},
+                      {"watts", gpu.watts}});
+    }
+    members.push_back({{"id", one.of.member},
+                       {"rank", one.of.rank},
+                       {"host", one.host},
+                       {"pid", one.of.pid},
+                       {"cpu_seconds", one.usage.cpu_seconds},
+                       {"cpus", one.cpus},
+                       {"memory_bytes", one.usage.memory_bytes},
+                       {"processes", one.usage.processes},
+                       {"gpus", std::move(gpus)}});
+  }
+  return json{{"members", std::move(members)}}.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+base::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) {
+  constexpr std::size_t kMost = 65536;
+  static constexpr std::string_view kReal[] = {"cpu_seconds", "cpus", "watts"};
+  const base::Status refused(base::Code::kDataLoss, "what a host said of usage is not whole");
+  const json report = parse_json(text);
+  if (!report.is_object() || !report.contains("members") || report["members"].size() > kMost ||
+      !whole_but(report, kReal))
+    return refused;
+  std::vector<UsageSample> out;
+  try {
+    for (const json& member : report["members"]) {
+      UsageSample& one = out.emplace_back();
+      member.at("id").get_to(one.of.member);
+      member.at("rank").get_to(one.of.rank);
+      member.at("pid").get_to(one.of.pid);
+      member.at("cpu_seconds").get_to(one.usage.cpu_seconds);
+      member.at("cpus").get_to(one.cpus);
+      member.at("memory_bytes").get_to(one.usage.memory_bytes);
+      member.at("processes").get_to(one.usage.processes);
+      for (const json& gpu : member.at("gpus"))
+        one.gpus.push_back({gpu.at("uuid"), gpu.at("busy_percent"), gpu.at("memory_used"),
+                            gpu.at("memory_total"), gpu.at("watts")});
+      for (const GpuUse& gpu : one.gpus) {
+        if (!is_uuid(gpu.uuid)) return refused;
+      }
+    }
+  } catch (const json::exception&) {
+    return refused;
+  }
+  return out;
+}
+
+std::string prometheus_text(const std::string& status_json) {
+  const json status = json::parse(status_json, nullptr, false);
+  std::string out;
+  if (!status.is_object()) return out;
+  const std::string job = escaped(status.value("job", ""));
+  for (const MemberMetric& one : kJobMetrics)
+    Metric(out, one.name, one.type, one.help).add(fmt::format("job=\"{}\"", job), status, one.field);
+  const json members = status.value("members", json::array());
+  for (const MemberMetric& one : kMemberMetrics) {
+    Metric metric(out, one.name, one.type, one.help);
+    for (const json& member : members) metric.add(member_labels(job, member), member, one.field);
+  }
+  for (const MemberMetric& one : kGpuMetrics) {
+    Metric metric(out, one.name, one.type, one.help);
+    for (const json& member : members) {
+      for (const json& gpu : member.value("gpus", json::array()))
+        metric.add(fmt::format("{},gpu=\"{}\"", member_labels(job, member), escaped(gpu.value("uuid", ""))),
+                   gpu, one.field);
+    }
+  }
+  return out;
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,281 @@
+// Hosts with equal machines share one, without the uuids of their GPUs, so that each is scored only once.
+#include "launcher/placement/cluster_view.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "launcher/placement/rank_environment.h"
+#include "launcher/topology/load_fabric.h"
+#include "launcher/topology/load_machine.h"
+#include "launcher/topology/machine_json.h"
+#include "launcher/topology/read_topology.h"
+
+namespace regroup::launcher {
+namespace {
+
+using base::Result;
+using base::Status;
+
+bool wants_devices(const Options& options) {
+  const MapBy& map = options.mapping.map;
+  return options.mapping.packing || options.mapping.gpus > 0 ||
+         (map.kind == MapBy::Kind::kDistance && !map.device.empty());
+}
+
+bool shows_machine(const Options& options) {
+  return options.display.map || options.display.topology || options.display.bindings;
+}
+
+bool asks_for_binding(const BindTo& bind) {
+  return bind.kind != BindTo::Kind::kDefault && bind.kind != BindTo::Kind::kNone;
+}
+
+// All hosts of a job: their distinct machines, and what belongs to one host only.
+struct ClusterView {
+  Fabric fabric;
+  std::vector<HostShare> shares;
+  std::vector<HostDevices> devices;
+  std::vector<std::uint32_t> quotas;
+  std::vector<std::map<std::uint32_t, std::string>> claimed;  // by host, HostInventory::claimed
+  Status unknown;                                             // why a host's processors are not known
+};
+
+class Machines {
+ public:
+  explicit Machines(Fabric& fabric) : fabric_(fabric) {}
+
+  std::uint32_t add(Machine machine) {
+    for (Gpu& gpu : machine.gpus) gpu.uuid.clear();
+    machine.name.clear();
+    const auto [at, added] =
+        known_.try_emplace(machine_to_json(machine), static_cast<std::uint32_t>(fabric_.machines.size()));
+    if (added) fabric_.machines.push_back(std::move(machine));
+    return at->second;
+  }
+
+ private:
+  Fabric& fabric_;
+  std::map<std::string, std::uint32_t> known_;
+};
+
+Status no_gpu(const Options& options, const ClusterHost& host, bool alone) {
+  const std::string& path = options.mapping.machine;
+  const std::string where = alone ? "this machine" : "host " + host.name;
+  return base::invalid_argument(fmt::format("--placement: {} has no GPU", path.empty() ? where : path));
+}
+
+// Connects the hosts to switches as --fabric says, else all to one switch.
+Status attach_to_switches(const Options& options, Fabric& fabric) {
+  if (options.mapping.fabric.empty()) {
+    fabric.nodes.push_back({.name = "network"});
+    for (FabricHost& host : fabric.hosts) host.leaf = 0;
+    return {};
+  }
+  auto known = load_fabric(options.mapping.fabric, Machine());
+  if (!known.ok()) return known.status();
+  fabric.nodes = std::move(known->nodes);
+  std::map<std::string, const FabricHost*> by_name;
+  for (const FabricHost& host : known->hosts) by_name[host.name] = &host;
+  for (FabricHost& host : fabric.hosts) {
+    const auto found = by_name.find(host.name);
+    if (found == by_name.end())
+      return base::invalid_argument(
+          fmt::format("--fabric {}: does not list host {}", options.mapping.fabric, host.name));
+    host.leaf = found->second->leaf;
+    host.nvlink = found->second->nvlink;
+  }
+  return {};
+}
+
+Result<ClusterView> cluster_view_of(const Options& options, std::vector<ClusterHost> hosts, bool devices) {
+  ClusterView out;
+  Machines machines(out.fabric);
+  bool any_gpu = false;
+  for (std::uint32_t i = 0; i < hosts.size(); ++i) {
+    ClusterHost& host = hosts[i];
+    HostInventory inventory;
+    if (host.inventory.ok()) {
+      inventory = std::move(*host.inventory);
+    } else if (devices) {
+      return host.inventory.status();
+    } else if (out.unknown.ok()) {
+      out.unknown = host.inventory.status();
+    }
+    any_gpu = any_gpu || !inventory.machine.gpus.empty();
+    out.quotas.push_back(inventory.quota);
+    HostDevices& own = out.devices.emplace_back();
+    for (std::uint32_t gpu = 0; gpu < inventory.machine.gpus.size(); ++gpu) {
+      own.uuids.push_back(inventory.machine.gpus[gpu].uuid);
+      const bool others = inventory.claimed.contains(gpu);
+      own.claims.push_back(others ? "" : claim_name(inventory.machine.gpus[gpu]));
+    }
+    const GpuSet idle = idle_gpus(inventory);
+    out.claimed.push_back(std::move(inventory.claimed));
+    own.nics = std::move(inventory.nics);
+    out.shares.push_back({i, idle, std::move(inventory.cpus), host.slots, host.max_slots});
+    out.fabric.hosts.push_back({host.name, machines.add(std::move(inventory.machine)), kNoPart, kNoPart});
+  }
+  if (devices && !any_gpu) return no_gpu(options, hosts.front(), hosts.size() == 1);
+  REGROUP_RETURN_IF_ERROR(attach_to_switches(options, out.fabric));
+  return out;
+}
+
+// Adds GPUs that other jobs have claimed: with --oversubscribe, if the free ones do not suffice.
+void share_claimed(ClusterView& cluster) {
+  for (HostShare& share : cluster.shares) {
+    for (const auto& [gpu, by] : cluster.claimed[share.host]) share.free |= bit_of(gpu);
+  }
+}
+
+std::string gpu_of(const ClusterView& cluster, std::uint32_t host, std::uint32_t gpu) {
+  const Machine& machine = cluster.fabric.machines[cluster.fabric.hosts[host].machine];
+  return fmt::format("GPU {} of {}", machine.gpus[gpu].number, cluster.fabric.hosts[host].name);
+}
+
+// "; not free: GPU 0 of node1, which job 0a1b2c3d (process 4711) has".
+std::string claims_text(const ClusterView& cluster) {
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> out;
+  for (std::uint32_t host = 0; host < cluster.claimed.size(); ++host) {
+    for (const auto& [gpu, by] : cluster.claimed[host])
+      out.push_back(fmt::format("{}, used by {}", gpu_of(cluster, host, gpu), by));
+  }
+  if (out.size() > kShown) out.resize(kShown), out.emplace_back("...");
+  return fmt::format(
+      "; not free: {} (--oversubscribe shares them, REGROUP_GPU_CLAIMS=none ignores other jobs)",
+      fmt::join(out, ", "));
+}
+
+// True: a description of the processors exists but cannot be read.
+bool is_unread(const Status& unknown) {
+  return unknown.code() == base::Code::kInvalidArgument || unknown.code() == base::Code::kDeadlineExceeded;
+}
+
+std::vector<std::string> shared_gpus(const ClusterView& cluster, const std::vector<DeviceSlot>& ranks) {
+  std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
+  std::vector<std::string> out;
+  for (const DeviceSlot& slot : ranks) {
+    for (const std::uint32_t gpu : slot.gpus) {
+      const auto found = cluster.claimed[slot.host].find(gpu);
+      if (found == cluster.claimed[slot.host].end() || !seen.emplace(slot.host, gpu).second) continue;
+      out.push_back(fmt::format("{} is shared with {}", gpu_of(cluster, slot.host, gpu), found->second));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void keep_granted(const HostRequest& granted, HostInventory& inventory) {
+  std::vector<int> cpus;
+  for (const int cpu : inventory.cpus) {
+    if (std::ranges::find(granted.cores, cpu) != granted.cores.end()) cpus.push_back(cpu);
+  }
+  if (!cpus.empty()) inventory.cpus = std::move(cpus);
+  if (granted.gpus.empty() || count_of(inventory.free) <= granted.gpus.size()) return;
+  GpuSet kept = 0;
+  for (std::uint32_t i = 0; i < inventory.machine.gpus.size() && i < kMostGpus; ++i) {
+    const Gpu& gpu = inventory.machine.gpus[i];
+    const bool named = std::ranges::any_of(granted.gpus, [&](const std::string& name) {
+      return name == gpu.uuid || name == std::to_string(gpu.number);
+    });
+    if (named) kept |= bit_of(i);
+  }
+  inventory.free &= kept;
+  // Claims of GPUs that were not granted are irrelevant.
+  std::erase_if(inventory.claimed, [&](const auto& claim) { return (kept & bit_of(claim.first)) == 0; });
+}
+
+std::optional<InventoryOptions> inventory_options(const Options& options, const MemberNeeds& needs) {
+  const JobRequest request = job_request(options, {1}, needs);
+  if (wants_devices(options))
+    return InventoryOptions{true, options.mapping.machine, claim_scope(options.environment, "")};
+  const auto policy = policy_of(request.ranks);
+  const bool over_objects = options.mapping.map.span || options.mapping.map.kind == MapBy::Kind::kPerUnit;
+  if ((policy.ok() && needs_topology(*policy)) || over_objects || shows_machine(options))
+    return InventoryOptions{};
+  return std::nullopt;
+}
+
+JobRequest job_request(const Options& options, const std::vector<std::uint32_t>& counts,
+                       const MemberNeeds& needs) {
+  JobRequest out;
+  out.ranks = {options.mapping, options.compat, counts, options.oversubscribe};
+  if (options.elastic && !asks_for_binding(options.mapping.bind) && !wants_devices(options))
+    out.ranks.why_unbound = "members of an elastic job are bound only with --bind-to";
+  for (const AppRequest& app : options.apps) out.per_host.push_back(app.per_node.value_or(0));
+  out.roles = needs.roles;
+  if (!wants_devices(options)) return out;
+  out.gpus = needs.gpus;
+  if (out.gpus.empty()) out.gpus.assign(counts.size(), std::max(1U, options.mapping.gpus));
+  out.cores = needs.cores;
+  out.devices.packing = options.mapping.packing.value_or(Packing::kBest);
+  out.devices.label = options.mapping.gpu_label;
+  if (options.elastic) {
+    out.devices.min_sets = std::max(1U, options.min);
+    out.devices.last_goes_first = true;
+  }
+  return out;
+}
+
+Result<PlacedJob> place_on_cluster(const Options& options, std::vector<ClusterHost> hosts,
+                                   JobRequest request) {
+  const bool devices = request.on_devices();
+  auto cluster = cluster_view_of(options, std::move(hosts), devices);
+  if (!cluster.ok()) return cluster.status();
+  if (!cluster->unknown.ok()) {
+    const BindTo& bind = options.mapping.bind;
+    if ((asks_for_binding(bind) && !bind.if_supported) || options.display.topology)
+      return Status(cluster->unknown.code(),
+                    fmt::format("--bind-to, --display topo: {}", cluster->unknown.message()));
+    request.ranks.why_unbound = cluster->unknown.message();
+  }
+  auto placed = place_job(cluster->fabric, cluster->shares, request);
+  const bool claimed = std::ranges::any_of(cluster->claimed, [](const auto& host) { return !host.empty(); });
+  if (!placed.ok() && claimed && options.oversubscribe) {
+    share_claimed(*cluster);
+    placed = place_job(cluster->fabric, cluster->shares, request);
+  }
+  if (!placed.ok() && devices)
+    return Status(placed.code(), fmt::format("--placement: {}{}", placed.status().message(),
+                                             claimed ? claims_text(*cluster) : ""));
+  if (!placed.ok()) return placed.status();
+  PlacedJob out;
+  if (devices)
+    // NCCL gets the file where it could not detect the contents itself.
+    out.environments =
+        rank_environments(cluster->fabric, placed->devices, nccl_topology_file(options.mapping.machine),
+                          options.environment, cluster->devices);
+  for (const HostShare& share : cluster->shares) {
+    Topology usable = usable_processors(cluster->fabric, share);
+    if (!usable.threads.empty()) out.topologies.resize(share.host + std::size_t{1});
+    if (!usable.threads.empty()) out.topologies.back() = std::move(usable);
+  }
+  out.warnings = shared_gpus(*cluster, placed->devices);
+  if (is_unread(cluster->unknown))
+    out.warnings.push_back(cluster->unknown.message() + ": ranks are not bound");
+  const bool read = !out.topologies.empty() || is_unread(cluster->unknown);
+  std::string passed_over = read ? passed_over_by_hwloc(options.environment) : "";
+  if (!passed_over.empty()) out.warnings.push_back(std::move(passed_over));
+  out.placement = std::move(*placed);
+  out.quotas = std::move(cluster->quotas);
+  return out;
+}
+
+Result<std::uint32_t> members_of_ppr(const Options& options, const std::vector<ClusterHost>& hosts) {
+  auto cluster = cluster_view_of(options, hosts, false);
+  if (!cluster.ok()) return cluster.status();
+  if (!cluster->unknown.ok()) return cluster->unknown;
+  const MapBy& map = options.mapping.map;
+  const std::uint32_t out = members_of_ppr(cluster->fabric, cluster->shares, options.mapping);
+  if (out > 0) return out;
+  return base::invalid_argument(fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit, unit_name(map.unit),
+                                            hosts.size() == 1 ? "this machine has" : "the hosts have"));
+}
+
+}  // namespace regroup::launcher

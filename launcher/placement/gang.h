@@ -1,0 +1,60 @@
+// Which hosts a job's ranks go to, and how many to each.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "launcher/placement/device_place.h"
+
+namespace regroup::launcher {
+
+// The PlacementScorer of each machine of a fabric, made at its first use.
+class PlacementScorers {
+ public:
+  explicit PlacementScorers(const Fabric& fabric) : fabric_(fabric), scorers_(fabric.machines.size()) {}
+  [[nodiscard]] PlacementScorer& of_machine(std::uint32_t machine) {
+    if (scorers_[machine] == nullptr)
+      scorers_[machine] = std::make_unique<PlacementScorer>(fabric_.machines[machine]);
+    return *scorers_[machine];
+  }
+  [[nodiscard]] PlacementScorer& of_host(std::uint32_t host) {
+    return of_machine(fabric_.hosts[host].machine);
+  }
+  [[nodiscard]] const Machine& machine_of(std::uint32_t host) const {
+    return fabric_.machines[fabric_.hosts[host].machine];
+  }
+  [[nodiscard]] const Fabric& fabric() const { return fabric_; }
+
+ private:
+  const Fabric& fabric_;
+  std::vector<std::unique_ptr<PlacementScorer>> scorers_;
+};
+
+struct HostPart {
+  std::uint32_t host = 0;
+  GpuSet gpus = 0;
+  GpuSet free = 0;  // what it was taken from
+};
+
+// What ranks on these hosts will see.
+[[nodiscard]] Prediction predict(PlacementScorers& scorers, const std::vector<HostPart>& parts);
+
+struct GangRequest {
+  std::uint32_t sets = 1;
+  std::uint32_t gpus = 1;      // of each
+  std::uint32_t per_host = 0;  // sets; 0: any number
+  Packing packing = Packing::kBest;
+  GpuSet keep = 0;          // of the only host
+  std::uint32_t ranks = 0;  // of each set, where hosts' slots are heeded; 0: they are not
+};
+
+// Empty: they do not fit, or nothing joins the hosts on which they would. Hosts of one switch follow each
+// other.
+[[nodiscard]] std::vector<HostPart> choose_hosts(PlacementScorers& scorers,
+                                                 const std::vector<HostShare>& allocation,
+                                                 const GangRequest& request);
+
+}  // namespace regroup::launcher

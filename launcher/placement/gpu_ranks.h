@@ -1,0 +1,17 @@
+// The part of place_job() for members with GPUs and for the parameter servers that serve them.
+#pragma once
+
+#include <vector>
+
+#include "base/status.h"
+#include "launcher/placement/job_place.h"
+
+namespace regroup::launcher {
+
+// As place_job(). Programs whose members need the same number of GPUs form one ring; larger needs are placed
+// first.
+[[nodiscard]] base::Result<JobPlacement> place_by_gpus(const Fabric& fabric,
+                                                       const std::vector<HostShare>& hosts,
+                                                       const JobRequest& request);
+
+}  // namespace regroup::launcher

@@ -1,0 +1,149 @@
+// Programs are mapped one after the other, each into what those before it have left.
+#include "launcher/placement/host_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace regroup::launcher {
+namespace {
+
+class Mapper {
+ public:
+  explicit Mapper(const HostMapRequest& request)
+      : request_(request), used_(request.hosts.size()), of_app_(request.hosts.size()) {}
+
+  base::Result<std::vector<std::uint32_t>> run() {
+    for (std::size_t app = 0; app < request_.counts.size(); ++app) {
+      std::fill(of_app_.begin(), of_app_.end(), 0U);
+      most_of_app_ = app < request_.per_host.size() ? request_.per_host[app] : 0;
+      REGROUP_RETURN_IF_ERROR(map(request_.counts[app]));
+    }
+    return std::move(host_of_);
+  }
+
+ private:
+  using Limit = std::uint32_t (Mapper::*)(std::uint32_t host) const;
+
+  base::Status map(std::uint32_t count) {
+    const bool round = request_.map.kind == MapBy::Kind::kUnit && request_.map.unit == Unit::kNode;
+    std::vector<std::uint32_t> added(used_.size());  // members of this program, by host
+    std::uint32_t left = count;
+    if (round) {
+      left = deal(left, added, &Mapper::within_slots);
+      if (request_.oversubscribe) left = deal(left, added, &Mapper::within_most);
+    } else {
+      left = fill(left, added);
+      if (request_.oversubscribe) left = deal(left, added, &Mapper::within_most);
+    }
+    if (left > 0) return too_many(count);
+    if (round) return go_round(added);
+    for (std::uint32_t host = 0; host < added.size(); ++host)
+      host_of_.insert(host_of_.end(), added[host], host);
+    return {};
+  }
+
+  // Room for members of this program on a host.
+  [[nodiscard]] std::uint32_t within_slots(std::uint32_t host) const {
+    return room(host, request_.hosts[host].slots);
+  }
+  [[nodiscard]] std::uint32_t within_most(std::uint32_t host) const {
+    const std::uint32_t most = request_.hosts[host].max_slots;
+    return room(host, most == 0 ? ~std::uint32_t{0} : most);
+  }
+  [[nodiscard]] std::uint32_t room(std::uint32_t host, std::uint32_t slots) const {
+    std::uint32_t free = slots > used_[host] ? slots - used_[host] : 0;
+    const auto leave = [&](std::uint32_t most) {
+      free = std::min(free, most > of_app_[host] ? most - of_app_[host] : 0);
+    };
+    if (most_of_app_ != 0) leave(most_of_app_);
+    if (!request_.most.empty()) leave(request_.most[host]);
+    return free;
+  }
+
+  void take(std::uint32_t host, std::uint32_t count, std::vector<std::uint32_t>& added) {
+    added[host] += count;
+    used_[host] += count;
+    of_app_[host] += count;
+  }
+
+  // Host after host; how many found no place.
+  std::uint32_t fill(std::uint32_t left, std::vector<std::uint32_t>& added) {
+    for (std::uint32_t host = 0; host < used_.size() && left > 0; ++host) {
+      const std::uint32_t count = std::min(left, within_slots(host));
+      take(host, count, added);
+      left -= count;
+    }
+    return left;
+  }
+
+  // One for each host that has room, again and again; how many found no place.
+  std::uint32_t deal(std::uint32_t left, std::vector<std::uint32_t>& added, Limit limit) {
+    for (bool placed = true; left > 0 && placed;) {
+      placed = false;
+      for (std::uint32_t host = 0; host < used_.size() && left > 0; ++host) {
+        if ((this->*limit)(host) == 0) continue;
+        take(host, 1, added);
+        --left;
+        placed = true;
+      }
+    }
+    return left;
+  }
+
+  // Neighbours in rank on different hosts.
+  base::Status go_round(std::vector<std::uint32_t>& added) {
+    for (bool placed = true; placed;) {
+      placed = false;
+      for (std::uint32_t host = 0; host < added.size(); ++host) {
+        if (added[host] == 0) continue;
+        --added[host];
+        host_of_.push_back(host);
+        placed = true;
+      }
+    }
+    return {};
+  }
+
+  [[nodiscard]] base::Status too_many(std::uint32_t count) const {
+    const auto& hosts = request_.hosts;
+    const std::uint64_t slots =
+        std::accumulate(hosts.begin(), hosts.end(), std::uint64_t{0},
+                        [](std::uint64_t sum, const HostRequest& host) { return sum + host.slots; });
+    const std::string each = most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
+    return {base::Code::kResourceExhausted,
+            fmt::format(
+                "{} members requested{}; {} slots available on {} hosts{}", count, each, slots, hosts.size(),
+                request_.oversubscribe ? " (max_slots of the host file)" : "; --oversubscribe allows more")};
+  }
+
+  const HostMapRequest& request_;
+  std::vector<std::uint32_t> host_of_;
+  std::vector<std::uint32_t> used_, of_app_;  // by host: members of all programs, of this one
+  std::uint32_t most_of_app_ = 0;
+};
+
+base::Result<std::vector<std::uint32_t>> in_sequence(const HostMapRequest& request) {
+  std::vector<std::uint32_t> host_of;
+  const std::size_t size = std::accumulate(request.counts.begin(), request.counts.end(), std::size_t{0});
+  for (const std::string& name : request.sequence) {
+    const auto host = std::find_if(request.hosts.begin(), request.hosts.end(),
+                                   [&](const HostRequest& each) { return each.name == name; });
+    if (host == request.hosts.end())
+      return base::invalid_argument(fmt::format("--map-by seq: host {} is not a host of the job", name));
+    if (host_of.size() < size) host_of.push_back(static_cast<std::uint32_t>(host - request.hosts.begin()));
+  }
+  if (host_of.size() == size) return host_of;
+  return base::invalid_argument(fmt::format(
+      "--map-by seq: expected one host per member; got {} members and {} hosts", size, host_of.size()));
+}
+
+}  // namespace
+
+base::Result<std::vector<std::uint32_t>> map_to_hosts(const HostMapRequest& request) {
+  if (request.map.kind == MapBy::Kind::kSequence) return in_sequence(request);
+  return Mapper(request).run();
+}
+
+}  // namespace regroup::launcher

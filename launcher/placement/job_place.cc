@@ -1,0 +1,199 @@
+// Hosts first, then GPUs, then processors; each stage is a function of its own.
+#include "launcher/placement/job_place.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "launcher/placement/gpu_ranks.h"
+#include "launcher/placement/host_map.h"
+
+namespace regroup::launcher {
+namespace {
+
+using base::invalid_argument;
+using base::Result;
+using base::Status;
+using Map = MapBy::Kind;
+
+// Hosts that are alike have one.
+class Processors {
+ public:
+  Processors(const Fabric& fabric, const std::vector<HostShare>& hosts) : fabric_(fabric), hosts_(hosts) {}
+
+  const Topology& of(std::size_t host) {
+    const HostShare& share = hosts_[host];
+    const auto [at, added] = known_.try_emplace({fabric_.hosts[share.host].machine, share.cpus}, Topology());
+    if (added) at->second = usable_processors(fabric_, share);
+    return at->second;
+  }
+
+ private:
+  const Fabric& fabric_;
+  const std::vector<HostShare>& hosts_;
+  std::map<std::pair<std::uint32_t, std::vector<int>>, Topology> known_;
+};
+
+std::uint32_t objects_in(const Topology& topology, Unit unit) {
+  return unit == Unit::kNode ? 1 : static_cast<std::uint32_t>(parts_of(topology, unit).size());
+}
+
+HostMapRequest host_request(const Fabric& fabric, const std::vector<HostShare>& hosts,
+                            const JobRequest& request, Processors& processors) {
+  const Mapping& mapping = request.ranks.mapping;
+  HostMapRequest out;
+  out.counts = request.ranks.counts;
+  out.per_host = request.per_host;
+  out.map = mapping.map;
+  out.sequence = mapping.sequence;
+  out.oversubscribe = request.ranks.oversubscribe;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const std::uint32_t slots = hosts[i].slots != 0 ? hosts[i].slots : request.ranks.members();
+    out.hosts.push_back({fabric.hosts[hosts[i].host].name, slots, hosts[i].max_slots});
+    if (mapping.map.kind == Map::kPerUnit)
+      out.most.push_back(mapping.map.per_unit * objects_in(processors.of(i), mapping.map.unit));
+  }
+  return out;
+}
+
+// As if all hosts were one: neighbours in rank on neighbouring objects, round and round.
+Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& hosts, const JobRequest& request,
+                                              Processors& processors) {
+  const std::uint32_t members = request.ranks.members();
+  std::vector<std::uint32_t> out, room;
+  for (const HostShare& host : hosts)
+    room.push_back(host.slots == 0 || request.ranks.oversubscribe ? members : host.slots);
+  for (bool placed = true; out.size() < members && placed;) {
+    placed = false;
+    for (std::uint32_t host = 0; host < hosts.size(); ++host) {
+      const std::uint32_t objects = objects_in(processors.of(host), request.ranks.mapping.map.unit);
+      for (std::uint32_t i = 0; i < objects && room[host] > 0 && out.size() < members; ++i) {
+        out.push_back(host);
+        --room[host];
+        placed = true;
+      }
+    }
+  }
+  if (out.size() == members) return out;
+  return Status(
+      base::Code::kResourceExhausted,
+      fmt::format("{} members requested; {} fit into the slots of {} hosts; --oversubscribe allows more",
+                  members, out.size(), hosts.size()));
+}
+
+Result<std::vector<std::uint32_t>> hosts_of_rank_file(const Fabric& fabric,
+                                                      const std::vector<HostShare>& hosts,
+                                                      const JobRequest& request) {
+  std::vector<std::uint32_t> out;
+  for (const RankPlace& place : request.ranks.mapping.ranks) {
+    if (out.size() == request.ranks.members()) break;
+    const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const HostShare& share) {
+      return fabric.hosts[share.host].name == place.host;
+    });
+    if (host == hosts.end())
+      return invalid_argument(
+          fmt::format("rank file, rank {}: host {} is not a host of the job", place.rank, place.host));
+    out.push_back(static_cast<std::uint32_t>(host - hosts.begin()));
+  }
+  if (out.size() == request.ranks.members()) return out;
+  return Status(base::Code::kResourceExhausted,
+                fmt::format("rank file: got {} ranks for {} members", out.size(), request.ranks.members()));
+}
+
+Result<std::vector<std::uint32_t>> map_ranks(const Fabric& fabric, const std::vector<HostShare>& hosts,
+                                             const JobRequest& request, Processors& processors) {
+  const MapBy& map = request.ranks.mapping.map;
+  if (hosts.size() == 1) return std::vector<std::uint32_t>(request.ranks.members(), 0);
+  if (map.kind == Map::kRankFile) return hosts_of_rank_file(fabric, hosts, request);
+  if (map.kind == Map::kUnit && map.span && map.unit != Unit::kNode)
+    return span_hosts(hosts, request, processors);
+  return map_to_hosts(host_request(fabric, hosts, request, processors));
+}
+
+// What is asked for of one host: `ranks` of the job.
+PlaceRequest on_host(const PlaceRequest& request, const std::vector<std::uint32_t>& ranks,
+                     const std::vector<std::uint32_t>& program_of) {
+  PlaceRequest out = request;
+  out.counts.assign(request.counts.size(), 0);
+  out.mapping.ranks.clear();
+  for (const std::uint32_t rank : ranks) {
+    ++out.counts[program_of[rank]];
+    if (rank < request.mapping.ranks.size()) out.mapping.ranks.push_back(request.mapping.ranks[rank]);
+  }
+  return out;
+}
+
+std::vector<std::uint32_t> programs_of(const std::vector<std::uint32_t>& counts) {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t program = 0; program < counts.size(); ++program)
+    out.insert(out.end(), counts[program], program);
+  return out;
+}
+
+Placement unbound(const Policy& policy, const PlaceRequest& request) {
+  Placement out{policy, {}};
+  out.ranks.assign(request.members(), Slot{{}, {}, "host", fmt::format("not bound: {}", policy.why_unbound)});
+  return out;
+}
+
+Result<JobPlacement> place_by_processors(const Fabric& fabric, const std::vector<HostShare>& hosts,
+                                         const JobRequest& request) {
+  const auto policy = policy_of(request.ranks);
+  if (!policy.ok()) return policy.status();
+  Processors processors(fabric, hosts);
+  const auto mapped = map_ranks(fabric, hosts, request, processors);
+  if (!mapped.ok()) return mapped.status();
+  std::map<std::uint32_t, std::vector<std::uint32_t>> ranks_on;
+  for (std::uint32_t rank = 0; rank < mapped->size(); ++rank) ranks_on[(*mapped)[rank]].push_back(rank);
+  JobPlacement out;
+  out.slots.resize(mapped->size());
+  for (const std::uint32_t host : *mapped) out.hosts.push_back(hosts[host].host);
+  const std::vector<std::uint32_t> program_of = programs_of(request.ranks.counts);
+  bool first = true;
+  for (const auto& [host, ranks] : ranks_on) {
+    const PlaceRequest here = hosts.size() == 1 ? request.ranks : on_host(request.ranks, ranks, program_of);
+    const Topology& topology = processors.of(host);
+    const bool blind = topology.threads.empty() && !needs_topology(*policy);
+    auto placed = blind ? Result<Placement>(unbound(*policy, here)) : place_on_processors(topology, here);
+    if (!placed.ok() && hosts.size() == 1) return placed.status();
+    if (!placed.ok())
+      return Status(placed.code(), fmt::format("host {}: {}", fabric.hosts[hosts[host].host].name,
+                                               placed.status().message()));
+    if (std::exchange(first, false)) out.policy = placed->policy;
+    out.policy.bound = out.policy.bound || placed->policy.bound;
+    for (std::size_t i = 0; i < ranks.size(); ++i) out.slots[ranks[i]] = std::move(placed->ranks[i]);
+  }
+  return out;
+}
+
+}  // namespace
+
+bool JobRequest::on_devices() const {
+  return std::any_of(gpus.begin(), gpus.end(), [](std::uint32_t count) { return count > 0; });
+}
+
+Topology usable_processors(const Fabric& fabric, const HostShare& host) {
+  const Topology& all = fabric.machines[fabric.hosts[host.host].machine].processors;
+  return host.cpus.empty() ? all : restricted(all, host.cpus);
+}
+
+std::uint32_t members_of_ppr(const Fabric& fabric, const std::vector<HostShare>& hosts,
+                             const Mapping& mapping) {
+  if (mapping.map.kind != Map::kPerUnit) return 0;
+  Processors processors(fabric, hosts);
+  std::uint32_t out = 0;
+  for (std::size_t i = 0; i < hosts.size(); ++i)
+    out += mapping.map.per_unit * objects_in(processors.of(i), mapping.map.unit);
+  return out;
+}
+
+Result<JobPlacement> place_job(const Fabric& fabric, const std::vector<HostShare>& hosts,
+                               const JobRequest& request) {
+  if (hosts.empty()) return invalid_argument("no host available to place members on");
+  return request.on_devices() ? place_by_gpus(fabric, hosts, request)
+                              : place_by_processors(fabric, hosts, request);
+}
+
+}  // namespace regroup::launcher

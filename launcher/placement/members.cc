@@ -1,0 +1,164 @@
+// The decision is place_job()'s; here is what this host alone decides.
+#include "launcher/placement/members.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "launcher/placement/cluster_view.h"
+#include "launcher/topology/read_topology.h"
+
+namespace regroup::launcher {
+namespace {
+
+using base::Result;
+using base::Status;
+
+// The machine as this job may use it.
+Result<Topology> usable_topology(const Options& options, const Allocation& allocation) {
+  auto topology = read_this_machine(machine_source(options.environment));
+  if (!topology.ok()) return topology;
+  if (!topology->this_machine) {
+    if (options.do_not_launch) return topology;
+    return Status(base::Code::kUnavailable,
+                  fmt::format("{} describes another machine", machine_source(options.environment)));
+  }
+  return restricted(std::move(*topology), allocation.hosts.at(0).cores);
+}
+
+bool described(const Options& options) {
+  return options.environment.contains("HWLOC_XMLFILE") || options.environment.contains("HWLOC_SYNTHETIC");
+}
+
+Machine processors_only(Topology topology) {
+  Machine out;
+  out.processors = std::move(topology);
+  return out;
+}
+
+Status take_described_machine(const Environment& own, Allocation& allocation) {
+  auto topology = read_this_machine(machine_source(own));
+  if (!topology.ok()) return topology.status();
+  Host& host = allocation.hosts.at(0);
+  host.cores.clear();
+  for (const HwThread& thread : topology->threads) host.cores.push_back(thread.os);
+  host.slots = static_cast<std::uint32_t>(parts_of(*topology, Unit::kCore).size());
+  return {};
+}
+
+}  // namespace
+
+const Topology* PlacedJob::topology_of(std::size_t rank) const {
+  const std::uint32_t host = placement.hosts.at(rank);
+  return host < topologies.size() && !topologies[host].threads.empty() ? &topologies[host] : nullptr;
+}
+
+PlacedJob PlacedJob::with_spare() const {
+  PlacedJob out = *this;
+  const Policy& policy = placement.policy;
+  if (!policy.bound || topologies.size() != 1 || policy.bind_unit > Unit::kCore) return out;
+  const Topology& topology = topologies.front();
+  std::set<std::uint32_t> taken;
+  for (const Slot& slot : placement.slots) taken.insert(slot.threads.begin(), slot.threads.end());
+  for (const ThreadSet& cpu : parts_of(topology, policy.hwthreads ? Unit::kHwThread : Unit::kCore)) {
+    const bool free =
+        std::none_of(cpu.begin(), cpu.end(), [&](auto thread) { return taken.contains(thread); });
+    if (!free) continue;
+    out.placement.slots.push_back({os_numbers(topology, cpu), cpu, "host", "unused"});
+    out.placement.hosts.push_back(0);
+  }
+  return out;
+}
+
+std::vector<std::vector<int>> PlacedJob::cores() const {
+  std::vector<std::vector<int>> out;
+  if (!placement.policy.bound) return out;
+  for (const Slot& slot : placement.slots) out.push_back(slot.cpus);
+  return out;
+}
+
+std::vector<pmi::Binding> PlacedJob::bindings() const {
+  std::vector<pmi::Binding> out;
+  if (!placement.policy.bound || topologies.empty()) return out;
+  for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
+    const Slot& slot = placement.slots[rank];
+    const Topology* const topology = topology_of(rank);
+    out.push_back({ranges(slot.cpus), topology == nullptr ? "" : locality_text(*topology, slot.threads)});
+  }
+  return out;
+}
+
+std::vector<std::uint32_t> PlacedJob::threads(const std::vector<std::uint32_t>& slots) const {
+  std::map<std::uint32_t, std::uint32_t> members_on;
+  std::map<std::pair<std::uint32_t, std::vector<int>>, std::uint32_t> sharers;
+  for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
+    ++members_on[placement.hosts[rank]];
+    ++sharers[{placement.hosts[rank], placement.slots[rank].cpus}];
+  }
+  std::vector<std::uint32_t> out;
+  for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
+    const std::uint32_t host = placement.hosts[rank];
+    const Slot& slot = placement.slots[rank];
+    const Topology* const topology = topology_of(rank);
+    if (slot.threads.empty() || topology == nullptr) {
+      out.push_back(std::max(1U, host < slots.size() ? slots[host] / members_on[host] : 1U));
+      continue;
+    }
+    std::set<std::uint32_t> cores;
+    for (const std::uint32_t thread : slot.threads) cores.insert(topology->threads[thread].part(Unit::kCore));
+    const auto units =
+        static_cast<std::uint32_t>(placement.policy.hwthreads ? slot.threads.size() : cores.size());
+    const std::uint32_t quota = host < quotas.size() ? quotas[host] : 0;
+    const std::uint32_t own = units / sharers[{host, slot.cpus}];
+    out.push_back(std::max(1U, quota > 0 ? std::min(own, quota / members_on[host]) : own));
+  }
+  return out;
+}
+
+Status prepare_members(Options& options, Allocation& allocation) {
+  if (options.do_not_launch && described(options)) {
+    REGROUP_RETURN_IF_ERROR(take_described_machine(options.environment, allocation));
+    allocation.hosts.at(0).quota = 0;
+  }
+  const MapBy& map = options.mapping.map;
+  Host& host = allocation.hosts.at(0);
+  const bool threads =
+      map.hwthread_cpus.value_or(map.kind == MapBy::Kind::kUnit && map.unit == Unit::kHwThread);
+  if (threads) host.slots = static_cast<std::uint32_t>(host.cores.size());
+  if (host.quota > 0) host.slots = std::min(host.slots, host.quota);
+  if (map.kind != MapBy::Kind::kPerUnit || options.max != 0) return {};
+  auto topology = usable_topology(options, allocation);
+  if (!topology.ok()) return topology.status();
+  options.min = options.max = members_of_ppr(*topology, options.mapping);
+  if (options.max > 0) return {};
+  return base::invalid_argument(
+      fmt::format("--map-by ppr:{}:{}: this machine has none", map.per_unit, unit_name(map.unit)));
+}
+
+Result<PlacedJob> place_members(const Options& options, const Allocation& allocation,
+                                const std::vector<std::uint32_t>& counts, const MemberNeeds& needs,
+                                const std::string& cache_folder) {
+  const JobRequest request = job_request(options, counts, needs);
+  const auto policy = policy_of(request.ranks);
+  if (!request.on_devices() && !policy.ok()) return policy.status();
+  const auto order = inventory_options(options, needs);
+  const Host& host = allocation.hosts.at(0);
+  ClusterHost here{host.name, 0, 0, HostInventory()};
+  if (order && options.do_not_launch && !order->devices && described(options)) {
+    auto topology = read_this_machine(machine_source(options.environment));
+    here.inventory =
+        topology.ok()
+            ? Result<HostInventory>(HostInventory{processors_only(std::move(*topology)), host.cores, 0})
+            : Result<HostInventory>(topology.status());
+  } else if (order) {
+    here.inventory = take_inventory(*order, host.cores, options.environment, cache_folder);
+    if (here.inventory.ok() && !options.hosts.empty()) keep_granted(options.hosts.front(), *here.inventory);
+  }
+  if (here.inventory.ok()) here.inventory->quota = host.quota;
+  return place_on_cluster(options, {std::move(here)}, request);
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,122 @@
+// The defaults, as Open MPI 5.0.11 was measured to choose them, or hydra where its rules were asked for.
+#include <fmt/format.h>
+
+#include "launcher/placement/place.h"
+
+namespace regroup::launcher {
+namespace {
+
+using base::invalid_argument;
+using base::Status;
+using Map = MapBy::Kind;
+using Bind = BindTo::Kind;
+
+void default_map(const Mapping& mapping, Policy& out) {
+  if (out.map.kind != Map::kDefault) return;
+  if (!mapping.cpu_set.empty()) {
+    out.map.kind = Map::kCpuList;
+    out.map.cpu_list = mapping.cpu_set;
+  } else if (out.map.cpus > 0 || mapping.bind.kind == Bind::kNone || mapping.bind.kind == Bind::kCpuList) {
+    out.map.kind = Map::kSlot;
+  } else {
+    out.map.kind = Map::kUnit;
+    out.map.unit = mapping.bind.kind == Bind::kUnit ? mapping.bind.unit
+                   : out.hwthreads                  ? Unit::kHwThread
+                                                    : Unit::kCore;
+  }
+}
+
+bool by_unit(const MapBy& map) { return map.kind == Map::kUnit || map.kind == Map::kPerUnit; }
+
+void default_bind(const PlaceRequest& request, Policy& out) {
+  const BindTo& bind = request.mapping.bind;
+  out.bind_asked = bind.kind != Bind::kDefault && bind.kind != Bind::kNone;
+  out.bound = true;
+  if (bind.kind == Bind::kUnit) {
+    out.bind_unit = bind.unit;
+  } else if (out.map.cpus > 0 || !by_unit(out.map)) {
+    const bool wide = out.map.cpus == 0 && out.map.kind == Map::kSlot;
+    out.bind_unit = wide ? Unit::kNuma : out.hwthreads ? Unit::kHwThread : Unit::kCore;
+  } else {
+    out.bind_unit = out.map.unit == Unit::kNode ? Unit::kNuma : out.map.unit;
+  }
+  const bool exact = out.map.cpus > 0 || out.map.kind == Map::kRankFile || out.map.kind == Map::kCpuList;
+  if (!request.why_unbound.empty()) {
+    out.why_unbound = request.why_unbound;
+  } else if (bind.kind == Bind::kNone) {
+    out.why_unbound = "--bind-to none";
+  } else if (bind.kind == Bind::kDefault && request.compat == Compat::kMpich && !exact) {
+    out.why_unbound = "-bind-to is not given";
+  } else if (bind.kind == Bind::kDefault && request.oversubscribe && !exact) {
+    out.why_unbound = "members may outnumber the slots";
+  }
+  out.bound = out.why_unbound.empty();
+}
+
+Status contradiction(const PlaceRequest& request, const Policy& policy) {
+  const BindTo& bind = request.mapping.bind;
+  if (policy.map.cpus > 0 && request.compat == Compat::kOpenMpi && bind.kind != Bind::kDefault &&
+      !(bind.kind == Bind::kUnit && bind.unit <= Unit::kCore)) {
+    return invalid_argument(fmt::format(
+        "PE={} binds each member to its cores: requires --bind-to core or hwthread", policy.map.cpus));
+  }
+  if (request.compat == Compat::kOpenMpi && binds_beyond_map(request.mapping)) {
+    return invalid_argument(
+        fmt::format("--bind-to {0} with --map-by {1}: a {1} lies within a {0}; bind to the mapped "
+                    "object or to a part of it",
+                    unit_name(bind.unit), unit_name(policy.map.unit)));
+  }
+  if (policy.map.kind == Map::kDistance) {
+    return invalid_argument(
+        "--map-by dist: expected --map-by device=NAME, for example device=mlx5_0; --map-by numa distributes "
+        "members over NUMA nodes");
+  }
+  return {};
+}
+
+// By object neighbours in rank stay together, with ppr too; any other ranking goes round objects.
+void default_rank(const Mapping& mapping, Policy& out) {
+  const RankBy& rank = mapping.rank;
+  out.rank_unit = out.map_unit;
+  if (out.map.kind == Map::kPerUnit) {
+    out.fill = rank.kind != RankBy::Kind::kSpan && !rank.span;
+  } else if (rank.kind == RankBy::Kind::kDefault) {
+    out.fill = !out.map.span;
+  } else {
+    out.fill = rank.kind == RankBy::Kind::kFill || rank.fill;
+  }
+  if (rank.kind != RankBy::Kind::kUnit || rank.fill) return;
+  out.fill = rank.unit < out.map_unit;
+  out.rank_unit = rank.unit;
+}
+
+}  // namespace
+
+bool binds_beyond_map(const Mapping& mapping) {
+  return by_unit(mapping.map) && mapping.map.cpus == 0 && mapping.bind.kind == Bind::kUnit &&
+         mapping.map.unit < mapping.bind.unit;
+}
+
+base::Result<Policy> policy_of(const PlaceRequest& request) {
+  const Mapping& mapping = request.mapping;
+  Policy out;
+  out.map = mapping.map;
+  out.hwthreads = mapping.map.hwthread_cpus.value_or(false);
+  default_map(mapping, out);
+  default_bind(request, out);
+  REGROUP_RETURN_IF_ERROR(contradiction(request, out));
+  // A thread is bound to, or a core would be shared by what looks like two places.
+  if (out.bind_unit == Unit::kHwThread || (by_unit(out.map) && out.map.unit == Unit::kHwThread))
+    out.hwthreads = true;
+  if (by_unit(out.map)) out.map_unit = out.map.unit;
+  out.cpus = out.map.cpus > 0 ? out.map.cpus : 1;
+  default_rank(mapping, out);
+  return out;
+}
+
+bool needs_topology(const Policy& policy) {
+  if (policy.bound) return true;
+  return policy.map.kind == Map::kPerUnit || (policy.map.kind == Map::kUnit && policy.map_unit > Unit::kCore);
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,43 @@
+// What the traffic between two ends of a machine takes of its links. Rows are the machine's links and, after
+// them, the wires of its NICs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launcher/placement/packing_lp.h"
+#include "launcher/topology/machine.h"
+
+namespace regroup::launcher {
+
+class Routes {
+ public:
+  // `machine` outlives this.
+  explicit Routes(const Machine& machine);
+
+  [[nodiscard]] const Machine& machine() const { return machine_; }
+  [[nodiscard]] std::size_t rows() const { return capacity_.size(); }
+  // GB/s each way.
+  [[nodiscard]] double capacity(std::uint32_t row) const { return capacity_[row]; }
+  // By one GB/s from an end of Machine::paths to another. A NIC's ends at the wire. Empty: nothing joins
+  // them.
+  [[nodiscard]] std::span<const Use> between(std::uint32_t from, std::uint32_t to) const {
+    const std::size_t at = from * ends_ + to;
+    return std::span(uses_).subspan(starts_[at], starts_[at + 1] - starts_[at]);
+  }
+  // "the PCIe link of GPU 3", "the wire of mlx5_0".
+  [[nodiscard]] std::string name(std::uint32_t row) const;
+
+ private:
+  void append(const Path& path, std::uint32_t from, std::uint32_t to);
+
+  const Machine& machine_;
+  std::uint32_t ends_ = 0;
+  std::vector<double> capacity_;
+  std::vector<Use> uses_;
+  std::vector<std::uint32_t> starts_;
+};
+
+}  // namespace regroup::launcher

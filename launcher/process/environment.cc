@@ -1,0 +1,125 @@
+// Builds a member's environment and searches PATH.
+#include "launcher/process/environment.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+namespace regroup::launcher {
+namespace {
+
+std::string in_folder(const std::string& wdir, const std::string& path) {
+  return wdir.empty() || path.starts_with('/') ? path : wdir + "/" + path;
+}
+
+// 0, or the errno of why it cannot be executed.
+int executable_error(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return errno;
+  if (S_ISDIR(info.st_mode)) return EISDIR;
+  return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+std::vector<std::string> to_strings(const Environment& environment) {
+  std::vector<std::string> out;
+  out.reserve(environment.size());
+  for (const auto& [name, value] : environment) out.push_back(fmt::format("{}={}", name, value));
+  return out;
+}
+
+base::Result<std::string> find_program(const std::string& program, const std::string& wdir,
+                                       const Environment& environment) {
+  if (program.find('/') != std::string::npos) {
+    const int error = executable_error(in_folder(wdir, program));
+    if (error == 0) return program;
+    return base::Status(base::Code::kNotFound,
+                        fmt::format("program {} cannot be started: {}", program, std::strerror(error)));
+  }
+  const auto path = environment.find("PATH");
+  const std::string folders = path != environment.end() ? path->second : "/usr/local/bin:/usr/bin:/bin";
+  std::istringstream rest(folders);
+  int worst = ENOENT;
+  for (std::string folder; std::getline(rest, folder, ':');) {
+    const std::string candidate = fmt::format("{}/{}", folder.empty() ? "." : folder, program);
+    const int error = executable_error(in_folder(wdir, candidate));
+    if (error == 0) return candidate;
+    if (error == EACCES) worst = EACCES;
+  }
+  return base::Status(base::Code::kNotFound,
+                      worst == EACCES
+                          ? fmt::format("program {}: found in PATH={} but not executable", program, folders)
+                          : fmt::format("program {} was not found in PATH={}", program, folders));
+}
+
+// The kernel appends " (deleted)" to the path of an unlinked file.
+std::string own_program() {
+  constexpr std::string_view kGone = " (deleted)";
+  std::error_code error;
+  std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (path.ends_with(kGone) && ::access(path.c_str(), F_OK) != 0) path.resize(path.size() - kGone.size());
+  return path;
+}
+
+std::string find_helper(const std::string& name) {
+  const std::filesystem::path folder = std::filesystem::path(own_program()).parent_path();
+  if (::access((folder / name).c_str(), X_OK) == 0) return folder / name;
+  return folder.parent_path() / "libexec/regroup" / name;
+}
+
+base::Result<HeldPort> hold_port() {
+  HeldPort held{base::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), 0};
+  const int on = 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (!held.socket.valid() ||
+      ::setsockopt(held.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ::bind(held.socket.get(), generic, size) != 0 ||
+      ::getsockname(held.socket.get(), generic, &size) != 0) {
+    return base::system_error("bind", "a port of 127.0.0.1 for MASTER_PORT", errno);
+  }
+  held.port = ntohs(address.sin_port);
+  return held;
+}
+
+Environment member_environment(Environment base, const Place& place, const std::string& job,
+                               const Master& master, const std::string& agent_socket, std::uint32_t threads) {
+  const std::string rank = std::to_string(place.rank);
+  const std::string size = std::to_string(place.world_size);
+  const std::string local_rank = std::to_string(place.local_rank.value_or(place.rank));
+  const std::string local_size = std::to_string(place.local_size.value_or(place.world_size));
+  base.emplace("RANK", rank);
+  base.emplace("WORLD_SIZE", size);
+  base.emplace("LOCAL_RANK", local_rank);
+  base.emplace("LOCAL_WORLD_SIZE", local_size);
+  base.emplace("MASTER_ADDR", master.address);
+  base.emplace("MASTER_PORT", std::to_string(master.port));
+  base.emplace("OMP_NUM_THREADS", std::to_string(threads));
+  base["REGROUP_JOB"] = job;
+  if (!agent_socket.empty()) {
+    base["REGROUP_AGENT"] = agent_socket;
+    base["REGROUP_MEMBER"] = std::to_string(place.member);
+    return base;
+  }
+  base["OMPI_COMM_WORLD_RANK"] = rank;
+  base["OMPI_COMM_WORLD_SIZE"] = base["OMPI_UNIVERSE_SIZE"] = size;
+  base["OMPI_COMM_WORLD_LOCAL_RANK"] = base["OMPI_COMM_WORLD_NODE_RANK"] = local_rank;
+  base["OMPI_COMM_WORLD_LOCAL_SIZE"] = local_size;
+  return base;
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,29 @@
+// The prefix of each output line of a member.
+#pragma once
+
+#include <ctime>
+#include <string>
+#include <string_view>
+
+#include "launcher/process/app.h"
+#include "launcher/spec/request.h"
+
+namespace regroup::launcher {
+
+class Tag {
+ public:
+  // `stream` is stdout or stderr. The format is that of Open MPI 4: "[1,3]<stdout>:", with the time of
+  // ctime() before it; kRank is hydra's.
+  Tag(const OutputRequest& request, const Place& place, std::string_view stream);
+  [[nodiscard]] bool empty() const { return !timestamp_ && text_.empty(); }
+  // The prefix of a line that arrived at `now`; valid until the next call.
+  [[nodiscard]] std::string_view at(std::time_t now);
+
+ private:
+  bool timestamp_;
+  std::string text_;
+  std::time_t time_ = -1;  // of timed_
+  std::string timed_;
+};
+
+}  // namespace regroup::launcher

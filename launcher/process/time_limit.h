@@ -1,0 +1,19 @@
+// Scales the time limits of operations that normally answer at once: opening and reading a checkpoint
+// directory, a host discovery script, regroup-pmi and the end of a killed process on the launcher's host. A
+// user with a slow file system raises them; tests lower them. A factor below 1 declares slow things hung.
+#pragma once
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "launcher/process/app.h"
+
+namespace regroup::cmd {
+
+// The value of REGROUP_TIME_LIMIT_FACTOR in `environment`, 1 if it is unset. kInvalidArgument: not a number
+// from 0.01 to 1000.
+[[nodiscard]] base::Result<double> time_limit_factor(const launcher::Environment& environment);
+
+// `usual` times that factor. parse_options() has refused a malformed one, which counts as 1 here.
+[[nodiscard]] base::Duration time_limit(const launcher::Environment& environment, base::Duration usual);
+
+}  // namespace regroup::cmd

@@ -1,0 +1,33 @@
+// By name or by prefix. Done before the user's own changes, so that what the command line says is kept.
+#include "launcher/spec/outer_place.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace regroup::launcher {
+namespace {
+
+constexpr std::array<std::string_view, 4> kPrefixes = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_", "REGROUP_ROLE"};
+constexpr std::array<std::string_view, 11> kNames = {
+    "RANK",        "WORLD_SIZE",    "LOCAL_RANK",     "LOCAL_WORLD_SIZE", "MASTER_ADDR",       "MASTER_PORT",
+    "REGROUP_JOB", "REGROUP_AGENT", "REGROUP_MEMBER", "REGROUP_WORLD",    "REGROUP_RANK_EXITS"};
+
+bool tells_place(std::string_view name) {
+  if (name.starts_with("PMIX_MCA_")) return false;
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
+         std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [name](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+}  // namespace
+
+Environment without_outer_place(Environment environment) {
+  const auto is_outer = [](const auto& entry) {
+    return tells_place(entry.first) && (entry.first != "REGROUP_WORLD" || entry.second == "fixed");
+  };
+  std::erase_if(environment, is_outer);
+  return environment;
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,149 @@
+// One machine as plain data: processors, GPUs, NICs, what joins them, and the best path between each two
+// ends. Terms and bandwidths are NCCL's (docs/design/topology.md). Bandwidths ignore the sharing of links: a
+// path names its links, so that placement can account for it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/topology/topology.h"
+
+namespace regroup::launcher {
+
+// From the best to the worst, in NCCL's order.
+enum class PathClass : std::uint8_t {
+  kLoc,
+  kNvl,
+  kNvb,
+  kC2c,
+  kPix,
+  kPxb,
+  kP2c,
+  kPxn,
+  kPhb,
+  kSys,
+  kNet,
+  kDis
+};
+
+[[nodiscard]] std::string_view path_class_name(PathClass path);  // "NVL"
+
+struct MigSlice {
+  std::string uuid, profile;       // "1g.10gb"
+  std::uint64_t memory_bytes = 0;  // 0: not known
+  bool operator==(const MigSlice&) const = default;
+};
+
+struct Gpu {
+  int number = 0;                   // as nvidia-smi, NCCL or the file counts
+  std::string bus_id;               // "0000:34:00.0", lower case; "": not known
+  std::string uuid, product;        // "Tesla V100-SXM3-32GB-H"
+  std::string arch;                 // "sm70", "gfx942"; "": not known
+  std::uint32_t numa = kNoPart;     // index into Machine::numas
+  std::uint64_t memory_bytes = 0;   // 0: not known
+  std::vector<std::string> labels;  // "old", "new": for people and for requests
+  std::vector<MigSlice> mig;        // this GPU is that slice of one that is divided; empty: it is whole
+  bool operator==(const Gpu&) const = default;
+};
+
+enum class NicKind : std::uint8_t { kInfiniband, kRoce, kEfa, kEthernet };
+
+[[nodiscard]] std::string_view nic_kind_name(NicKind kind);  // "roce"
+
+// One port of a network card.
+struct Nic {
+  std::string name;    // as UCX and NCCL know it: "mlx5_0", "eth0"
+  std::string bus_id;  // "": not known
+  NicKind kind = NicKind::kEthernet;
+  int port = 1;
+  double gbits = 0;                  // speed of the wire; 0: not known
+  std::uint32_t numa = kNoPart;      // index into Machine::numas
+  std::string interface;             // of the system's network ("ib0", "eth0"); "": none
+  bool up = true, addressed = true;  // its wire carries data; its interface is up, with an address
+  bool operator==(const Nic&) const = default;
+};
+
+struct NumaNode {
+  int number = 0;             // of the operating system
+  std::uint32_t package = 0;  // socket
+  std::vector<int> cpus;      // operating system numbers, ascending
+  bool operator==(const NumaNode&) const = default;
+};
+
+// Stands for all NVSwitches of a board if their number is not known.
+inline constexpr std::string_view kNvSwitchesOfBoard = "nvswitches";
+
+struct Switch {
+  std::string name;  // of a PCIe switch or NVSwitch: bus id, or what the file calls it
+  bool operator==(const Switch&) const = default;
+};
+
+// kCard: a network card that several ports share, a GPU that MIG slices share. kNvSwitch: all NVSwitches of
+// one NVLink domain, as in NCCL.
+enum class NodeKind : std::uint8_t { kGpu, kNic, kNuma, kPciSwitch, kNvSwitch, kCard };
+
+struct MachineNode {
+  NodeKind kind = NodeKind::kNuma;
+  std::uint32_t index = 0;  // into gpus, nics, numas, pci_switches; an NVLink domain, a card: its number
+  bool operator==(const MachineNode&) const = default;
+};
+
+enum class LinkKind : std::uint8_t { kNvlink, kXgmi, kC2c, kPci, kSys };
+
+// A wire that all its traffic shares. Both directions carry `gbytes` at once.
+struct Link {
+  LinkKind kind = LinkKind::kPci;
+  std::uint32_t a = 0, b = 0;  // nodes; of PCIe, b is nearer to the processors
+  std::uint32_t lanes = 0;     // NVLinks or xGMI links bonded, PCIe lanes; 0: not known
+  double gbytes = 0;           // GB/s each way, by NCCL's model
+  bool operator==(const Link&) const = default;
+};
+
+struct Hop {
+  std::uint32_t link = 0;
+  bool forward = true;  // from Link::a to Link::b
+  bool operator==(const Hop&) const = default;
+};
+
+struct Path {
+  PathClass cls = PathClass::kDis;
+  double gbytes = 0;  // of its narrowest part, alone in the machine; to a NIC the NIC's own wire counts too
+  std::vector<Hop> hops;  // from the first end to the second
+  bool operator==(const Path&) const = default;
+};
+
+struct Machine {
+  std::string name;
+  std::string vendor;  // of the processors: "intel", "amd", "arm", "power"; "": not known
+  Topology processors;
+  std::vector<Gpu> gpus;
+  std::vector<Nic> nics;
+  std::vector<NumaNode> numas;
+  std::vector<Switch> pci_switches, nv_switches;
+  std::vector<MachineNode> nodes;
+  std::vector<Link> links;
+  std::vector<Path> paths;           // ends() x ends(), row by row; filled by find_paths()
+  std::vector<Path> direct;          // gpus x nics, row by row: without the help of another GPU (PXN)
+  std::vector<std::string> guesses;  // a sentence for each thing that the source did not say
+
+  // Ends of paths: all GPUs, then all NICs, then all NUMA nodes.
+  [[nodiscard]] std::uint32_t gpu_end(std::size_t gpu) const { return static_cast<std::uint32_t>(gpu); }
+  [[nodiscard]] std::uint32_t nic_end(std::size_t nic) const {
+    return static_cast<std::uint32_t>(gpus.size() + nic);
+  }
+  [[nodiscard]] std::uint32_t numa_end(std::size_t numa) const {
+    return static_cast<std::uint32_t>(gpus.size() + nics.size() + numa);
+  }
+  [[nodiscard]] std::size_t ends() const { return gpus.size() + nics.size() + numas.size(); }
+  [[nodiscard]] const Path& path(std::uint32_t from, std::uint32_t to) const {
+    return paths[from * ends() + to];
+  }
+  [[nodiscard]] const Path& direct_path(std::size_t gpu, std::size_t nic) const {
+    return direct[gpu * nics.size() + nic];
+  }
+  bool operator==(const Machine&) const = default;
+};
+
+}  // namespace regroup::launcher

@@ -1,0 +1,220 @@
+// The part of NVML's interface that is used, by its own names and layouts (nvml.h of CUDA 12); what older
+// drivers lack is left out of the answer.
+#include "launcher/topology/nvml.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+
+#include "launcher/topology/text_input.h"
+
+namespace regroup::launcher {
+namespace {
+
+using Device = struct nvmlDevice_st*;
+using Return = int;  // 0: success
+
+struct PciInfo {
+  char bus_id_legacy[16];
+  unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+  char bus_id[32];
+};
+struct Memory {
+  unsigned long long total, free, used;
+};
+struct Utilization {
+  unsigned gpu, memory;
+};
+
+enum RemoteType : unsigned { kToGpu = 0, kToNpu = 1, kToSwitch = 2 };
+
+struct Functions {
+  Return (*init)() = nullptr;
+  Return (*shutdown)() = nullptr;
+  const char* (*error)(Return) = nullptr;
+  Return (*count)(unsigned*) = nullptr;
+  Return (*by_index)(unsigned, Device*) = nullptr;
+  Return (*by_uuid)(const char*, Device*) = nullptr;
+  Return (*pci)(Device, PciInfo*) = nullptr;
+  Return (*name)(Device, char*, unsigned) = nullptr;
+  Return (*uuid)(Device, char*, unsigned) = nullptr;
+  Return (*memory)(Device, Memory*) = nullptr;
+  Return (*capability)(Device, int*, int*) = nullptr;
+  Return (*link_state)(Device, unsigned, unsigned*) = nullptr;
+  Return (*link_remote)(Device, unsigned, PciInfo*) = nullptr;
+  Return (*link_type)(Device, unsigned, unsigned*) = nullptr;  // from here on a driver may lack them
+  Return (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
+  Return (*mig_count)(Device, unsigned*) = nullptr;
+  Return (*mig_by_index)(Device, unsigned, Device*) = nullptr;
+  Return (*utilization)(Device, Utilization*) = nullptr;
+  Return (*power)(Device, unsigned*) = nullptr;
+};
+
+constexpr unsigned kMostLinks = 36;  // NVML_NVLINK_MAX_LINKS of the newest
+
+template <class F>
+bool find(void* handle, const char* name, F& out) {
+  out = reinterpret_cast<F>(::dlsym(handle, name));
+  return out != nullptr;
+}
+
+// The name of the first one missing that has to be there.
+const char* find_all(void* handle, Functions& f) {
+  if (!find(handle, "nvmlInit_v2", f.init)) return "nvmlInit_v2";
+  if (!find(handle, "nvmlShutdown", f.shutdown)) return "nvmlShutdown";
+  if (!find(handle, "nvmlErrorString", f.error)) return "nvmlErrorString";
+  if (!find(handle, "nvmlDeviceGetCount_v2", f.count)) return "nvmlDeviceGetCount_v2";
+  if (!find(handle, "nvmlDeviceGetHandleByIndex_v2", f.by_index)) return "nvmlDeviceGetHandleByIndex_v2";
+  if (!find(handle, "nvmlDeviceGetHandleByUUID", f.by_uuid)) return "nvmlDeviceGetHandleByUUID";
+  if (!find(handle, "nvmlDeviceGetPciInfo_v3", f.pci)) return "nvmlDeviceGetPciInfo_v3";
+  if (!find(handle, "nvmlDeviceGetName", f.name)) return "nvmlDeviceGetName";
+  if (!find(handle, "nvmlDeviceGetUUID", f.uuid)) return "nvmlDeviceGetUUID";
+  if (!find(handle, "nvmlDeviceGetMemoryInfo", f.memory)) return "nvmlDeviceGetMemoryInfo";
+  if (!find(handle, "nvmlDeviceGetCudaComputeCapability", f.capability))
+    return "nvmlDeviceGetCudaComputeCapability";
+  if (!find(handle, "nvmlDeviceGetNvLinkState", f.link_state)) return "nvmlDeviceGetNvLinkState";
+  if (!find(handle, "nvmlDeviceGetNvLinkRemotePciInfo_v2", f.link_remote))
+    return "nvmlDeviceGetNvLinkRemotePciInfo_v2";
+  find(handle, "nvmlDeviceGetNvLinkRemoteDeviceType", f.link_type);
+  find(handle, "nvmlDeviceGetMigMode", f.mig_mode);
+  find(handle, "nvmlDeviceGetMaxMigDeviceCount", f.mig_count);
+  find(handle, "nvmlDeviceGetMigDeviceHandleByIndex", f.mig_by_index);
+  find(handle, "nvmlDeviceGetUtilizationRates", f.utilization);
+  find(handle, "nvmlDeviceGetPowerUsage", f.power);
+  return nullptr;
+}
+
+std::string text_of(Return (*get)(Device, char*, unsigned), Device device) {
+  std::array<char, 96> buffer{};
+  return get(device, buffer.data(), buffer.size() - 1) == 0 ? std::string(buffer.data()) : std::string();
+}
+
+// "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+std::string profile_of(const std::string& name) {
+  const std::size_t at = name.find("MIG ");
+  return at == std::string::npos ? name : name.substr(at + 4);
+}
+
+bool is_divided(const Functions& f, Device device) {
+  unsigned now = 0, later = 0;
+  return f.mig_mode != nullptr && f.mig_mode(device, &now, &later) == 0 && now != 0;
+}
+
+std::vector<MigSlice> mig_slices(const Functions& f, Device device) {
+  std::vector<MigSlice> out;
+  unsigned count = 0;
+  if (f.mig_count == nullptr || f.mig_by_index == nullptr || f.mig_count(device, &count) != 0) return out;
+  for (unsigned i = 0; i < count && i < 64; ++i) {
+    Device slice = nullptr;
+    if (f.mig_by_index(device, i, &slice) != 0) continue;
+    out.push_back({text_of(f.uuid, slice), profile_of(text_of(f.name, slice))});
+    if (Memory memory{}; f.memory(slice, &memory) == 0) out.back().memory_bytes = memory.total;
+  }
+  return out;
+}
+
+// Device and vendor of the NVSwitches of V100, A100 and H100 boards, for drivers that do not say what is at
+// a link's other end.
+bool is_nvswitch(unsigned pci_device_id) {
+  return pci_device_id == 0x1ac210de || pci_device_id == 0x1af110de || pci_device_id == 0x22a310de;
+}
+
+void add_links(const Functions& f, Device device, const std::string& from, std::vector<GpuLink>& out) {
+  for (unsigned i = 0; i < kMostLinks; ++i) {
+    unsigned active = 0, type = kToGpu;
+    PciInfo remote{};
+    if (f.link_state(device, i, &active) != 0 || active == 0 || f.link_remote(device, i, &remote) != 0)
+      continue;
+    if (f.link_type == nullptr || f.link_type(device, i, &type) != 0)
+      type = is_nvswitch(remote.pci_device_id) ? kToSwitch : kToGpu;
+    GpuLink link;
+    link.from = from;
+    link.to = type == kToSwitch ? GpuLink::To::kSwitch
+              : type == kToNpu  ? GpuLink::To::kProcessor
+                                : GpuLink::To::kGpu;
+    link.target = bus_id(remote.bus_id).value_or("");
+    out.push_back(std::move(link));
+  }
+}
+
+}  // namespace
+
+struct Nvml::Library {
+  void* handle = nullptr;
+  bool started = false;
+  Functions f;
+
+  ~Library() {
+    if (started) f.shutdown();
+    if (handle != nullptr) ::dlclose(handle);
+  }
+  [[nodiscard]] base::Status failed(std::string_view call, Return code) const {
+    return {base::Code::kUnavailable, fmt::format("{}: {}", call, f.error(code))};
+  }
+};
+
+Nvml::Nvml(std::unique_ptr<Library> library) : library_(std::move(library)) {}
+Nvml::Nvml(Nvml&&) noexcept = default;
+Nvml& Nvml::operator=(Nvml&&) noexcept = default;
+Nvml::~Nvml() = default;
+
+base::Result<Nvml> Nvml::open(const std::string& library) {
+  auto out = std::make_unique<Library>();
+  out->handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (out->handle == nullptr) return base::Status(base::Code::kUnavailable, ::dlerror());
+  if (const char* missing = find_all(out->handle, out->f))
+    return base::Status(base::Code::kUnavailable,
+                        fmt::format("{}: function {} is missing", library, missing));
+  if (const Return code = out->f.init(); code != 0) return out->failed("nvmlInit", code);
+  out->started = true;
+  return Nvml(std::move(out));
+}
+
+base::Result<Nvml::Found> Nvml::gpus() const {
+  const Functions& f = library_->f;
+  unsigned count = 0;
+  if (const Return code = f.count(&count); code != 0) return library_->failed("nvmlDeviceGetCount", code);
+  Found out;
+  for (unsigned i = 0; i < count && i < kMaxEnds; ++i) {
+    Device device = nullptr;
+    PciInfo pci{};
+    if (f.by_index(i, &device) != 0 || f.pci(device, &pci) != 0) continue;  // one that fell off the bus
+    Gpu gpu;
+    gpu.number = static_cast<int>(i);
+    gpu.bus_id = bus_id(pci.bus_id).value_or("");
+    gpu.uuid = text_of(f.uuid, device);
+    gpu.product = text_of(f.name, device);
+    int major = 0, minor = 0;
+    if (f.capability(device, &major, &minor) == 0) gpu.arch = fmt::format("sm{}{}", major, minor);
+    if (Memory memory{}; f.memory(device, &memory) == 0) gpu.memory_bytes = memory.total;
+    if (is_divided(f, device)) {  // its NVLinks carry nothing
+      out.divided.push_back(gpu.bus_id);
+      gpu.mig = mig_slices(f, device);
+    } else {
+      add_links(f, device, gpu.bus_id, out.links);
+    }
+    out.gpus.push_back(std::move(gpu));
+  }
+  return out;
+}
+
+base::Result<GpuSample> Nvml::sample(const std::string& uuid) const {
+  const Functions& f = library_->f;
+  Device device = nullptr;
+  if (f.by_uuid(uuid.c_str(), &device) != 0)
+    return base::Status(base::Code::kNotFound, fmt::format("GPU {} does not exist", uuid));
+  GpuSample out;
+  out.uuid = uuid;
+  if (Utilization busy{}; f.utilization != nullptr && f.utilization(device, &busy) == 0)
+    out.busy_percent = static_cast<int>(busy.gpu);
+  if (Memory memory{}; f.memory(device, &memory) == 0) {
+    out.memory_used = memory.used;
+    out.memory_total = memory.total;
+  }
+  if (unsigned milliwatts = 0; f.power != nullptr && f.power(device, &milliwatts) == 0)
+    out.watts = milliwatts / 1000.0;
+  return out;
+}
+
+}  // namespace regroup::launcher
