@@ -240,7 +240,7 @@ std::uint32_t Engine::poll_and_yield(std::uint64_t ticket) {
   TimePoint end{};
   unsigned attempt = 0;
   for (;;) {
-    const std::uint32_t seen = mesh_->line().bell.count.load(std::memory_order_acquire);
+    const std::uint32_t seen = mesh_->own().bell.count.load(std::memory_order_acquire);
     const bool moved = advance(!waits_for_local_only());
     if (!failed_.ok() || find(ticket) == nullptr) return seen;
     const TimePoint time = now();
@@ -256,7 +256,7 @@ std::uint32_t Engine::poll_and_yield(std::uint64_t ticket) {
 // was stored before is found by the advance() after it. In the first operation, members of other hosts may
 // connect at any time, so it sleeps in the mesh, which accepts them.
 void Engine::sleep(std::uint64_t ticket, std::uint32_t seen, TimePoint until) {
-  auto& bell = mesh_->line().bell;
+  auto& bell = mesh_->own().bell;
   bell.sleeping.store(1, std::memory_order_seq_cst);
   const bool moved = advance();
   if (!moved && failed_.ok() && find(ticket) != nullptr) {

@@ -87,7 +87,7 @@ Status PeerMesh::start() {
   handler.arg = this;
   status = ucp().ucp_worker_set_am_recv_handler(worker_, &handler);
   if (status != UCS_OK) return failure("ucp_worker_set_am_recv_handler", status);
-  forwarder_ = std::make_unique<DoorbellForwarder>(line().bell, [this] { ucp().ucp_worker_signal(worker_); });
+  forwarder_ = std::make_unique<DoorbellForwarder>(own().bell, [this] { ucp().ucp_worker_signal(worker_); });
   return addresses_.publish(encode(nonce_, listener().addresses()));
 }
 

@@ -35,13 +35,11 @@ class PeerMesh {
 
   [[nodiscard]] const proto::World& world() const { return world_; }
   [[nodiscard]] const shmem::Arena& arena() const { return arena_; }
-  [[nodiscard]] shmem::MemberSlot& line() const {
-    return arena_.member_slot(world_.members[self_].seat.slot);
-  }
+  [[nodiscard]] shmem::MemberSlot& own() const { return arena_.member_slot(world_.members[self_].seat.slot); }
   [[nodiscard]] int rank() const { return static_cast<int>(self_); }
   // The generation is revoked.
   [[nodiscard]] bool is_over() const {
-    return line().revoked_up_to.load(std::memory_order_acquire) >= world_.generation;
+    return own().revoked_up_to.load(std::memory_order_acquire) >= world_.generation;
   }
 
   // Advances the connection to rank `to`; true once send() works: the peer has answered the handshake, or it

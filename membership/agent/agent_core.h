@@ -70,9 +70,7 @@ class AgentCore {
   void on_fetched(const TransferTarget::Received& received) { fetched_ = received; }
   [[nodiscard]] AgentEffects on_fetch_failed(const std::string& why);
 
-  [[nodiscard]] const shmem::Arena& arena() const {
-    return arena_;
-  }  // unmapped until the first accepted Join
+  [[nodiscard]] const shmem::Arena& arena() const { return arena_; }  // unmapped before a Join
   [[nodiscard]] proto::Incarnation incarnation() const { return incarnation_; }
 
  private:

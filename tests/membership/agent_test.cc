@@ -8,23 +8,22 @@
 namespace regroup::membership {
 namespace {
 
+using proto::Body, proto::Join, proto::MemberId, proto::Phase, proto::Position, proto::StateWord;
 using testing::HasSubstr;
 
 class AgentTest : public testing::Test {
  protected:
-  AgentEffects tell(proto::Body body, proto::Incarnation incarnation = 1) {
+  AgentEffects tell(Body body, proto::Incarnation incarnation = 1) {
     return agent_.handle({}, {incarnation, std::move(body)});
   }
-  AgentEffects from(proto::MemberId id, proto::Body body) {
-    return agent_.handle({id}, {0, std::move(body)});
-  }
-  AgentEffects join(proto::MemberId id,
-                    proto::Join join = {.elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "f"}) {
+  AgentEffects from(MemberId id, Body body) { return agent_.handle({id}, {0, std::move(body)}); }
+  AgentEffects join(MemberId id,
+                    Join join = {.elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "f"}) {
     (void)tell(proto::Start{.member = id});
     join.member = id;
     return from(id, join);
   }
-  void ready(proto::MemberId id) {
+  void ready(MemberId id) {
     (void)join(id);
     (void)from(id, proto::Ready{});
   }
@@ -32,7 +31,7 @@ class AgentTest : public testing::Test {
   template <class B>
   static std::optional<B> sent(const AgentEffects& effects) {
     for (const AgentEffect& e : effects) {
-      const proto::Body* body = nullptr;
+      const Body* body = nullptr;
       if (const auto* c = std::get_if<ToCoordinator>(&e)) body = &c->body;
       if (const auto* m = std::get_if<ToMember>(&e)) body = &m->body;
       if (body != nullptr && std::holds_alternative<B>(*body)) return std::get<B>(*body);
@@ -53,12 +52,10 @@ class AgentTest : public testing::Test {
     return w;
   }
   shmem::MemberSlot& line(proto::SlotIndex slot) { return agent_.arena().member_slot(slot); }
-  void set_state(proto::SlotIndex slot, proto::Phase phase, proto::Generation g, proto::Position at) {
-    line(slot).state.store(proto::StateWord{phase, false, g, at}.pack());
+  void set_state(proto::SlotIndex slot, Phase phase, proto::Generation g, Position at) {
+    line(slot).state.store(StateWord{phase, false, g, at}.pack());
   }
-  proto::StateWord state(proto::SlotIndex slot) {
-    return shmem::load_state<shmem::RealPolicy>(line(slot).state);
-  }
+  StateWord state(proto::SlotIndex slot) { return shmem::load_state<shmem::RealPolicy>(line(slot).state); }
 
   AgentCore agent_{{.slots = 3, .shards = 4, .seed = 99}};
 };
@@ -87,7 +84,7 @@ TEST_F(AgentTest, ReadyIsToldOnceAndTheLineIsWatched) {
 TEST_F(AgentTest, WhatDiffersIsRefusedInASentenceThatNamesBothValues) {
   (void)join(0);
   struct {
-    proto::Join join;
+    Join join;
     const char* words;
   } const rows[] = {
       {{.elements = 4, .state_bytes = 64, .model = "x", .fingerprint = "f"},
@@ -101,7 +98,7 @@ TEST_F(AgentTest, WhatDiffersIsRefusedInASentenceThatNamesBothValues) {
       {{.elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "g"},
        "fingerprint is 'g', the job's is 'f'"},
   };
-  proto::MemberId id = 1;
+  MemberId id = 1;
   for (const auto& row : rows) {
     const auto effects = join(id, row.join);
     ASSERT_TRUE(sent<proto::Refused>(effects)) << row.words;
@@ -114,11 +111,10 @@ TEST_F(AgentTest, WhatDiffersIsRefusedInASentenceThatNamesBothValues) {
 
 TEST_F(AgentTest, BitsOffLetsAnotherFingerprintInAndSaysSo) {
   AgentCore loose({.slots = 3, .shards = 4, .any_fingerprint = true});
-  for (proto::MemberId id : {0U, 1U}) {
+  for (MemberId id : {0U, 1U}) {
     (void)loose.handle({}, {1, proto::Start{.member = id}});
     const auto effects = loose.handle(
-        {id},
-        {0, proto::Join{.member = id, .elements = 4, .model = "m", .fingerprint = id == 0 ? "f" : "g"}});
+        {id}, {0, Join{.member = id, .elements = 4, .model = "m", .fingerprint = id == 0 ? "f" : "g"}});
     EXPECT_TRUE(sent<proto::Welcome>(effects));
     if (id == 1) {
       EXPECT_THAT(warning(effects), HasSubstr("--reproducible=off"));
@@ -135,11 +131,10 @@ TEST_F(AgentTest, AnArenaThatDoesNotFitIsRefusedWithItsReason) {
 }
 
 TEST_F(AgentTest, StrangersSecondJoinsAndAFullNodeAreRefused) {
-  EXPECT_THAT(sent<proto::Refused>(from(8, proto::Join{.member = 8}))->reason,
+  EXPECT_THAT(sent<proto::Refused>(from(8, Join{.member = 8}))->reason,
               HasSubstr("not started by this agent"));
-  for (proto::MemberId id : {0U, 1U, 2U}) EXPECT_TRUE(sent<proto::Welcome>(join(id)));
-  EXPECT_THAT(sent<proto::Refused>(from(1, proto::Join{.member = 1}))->reason,
-              HasSubstr("has joined before"));
+  for (MemberId id : {0U, 1U, 2U}) EXPECT_TRUE(sent<proto::Welcome>(join(id)));
+  EXPECT_THAT(sent<proto::Refused>(from(1, Join{.member = 1}))->reason, HasSubstr("has joined before"));
   EXPECT_THAT(sent<proto::Refused>(join(3))->reason, HasSubstr("all 3 slots of node 0 are in use"));
 }
 
@@ -147,7 +142,7 @@ TEST_F(AgentTest, StrangersSecondJoinsAndAFullNodeAreRefused) {
 TEST_F(AgentTest, ALaunchThatDiedBeforeWorld1IsForgotten) {
   (void)join(0);
   (void)agent_.on_reaped(0, 1000, 3, 0);
-  const proto::Join other{.elements = 8, .state_bytes = 32, .model = "other", .fingerprint = "f"};
+  const Join other{.elements = 8, .state_bytes = 32, .model = "other", .fingerprint = "f"};
   EXPECT_TRUE(sent<proto::Welcome>(join(1, other)));
   EXPECT_EQ(agent_.arena().spec().elements, 8U);
   EXPECT_TRUE(sent<proto::Refused>(join(2)));  // but a living one counts
@@ -155,11 +150,11 @@ TEST_F(AgentTest, ALaunchThatDiedBeforeWorld1IsForgotten) {
 
 // Behind World 1 there is no other arena, so each result is where it was.
 TEST_F(AgentTest, OneArenaHasTheResultsUntilTheEnd) {
-  for (proto::MemberId id : {0U, 1U}) ready(id);
+  for (MemberId id : {0U, 1U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
   for (const proto::Step step : {1U, 2U}) std::ranges::fill(agent_.arena().result(step), std::byte(step));
   const std::byte* const results[] = {agent_.arena().result(1).data(), agent_.arena().result(2).data()};
-  for (proto::MemberId id : {0U, 1U}) (void)agent_.on_reaped(id, 1000, 0, 9);  // nobody is left
+  for (MemberId id : {0U, 1U}) (void)agent_.on_reaped(id, 1000, 0, 9);  // nobody is left
   (void)tell(proto::Revoke{1});
   ASSERT_TRUE(sent<proto::Welcome>(join(2)));
   EXPECT_TRUE(sent<proto::Refused>(join(3, {.elements = 8, .state_bytes = 32, .model = "n"})));
@@ -212,9 +207,9 @@ TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsLineUntilItIsReaped) {
 
 // The contacts of a host are sent together, and again when a member changes its own.
 TEST_F(AgentTest, ContactsOfAllMembersGoToTheCoordinatorAndChangesToo) {
-  for (proto::MemberId id : {0U, 1U}) ready(id);
+  for (MemberId id : {0U, 1U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
-  const auto give = [&](proto::MemberId id, std::byte address) {
+  const auto give = [&](MemberId id, std::byte address) {
     return sent<proto::Contacts>(from(id, proto::Contacts{1, {{id, {address}}}}));
   };
   EXPECT_FALSE(give(0, std::byte{10}));
@@ -224,10 +219,10 @@ TEST_F(AgentTest, ContactsOfAllMembersGoToTheCoordinatorAndChangesToo) {
 }
 
 TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {
-  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
-  set_state(0, proto::Phase::kOpen, 1, proto::Position::of(1));
-  set_state(1, proto::Phase::kCommitted, 1, proto::Position::of(1));
+  set_state(0, Phase::kOpen, 1, Position::of(1));
+  set_state(1, Phase::kCommitted, 1, Position::of(1));
   line(1).seals[3].store(proto::Seal{1, {2, 4}}.pack());
   (void)agent_.on_reaped(1, 1, 1, 0);
   const auto rung = line(0).bell.count.load();
@@ -236,13 +231,11 @@ TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {
   EXPECT_GT(line(0).bell.count.load(), rung);
   EXPECT_EQ(report->generation, 1U);
   ASSERT_EQ(report->lines.size(), 3U);
-  EXPECT_EQ(report->lines[0].state,
-            (proto::StateWord{proto::Phase::kClosed, false, 1, proto::Position::of(1)}));
-  EXPECT_EQ(report->lines[1].state,
-            (proto::StateWord{proto::Phase::kCommitted, true, 1, proto::Position::of(1)}));
+  EXPECT_EQ(report->lines[0].state, (StateWord{Phase::kClosed, false, 1, Position::of(1)}));
+  EXPECT_EQ(report->lines[1].state, (StateWord{Phase::kCommitted, true, 1, Position::of(1)}));
   EXPECT_FALSE(report->lines[1].alive);
   EXPECT_EQ(report->lines[1].seals, (std::vector<proto::Seal>{{1, {2, 4}}}));
-  EXPECT_EQ(report->lines[2].state, proto::StateWord{});
+  EXPECT_EQ(report->lines[2].state, StateWord{});
   EXPECT_EQ(line(2).revoked_up_to.load(), 1U);
 }
 
@@ -277,9 +270,9 @@ TEST_F(AgentTest, ARevokeIsToldToEveryCoordinatorThatAsks) {
 }
 
 TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
-  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
-  set_state(0, proto::Phase::kOpen, 1, proto::Position::of(1));
+  set_state(0, Phase::kOpen, 1, Position::of(1));
   line(1).seals[0].store(proto::Seal{1, {2, 3}}.pack());
   (void)agent_.on_reaped(1, 1, 0, 9);
   EXPECT_TRUE(join(3).empty());  // waits: member 1 is in the World
@@ -287,7 +280,7 @@ TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
   auto g2 = world(2, {0, 2}, {0, 0, 1, 2});
   EXPECT_FALSE(sent<proto::Welcome>(tell(proto::Announce{g2})));  // waits: leaf 2 of step 1 lies there
   EXPECT_FALSE(sent<proto::Welcome>(tell(proto::Query{})));
-  set_state(0, proto::Phase::kCommitted, 2, proto::Position::of(1));
+  set_state(0, Phase::kCommitted, 2, Position::of(1));
   const auto welcome = sent<proto::Welcome>(tell(proto::Query{}));
   ASSERT_TRUE(welcome);
   EXPECT_EQ(welcome->slot, 1);
@@ -296,7 +289,7 @@ TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
 
 // Rule reap of tests/model: its other threads may still write into its buffers.
 TEST_F(AgentTest, ADeadLineIsKeptUntilItsMemberIsReaped) {
-  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
   (void)agent_.on_line_dead(1);
   (void)tell(proto::Revoke{1});
@@ -309,13 +302,13 @@ TEST_F(AgentTest, ADeadLineIsKeptUntilItsMemberIsReaped) {
 
 // Rule lineuse of tests/model: of the dead member's word resume may depend, though no sum of it counts.
 TEST_F(AgentTest, ADeadLineIsKeptWhileItsMemberIsInTheWorld) {
-  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 2, 2})});
-  set_state(1, proto::Phase::kCommitted, 1, proto::Position::of(1));
+  set_state(1, Phase::kCommitted, 1, Position::of(1));
   (void)agent_.on_reaped(1, 1, 0, 9);
   EXPECT_TRUE(join(3).empty());
   const auto report = sent<proto::Report>(tell(proto::Revoke{1}));
-  EXPECT_EQ(report->lines.at(1).state.position, proto::Position::of(1));
+  EXPECT_EQ(report->lines.at(1).state.position, Position::of(1));
   const auto welcome = sent<proto::Welcome>(tell(proto::Announce{world(2, {0, 2}, {0, 0, 2, 2})}));
   ASSERT_TRUE(welcome);
   EXPECT_EQ(welcome->slot, 1);
@@ -333,7 +326,7 @@ TEST_F(AgentTest, ANewLineIsClosedForEveryGenerationThatTheAgentKnowsOf) {
 }
 
 TEST_F(AgentTest, InAnOpenRoundSumsAreGivenUpForAJoinerAndToldSo) {
-  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
   line(1).seals[0].store(proto::Seal{1, {2, 3}}.pack());
   (void)agent_.on_reaped(1, 1, 0, 9);
@@ -384,7 +377,7 @@ TEST_F(AgentTest, SealsOfLeavesThatCannotExistAreNotReported) {
 }
 
 TEST_F(AgentTest, HelloTellsEverythingAgain) {
-  for (proto::MemberId id : {0U, 1U, 2U}) ready(id);
+  for (MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(proto::Start{.member = 3});
   (void)tell(proto::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
   (void)agent_.on_reaped(1, 7, 3, 0);
