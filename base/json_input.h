@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-namespace regroup::launcher {
+namespace regroup::base {
 
 // Lists and objects within each other: copying and printing go down into them by recursion.
 inline constexpr std::size_t kMostJsonDepth = 64;
@@ -51,4 +51,4 @@ inline constexpr std::size_t kMostJsonDepth = 64;
   return true;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::base

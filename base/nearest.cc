@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::base {
 namespace {
 
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -34,4 +34,4 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::base

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace regroup::launcher {
+namespace regroup::base {
 
 inline constexpr std::string_view kBlanks = " \t\r\f\v\n";
 
@@ -56,4 +56,4 @@ template <class T>
   return text.size() > 60 ? out + "..." : out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::base

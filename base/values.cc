@@ -8,7 +8,7 @@
 #include <cmath>
 #include <csignal>
 
-namespace regroup::launcher {
+namespace regroup::base {
 
 using base::invalid_argument;
 using base::Status;
@@ -167,4 +167,4 @@ base::Result<std::vector<std::string>> shell_words(std::string_view line) {
   return words;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::base

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::base {
 
 // "option NAME VALUE: WANTED", kInvalidArgument.
 [[nodiscard]] base::Status bad_value(std::string_view name, std::string_view value, std::string_view wanted);
@@ -49,4 +49,4 @@ template <class T>
 // word ends the line. kInvalidArgument: a quote is not closed.
 [[nodiscard]] base::Result<std::vector<std::string>> shell_words(std::string_view line);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::base

@@ -81,7 +81,7 @@ struct StartSource {
 struct SourceStatus {
   TransferId transfer = 0;
   Step step = 0;
-  std::string endpoints;  // where other agents fetch it, in the format of launcher::to_string()
+  std::string endpoints;  // where other agents fetch it, in the format of transport::to_string()
   std::string why;
   bool operator==(const SourceStatus&) const = default;
 };

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-namespace regroup::cmd {
+namespace regroup::writer {
 namespace {
 
 namespace fs = std::filesystem;
@@ -58,7 +58,7 @@ std::string local_copy(const CheckpointPlan& plan) {
   return fmt::format("{}/{}", plan.directory, fs::path(plan.resume->path).filename().string());
 }
 
-void add_checkpoint_variables(const CheckpointPlan& plan, launcher::Environment& environment) {
+void add_checkpoint_variables(const CheckpointPlan& plan, spec::Environment& environment) {
   if (plan.directory.empty()) return;
   environment["REGROUP_CHECKPOINT_EVERY"] = std::to_string(plan.every);
   if (plan.resume) environment["REGROUP_CHECKPOINT_FROM"] = plan.resume->path;
@@ -66,4 +66,4 @@ void add_checkpoint_variables(const CheckpointPlan& plan, launcher::Environment&
     environment["REGROUP_CHECKPOINT_LOCAL"] = local;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

@@ -9,10 +9,10 @@
 #include "launcher/spec/request.h"
 #include "proto/world.h"
 
-namespace regroup::cmd {
+namespace regroup::writer {
 
-using node::CheckpointPlan;
-using node::Resume;
+using spec::CheckpointPlan;
+using spec::Resume;
 
 // Parses regroup-persist's description of a checkpoint in `about`; none: there is no checkpoint.
 [[nodiscard]] base::Result<std::optional<Resume>> resume_of(const std::string& text,
@@ -21,7 +21,7 @@ using node::Resume;
 [[nodiscard]] std::string local_copy(const CheckpointPlan& plan);
 
 // Adds the variables that describe the plan to a member.
-void add_checkpoint_variables(const CheckpointPlan& plan, launcher::Environment& environment);
+void add_checkpoint_variables(const CheckpointPlan& plan, spec::Environment& environment);
 
 // A sentence about the newest checkpoint; `committed`: that this host has written, `writing`: that it is
 // writing; 0: none.
@@ -30,4 +30,4 @@ void add_checkpoint_variables(const CheckpointPlan& plan, launcher::Environment&
 // The sentence for the user about plan.resume, which must be set.
 [[nodiscard]] std::string resumes(const CheckpointPlan& plan);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

@@ -11,7 +11,7 @@
 #include "shmem/doorbell.h"
 #include "shmem/save_mark.h"
 
-namespace regroup::cmd {
+namespace regroup::writer {
 namespace {
 
 constexpr std::chrono::hours kLongestSave{1};  // the longest sleep
@@ -57,4 +57,4 @@ void CheckpointWatcher::run() {
   }
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "shmem/arena.h"
 
-namespace regroup::cmd {
+namespace regroup::writer {
 
 // Owns a thread. The loop's thread constructs, uses and destroys it.
 class CheckpointWatcher {
@@ -35,4 +35,4 @@ class CheckpointWatcher {
   std::thread thread_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

@@ -18,7 +18,7 @@
 #include "launcher/process/environment.h"
 #include "launcher/process/spawn.h"
 
-namespace regroup::cmd {
+namespace regroup::writer {
 namespace {
 
 using base::Result;
@@ -89,7 +89,7 @@ void Checkpoints::take_own() {
   taking_ = true;
   late_.expires_after(kAnswerLimit);
   late_.async_wait([this](const boost::system::error_code& error) {
-    if (error || !taking_ || !launcher::is_due(late_)) return;
+    if (error || !taking_ || !process::is_due(late_)) return;
     not_ours_yet(fmt::format("{} has not answered for {} s", plan_.directory, kAnswerLimit.count()));
   });
   check({"regroup-persist", "hold", plan_.directory, plan_.shared, plan_.job, std::to_string(after),
@@ -108,15 +108,15 @@ void Checkpoints::not_ours_yet(const std::string& why) {
 void Checkpoints::take_again() {
   late_.expires_after(kTryAgain);
   late_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && taking_ && launcher::is_due(late_)) take_own();
+    if (!error && taking_ && process::is_due(late_)) take_own();
   });
   not_ours_yet(std::exchange(check_error_, {}));
 }
 
 // Runs regroup-persist; its errors mean that nothing is written here, and its other output goes to the user.
 void Checkpoints::check(std::vector<std::string> argv) {
-  launcher::SpawnSpec spec;
-  spec.path = launcher::find_helper("regroup-persist");
+  process::SpawnSpec spec;
+  spec.path = process::find_helper("regroup-persist");
   spec.argv = std::move(argv);
   const auto said = [this](std::string_view line, bool error) {
     if (!error && taking_ && line == kHeld) return taken(/*held=*/true);
@@ -126,7 +126,7 @@ void Checkpoints::check(std::vector<std::string> argv) {
       say_(fmt::format("host {}: {}", host_, line));
   };
   const auto ended = [this](int status) { checked(status); };
-  auto started = launcher::PipedProcess::start(loop_, std::move(spec), {said, ended});
+  auto started = process::PipedProcess::start(loop_, std::move(spec), {said, ended});
   if (started.ok()) {
     check_ = *started;
   } else {
@@ -155,7 +155,7 @@ void Checkpoints::checked(int wait_status) {
 void Checkpoints::taken(bool held) {
   taking_ = hangs_ = false;
   held_ = held;
-  launcher::call_off(late_);
+  process::call_off(late_);
   poll();
 }
 
@@ -204,7 +204,7 @@ void Checkpoints::finish(std::function<void()> then) {
 void Checkpoints::end_by(base::TimePoint deadline) {
   limit_.expires_at(std::chrono::steady_clock::time_point(deadline.time_since_epoch()));
   limit_.async_wait([this](const boost::system::error_code& error) {
-    if (error || !launcher::is_due(limit_)) return;
+    if (error || !process::is_due(limit_)) return;
     cut_off_ = deadline_ ? "the time that was left is over"
                          : fmt::format("nothing was written for {} s", kDiskLimit.count());
     keep_ = true;
@@ -274,4 +274,4 @@ base::Duration Checkpoints::still_needs() const {
   return std::max(base::Duration::zero(), *deadline_ - base::SystemClock().now());
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

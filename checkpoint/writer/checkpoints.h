@@ -22,7 +22,7 @@
 #include "shmem/arena.h"
 #include "shmem/save_mark.h"
 
-namespace regroup::cmd {
+namespace regroup::writer {
 
 inline constexpr std::chrono::seconds kDiskLimit{600};  // when the job ends, of one on which nothing moves
 
@@ -92,7 +92,7 @@ class Checkpoints {
   boost::asio::steady_timer late_;   // for this host's own directory to answer, or to be tried again
   std::unique_ptr<CheckpointWatcher> watcher_;
   int watched_ = -1;  // descriptor of the arena
-  std::shared_ptr<launcher::PipedProcess> process_, check_, copy_;
+  std::shared_ptr<process::PipedProcess> process_, check_, copy_;
   bool taking_ = false;  // check_ takes this host's own directory and prepares it ...
   bool hangs_ = false;   // ... and has not succeeded for the reason not_yet_; finish() does not wait for it
   bool held_ = false;    // check_ has its lock ...
@@ -117,4 +117,4 @@ class Checkpoints {
   std::function<void()> then_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

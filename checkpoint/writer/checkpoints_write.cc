@@ -11,7 +11,7 @@
 #include "launcher/process/environment.h"
 #include "launcher/process/spawn.h"
 
-namespace regroup::cmd {
+namespace regroup::writer {
 namespace {
 
 using base::Result;
@@ -50,14 +50,14 @@ Result<std::string> Checkpoints::description(proto::Step step) const {
 void Checkpoints::write(proto::Step step) {
   ++attempts_;
   const auto text = description(step);
-  launcher::SpawnSpec spec;
-  spec.path = launcher::find_helper("regroup-persist");
-  spec.argv = {"regroup-persist", "write", std::to_string(launcher::kInheritedFd)};
+  process::SpawnSpec spec;
+  spec.path = process::find_helper("regroup-persist");
+  spec.argv = {"regroup-persist", "write", std::to_string(process::kInheritedFd)};
   spec.inherited = arena_().memfd();
   acknowledged_ = false;
   error_.clear();
-  auto started = !text.ok() ? Result<std::shared_ptr<launcher::PipedProcess>>(text.status())
-                            : launcher::PipedProcess::start(
+  auto started = !text.ok() ? Result<std::shared_ptr<process::PipedProcess>>(text.status())
+                            : process::PipedProcess::start(
                                   loop_, std::move(spec),
                                   {[this](std::string_view line, bool error) {
                                      if (!error && line.empty()) return moved();
@@ -138,8 +138,8 @@ void Checkpoints::copy() {
   if (plan_.shared.empty()) return;
   copy_again_ = copy_ != nullptr;
   if (copy_) return;
-  launcher::SpawnSpec spec;
-  spec.path = launcher::find_helper("regroup-persist");
+  process::SpawnSpec spec;
+  spec.path = process::find_helper("regroup-persist");
   spec.argv = {"regroup-persist",
                "copy",
                plan_.directory,
@@ -155,7 +155,7 @@ void Checkpoints::copy() {
     if (error) copy_error_ += (copy_error_.empty() ? "" : "; ") + std::string(line);
   };
   const auto ended = [this](int wait_status) { copied(wait_status); };
-  auto started = launcher::PipedProcess::start(loop_, std::move(spec), {said, ended});
+  auto started = process::PipedProcess::start(loop_, std::move(spec), {said, ended});
   if (started.ok())
     copy_ = *started;
   else
@@ -179,4 +179,4 @@ void Checkpoints::copied(int wait_status) {
   poll();
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace regroup::cmd {
+namespace regroup::writer {
 namespace {
 
 constexpr double kBytesPerMiB = 1 << 20;
@@ -105,4 +105,4 @@ std::string outcome_of_last(const LastSeen& seen, bool wrote) {
   return fmt::format("the state after step {} is not saved: {}", seen.newest, why);
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

@@ -9,7 +9,7 @@
 #include "proto/world.h"
 #include "shmem/save_mark.h"
 
-namespace regroup::cmd {
+namespace regroup::writer {
 
 struct Remaining {
   std::optional<proto::Step> writing;          // the checkpoint that is being written ...
@@ -60,4 +60,4 @@ struct LastSeen {
 // the disk, or was there before the request (`wrote`: a snapshot was written since); else "".
 [[nodiscard]] std::string outcome_of_last(const LastSeen& seen, bool wrote);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

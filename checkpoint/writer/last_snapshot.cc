@@ -8,7 +8,7 @@
 #include "launcher/process/due.h"
 #include "shmem/generation_fence.h"
 
-namespace regroup::cmd {
+namespace regroup::writer {
 namespace {
 
 using shmem::SaveMark;
@@ -81,14 +81,14 @@ void LastSnapshot::ask(SaveRequest::What what, base::TimePoint until) {
 
 void LastSnapshot::call_off() {
   ask(SaveRequest::What::kNone, until_);
-  launcher::call_off(half_time_);
+  process::call_off(half_time_);
   awaited_ = false;
 }
 
 void LastSnapshot::insist_at(base::TimePoint at) {
   half_time_.expires_at(std::chrono::steady_clock::time_point(at.time_since_epoch()));
   half_time_.async_wait([this](const boost::system::error_code& error) {
-    if (error || !launcher::is_due(half_time_)) return;
+    if (error || !process::is_due(half_time_)) return;
     late_ = true;
     ask_again_if_need_be();
   });
@@ -113,7 +113,7 @@ void LastSnapshot::await(base::Duration within, std::function<void()> then) {
 void LastSnapshot::start_limit(base::Duration within) {
   limit_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(within));
   limit_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && launcher::is_due(limit_)) look_whether_settled(/*in_time=*/false);
+    if (!error && process::is_due(limit_)) look_whether_settled(/*in_time=*/false);
   });
 }
 
@@ -131,7 +131,7 @@ void LastSnapshot::look_whether_settled(bool in_time) {
     if (!in_time) start_limit(within_);
     return;
   }
-  launcher::call_off(limit_);
+  process::call_off(limit_);
   std::exchange(then_, nullptr)();
 }
 
@@ -162,8 +162,8 @@ proto::Step LastSnapshot::due() const {
 
 std::string LastSnapshot::outcome() {
   if (!std::exchange(awaited_, false)) return "";
-  launcher::call_off(half_time_);
+  process::call_off(half_time_);
   return outcome_of_last(seen(), wrote_);
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

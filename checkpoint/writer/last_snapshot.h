@@ -13,7 +13,7 @@
 #include "shmem/arena.h"
 #include "shmem/save_mark.h"
 
-namespace regroup::cmd {
+namespace regroup::writer {
 
 // Used by the loop's thread.
 class LastSnapshot {
@@ -67,4 +67,4 @@ class LastSnapshot {
   std::function<void()> then_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

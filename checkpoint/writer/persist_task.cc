@@ -12,7 +12,7 @@
 #include "launcher/process/environment.h"
 #include "launcher/process/spawn.h"
 
-namespace regroup::cmd {
+namespace regroup::writer {
 
 std::string silent_end(int wait_status) {
   return WIFSIGNALED(wait_status) ? fmt::format("regroup-persist: killed by signal {}", WTERMSIG(wait_status))
@@ -22,14 +22,14 @@ std::string silent_end(int wait_status) {
 PersistTask::PersistTask(boost::asio::io_context& loop, std::vector<std::string> words, Wait wait,
                          Events events)
     : wait_(std::move(wait)), events_(std::move(events)), timer_(loop) {
-  launcher::SpawnSpec spec;
-  spec.path = launcher::find_helper("regroup-persist");
+  process::SpawnSpec spec;
+  spec.path = process::find_helper("regroup-persist");
   spec.argv = std::move(words);
   spec.argv.insert(spec.argv.begin(), "regroup-persist");
   auto started =
-      launcher::PipedProcess::start(loop, std::move(spec),
-                                    {[this](std::string_view line, bool error) { on_line(line, error); },
-                                     [this](int wait_status) { on_ended(wait_status); }});
+      process::PipedProcess::start(loop, std::move(spec),
+                                   {[this](std::string_view line, bool error) { on_line(line, error); },
+                                    [this](int wait_status) { on_ended(wait_status); }});
   if (started.ok()) {
     process_ = *started;
     expect_within(wait_.first);
@@ -48,7 +48,7 @@ PersistTask::~PersistTask() {
 void PersistTask::expect_within(base::Duration limit) {
   timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
   timer_.async_wait([this, limit, waiting = waiting_](const boost::system::error_code& error) {
-    if (error || !*waiting || !launcher::is_due(timer_)) return;
+    if (error || !*waiting || !process::is_due(timer_)) return;
     std::exchange(process_, nullptr)->abandon();
     end(base::deadline_exceeded(
         fmt::format("{}: no answer for {:g} s", wait_.about, std::chrono::duration<double>(limit).count())));
@@ -82,4 +82,4 @@ void PersistTask::end(const base::Result<std::string>& text) {
   done(text, said);
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

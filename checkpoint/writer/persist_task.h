@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "launcher/process/piped_process.h"
 
-namespace regroup::cmd {
+namespace regroup::writer {
 
 // How a process ended that said nothing.
 [[nodiscard]] std::string silent_end(int wait_status);
@@ -47,9 +47,9 @@ class PersistTask {
   const Wait wait_;
   const Events events_;
   boost::asio::steady_timer timer_;
-  std::shared_ptr<launcher::PipedProcess> process_;
+  std::shared_ptr<process::PipedProcess> process_;
   std::string text_, said_;
   std::shared_ptr<bool> waiting_ = std::make_shared<bool>(true);  // handlers may be queued behind the end
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::writer

@@ -13,7 +13,7 @@
 #include "launcher/agent/node.h"
 #include "launcher/process/descendants.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 namespace {
 
 constexpr base::Duration kKillLimit = std::chrono::seconds(2);
@@ -34,13 +34,14 @@ void AgentJob::on_coordinator(base::Fd, std::int32_t) {}
 Agent::Agent(boost::asio::io_context& loop, AgentOptions options, base::Fd guardian, const JobFactory& job)
     : options_(std::move(options)),
       loop_(loop),
-      out_(std::make_unique<Sink>(loop_, STDOUT_FILENO)),
-      separate_err_(same_file(STDOUT_FILENO, STDERR_FILENO) ? nullptr
-                                                            : std::make_unique<Sink>(loop_, STDERR_FILENO)),
+      out_(std::make_unique<process::Sink>(loop_, STDOUT_FILENO)),
+      separate_err_(process::same_file(STDOUT_FILENO, STDERR_FILENO)
+                        ? nullptr
+                        : std::make_unique<process::Sink>(loop_, STDERR_FILENO)),
       err_(separate_err_ ? *separate_err_ : *out_),
       processes_(
           loop_, std::move(options_.processes), *out_, err_,
-          [this](const MemberExit& exit) { on_member_exit(exit); }, [this] { leave_if_drained(); }),
+          [this](const process::MemberExit& exit) { on_member_exit(exit); }, [this] { leave_if_drained(); }),
       signals_(loop_, [this](int) { processes_.reap(); }),
       guardian_(
           loop_, std::move(guardian),
@@ -52,14 +53,14 @@ Agent::Agent(boost::asio::io_context& loop, AgentOptions options, base::Fd guard
 
 base::Status Agent::report_usage() {
   if (!options_.usage.wanted()) return {};
-  usage_ = std::make_unique<UsageReporter>(
+  usage_ = std::make_unique<metrics::UsageReporter>(
       loop_, options_.usage, [this] { return processes_.usage_targets(); },
       [this](const std::string& text) { say(text); });
   return usage_->start();
 }
 
 int Agent::run() {
-  become_subreaper();
+  process::become_subreaper();
   base::Status status = signals_.start({SIGCHLD});
   if (status.ok()) status = report_usage();
   if (status.ok()) status = job_->start();
@@ -205,7 +206,7 @@ void Agent::on_guardian_lost() {
   start_timer(orphan_, all - last, [this, last] { terminate(unless_completed(1), last); });
 }
 
-void Agent::on_member_exit(const MemberExit& exit) {
+void Agent::on_member_exit(const process::MemberExit& exit) {
   job_->on_exit(exit);
   finish_if_over();
 }
@@ -242,7 +243,7 @@ void Agent::finish_if_over() {
 
 void Agent::clear_up() {
   if (std::exchange(cleared_, true)) return;
-  if (!kill_descendants(kKillLimit)) say("a process that the job left behind could not be killed");
+  if (!process::kill_descendants(kKillLimit)) say("a process that the job left behind could not be killed");
   processes_.finish_outputs();
   processes_.tell_exit_codes();
   leave_if_drained();
@@ -267,7 +268,7 @@ void Agent::start_drain_timer() {
 
 void Agent::leave_if_drained() {
   if (!cleared_ || processes_.outputs_busy()) return;
-  for (Sink* sink : {out_.get(), &err_}) {
+  for (process::Sink* sink : {out_.get(), &err_}) {
     if (sink->congested()) return sink->when_free([this] { leave_if_drained(); });
   }
   if (std::exchange(leaving_, true)) return;
@@ -280,4 +281,4 @@ void Agent::leave() {
   loop_.stop();
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

@@ -21,14 +21,14 @@
 #include "launcher/process/sink.h"
 #include "proto/message.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 
 inline constexpr int kStartFailed = 213;  // as Open MPI 5
 inline constexpr int kTimedOut = 241;     // as Open MPI 5
 
 struct AgentOptions {
-  ProcessTableOptions processes;
-  HeldPort port;  // MASTER_PORT, kept free until the members start
+  process::ProcessTableOptions processes;
+  process::HeldPort port;  // MASTER_PORT, kept free until the members start
   base::Duration term_grace = std::chrono::seconds(5);
   // From SIGKILL until a stuck member is left behind.
   base::Duration teardown_limit = std::chrono::seconds(10);
@@ -39,7 +39,7 @@ struct AgentOptions {
   std::function<void()> noticed = {};
   int timeout_status = kTimedOut;
   int start_failed_status = kStartFailed;
-  UsageOptions usage = {};  // of the members on this host
+  metrics::UsageOptions usage = {};  // of the members on this host
 };
 
 [[nodiscard]] std::string ran_too_long(base::Duration timeout);  // the message for the user
@@ -51,9 +51,9 @@ class Agent {
   [[nodiscard]] int run();
 
   [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
-  [[nodiscard]] ProcessTable& processes() { return processes_; }
-  [[nodiscard]] Sink& out() { return *out_; }
-  [[nodiscard]] Sink& err() { return err_; }
+  [[nodiscard]] process::ProcessTable& processes() { return processes_; }
+  [[nodiscard]] process::Sink& out() { return *out_; }
+  [[nodiscard]] process::Sink& err() { return err_; }
   // Releases MASTER_PORT, since members have been started and one of them may bind it.
   void release_port() { options_.port.socket.reset(); }
   // Prints "regroup: TEXT" on standard error, between whole lines of members.
@@ -76,11 +76,12 @@ class Agent {
   // run; `resumed`: the step from which the job had resumed.
   void kill_stateless(int exit_status, int doubtful_hosts, std::uint64_t resumed);
   // Adds the resource usage of another host's members: usage_reporter.h.
-  void add_usage(const std::string& host, const std::string& json, const UsageReporter::Lives& lives) {
+  void add_usage(const std::string& host, const std::string& json,
+                 const metrics::UsageReporter::Lives& lives) {
     if (usage_) usage_->add(host, json, lives);
   }
   // A member has ended, on this host or another.
-  void on_member_exit(const MemberExit& exit);
+  void on_member_exit(const process::MemberExit& exit);
   void look_whether_over() { finish_if_over(); }  // other hosts were lost, perhaps with the last members
   // After the end: the status reported to the guardian, and whether a signal or a notice requested the end.
   [[nodiscard]] int exit_status() const { return exit_status_.value_or(1); }
@@ -107,15 +108,15 @@ class Agent {
 
   AgentOptions options_;
   boost::asio::io_context& loop_;
-  std::unique_ptr<Sink> out_;
-  std::unique_ptr<Sink> separate_err_;  // nullptr if standard error is the same file
-  Sink& err_;
-  ProcessTable processes_;
-  SignalReader signals_;
+  std::unique_ptr<process::Sink> out_;
+  std::unique_ptr<process::Sink> separate_err_;  // nullptr if standard error is the same file
+  process::Sink& err_;
+  process::ProcessTable processes_;
+  process::SignalReader signals_;
   ControlSocket guardian_;
   boost::asio::steady_timer grace_{loop_}, killed_{loop_};
   boost::asio::steady_timer timeout_{loop_}, orphan_{loop_}, drain_{loop_};
-  std::unique_ptr<UsageReporter> usage_;  // nullptr: not requested
+  std::unique_ptr<metrics::UsageReporter> usage_;  // nullptr: not requested
   std::unique_ptr<AgentJob> job_;
   std::optional<int> exit_status_;
   std::optional<base::Duration> drain_limit_;  // counted from the members' end; none: until all is written
@@ -124,4 +125,4 @@ class Agent {
   bool abandoned_ = false;  // output without a reader is not waited for any more
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

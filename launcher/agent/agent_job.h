@@ -13,7 +13,7 @@
 #include "launcher/process/process_table.h"
 #include "proto/message.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 
 class Agent;
 class OtherHosts;
@@ -24,7 +24,7 @@ class AgentJob {
   virtual ~AgentJob() = default;
   // Failure: the job ends with exit status `start_failed_status`.
   [[nodiscard]] virtual base::Status start() = 0;
-  virtual void on_exit(const MemberExit& exit) = 0;
+  virtual void on_exit(const process::MemberExit& exit) = 0;
   // `socket` is connected to a coordinator.
   virtual void on_coordinator(base::Fd socket, std::int32_t incarnation);
   // A signal that the guardian forwards; false: the agent sends it to all members.
@@ -55,4 +55,4 @@ class MembershipJob : public AgentJob {
 };
 using JobFactory = std::function<std::unique_ptr<AgentJob>(Agent&)>;
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

@@ -1,9 +1,9 @@
 // An empty resume_path on the wire means that the plan resumes from nothing.
 #include "launcher/agent/checkpoint_wire.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
-std::unique_ptr<fb::CheckpointsT> checkpoints(const CheckpointPlan& plan) {
+std::unique_ptr<fb::CheckpointsT> checkpoints(const spec::CheckpointPlan& plan) {
   if (plan.directory.empty()) return nullptr;
   auto t = std::make_unique<fb::CheckpointsT>();
   t->directory = plan.directory, t->shared = plan.shared, t->every = plan.every, t->memory = plan.memory;
@@ -15,14 +15,14 @@ std::unique_ptr<fb::CheckpointsT> checkpoints(const CheckpointPlan& plan) {
   return t;
 }
 
-CheckpointPlan plain_checkpoints(const fb::CheckpointsT& t) {
-  CheckpointPlan plan;
+spec::CheckpointPlan plain_checkpoints(const fb::CheckpointsT& t) {
+  spec::CheckpointPlan plan;
   plan.directory = t.directory, plan.shared = t.shared, plan.every = t.every, plan.memory = t.memory;
   plan.keep_last = t.keep_last, plan.keep_every = t.keep_every;
   plan.job = t.job, plan.seed = t.seed, plan.shards = t.shards;
   if (!t.resume_path.empty())
-    plan.resume = Resume{t.resume_path, t.resume_step, t.seed, t.shards, t.resume_fingerprint};
+    plan.resume = spec::Resume{t.resume_path, t.resume_step, t.seed, t.shards, t.resume_fingerprint};
   return plan;
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

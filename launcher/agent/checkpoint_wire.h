@@ -10,11 +10,11 @@
 #include "launcher/agent/wire_parts.h"
 #include "launcher/spec/checkpoint_plan.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // nullptr for a plan without a directory.
-[[nodiscard]] std::unique_ptr<fb::CheckpointsT> checkpoints(const CheckpointPlan& plan);
-[[nodiscard]] CheckpointPlan plain_checkpoints(const fb::CheckpointsT& t);
+[[nodiscard]] std::unique_ptr<fb::CheckpointsT> checkpoints(const spec::CheckpointPlan& plan);
+[[nodiscard]] spec::CheckpointPlan plain_checkpoints(const fb::CheckpointsT& t);
 
 inline fb::QueryLocalCheckpointT table(const QueryLocalCheckpoint& m) {
   fb::QueryLocalCheckpointT t;
@@ -37,4 +37,4 @@ inline base::Result<LocalCheckpointReply> plain(const fb::LocalCheckpointReplyT&
   REGROUP_RETURN_IF_ERROR(plain_status(t, "LocalCheckpointReply: code", &m.status));
   return m;
 }
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -11,7 +11,7 @@
 #include "launcher/agent/wire.h"
 #include "launcher/transport/tcp.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr std::chrono::seconds kMoving{1};
@@ -33,28 +33,28 @@ base::Result<std::unique_ptr<Children>> Children::make(boost::asio::io_context& 
 }
 
 base::Status Children::listen() {
-  auto context = launcher::TlsContext::make(options_.job, options_.self, options_.secret);
+  auto context = transport::TlsContext::make(options_.job, options_.self, options_.secret);
   if (!context.ok()) return context.status();
-  launcher::SecureListenerLimits limits;
+  transport::SecureListenerLimits limits;
   limits.channel = Link::limits();
-  listener_ = std::make_unique<launcher::SecureListener>(
+  listener_ = std::make_unique<transport::SecureListener>(
       loop_, *context,
-      [this](std::shared_ptr<launcher::SecureChannel> channel) { on_linked(std::move(channel)); }, limits);
+      [this](std::shared_ptr<transport::SecureChannel> channel) { on_linked(std::move(channel)); }, limits);
   REGROUP_RETURN_IF_ERROR(listener_->start(0));
-  auto endpoints = launcher::own_endpoints(listener_->port());
+  auto endpoints = transport::own_endpoints(listener_->port());
   if (!endpoints.ok()) return endpoints.status();
-  endpoints_ = launcher::to_string(*endpoints);
+  endpoints_ = transport::to_string(*endpoints);
   return {};
 }
 
-base::Result<launcher::Spawner*> Children::spawner_for(const Order& order) {
+base::Result<agent::Spawner*> Children::spawner_for(const Order& order) {
   std::vector<std::string> command = order.access.before.empty() ? options_.ssh : order.access.before;
   std::vector<std::string> key = command;
   key.emplace_back("HOST");
   key.insert(key.end(), order.access.after.begin(), order.access.after.end());
   auto& made = order.forked ? forker_ : spawners_[key];
   if (made) return made.get();
-  launcher::SpawnEvents events{
+  agent::SpawnEvents events{
       .up = [this](proto::NodeId node) { on_spawned(node); },
       .line = [this](proto::NodeId node, const std::string& line) { events_.line(node, line); },
       .ended = [this](proto::NodeId node, const base::Status& why) { on_left(node, why); }};
@@ -65,15 +65,15 @@ base::Result<launcher::Spawner*> Children::spawner_for(const Order& order) {
     made = order.access.make(options_.secret, std::move(events));
     return made.get();
   }
-  launcher::SpawnOptions spawn;
+  agent::SpawnOptions spawn;
   spawn.environment = options_.environment;
   spawn.limit = order.access.before.empty()
                     ? options_.limit
-                    : std::max<base::Duration>(options_.limit, launcher::kAllocatorLimit);
-  auto spawner =
-      order.forked ? launcher::make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
-                   : launcher::make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
-                                                std::move(command), order.access.after);
+                    : std::max<base::Duration>(options_.limit, agent::kAllocatorLimit);
+  auto spawner = order.forked
+                     ? agent::make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
+                     : agent::make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
+                                               std::move(command), order.access.after);
   if (!spawner.ok()) return spawner.status();
   made = std::move(*spawner);
   return made.get();
@@ -141,7 +141,7 @@ void Children::on_late(proto::NodeId node, Child& child) {
                                                  child.link ? "" : " (a firewall?)")));
 }
 
-void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
+void Children::on_linked(std::shared_ptr<transport::SecureChannel> channel) {
   const proto::NodeId node = channel->peer();
   Child* child = find(node);
   if (child == nullptr) return on_orphan(std::move(channel));
@@ -165,7 +165,7 @@ void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
   events_.linked(node, address);
 }
 
-void Children::on_orphan(std::shared_ptr<launcher::SecureChannel> channel) {
+void Children::on_orphan(std::shared_ptr<transport::SecureChannel> channel) {
   const proto::NodeId node = channel->peer();
   const auto name = events_.orphan ? events_.orphan(node) : std::nullopt;
   if (name && children_.try_emplace(node, loop_, *name, nullptr).second) return on_linked(std::move(channel));
@@ -299,4 +299,4 @@ void Children::resume() {
   }
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

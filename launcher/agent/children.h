@@ -25,13 +25,13 @@
 #include "launcher/transport/job_secret.h"
 #include "launcher/transport/secure_listener.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 inline constexpr std::ptrdiff_t kMany = 8;  // more agents than this that start at once may delay each other
 
 // Makes a Spawner for hosts that are reached neither by ssh nor by a command on this host.
-using SpawnerFactory = std::function<std::unique_ptr<launcher::Spawner>(
-    std::shared_ptr<const launcher::JobSecret> secret, launcher::SpawnEvents events)>;
+using SpawnerFactory = std::function<std::unique_ptr<agent::Spawner>(
+    std::shared_ptr<const transport::JobSecret> secret, agent::SpawnEvents events)>;
 
 // How a host is reached if not by ssh: by the command `before` + address (empty: its name) + `after`, or by
 // the Spawner that `make` returns. `make` is called once for each `before`, which then is only a key.
@@ -46,8 +46,8 @@ struct ChildrenOptions {
   std::string build;       // version of this regroup: an agent of another version reports that and exits
   proto::NodeId self = 0;  // node id of this process
   std::string from;        // suffix of messages about an agent that did not start: "" or " (from NAME)"
-  std::shared_ptr<const launcher::JobSecret> secret;
-  launcher::Environment environment;     // of ssh
+  std::shared_ptr<const transport::JobSecret> secret;
+  spec::Environment environment;         // of ssh
   std::vector<std::string> ssh{"ssh"};   // the command that reaches a host without a HostAccess
   std::string program, preferred, wdir;  // of agents
   // From the start of an agent's ssh until its first message. If more than kMany agents are late at the same
@@ -95,7 +95,7 @@ class Children {
   void end_all();
   // The name of a child's host; "?" if there is no such child.
   [[nodiscard]] std::string name(proto::NodeId node) const;
-  // The endpoints of this process, as launcher::to_string() writes them.
+  // The endpoints of this process, as transport::to_string() writes them.
   [[nodiscard]] const std::string& endpoints() const { return endpoints_; }
   [[nodiscard]] bool empty() const;  // all processes of children have exited
   // Stops reading from the children until resume().
@@ -104,10 +104,10 @@ class Children {
 
  private:
   struct Child {
-    Child(boost::asio::io_context& loop, std::string n, launcher::Spawner* s)
+    Child(boost::asio::io_context& loop, std::string n, agent::Spawner* s)
         : name(std::move(n)), spawner(s), timer(loop), runs(s != nullptr) {}
     const std::string name;
-    launcher::Spawner* const spawner;                            // nullptr: another process has started it
+    agent::Spawner* const spawner;                               // nullptr: another process has started it
     boost::asio::steady_timer timer;                             // of its first message
     std::optional<std::chrono::steady_clock::time_point> began;  // start of its limit
     std::unique_ptr<Link> link;
@@ -117,14 +117,14 @@ class Children {
   };
   Children(boost::asio::io_context& loop, ChildrenOptions options, Events events);
   [[nodiscard]] base::Status listen();
-  [[nodiscard]] base::Result<launcher::Spawner*> spawner_for(const Order& order);
+  [[nodiscard]] base::Result<agent::Spawner*> spawner_for(const Order& order);
   [[nodiscard]] Child* find(proto::NodeId node);
   void on_begun(proto::NodeId node);
   void on_spawned(proto::NodeId node);
   void expect(proto::NodeId node, Child& child, base::Duration wait);
   void on_late(proto::NodeId node, Child& child);
-  void on_linked(std::shared_ptr<launcher::SecureChannel> channel);
-  void on_orphan(std::shared_ptr<launcher::SecureChannel> channel);
+  void on_linked(std::shared_ptr<transport::SecureChannel> channel);
+  void on_orphan(std::shared_ptr<transport::SecureChannel> channel);
   void on_message(proto::NodeId node, const Message& message);
   void on_pause(Child& child, const HostNotice& notice);
   void on_left(proto::NodeId node, const base::Status& why);
@@ -135,10 +135,10 @@ class Children {
   boost::asio::io_context& loop_;
   const ChildrenOptions options_;
   const Events events_;
-  std::unique_ptr<launcher::SecureListener> listener_;
+  std::unique_ptr<transport::SecureListener> listener_;
   std::string endpoints_;
-  std::unique_ptr<launcher::Spawner> forker_;
-  std::map<std::vector<std::string>, std::unique_ptr<launcher::Spawner>> spawners_;  // by their commands
+  std::unique_ptr<agent::Spawner> forker_;
+  std::map<std::vector<std::string>, std::unique_ptr<agent::Spawner>> spawners_;  // by their commands
   std::map<proto::NodeId, Child> children_;
   std::vector<std::unique_ptr<Link>> refused_;  // connections that get EndAgent and are closed
   boost::asio::steady_timer heartbeat_timer_;
@@ -146,4 +146,4 @@ class Children {
   bool watching_ = false, paused_ = false;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -9,7 +9,7 @@
 
 #include "launcher/transport/ancillary.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 namespace {
 
 struct Packet {
@@ -64,7 +64,7 @@ ControlSocket::ControlSocket(boost::asio::io_context& loop, base::Fd socket, Han
 bool ControlSocket::send(ControlMessage message, std::int32_t value, int fd) {
   Packet packet{message, value};
   iovec bytes{&packet, sizeof packet};
-  Ancillary ancillary;
+  transport::Ancillary ancillary;
   msghdr header{};
   header.msg_iov = &bytes;
   header.msg_iovlen = 1;
@@ -84,7 +84,7 @@ bool ControlSocket::receive() {
   for (;;) {
     Packet packet{};
     iovec bytes{&packet, sizeof packet};
-    Ancillary ancillary;
+    transport::Ancillary ancillary;
     msghdr message{};
     message.msg_iov = &bytes;
     message.msg_iovlen = 1;
@@ -92,10 +92,10 @@ bool ControlSocket::receive() {
     const ssize_t count = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno == EAGAIN;
-    base::Fd fd = Ancillary::taken(message);
+    base::Fd fd = transport::Ancillary::taken(message);
     if (count != sizeof packet) return false;
     handler_(packet.message, packet.value, std::move(fd));
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 
 enum class ControlMessage : std::uint32_t {
   kSignal,       // guardian: send signal `value` to the process group of every member
@@ -55,4 +55,4 @@ class ControlSocket {
   std::function<void()> lost_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "launcher/agent/spawner.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 
 struct FakeSpawnerOptions {
   std::size_t parallel = 32;                       // started at a time
@@ -146,4 +146,4 @@ class FakeSpawner final : public Spawner {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

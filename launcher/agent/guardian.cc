@@ -19,7 +19,7 @@
 #include "launcher/process/descendants.h"
 #include "launcher/process/sink.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 namespace {
 
 constexpr base::Duration kGuardianKillLimit = std::chrono::seconds(2);
@@ -38,7 +38,8 @@ void say(const std::string& text) { fmt::print(stderr, "regroup: {}\n", base::es
 
 std::string how(int status) {
   if (WIFSIGNALED(status)) {
-    return fmt::format("was killed by signal {} ({})", WTERMSIG(status), signal_name(WTERMSIG(status)));
+    return fmt::format("was killed by signal {} ({})", WTERMSIG(status),
+                       process::signal_name(WTERMSIG(status)));
   }
   return fmt::format("exited with code {}", WEXITSTATUS(status));
 }
@@ -71,14 +72,14 @@ struct Guardian::Watch {
   void say(const std::string& text) { err.write("regroup: " + base::escaped_lines(text) + "\n"); }
 
   boost::asio::io_context loop{1};
-  Sink err{loop, STDERR_FILENO};
+  process::Sink err{loop, STDERR_FILENO};
   boost::asio::steady_timer answer_timer{loop};
   boost::asio::steady_timer clearing{loop};
-  SignalReader signals;
+  process::SignalReader signals;
   ControlSocket agent;
 };
 
-Guardian::Guardian(AgentMain agent, CoordinatorMain coordinator, ReaperOptions reaper,
+Guardian::Guardian(AgentMain agent, CoordinatorMain coordinator, process::ReaperOptions reaper,
                    std::vector<int> forwarded, std::vector<int> notices)
     : agent_main_(std::move(agent)),
       coordinator_main_(std::move(coordinator)),
@@ -89,7 +90,7 @@ Guardian::Guardian(AgentMain agent, CoordinatorMain coordinator, ReaperOptions r
 Guardian::~Guardian() = default;
 
 int Guardian::run() {
-  become_subreaper();
+  process::become_subreaper();
   base::Status status = start_agent();
   if (status.ok() && coordinator_main_) status = start_coordinator();
   if (status.ok()) {
@@ -98,7 +99,7 @@ int Guardian::run() {
   }
   if (!status.ok()) {
     say(status.message());
-    kill_descendants(kGuardianKillLimit);
+    process::kill_descendants(kGuardianKillLimit);
     return kAgentLost;
   }
   if (for_agent_.valid()) {
@@ -117,13 +118,13 @@ int Guardian::run() {
 void Guardian::end_helpers() {
   const bool over = exit_status_ && !coordinator_main_;
   if (over && reaper_alive_) ::kill(reaper_->pid(), SIGKILL);
-  kill_descendants(kGuardianKillLimit, {}, over);
+  process::kill_descendants(kGuardianKillLimit, {}, over);
 }
 
 base::Status Guardian::start_agent() {
   auto sockets = control_sockets();
   if (!sockets.ok()) return sockets.status();
-  auto reaper = Reaper::start(
+  auto reaper = process::Reaper::start(
       reaper_options_,
       [&] {
         sockets->first.reset();
@@ -309,4 +310,4 @@ bool Guardian::may_restart() {
   return true;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

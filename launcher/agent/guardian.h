@@ -22,7 +22,7 @@
 #include "launcher/process/reaper.h"
 #include "launcher/process/signals.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 
 // Run in the forked process and return its exit status.
 using AgentMain = std::function<int(base::Fd guardian)>;
@@ -34,8 +34,8 @@ class Guardian {
   // SIGSTOP; SIGTSTP stops the guardian, too. `notices`: further signals that end the job. Those of SIGINT,
   // SIGTERM, SIGQUIT and SIGHUP that are not forwarded end the job, a second one at once unless it repeats
   // the first (StopRequests). A second SIGINT always ends the job. All other signals are ignored.
-  Guardian(AgentMain agent, CoordinatorMain coordinator, ReaperOptions reaper, std::vector<int> forwarded,
-           std::vector<int> notices = {});
+  Guardian(AgentMain agent, CoordinatorMain coordinator, process::ReaperOptions reaper,
+           std::vector<int> forwarded, std::vector<int> notices = {});
   ~Guardian();
   // Forks the processes of the job and returns its exit status. For a process with one thread, signals
   // blocked.
@@ -67,11 +67,11 @@ class Guardian {
 
   AgentMain agent_main_;
   CoordinatorMain coordinator_main_;
-  ReaperOptions reaper_options_;
+  process::ReaperOptions reaper_options_;
   std::vector<int> forwarded_, notices_;
   base::Fd agent_socket_;
   std::unique_ptr<Watch> watch_;
-  std::optional<Reaper> reaper_;
+  std::optional<process::Reaper> reaper_;
   bool reaper_alive_ = false;  // the reaper runs
   bool agent_gone_ = false;    // the agent has been reaped
   pid_t coordinator_ = 0;
@@ -79,7 +79,7 @@ class Guardian {
   std::uint32_t incarnation_ = 0;
   std::deque<base::TimePoint> restarts_;  // of the coordinator, within the window
   int stops_ = 0;
-  StopRequests stop_requests_;
+  process::StopRequests stop_requests_;
   bool agent_lost_ = false;  // its socket is closed: it is exiting
   std::optional<int> exit_status_, state_lost_;
   std::uint32_t resumed_ = 0;
@@ -87,4 +87,4 @@ class Guardian {
   base::TimePoint passed_on_{};  // when a signal that may kill members was forwarded
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "launcher/agent/messages.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 inline constexpr std::chrono::seconds kSuspicion{1};  // without a message: the peer is reported silent
 inline constexpr std::chrono::seconds kSilence{5};    // without a message: the peer is lost
@@ -43,4 +43,4 @@ class HeartbeatMonitor {
   bool silent_ = false;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

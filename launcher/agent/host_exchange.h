@@ -15,7 +15,7 @@
 #include "launcher/pmi/messages.h"
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 
 // Used by the loop's thread.
 class HostExchange {
@@ -75,4 +75,4 @@ class HostExchange {
   std::set<std::uint32_t> cut_off_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // Agent -> controller: an allocator will take this host away in `within_ms`. `why` names the notice, or
 // "SIGTERM" to the agent. Another notice may follow and leave less time. kSuspended: the host will be
@@ -19,4 +19,4 @@ struct HostNotice {
   Kind kind = Kind::kGoes;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

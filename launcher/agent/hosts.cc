@@ -14,7 +14,7 @@
 #include "launcher/agent/wire.h"
 #include "launcher/transport/tcp.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr std::chrono::seconds kInventoryLimit{10};
@@ -42,7 +42,7 @@ base::Result<std::unique_ptr<Hosts>> Hosts::make(boost::asio::io_context& loop, 
 }
 
 base::Status Hosts::start() {
-  auto secret = launcher::JobSecret::generate();
+  auto secret = transport::JobSecret::generate();
   if (!secret.ok()) return secret.status();
   ChildrenOptions options;
   options.job = options_.job;
@@ -156,11 +156,11 @@ std::vector<base::Status> Hosts::bring_up(const BringUp& how) {
   failed_ = how.failed;
   std::size_t levels = 1;
   for (const Slot& slot : slots_) levels = std::max(levels, tree_.depth(slot.id).value_or(0));
-  const std::size_t turns = slots_.size() / launcher::SpawnOptions().parallel;
+  const std::size_t turns = slots_.size() / agent::SpawnOptions().parallel;
   last_up_ = std::chrono::steady_clock::now();
   base::Duration longest = (3 * levels + turns) * options_.limit;
   if (std::ranges::any_of(options_.hosts, [](const auto& host) { return !host.access.before.empty(); }))
-    longest += (1 + turns) * launcher::kAllocatorLimit;
+    longest += (1 + turns) * agent::kAllocatorLimit;
   const auto deadline = last_up_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(longest);
   while (starting() && !(how.over && how.over())) {
     const auto now = std::chrono::steady_clock::now();
@@ -222,7 +222,7 @@ std::size_t Hosts::add(HostsOptions::Host host) {
   return index;
 }
 
-void Hosts::set_up(std::size_t index, const Setup& setup, const launcher::App& app) {
+void Hosts::set_up(std::size_t index, const Setup& setup, const process::App& app) {
   RemoteNode& node = *slots_.at(index).node;
   Setup own = setup;
   if (own.elastic && slots_[index].session) own.elastic->controller = children_->endpoints();
@@ -263,19 +263,19 @@ void Hosts::tell_membership(const proto::Message& message) {
 }
 
 std::string Hosts::own_address() const {
-  const auto endpoints = launcher::own_endpoints(0);
+  const auto endpoints = transport::own_endpoints(0);
   return endpoints.ok() && !endpoints->empty() ? endpoints->front().address().to_string() : "127.0.0.1";
 }
 
 base::Status Hosts::set_up(const std::vector<Setup>& setups, bool here) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (setups.at(i).stdin_to.to != launcher::StdinRequest::To::kNone) readers_.push_back(i);
+    if (setups.at(i).stdin_to.to != spec::StdinRequest::To::kNone) readers_.push_back(i);
     slots_[i].node->set_up(setups[i]);
   }
   return readers_.empty() ? base::Status() : input_.open(loop_, here);
 }
 
-void Hosts::serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, launcher::Sink& err) {
+void Hosts::serve(agent::NodeEvents events, Lost lost, process::Sink& out, process::Sink& err) {
   failed_ = {};
   lost_ = std::move(lost);
   events_ = std::move(events);
@@ -317,4 +317,4 @@ void Hosts::finish_if_done() {
   if (all) std::exchange(finished_, nullptr)();
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

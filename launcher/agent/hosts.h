@@ -23,10 +23,10 @@
 #include "launcher/agent/router.h"
 #include "launcher/agent/shared_input.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // Used by the loop's thread.
-class Hosts final : public launcher::OtherHosts {
+class Hosts final : public agent::OtherHosts {
  public:
   // kNotFound: there is no ssh. `said` is called with sentences for the user.
   [[nodiscard]] static base::Result<std::unique_ptr<Hosts>> make(
@@ -70,14 +70,14 @@ class Hosts final : public launcher::OtherHosts {
   std::size_t add(HostsOptions::Host host);
   void dismiss(std::size_t index) { slots_.at(index).node->finish(); }  // its members have ended: it exits
   [[nodiscard]] std::size_t members(std::size_t index) const { return slots_.at(index).node->running(); }
-  void set_up(std::size_t index, const Setup& setup, const launcher::App& app);  // elastic, up
-  void give_up(proto::NodeId node, const base::Status& why);                     // `lost` is called
+  void set_up(std::size_t index, const Setup& setup, const process::App& app);  // elastic, up
+  void give_up(proto::NodeId node, const base::Status& why);                    // `lost` is called
   void tell_membership(proto::NodeId node, const proto::Message& message);
   void tell_membership(const proto::Message& message);  // to all hosts that are up
 
-  void serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, launcher::Sink& err) override;
+  void serve(agent::NodeEvents events, Lost lost, process::Sink& out, process::Sink& err) override;
   [[nodiscard]] std::size_t size() const override { return slots_.size(); }
-  [[nodiscard]] launcher::Node& node(std::size_t index) override { return *slots_.at(index).node; }
+  [[nodiscard]] agent::Node& node(std::size_t index) override { return *slots_.at(index).node; }
   [[nodiscard]] const std::string& name(std::size_t index) const override {
     return options_.hosts.at(index).name;
   }
@@ -136,14 +136,14 @@ class Hosts final : public launcher::OtherHosts {
   std::function<void(const base::Status&)> failed_;
   std::chrono::steady_clock::time_point last_up_;  // when the last agent came up
   HostsElastic elastic_;
-  launcher::NodeEvents events_;
+  agent::NodeEvents events_;
   Lost lost_;
-  launcher::Sink* out_ = nullptr;
-  launcher::Sink* err_ = nullptr;
-  const std::shared_ptr<launcher::OutputSpace> space_ = std::make_shared<launcher::OutputSpace>();
+  process::Sink* out_ = nullptr;
+  process::Sink* err_ = nullptr;
+  const std::shared_ptr<process::OutputSpace> space_ = std::make_shared<process::OutputSpace>();
   std::function<void()> finished_;
   std::vector<std::size_t> readers_;  // hosts that get standard input
   SharedInput input_;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

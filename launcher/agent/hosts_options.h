@@ -12,7 +12,7 @@
 #include "launcher/agent/children.h"
 #include "launcher/agent/messages.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 struct HostsOptions {
   std::string job;    // its id
@@ -27,7 +27,7 @@ struct HostsOptions {
   std::string program;                  // path of regroup on those hosts
   std::string preferred;                // path that is preferred where it exists; "": none
   std::string wdir;                     // where members run
-  launcher::Environment environment;    // of ssh
+  spec::Environment environment;        // of ssh
   std::vector<std::string> ssh{"ssh"};  // the command that reaches a host; empty: all agents are forked
   base::Duration limit = std::chrono::seconds(5);  // as of ChildrenOptions
   bool verbose = false;                            // print the agents' own output
@@ -54,4 +54,4 @@ struct HostsElastic {
   std::function<void(std::size_t index)> left;  // after dismiss()
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

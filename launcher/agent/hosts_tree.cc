@@ -13,7 +13,7 @@
 #include "launcher/agent/wire.h"
 #include "launcher/process/due.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 std::optional<std::size_t> Hosts::index_of(proto::NodeId node) const {
   if (node == kController || node > host_of_.size()) return std::nullopt;
   const std::size_t index = host_of_[node - 1];
@@ -129,7 +129,7 @@ bool Hosts::await_reparenting(proto::NodeId node, const base::Status& why) {
   slot->orphan = std::make_unique<boost::asio::steady_timer>(loop_, kOrphanWait);
   slot->orphan->async_wait([this, node, why](const boost::system::error_code& error) {
     const Slot* waiting = error ? nullptr : slot_of(node);
-    if (waiting != nullptr && waiting->orphan && launcher::is_due(*waiting->orphan)) give_up(node, why);
+    if (waiting != nullptr && waiting->orphan && process::is_due(*waiting->orphan)) give_up(node, why);
   });
   return true;
 }
@@ -147,13 +147,13 @@ void Hosts::on_child_event(proto::NodeId parent, const ChildEvent& event) {
     return;
   }
   using Kind = ChildEvent::Kind;
-  if (event.kind == Kind::kConnected) child->attach(launcher::printable(event.text));
-  if (event.kind == Kind::kOutput) on_line(event.node, launcher::printable(event.text));
+  if (event.kind == Kind::kConnected) child->attach(agent::printable(event.text));
+  if (event.kind == Kind::kOutput) on_line(event.node, agent::printable(event.text));
   if (event.kind == Kind::kSilent || event.kind == Kind::kRecovered)
     on_silent(event.node, event.kind == Kind::kSilent);
   if (event.kind != Kind::kLost) return;
   const std::string of = fmt::format("host {}: ", name(*index_of(event.node)));
-  const std::string text = launcher::printable(event.text);
+  const std::string text = agent::printable(event.text);
   child->fail({event.code, text.starts_with(of) ? text : of + text});
 }
 
@@ -218,4 +218,4 @@ void Hosts::end_agent(proto::NodeId node) {
     send(*above, EndAgent{node});
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

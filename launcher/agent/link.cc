@@ -6,7 +6,7 @@
 
 #include "launcher/agent/wire.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr std::byte kLast{0};
@@ -16,7 +16,7 @@ static_assert(kPart + 1 <= proto::kMaxFrameBytes);
 
 }  // namespace
 
-Link::Link(std::shared_ptr<launcher::SecureChannel> channel, Handlers handlers)
+Link::Link(std::shared_ptr<transport::SecureChannel> channel, Handlers handlers)
     : state_(std::make_shared<State>(State{std::move(handlers), {}})), channel_(std::move(channel)) {
   channel_->set_handlers(
       {.message = {},
@@ -28,8 +28,8 @@ Link::Link(std::shared_ptr<launcher::SecureChannel> channel, Handlers handlers)
        .payload = [state = state_](std::span<const std::byte> part) { return take(*state, part); }});
 }
 
-launcher::SecureChannelLimits Link::limits() {
-  launcher::SecureChannelLimits limits;
+transport::SecureChannelLimits Link::limits() {
+  transport::SecureChannelLimits limits;
   limits.most_queued = kMostBytes + limits.most_queued;
   return limits;
 }
@@ -60,4 +60,4 @@ base::Status Link::take(State& state, std::span<const std::byte> part) {
   return {};
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

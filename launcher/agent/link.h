@@ -12,7 +12,7 @@
 #include "launcher/agent/messages.h"
 #include "launcher/transport/secure_channel.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // Used by the loop's thread. Handlers are called from the loop only, and not after close().
 class Link {
@@ -22,7 +22,7 @@ class Link {
     std::function<void(const base::Status&)> closed;  // called once; also for bytes that are no message
   };
   // `channel` may still be in its handshake.
-  Link(std::shared_ptr<launcher::SecureChannel> channel, Handlers handlers);
+  Link(std::shared_ptr<transport::SecureChannel> channel, Handlers handlers);
   ~Link() { close(); }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -46,11 +46,11 @@ class Link {
   void close() { channel_->close(); }
   void close_when_sent() { channel_->close_when_sent(); }
   [[nodiscard]] bool open() const { return channel_->open(); }
-  [[nodiscard]] const launcher::SecureChannel& channel() const { return *channel_; }
+  [[nodiscard]] const transport::SecureChannel& channel() const { return *channel_; }
 
   static constexpr std::size_t kMostBytes = 64 << 20;
   // Limits for a channel that carries messages of that size.
-  [[nodiscard]] static launcher::SecureChannelLimits limits();
+  [[nodiscard]] static transport::SecureChannelLimits limits();
 
  private:
   struct State {
@@ -60,7 +60,7 @@ class Link {
   [[nodiscard]] static base::Status take(State& state, std::span<const std::byte> part);
 
   const std::shared_ptr<State> state_;
-  const std::shared_ptr<launcher::SecureChannel> channel_;
+  const std::shared_ptr<transport::SecureChannel> channel_;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

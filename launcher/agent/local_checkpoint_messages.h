@@ -9,14 +9,14 @@
 #include "launcher/spec/checkpoint_plan.h"
 #include "proto/world.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // --- controller -> agent
 // copy = 0: which checkpoint in the agent's own directory is newer than plan.resume (or the newest, where
 // that is empty)? copy > 0: copy the checkpoint of this step, which the agent has reported, to the shared
 // directory. Sent before Setup, which cancels it. Answered by LocalCheckpointReply.
 struct QueryLocalCheckpoint {
-  CheckpointPlan plan;
+  spec::CheckpointPlan plan;
   proto::Step copy = 0;
 };
 
@@ -28,4 +28,4 @@ struct LocalCheckpointReply {
   std::string said = {};  // lines for the user
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -8,7 +8,7 @@
 
 #include "launcher/process/environment.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 namespace {
 
 pmi::ProcId first_process(const SpaceOrder& order) {
@@ -20,11 +20,11 @@ pmi::ProcId first_process(const SpaceOrder& order) {
 LocalNode::LocalNode(Agent& agent, std::optional<pmi::HelperOptions> helper, NodeEvents events)
     : agent_(agent), helper_(std::move(helper)), events_(std::move(events)) {}
 
-void LocalNode::add_app(std::uint32_t number, const App& app) {
-  App found = app;
+void LocalNode::add_app(std::uint32_t number, const process::App& app) {
+  process::App found = app;
   missing_.erase(number);
   if (app.path.empty()) {
-    auto path = find_program(app.argv.at(0), app.wdir, app.environment);
+    auto path = process::find_program(app.argv.at(0), app.wdir, app.environment);
     if (path.ok()) found.path = std::move(*path);
     if (!path.ok()) missing_[number] = path.status();
   }
@@ -108,7 +108,7 @@ void LocalNode::start(SpaceOrder order) {
   boost::asio::post(agent_.loop(), [this, order = std::move(order)] {
     if (agent_.ending()) return;
     if (helper_ && !mpi_) {
-      const App& first = agent_.processes().options().apps.at(0);
+      const process::App& first = agent_.processes().options().apps.at(0);
       mpi_ = std::make_unique<pmi::Mpi>(agent_.loop(), *helper_, first, mpi_events());
     }
     open(order);
@@ -122,23 +122,24 @@ void LocalNode::open(const SpaceOrder& order) {
   }
   const pmi::OpenSpace& space = order.space;
   if (!mpi_)
-    return events_.started(space.space, start_members(order, std::vector<Extras>(order.members.size())));
+    return events_.started(space.space,
+                           start_members(order, std::vector<process::Extras>(order.members.size())));
   if (order.again) return reopen(order);
-  mpi_->open(space, [this, order](std::vector<Extras> extras) {
+  mpi_->open(space, [this, order](std::vector<process::Extras> extras) {
     if (!agent_.ending()) events_.started(order.space.space, start_members(order, std::move(extras)));
   });
 }
 
 void LocalNode::reopen(const SpaceOrder& order) {
-  mpi_->reopen({order.space.space, order.members.at(0).place.rank}, [this, order](Extras extras) {
+  mpi_->reopen({order.space.space, order.members.at(0).place.rank}, [this, order](process::Extras extras) {
     if (agent_.ending()) return;
-    std::vector<Extras> one;
+    std::vector<process::Extras> one;
     one.push_back(std::move(extras));
     events_.started(order.space.space, start_members(order, std::move(one)));
   });
 }
 
-base::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extras> extras) {
+base::Status LocalNode::start_members(const SpaceOrder& order, std::vector<process::Extras> extras) {
   for (std::size_t i = 0; i < order.members.size(); ++i) {
     const auto& [place, threads, cores, environment] = order.members[i];
     extras[i].threads = threads;
@@ -161,4 +162,4 @@ base::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extra
   return {};
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

@@ -11,14 +11,14 @@
 #include "launcher/agent/node.h"
 #include "launcher/pmi/mpi.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 
 class LocalNode final : public Node {
  public:
   // Without `helper` MPI programs get no services.
   LocalNode(Agent& agent, std::optional<pmi::HelperOptions> helper, NodeEvents events);
 
-  void add_app(std::uint32_t number, const App& app) override;
+  void add_app(std::uint32_t number, const process::App& app) override;
   void drop_app(std::uint32_t number) override;
   void start(SpaceOrder order) override;
   void signal(proto::MemberId member, int signal) override;
@@ -36,7 +36,7 @@ class LocalNode final : public Node {
   void tell_aborted(bool all);
   void open(const SpaceOrder& order);
   void reopen(const SpaceOrder& order);
-  [[nodiscard]] base::Status start_members(const SpaceOrder& order, std::vector<Extras> extras);
+  [[nodiscard]] base::Status start_members(const SpaceOrder& order, std::vector<process::Extras> extras);
 
   Agent& agent_;
   const std::optional<pmi::HelperOptions> helper_;
@@ -49,4 +49,4 @@ class LocalNode final : public Node {
       early_;  // signals to all since start(), by an order's first process
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

@@ -6,10 +6,11 @@
 namespace regroup {
 
 template class base::Variant<
-    node::Setup, node::AddApp, node::DropApp, node::StartSpace, node::Signal, node::EndHost, node::Hello,
-    node::SpaceStarted, node::Exited, node::UserMessage, node::Heartbeat, node::Done, node::Services,
-    node::StreamData, node::WindowUpdate, node::Membership, node::StartAgents, node::AddRoute, node::EndAgent,
-    node::ChildEvent, node::Relayed, node::Gathered, node::InventoryRequest, node::InventoryReply,
-    node::UsageReport, node::Ack, node::HostNotice, node::QueryLocalCheckpoint, node::LocalCheckpointReply>;
+    agent::Setup, agent::AddApp, agent::DropApp, agent::StartSpace, agent::Signal, agent::EndHost,
+    agent::Hello, agent::SpaceStarted, agent::Exited, agent::UserMessage, agent::Heartbeat, agent::Done,
+    agent::Services, agent::StreamData, agent::WindowUpdate, agent::Membership, agent::StartAgents,
+    agent::AddRoute, agent::EndAgent, agent::ChildEvent, agent::Relayed, agent::Gathered,
+    agent::InventoryRequest, agent::InventoryReply, agent::UsageReport, agent::Ack, agent::HostNotice,
+    agent::QueryLocalCheckpoint, agent::LocalCheckpointReply>;
 
 }  // namespace regroup

@@ -21,7 +21,7 @@
 #include "launcher/spec/request.h"
 #include "proto/message.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // --- controller -> agent
 // Which resources does this host have? May be sent before Setup. Answered by InventoryReply.
@@ -30,12 +30,12 @@ struct InventoryRequest {
   std::string topology;  // file that describes them; "": detect them
   // If not empty, instead of the inventory: TCP ports to reserve while the agent lives; 0: any free port.
   std::vector<std::uint16_t> ports = {};
-  launcher::ClaimScope claims = {};  // name and outer of the controller; "": those of the host count
+  process::ClaimScope claims = {};  // name and outer of the controller; "": those of the host count
 };
 // The resources of one member slot of a host.
 struct SlotResources {
-  std::vector<int> cores;             // operating system numbers it is bound to; empty: not bound
-  launcher::Environment environment;  // of its devices
+  std::vector<int> cores;         // operating system numbers it is bound to; empty: not bound
+  spec::Environment environment;  // of its devices
 };
 // Of an elastic job: settings that all its agents share, and the slots of this host.
 struct ElasticSetup {
@@ -46,7 +46,7 @@ struct ElasticSetup {
   std::uint32_t kept_results = 0;  // for learners
   std::uint64_t learn_above = 0;
   std::vector<SlotResources> slots = {};  // empty: members are neither bound nor given devices
-  CheckpointPlan checkpoints = {};
+  spec::CheckpointPlan checkpoints = {};
   std::string controller = {};  // endpoints, for reparenting; "": an agent ends with its parent
   std::chrono::milliseconds finished_limit{
       60'000};  // until a member that has finished and does not end is reported; 0: never
@@ -55,27 +55,27 @@ struct ElasticSetup {
 struct Setup {
   std::uint32_t host = 0;  // its number in the job
   std::string name;
-  launcher::OutputRequest output;
-  launcher::StdinRequest stdin_to;
+  spec::OutputRequest output;
+  spec::StdinRequest stdin_to;
   bool verbose = false, quiet = false, services = false, usage = false;  // services: MPI; usage: report it
-  launcher::MemoryPolicy memory = launcher::MemoryPolicy::kKernel;
-  launcher::Master master;
-  launcher::NoticeRequest notice = {};
+  spec::MemoryPolicy memory = spec::MemoryPolicy::kKernel;
+  process::Master master;
+  spec::NoticeRequest notice = {};
   std::vector<std::string> suspended_by = {};  // the notice sources that had suspended the host
-  launcher::ClaimScope claims = {};            // as of InventoryRequest
+  process::ClaimScope claims = {};             // as of InventoryRequest
   std::optional<ElasticSetup> elastic = {};    // set: Membership starts members, unless serves_ranks()
 };
 // A program; without a path the agent searches PATH.
 struct AddApp {
   std::uint32_t number = 0;
-  launcher::App app;
+  process::App app;
 };
 struct DropApp {
   std::uint32_t number = 0;
 };
 // Answered by SpaceStarted. In an elastic job AddApp is answered so, with space 0, if the program is missing.
 struct StartSpace {
-  launcher::SpaceOrder order;
+  agent::SpaceOrder order;
 };
 struct Signal {
   bool all = false;
@@ -101,7 +101,7 @@ struct SpaceStarted {
   base::Status status;
 };
 struct Exited {
-  launcher::MemberExit exit;
+  process::MemberExit exit;
 };
 struct UserMessage {
   std::string text;
@@ -146,4 +146,4 @@ using Message =
                   AddRoute, EndAgent, ChildEvent, Relayed, Gathered, InventoryRequest, InventoryReply,
                   UsageReport, Ack, HostNotice, QueryLocalCheckpoint, LocalCheckpointReply>;
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -6,7 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
-namespace regroup::node {
+namespace regroup::agent {
 
 void MulticastBatch::add(proto::NodeId via, proto::NodeId node, std::vector<std::byte> message,
                          std::uint64_t number) {
@@ -32,4 +32,4 @@ void MulticastBatch::flush() {
   }
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

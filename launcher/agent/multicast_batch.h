@@ -15,7 +15,7 @@
 #include "launcher/agent/messages.h"
 #include "proto/world.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // Used by the loop's thread.
 class MulticastBatch {
@@ -43,4 +43,4 @@ class MulticastBatch {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for the posted flush()
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -13,14 +13,14 @@
 #include "launcher/process/process_table.h"
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 
 // An order to start one member.
 struct MemberOrder {
-  Place place;
-  std::uint32_t threads = 1;  // OMP_NUM_THREADS, unless the App says it
-  std::vector<int> cores;     // operating system numbers it is bound to; empty: not bound
-  Environment environment;    // of its devices; overrides the App's
+  process::Place place;
+  std::uint32_t threads = 1;      // OMP_NUM_THREADS, unless the App says it
+  std::vector<int> cores;         // operating system numbers it is bound to; empty: not bound
+  spec::Environment environment;  // of its devices; overrides the App's
 };
 
 // An order to start members of one MPI_COMM_WORLD; all nodes of the job get theirs at about the same time.
@@ -37,7 +37,7 @@ struct NodeEvents {
   // its program is missing; kUnavailable: the system refuses to run it.
   std::function<void(std::uint32_t space, const base::Status& status)> started;
   // For members on other hosts only: the agent reaps those on this host itself.
-  std::function<void(const MemberExit& exit)> exited;
+  std::function<void(const process::MemberExit& exit)> exited;
   // Connected, Finalized, Aborted, GroupsConnected, GroupsDisconnected and Spawn, in the order in which they
   // happened, and before the exits that followed them; Contribute, Fetch and Fetched. `host`: 0 is this one,
   // node(host - 1) of OtherHosts the others.
@@ -60,7 +60,7 @@ class Node {
   virtual ~Node() = default;
   // Sets program `number` for later orders. Without a path the host searches PATH; if it finds nothing, those
   // orders fail.
-  virtual void add_app(std::uint32_t number, const App& app) = 0;
+  virtual void add_app(std::uint32_t number, const process::App& app) = 0;
   virtual void drop_app(std::uint32_t number) = 0;
   virtual void start(SpaceOrder order) = 0;
   // Signals the process group of a member; no effect if it has ended.
@@ -78,7 +78,7 @@ class OtherHosts {
   // Starts to deliver events; `lost` is called when a host is lost with its members. Output of members goes
   // to `out` and `err`. Call once, before any order.
   using Lost = std::function<void(std::size_t index, const base::Status& why)>;
-  virtual void serve(NodeEvents events, Lost lost, Sink& out, Sink& err) = 0;
+  virtual void serve(NodeEvents events, Lost lost, process::Sink& out, process::Sink& err) = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
   [[nodiscard]] virtual Node& node(std::size_t index) = 0;
   [[nodiscard]] virtual const std::string& name(std::size_t index) const = 0;
@@ -91,4 +91,4 @@ class OtherHosts {
   virtual void finish(std::function<void()> then) = 0;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

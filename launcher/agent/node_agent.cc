@@ -23,7 +23,7 @@
 #include "launcher/transport/secure_channel.h"
 #include "launcher/transport/tcp.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 // Shorter than the limit of the process that started this agent (children.cc), so that the reason is
@@ -40,15 +40,15 @@ class SetupHandshake {
       : loop_(loop), options_(options) {}
 
   [[nodiscard]] base::Result<Setup> run(const Hello& hello) {
-    auto context = launcher::TlsContext::make(options_.job, options_.node, options_.secret);
+    auto context = transport::TlsContext::make(options_.job, options_.node, options_.secret);
     if (!context.ok()) return context.status();
-    auto endpoints = launcher::parse_endpoints(options_.endpoints);
+    auto endpoints = transport::parse_endpoints(options_.endpoints);
     if (!endpoints.ok()) return endpoints.status();
-    launcher::dial(loop_, *endpoints, kFirstDialLimit,
-                   [this, context = *context, &hello](base::Result<base::Fd> socket) {
-                     status_ = socket.ok() ? connect(context, std::move(*socket), hello)
-                                           : no_way_back(socket.status());
-                   });
+    transport::dial(loop_, *endpoints, kFirstDialLimit,
+                    [this, context = *context, &hello](base::Result<base::Fd> socket) {
+                      status_ = socket.ok() ? connect(context, std::move(*socket), hello)
+                                            : no_way_back(socket.status());
+                    });
     deadline_ = std::chrono::steady_clock::now() + kSetupLimit;
     while (!setup_ && status_.ok() && loop_.run_one_until(deadline_) > 0) {
     }
@@ -60,10 +60,10 @@ class SetupHandshake {
   [[nodiscard]] AgentLinks take_links() { return std::move(links_); }
 
  private:
-  base::Status connect(const std::shared_ptr<const launcher::TlsContext>& context, base::Fd socket,
+  base::Status connect(const std::shared_ptr<const transport::TlsContext>& context, base::Fd socket,
                        const Hello& hello) {
     auto channel =
-        launcher::SecureChannel::client(loop_, context, std::move(socket), options_.parent, Link::limits());
+        transport::SecureChannel::client(loop_, context, std::move(socket), options_.parent, Link::limits());
     if (!channel.ok()) return channel.status();
     (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
     links_.up = std::make_unique<Uplink>(loop_, *channel, options_.node, options_.parent != kController,
@@ -140,12 +140,12 @@ base::Result<NodeStreams> take_streams() {
   return streams;
 }
 
-launcher::AgentOptions agent_options(const NodeAgentOptions& options, const Setup& setup,
-                                     launcher::HeldPort port) {
-  launcher::AgentOptions agent;
+agent::AgentOptions agent_options(const NodeAgentOptions& options, const Setup& setup,
+                                  process::HeldPort port) {
+  agent::AgentOptions agent;
   agent.processes.job = options.job;
   agent.processes.record = options.record;
-  agent.processes.claims = launcher::claim_scope(options.environment, options.job, setup.claims);
+  agent.processes.claims = process::claim_scope(options.environment, options.job, setup.claims);
   agent.processes.master = setup.master;
   agent.processes.output = setup.output;
   agent.processes.stdin_to = setup.stdin_to;
@@ -155,8 +155,8 @@ launcher::AgentOptions agent_options(const NodeAgentOptions& options, const Setu
   (serves_ranks(setup) ? agent.processes.world_socket : agent.processes.agent_socket) =
       setup.elastic ? options.agent_socket : "";
   agent.processes.memory = setup.memory;
-  agent.processes.priority = launcher::current_priority();
-  agent.processes.open_files = launcher::raise_open_files();
+  agent.processes.priority = process::current_priority();
+  agent.processes.open_files = process::raise_open_files();
   agent.port = std::move(port);
   return agent;
 }
@@ -170,11 +170,11 @@ std::string host_name() {
 // Prints `why` and reports the exit status, so that the guardian prints nothing more.
 int fail(boost::asio::io_context& loop, base::Fd guardian, const base::Status& why) {
   const int fd = guardian.get();
-  launcher::ControlSocket socket(
-      loop, std::move(guardian), [](launcher::ControlMessage, std::int32_t, base::Fd) {}, [] {});
+  agent::ControlSocket socket(
+      loop, std::move(guardian), [](agent::ControlMessage, std::int32_t, base::Fd) {}, [] {});
   fmt::print(stderr, "{}\n", base::escaped_lines(why.message()));
-  socket.send(launcher::ControlMessage::kDone, 1);
-  launcher::discard_control_messages(fd);
+  socket.send(agent::ControlMessage::kDone, 1);
+  agent::discard_control_messages(fd);
   return 1;
 }
 
@@ -182,7 +182,7 @@ int fail(boost::asio::io_context& loop, base::Fd guardian, const base::Status& w
 
 bool serves_ranks(const Setup& setup) { return setup.elastic && setup.services; }
 
-launcher::Environment environment_there(launcher::Environment sent, const launcher::Environment& own) {
+spec::Environment environment_there(spec::Environment sent, const spec::Environment& own) {
   constexpr std::array<const char*, 10> kOfHost{"HOME", "HOSTNAME", "LOGNAME", "MAIL", "SHELL",
                                                 "TEMP", "TMP",      "TMPDIR",  "USER", "XAUTHORITY"};
   constexpr std::array<const char*, 5> kOfLogin{"DBUS_", "SSH_", "SLURM_", "SLURMD_", "XDG_"};
@@ -202,7 +202,7 @@ launcher::Environment environment_there(launcher::Environment sent, const launch
 
 int run_node_agent(NodeAgentOptions options, base::Fd guardian, const MembershipFactory& membership) {
   boost::asio::io_context loop(1);
-  auto port = launcher::hold_port();
+  auto port = process::hold_port();
   if (!port.ok()) return fail(loop, std::move(guardian), port.status());
   const Hello hello{options.build, host_name(), options.slots, port->port};
   SetupHandshake handshake(loop, options);
@@ -211,19 +211,19 @@ int run_node_agent(NodeAgentOptions options, base::Fd guardian, const Membership
   auto streams = take_streams();
   if (!streams.ok()) return fail(loop, std::move(guardian), streams.status());
   AgentLinks links = handshake.take_links();
-  launcher::AgentOptions agent = agent_options(options, *setup, std::move(*port));
+  agent::AgentOptions agent = agent_options(options, *setup, std::move(*port));
   if (setup->usage) {
     agent.usage.read_gpu = options.read_gpu;
     agent.usage.tell = [up = links.up.get()](const std::string& json) {
       if (up->open()) up->send(UsageReport{json});
     };
   }
-  return launcher::Agent(loop, std::move(agent), std::move(guardian),
-                         [&](launcher::Agent& self) {
-                           return std::make_unique<NodeJob>(self, std::move(links), std::move(*streams),
-                                                            *setup, options, membership);
-                         })
+  return agent::Agent(loop, std::move(agent), std::move(guardian),
+                      [&](agent::Agent& self) {
+                        return std::make_unique<NodeJob>(self, std::move(links), std::move(*streams), *setup,
+                                                         options, membership);
+                      })
       .run();
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -16,7 +16,7 @@
 #include "launcher/transport/job_secret.h"
 #include "proto/world.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 struct InventoryRequest;
 struct InventoryReply;
@@ -35,19 +35,19 @@ using LocalCheckpointQuery =
 struct NodeAgentOptions {
   std::string job;  // its id
   proto::NodeId node = 0;
-  proto::NodeId parent = 0;           // the process that started it; 0: the controller
-  std::string endpoints;              // of the parent, as launcher::to_string() writes them
-  std::string build;                  // version of this regroup
-  std::uint32_t slots = 0;            // cores that members may use
-  launcher::Environment environment;  // of this process
-  std::string folder;                 // for regroup-pmi: private, exists; "": none
-  std::string agent_socket;           // where members of an elastic job connect
-  std::shared_ptr<const launcher::JobSecret> secret;
-  std::shared_ptr<launcher::JobRecord> record;  // may be nullptr
+  proto::NodeId parent = 0;       // the process that started it; 0: the controller
+  std::string endpoints;          // of the parent, as transport::to_string() writes them
+  std::string build;              // version of this regroup
+  std::uint32_t slots = 0;        // cores that members may use
+  spec::Environment environment;  // of this process
+  std::string folder;             // for regroup-pmi: private, exists; "": none
+  std::string agent_socket;       // where members of an elastic job connect
+  std::shared_ptr<const transport::JobSecret> secret;
+  std::shared_ptr<process::JobRecord> record;  // may be nullptr
   std::function<void(const InventoryRequest& order, InventoryReply& answer)> inventory =
       {};                                       // takes the inventory of this host
   LocalCheckpointQuery local_checkpoints = {};  // searches the host's own checkpoint directory
-  launcher::UsageMeter::GpuReader read_gpu = {};
+  metrics::UsageMeter::GpuReader read_gpu = {};
 };
 
 struct Setup;
@@ -57,8 +57,8 @@ struct Setup;
 [[nodiscard]] bool serves_ranks(const Setup& setup);
 
 // Makes the membership logic of an elastic job; `send` sends a message to the coordinator.
-using MembershipFactory = std::function<std::unique_ptr<launcher::MembershipJob>(
-    launcher::Agent& agent, const Setup& setup, std::function<void(const proto::Message&)> send)>;
+using MembershipFactory = std::function<std::unique_ptr<agent::MembershipJob>(
+    agent::Agent& agent, const Setup& setup, std::function<void(const proto::Message&)> send)>;
 
 // Serves until the controller ends the job or is lost. Returns the exit status of this process; errors have
 // been printed on standard error. Standard input of this process must be the pipe whose end means the end of
@@ -68,7 +68,6 @@ using MembershipFactory = std::function<std::unique_ptr<launcher::MembershipJob>
 
 // The environment of a program on this host: that of the controller, except for variables of a host or a
 // login, which come from `own`.
-[[nodiscard]] launcher::Environment environment_there(launcher::Environment sent,
-                                                      const launcher::Environment& own);
+[[nodiscard]] spec::Environment environment_there(spec::Environment sent, const spec::Environment& own);
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -15,7 +15,7 @@
 #include "launcher/process/due.h"
 #include "launcher/process/signals.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr base::Duration kUsualPause = std::chrono::seconds(30);  // for a pause of unknown length
@@ -34,7 +34,7 @@ std::optional<pmi::HelperOptions> helper_options(const Setup& setup, const NodeA
 
 }  // namespace
 
-NodeJob::NodeJob(launcher::Agent& agent, AgentLinks links, NodeStreams streams, const Setup& setup,
+NodeJob::NodeJob(agent::Agent& agent, AgentLinks links, NodeStreams streams, const Setup& setup,
                  const NodeAgentOptions& options, const MembershipFactory& membership)
     : agent_(agent),
       links_(std::move(links)),
@@ -43,21 +43,21 @@ NodeJob::NodeJob(launcher::Agent& agent, AgentLinks links, NodeStreams streams, 
       own_error_(std::move(streams.own_error)),
       local_(agent, helper_options(setup, options), events()),
       watch_(agent.loop(), setup.notice, setup.name, options.environment,
-             {[this](const launcher::Notice& notice, const std::string& source) {
+             {[this](const preempt::Notice& notice, const std::string& source) {
                 const auto within = notice.within && !notice.begun
                                         ? std::chrono::ceil<std::chrono::milliseconds>(*notice.within)
                                         : std::chrono::milliseconds(HostNotice::kNotSaid);
-                const bool suspends = notice.kind == launcher::Notice::Kind::kSuspend;
+                const bool suspends = notice.kind == preempt::Notice::Kind::kSuspend;
                 wanted_back(
                     {static_cast<std::uint32_t>(std::min<std::int64_t>(within.count(), HostNotice::kNotSaid)),
-                     suspends ? source : fmt::format("{} of {}", launcher::kind_name(notice.kind), source),
+                     suspends ? source : fmt::format("{} of {}", preempt::kind_name(notice.kind), source),
                      suspends ? HostNotice::Kind::kSuspended : HostNotice::Kind::kGoes});
               },
               [this](const std::string& text) { link_->send(UserMessage{text}); },
               [this](const std::string& source) {
                 link_->send(HostNotice{0, source, HostNotice::Kind::kOver});
               },
-              [this](const launcher::Notice& notice, const std::string& source) {
+              [this](const preempt::Notice& notice, const std::string& source) {
                 // Twice the announced time, which is an estimate.
                 const auto longest = 2 * notice.lasts.value_or(kUsualPause);
                 const auto ms = std::chrono::ceil<std::chrono::milliseconds>(longest).count();
@@ -78,7 +78,7 @@ NodeJob::NodeJob(launcher::Agent& agent, AgentLinks links, NodeStreams streams, 
     reparenting_ = std::make_unique<Reparenting>(
         agent.loop(), options, setup.elastic->controller,
         Reparenting::Events{
-            [this](std::shared_ptr<launcher::SecureChannel> way) { link_->reparent(std::move(way)); },
+            [this](std::shared_ptr<transport::SecureChannel> way) { link_->reparent(std::move(way)); },
             [this](const base::Status&) { end_all(); }});
     link_->on_reparented([this] { links_.down->moved(); });
   }
@@ -107,8 +107,8 @@ base::Status NodeJob::start() {
   return membership_ ? membership_->start() : base::Status();
 }
 
-launcher::NodeEvents NodeJob::events() {
-  launcher::NodeEvents events;
+agent::NodeEvents NodeJob::events() {
+  agent::NodeEvents events;
   events.started = [this](std::uint32_t space, const base::Status& status) {
     link_->send(SpaceStarted{space, status});
   };
@@ -124,7 +124,7 @@ void NodeJob::on_message(const Message& message) {
 }
 
 void NodeJob::on(const AddApp& add) {
-  launcher::App app = add.app;
+  process::App app = add.app;
   app.environment = environment_there(std::move(app.environment), environment_);
   local_.add_app(add.number, app);
   const base::Status why = local_.missing(add.number);
@@ -136,9 +136,9 @@ void NodeJob::on(const DropApp& drop) { local_.drop_app(drop.number); }
 void NodeJob::on(const StartSpace& start) { local_.start(start.order); }
 
 void NodeJob::on(const Signal& signal) {
-  launcher::MembershipJob* const members = joining();
+  agent::MembershipJob* const members = joining();
   if (signal.all && signal.signal == SIGTERM && members != nullptr)  // the whole job ends
-    members->on_notice(base::SystemClock().now() + launcher::AgentOptions().term_grace);
+    members->on_notice(base::SystemClock().now() + agent::AgentOptions().term_grace);
   if (signal.all) local_.signal_all(signal.signal);
   if (!signal.all) local_.signal(signal.member, signal.signal);
 }
@@ -158,10 +158,10 @@ void NodeJob::on(const WindowUpdate& update) {
 }
 
 void NodeJob::on(const Membership& membership) {
-  if (launcher::MembershipJob* const members = joining()) members->on_message(membership.message);
+  if (agent::MembershipJob* const members = joining()) members->on_message(membership.message);
 }
 
-void NodeJob::on_exit(const launcher::MemberExit& exit) {
+void NodeJob::on_exit(const process::MemberExit& exit) {
   if (membership_) return membership_->on_exit(exit);
   local_.settle();
   link_->send(Exited{exit});  // before the messages of the World that follow from it
@@ -170,7 +170,7 @@ void NodeJob::on_exit(const launcher::MemberExit& exit) {
 
 // Allocators signal all processes of the host, so members have received the signal, too.
 bool NodeJob::on_signal(int signal) {
-  wanted_back({HostNotice::kNotSaid, launcher::signal_name(signal)});
+  wanted_back({HostNotice::kNotSaid, process::signal_name(signal)});
   return true;
 }
 
@@ -203,7 +203,7 @@ void NodeJob::end_all() {
 void NodeJob::watch_life() {
   life_.async_wait(life_.wait_read, [this](const boost::system::error_code& error) {
     if (error) return;
-    if (!launcher::is_readable(life_.native_handle())) return watch_life();
+    if (!process::is_readable(life_.native_handle())) return watch_life();
     std::array<char, 64> bytes;
     if (::read(life_.native_handle(), bytes.data(), bytes.size()) > 0) return watch_life();
     // Standard input belongs to the parent agent and ends with it. An elastic job then reparents, and the
@@ -218,12 +218,12 @@ void NodeJob::watch_life() {
 void NodeJob::finish(const std::function<void()>& then) {
   watch_.stop();
   const auto settled = [this, then] { links_.down->when_empty(then); };
-  launcher::MembershipJob* const members = joining();
+  agent::MembershipJob* const members = joining();
   members != nullptr ? members->finish(settled) : settled();
 }
 
 base::Duration NodeJob::still_needs() const {
-  const launcher::MembershipJob* const members = joining();
+  const agent::MembershipJob* const members = joining();
   return members != nullptr ? members->still_needs() : base::Duration::zero();
 }
 
@@ -236,9 +236,9 @@ void NodeJob::leave(const std::function<void()>& then) {
 void NodeJob::leave_if_sent() {
   if (done_ || !outputs_[1]->idle() || !outputs_[2]->idle()) return;
   done_ = true;
-  const launcher::MembershipJob* const members = joining();
+  const agent::MembershipJob* const members = joining();
   link_->send(
       Done{agent_.processes().output_lost(), members != nullptr ? members->unsaved() : std::string()});
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

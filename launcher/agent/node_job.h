@@ -23,7 +23,7 @@
 #include "launcher/agent/uplink.h"
 #include "launcher/preempt/notice_watch.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 struct NodeStreams {
   base::Fd life;                  // EOF means that the launcher has ended
@@ -38,20 +38,20 @@ struct AgentLinks {
 };
 
 // Used by the loop's thread.
-class NodeJob final : public launcher::AgentJob {
+class NodeJob final : public agent::AgentJob {
  public:
-  NodeJob(launcher::Agent& agent, AgentLinks links, NodeStreams streams, const Setup& setup,
+  NodeJob(agent::Agent& agent, AgentLinks links, NodeStreams streams, const Setup& setup,
           const NodeAgentOptions& options, const MembershipFactory& membership);
 
   [[nodiscard]] base::Status start() override;
-  void on_exit(const launcher::MemberExit& exit) override;
+  void on_exit(const process::MemberExit& exit) override;
   [[nodiscard]] bool on_signal(int signal) override;
   void finish(const std::function<void()>& then) override;
   [[nodiscard]] base::Duration still_needs() const override;
   void leave(const std::function<void()>& then) override;
 
  private:
-  [[nodiscard]] launcher::NodeEvents events();
+  [[nodiscard]] agent::NodeEvents events();
   void wanted_back(const HostNotice& notice);
   void on_message(const Message& message);
   void on(const AddApp& add);
@@ -65,22 +65,22 @@ class NodeJob final : public launcher::AgentJob {
   void on(const Membership& membership);
   template <class Other>
   void on(const Other&) {}  // a second Setup, and messages that only agents send
-  [[nodiscard]] launcher::MembershipJob* joining() const { return world_ ? world_.get() : membership_.get(); }
+  [[nodiscard]] agent::MembershipJob* joining() const { return world_ ? world_.get() : membership_.get(); }
   void on_closed();
   void end_all();
   [[nodiscard]] bool may_move() const { return reparenting_ && link_->below(); }
   void watch_life();
   void leave_if_sent();
 
-  launcher::Agent& agent_;
+  agent::Agent& agent_;
   const AgentLinks links_;
   Uplink* const link_;
-  const launcher::Environment environment_;
+  const spec::Environment environment_;
   const base::Fd own_error_;
-  launcher::LocalNode local_;
-  std::unique_ptr<launcher::MembershipJob> membership_;  // of an elastic job
-  std::unique_ptr<launcher::MembershipJob> world_;       // of a fixed-size job: the World of its ranks
-  launcher::NoticeWatch watch_;
+  agent::LocalNode local_;
+  std::unique_ptr<agent::MembershipJob> membership_;  // of an elastic job
+  std::unique_ptr<agent::MembershipJob> world_;       // of a fixed-size job: the World of its ranks
+  preempt::NoticeWatch watch_;
   boost::asio::posix::stream_descriptor life_;
   std::shared_ptr<StreamTarget> input_;
   std::array<std::shared_ptr<StreamSource>, 3> outputs_;  // of descriptors 1 and 2
@@ -91,4 +91,4 @@ class NodeJob final : public launcher::AgentJob {
   bool done_ = false;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -8,16 +8,16 @@
 #include "launcher/agent/messages.h"
 #include "launcher/agent/wire_generated.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
-inline std::unique_ptr<fb::NoticeSourcesT> table(const launcher::NoticeRequest& m) {
+inline std::unique_ptr<fb::NoticeSourcesT> table(const spec::NoticeRequest& m) {
   auto t = std::make_unique<fb::NoticeSourcesT>();
   t->file = m.file, t->command = m.command, t->address = m.address;
   t->every_ms =
       static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(m.every).count());
   return t;
 }
-inline launcher::NoticeRequest plain(const fb::NoticeSourcesT& t) {
+inline spec::NoticeRequest plain(const fb::NoticeSourcesT& t) {
   return {t.file, t.command, t.address, std::chrono::milliseconds(std::max(10U, t.every_ms))};
 }
 
@@ -32,4 +32,4 @@ inline base::Result<HostNotice> plain(const fb::HostNoticeT& t) {
   return HostNotice{t.within_ms, t.why, static_cast<HostNotice::Kind>(t.kind)};
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

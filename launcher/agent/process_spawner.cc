@@ -9,7 +9,7 @@
 #include "launcher/process/due.h"
 #include "launcher/process/environment.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 namespace {
 
 constexpr std::chrono::seconds kGrace{2};
@@ -28,12 +28,12 @@ std::vector<std::string> quiet_options(base::Duration limit) {
 }  // namespace
 
 base::Result<std::unique_ptr<Spawner>> make_ssh_spawner(boost::asio::io_context& loop,
-                                                        std::shared_ptr<const JobSecret> secret,
+                                                        std::shared_ptr<const transport::JobSecret> secret,
                                                         SpawnEvents events, SpawnOptions options,
                                                         std::vector<std::string> command,
                                                         std::vector<std::string> after) {
   if (command.empty()) return base::invalid_argument("the command that reaches other hosts is empty");
-  auto path = find_program(command[0], "", options.environment);
+  auto path = process::find_program(command[0], "", options.environment);
   if (!path.ok()) return path.status();
   if (name_of(command[0]) == "ssh") {
     const auto quiet = quiet_options(options.limit);
@@ -45,15 +45,16 @@ base::Result<std::unique_ptr<Spawner>> make_ssh_spawner(boost::asio::io_context&
 }
 
 base::Result<std::unique_ptr<Spawner>> make_fork_spawner(boost::asio::io_context& loop,
-                                                         std::shared_ptr<const JobSecret> secret,
+                                                         std::shared_ptr<const transport::JobSecret> secret,
                                                          SpawnEvents events, SpawnOptions options) {
   return std::unique_ptr<Spawner>(
       std::make_unique<ProcessSpawner>(loop, std::move(secret), std::move(events), std::move(options),
                                        ProcessSpawner::Way{"/bin/sh", {"/bin/sh"}, false}));
 }
 
-ProcessSpawner::ProcessSpawner(boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret,
-                               SpawnEvents events, SpawnOptions options, Way way)
+ProcessSpawner::ProcessSpawner(boost::asio::io_context& loop,
+                               std::shared_ptr<const transport::JobSecret> secret, SpawnEvents events,
+                               SpawnOptions options, Way way)
     : loop_(loop),
       secret_(std::move(secret)),
       events_(std::move(events)),
@@ -100,7 +101,7 @@ base::Status ProcessSpawner::launch(Agent& agent) {
     return {bad.code(), fmt::format("{}: {}", agent.order.host, bad.message())};
   auto script = script_of(agent.order);
   if (!script.ok()) return script.status();
-  SpawnSpec spec;
+  process::SpawnSpec spec;
   spec.path = way_.path;
   spec.argv = way_.command;
   if (way_.append_host && !user.empty() && way_.after.empty())
@@ -110,8 +111,8 @@ base::Status ProcessSpawner::launch(Agent& agent) {
     spec.argv.insert(spec.argv.end(), way_.after.begin(), way_.after.end());
     spec.argv.emplace_back("/bin/sh");
   }
-  spec.environment = to_strings(options_.environment);
-  auto process = PipedProcess::start(
+  spec.environment = process::to_strings(options_.environment);
+  auto process = process::PipedProcess::start(
       loop_, std::move(spec),
       {.line = [this, node](std::string_view line, bool error) { on_line(node, line, error); },
        .ended = [this, node](int status) { on_ended(node, status); }});
@@ -150,7 +151,7 @@ void ProcessSpawner::on_up(Agent& agent) {
   if (!secret_->write(agent.process->input()).ok()) {
     return agent.process->close_input();  // the process has exited: its end, with `answer`, tells why
   }
-  call_off(agent.timer);
+  process::call_off(agent.timer);
   agent.up = true;
   --on_their_way_;
   const std::vector<std::string> held = std::exchange(agent.held, {});
@@ -163,7 +164,7 @@ void ProcessSpawner::on_up(Agent& agent) {
 
 void ProcessSpawner::on_late(proto::NodeId node) {
   const auto at = agents_.find(node);
-  if (at == agents_.end() || !at->second.process || !is_due(at->second.timer)) return;
+  if (at == agents_.end() || !at->second.process || !process::is_due(at->second.timer)) return;
   at->second.late = !at->second.up;
   at->second.process->kill();
 }
@@ -217,4 +218,4 @@ void ProcessSpawner::end(proto::NodeId node) {
   });
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

@@ -21,13 +21,13 @@
 #include "launcher/spec/request.h"
 #include "launcher/transport/job_secret.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 
 // Limit until `up` for an allocator's command, which may queue.
 inline constexpr std::chrono::seconds kAllocatorLimit{20};
 
 struct SpawnOptions {
-  Environment environment;                         // of the local processes; its PATH is searched
+  spec::Environment environment;                   // of the local processes; its PATH is searched
   std::size_t parallel = 32;                       // started at a time
   base::Duration limit = std::chrono::seconds(5);  // from the start of the local process until `up`
 };
@@ -36,11 +36,11 @@ struct SpawnOptions {
 // command. ssh also gets the options that keep it from prompting (host keys are the user's business).
 // kNotFound names the program.
 [[nodiscard]] base::Result<std::unique_ptr<Spawner>> make_ssh_spawner(
-    boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
+    boost::asio::io_context& loop, std::shared_ptr<const transport::JobSecret> secret, SpawnEvents events,
     SpawnOptions options, std::vector<std::string> command = {"ssh"}, std::vector<std::string> after = {});
 // Starts all agents on this host, whatever host an order names.
 [[nodiscard]] base::Result<std::unique_ptr<Spawner>> make_fork_spawner(
-    boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
+    boost::asio::io_context& loop, std::shared_ptr<const transport::JobSecret> secret, SpawnEvents events,
     SpawnOptions options);
 
 class ProcessSpawner final : public Spawner {
@@ -52,8 +52,8 @@ class ProcessSpawner final : public Spawner {
     bool append_host = false;
     std::vector<std::string> after = {};  // arguments after the host
   };
-  ProcessSpawner(boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
-                 SpawnOptions options, Way way);
+  ProcessSpawner(boost::asio::io_context& loop, std::shared_ptr<const transport::JobSecret> secret,
+                 SpawnEvents events, SpawnOptions options, Way way);
   ~ProcessSpawner() override;
   void start(AgentOrder order) override;
   void end(proto::NodeId node) override;
@@ -63,7 +63,7 @@ class ProcessSpawner final : public Spawner {
     explicit Agent(boost::asio::io_context& loop, AgentOrder o) : order(std::move(o)), timer(loop) {}
     AgentOrder order;
     boost::asio::steady_timer timer;
-    std::shared_ptr<PipedProcess> process;
+    std::shared_ptr<process::PipedProcess> process;
     bool up = false, late = false;
     Answer answer = Answer::kNone;
     std::vector<std::string> held;  // lines before `up`
@@ -81,7 +81,7 @@ class ProcessSpawner final : public Spawner {
   void report(proto::NodeId node, const base::Status& why);
 
   boost::asio::io_context& loop_;
-  const std::shared_ptr<const JobSecret> secret_;
+  const std::shared_ptr<const transport::JobSecret> secret_;
   const SpawnEvents events_;
   const SpawnOptions options_;
   const Way way_;
@@ -92,4 +92,4 @@ class ProcessSpawner final : public Spawner {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for posted calls
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

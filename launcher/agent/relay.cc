@@ -9,7 +9,7 @@
 
 #include "launcher/agent/wire.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 Relay::Relay(boost::asio::io_context& loop, NodeAgentOptions options, Uplink& uplink)
     : loop_(loop), options_(std::move(options)), uplink_(uplink), router_(options_.node) {}
@@ -139,4 +139,4 @@ void Relay::close() {
   on_left();
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -17,7 +17,7 @@
 #include "launcher/agent/router.h"
 #include "launcher/agent/uplink.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // Used by the loop's thread.
 class Relay {
@@ -63,4 +63,4 @@ class Relay {
   bool closed_ = false, waiting_ = false;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

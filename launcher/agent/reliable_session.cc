@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace regroup::node {
+namespace regroup::agent {
 
 std::uint64_t ReliableSession::enqueue(Bytes message, bool answered) {
   unacked_bytes_ += message->size();
@@ -33,4 +33,4 @@ std::optional<std::uint64_t> ReliableSession::ack_due() {
   return acked_;
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // One end of a session. Pure state: it sends nothing itself. One thread at a time.
 class ReliableSession {
@@ -55,4 +55,4 @@ class ReliableSession {
   std::size_t unacked_bytes_ = 0;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

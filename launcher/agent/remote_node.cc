@@ -17,7 +17,7 @@
 #include "launcher/agent/remote_script.h"
 #include "launcher/agent/untrusted_text.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 RemoteNode::RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events)
     : loop_(loop), name_(std::move(name)), version_(std::move(version)), events_(std::move(events)) {}
@@ -69,7 +69,7 @@ void RemoteNode::on(const Hello& hello) {
   if (state_ != State::kStarting) return;
   if (hello.version != version_) {
     return end(base::invalid_argument(fmt::format("host {}: regroup there is {}, and {} here", name_,
-                                                  launcher::printable(hello.version), version_)));
+                                                  agent::printable(hello.version), version_)));
   }
   facts_ = hello;
   state_ = State::kUp;
@@ -90,7 +90,7 @@ void RemoteNode::on(const InventoryReply& reply) {
   std::exchange(inventory_reply_, nullptr)(
       why.ok()
           ? base::Result<std::string>(reply.host)
-          : base::Status(why.code(), fmt::format("host {}: {}", name_, launcher::printable(why.message()))));
+          : base::Status(why.code(), fmt::format("host {}: {}", name_, agent::printable(why.message()))));
 }
 
 void RemoteNode::query_local_checkpoint(const QueryLocalCheckpoint& order, LocalCheckpointHandler then) {
@@ -129,8 +129,8 @@ void RemoteNode::on(const Membership& membership) {
   if (state_ == State::kUp) events_.membership(printable(membership.message));
 }
 
-void RemoteNode::serve(std::uint32_t host, launcher::NodeEvents events, launcher::Sink& out,
-                       launcher::Sink& err, const std::shared_ptr<launcher::OutputSpace>& space) {
+void RemoteNode::serve(std::uint32_t host, agent::NodeEvents events, process::Sink& out, process::Sink& err,
+                       const std::shared_ptr<process::OutputSpace>& space) {
   host_ = host;
   job_ = std::move(events);
   if (state_ == State::kEnded) return;
@@ -139,8 +139,8 @@ void RemoteNode::serve(std::uint32_t host, launcher::NodeEvents events, launcher
   if (!status.ok()) end({status.code(), fmt::format("host {}: {}", name_, status.message())});
 }
 
-base::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink,
-                                     const std::shared_ptr<launcher::OutputSpace>& space) {
+base::Status RemoteNode::open_stream(std::uint8_t stream, process::Sink& sink,
+                                     const std::shared_ptr<process::OutputSpace>& space) {
   std::array<int, 2> fds{};
   if (::pipe2(fds.data(), O_CLOEXEC | O_NONBLOCK) != 0)
     return base::system_error("pipe2", "output of members", errno);
@@ -148,15 +148,15 @@ base::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink,
       std::make_shared<StreamTarget>(loop_, base::Fd(fds[1]), [this, stream](std::size_t bytes, bool broken) {
         send(WindowUpdate{stream, static_cast<std::uint32_t>(bytes), broken});
       });
-  launcher::OutputPath path{{&sink}, launcher::Tag({}, {}, "")};  // the agent has tagged the lines
+  process::OutputPath path{{&sink}, process::Tag({}, {}, "")};  // the agent has tagged the lines
   path.closed = [this] { changed_(); };
-  outputs_[stream] = std::make_shared<launcher::Output>(loop_, base::Fd(fds[0]), std::move(path), space);
+  outputs_[stream] = std::make_shared<process::Output>(loop_, base::Fd(fds[0]), std::move(path), space);
   outputs_[stream]->start();
   return {};
 }
 
 // An order to a host that is lost is answered, too: the job waits for the answer.
-void RemoteNode::start(launcher::SpaceOrder order) {
+void RemoteNode::start(agent::SpaceOrder order) {
   if (state_ == State::kEnded && job_.started) {
     boost::asio::post(loop_, [this, space = order.space.space, none = order.members.empty()] {
       job_.started(space, none ? base::Status()
@@ -166,7 +166,7 @@ void RemoteNode::start(launcher::SpaceOrder order) {
     return;
   }
   auto& members = starting_[order.space.space];
-  for (const launcher::MemberOrder& member : order.members)
+  for (const agent::MemberOrder& member : order.members)
     members.emplace(member.place.member, member.place.rank);
   send(StartSpace{std::move(order)});
 }
@@ -180,7 +180,7 @@ void RemoteNode::on(const SpaceStarted& started) {
   const auto ordered = starting_.extract(started.space);
   const auto why = [&] {
     return base::Status(started.status.code(),
-                        fmt::format("host {}: {}", name_, launcher::printable(started.status.message())));
+                        fmt::format("host {}: {}", name_, agent::printable(started.status.message())));
   };
   if (ordered.empty()) {  // in an elastic job: the program is missing
     if (started.space == 0 && !started.status.ok()) end(why());
@@ -197,14 +197,14 @@ void RemoteNode::on(const SpaceStarted& started) {
 void RemoteNode::on(const Exited& exited) {
   const auto member = members_.extract(exited.exit.member);
   if (member.empty()) return;
-  launcher::MemberExit exit = exited.exit;
+  process::MemberExit exit = exited.exit;
   exit.rank = member.mapped();
   exit.host = name_;
   job_.exited(exit);
 }
 
 void RemoteNode::on(const UserMessage& message) {
-  if (job_.said) job_.said(fmt::format("host {}: {}", name_, launcher::printable(message.text)));
+  if (job_.said) job_.said(fmt::format("host {}: {}", name_, agent::printable(message.text)));
 }
 
 void RemoteNode::on(const UsageReport& report) {
@@ -221,7 +221,7 @@ void RemoteNode::on(const Services& services) {
   if (!job_.mpi) return;
   const auto* aborted = std::get_if<pmi::Aborted>(&services.message);
   if (aborted == nullptr) return job_.mpi(host_, services.message);
-  job_.mpi(host_, pmi::Aborted{aborted->process, aborted->status, launcher::printable(aborted->message)});
+  job_.mpi(host_, pmi::Aborted{aborted->process, aborted->status, agent::printable(aborted->message)});
 }
 
 void RemoteNode::on(const StreamData& data) {
@@ -265,7 +265,7 @@ void RemoteNode::on(const Done& done) {
     return end({base::Code::kPeerLost, fmt::format("host {}: its agent exited before its members", name_)});
   if (done.output_lost && job_.said) job_.said(fmt::format("host {}: output of members was lost", name_));
   if (!done.unsaved.empty() && job_.unsaved)
-    job_.unsaved(fmt::format("host {}: {}", name_, launcher::printable(done.unsaved)));
+    job_.unsaved(fmt::format("host {}: {}", name_, agent::printable(done.unsaved)));
   end({});
 }
 
@@ -275,4 +275,4 @@ bool RemoteNode::drained() const {
                       [](const auto& output) { return output && output->open(); });
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

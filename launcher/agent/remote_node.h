@@ -18,10 +18,10 @@
 #include "launcher/agent/stream.h"
 #include "launcher/process/output.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // Used by the loop's thread.
-class RemoteNode final : public launcher::Node {
+class RemoteNode final : public agent::Node {
  public:
   enum class State { kStarting, kUp, kEnded };
   struct Events {
@@ -56,8 +56,8 @@ class RemoteNode final : public launcher::Node {
   // Sends a membership message to the agent, in an elastic job.
   void tell_membership(const proto::Message& message);
   // `host`: its number in the job. `space` may be shared with other outputs.
-  void serve(std::uint32_t host, launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err,
-             const std::shared_ptr<launcher::OutputSpace>& space = std::make_shared<launcher::OutputSpace>());
+  void serve(std::uint32_t host, agent::NodeEvents events, process::Sink& out, process::Sink& err,
+             const std::shared_ptr<process::OutputSpace>& space = std::make_shared<process::OutputSpace>());
   // The writing end of a pipe whose bytes members on that host read; invalid if none can be made, and members
   // read EOF.
   [[nodiscard]] base::Fd open_input();
@@ -68,9 +68,9 @@ class RemoteNode final : public launcher::Node {
   [[nodiscard]] bool drained() const;
   void on_drained(std::function<void()> changed) { changed_ = std::move(changed); }
 
-  void add_app(std::uint32_t number, const launcher::App& app) override { send(AddApp{number, app}); }
+  void add_app(std::uint32_t number, const process::App& app) override { send(AddApp{number, app}); }
   void drop_app(std::uint32_t number) override { send(DropApp{number}); }
-  void start(launcher::SpaceOrder order) override;
+  void start(agent::SpaceOrder order) override;
   void signal(proto::MemberId member, int signal) override { send(Signal{false, member, signal}); }
   void tell(const pmi::Message& message) override { send(Services{message}); }
   void settle() override {}  // messages of a member arrive before its exit
@@ -93,8 +93,8 @@ class RemoteNode final : public launcher::Node {
   void on(const Done& done);
   template <class Other>
   void on(const Other&) {}  // Heartbeat, and messages that only the controller sends
-  [[nodiscard]] base::Status open_stream(std::uint8_t stream, launcher::Sink& sink,
-                                         const std::shared_ptr<launcher::OutputSpace>& space);
+  [[nodiscard]] base::Status open_stream(std::uint8_t stream, process::Sink& sink,
+                                         const std::shared_ptr<process::OutputSpace>& space);
   void end(const base::Status& why);
 
   boost::asio::io_context& loop_;
@@ -108,13 +108,13 @@ class RemoteNode final : public launcher::Node {
   std::map<std::uint32_t, Ranks> starting_;  // ordered and not started, by space
   Ranks members_;                            // started, and not ended
   std::uint32_t host_ = 0;
-  launcher::NodeEvents job_;
+  agent::NodeEvents job_;
   std::array<std::shared_ptr<StreamTarget>, 3> targets_;
-  std::array<std::shared_ptr<launcher::Output>, 3> outputs_;
+  std::array<std::shared_ptr<process::Output>, 3> outputs_;
   std::shared_ptr<StreamSource> input_;
   std::function<void()> changed_ = [] {};
   bool finishing_ = false;
   bool killed_ = false;  // SIGKILL was sent to all members
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

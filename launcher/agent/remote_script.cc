@@ -11,7 +11,7 @@
 
 #include "base/printable.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 namespace {
 
 constexpr std::string_view kMark = "regroup-spawn: ";
@@ -136,4 +136,4 @@ std::string printable(std::string_view line, std::size_t most) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "launcher/agent/spawner.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 
 // Quotes `text` as one word of a POSIX shell, whatever bytes it has.
 [[nodiscard]] std::string quote(std::string_view word);
@@ -45,4 +45,4 @@ struct Ending {
 inline constexpr std::size_t kLongestPrinted = 500;
 [[nodiscard]] std::string printable(std::string_view line, std::size_t most = kLongestPrinted);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

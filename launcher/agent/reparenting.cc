@@ -8,7 +8,7 @@
 #include "launcher/agent/tree.h"
 #include "launcher/transport/tcp.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr std::chrono::seconds kDialLimit{3};
@@ -33,19 +33,19 @@ void Reparenting::start() {
 }
 
 void Reparenting::dial() {
-  auto endpoints = launcher::parse_endpoints(endpoints_);
+  auto endpoints = transport::parse_endpoints(endpoints_);
   if (!endpoints.ok()) return events_.failed(endpoints.status());
-  launcher::dial(loop_, *endpoints, kDialLimit, [this, alive = alive_](base::Result<base::Fd> socket) {
+  transport::dial(loop_, *endpoints, kDialLimit, [this, alive = alive_](base::Result<base::Fd> socket) {
     if (*alive) on_socket(std::move(socket));
   });
 }
 
 void Reparenting::on_socket(base::Result<base::Fd> socket) {
   if (!socket.ok()) return retry(socket.status());
-  auto context = launcher::TlsContext::make(job_, node_, secret_);
+  auto context = transport::TlsContext::make(job_, node_, secret_);
   if (!context.ok()) return events_.failed(context.status());
   auto channel =
-      launcher::SecureChannel::client(loop_, *context, std::move(*socket), kController, Link::limits());
+      transport::SecureChannel::client(loop_, *context, std::move(*socket), kController, Link::limits());
   if (!channel.ok()) return retry(channel.status());
   channel_ = *channel;
   channel_->start({.message = {},
@@ -69,4 +69,4 @@ void Reparenting::retry(const base::Status& why) {
   });
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

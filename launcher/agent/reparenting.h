@@ -14,7 +14,7 @@
 #include "launcher/agent/node_agent.h"
 #include "launcher/transport/secure_channel.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // How long an orphaned agent dials, and how long the controller waits for it. The agent of a silent parent
 // notices the loss one second after the controller does, so the controller's wait may be the shorter one.
@@ -24,10 +24,10 @@ inline constexpr std::chrono::seconds kOrphanLimit{10}, kOrphanWait{5};
 class Reparenting {
  public:
   struct Events {
-    std::function<void(std::shared_ptr<launcher::SecureChannel>)> connected;  // the handshake is complete
-    std::function<void(const base::Status&)> failed;                          // called once; no call follows
+    std::function<void(std::shared_ptr<transport::SecureChannel>)> connected;  // the handshake is complete
+    std::function<void(const base::Status&)> failed;                           // called once; no call follows
   };
-  // `endpoints` of the controller, as launcher::to_string() writes them.
+  // `endpoints` of the controller, as transport::to_string() writes them.
   Reparenting(boost::asio::io_context& loop, const NodeAgentOptions& options, std::string endpoints,
               Events events);
   ~Reparenting() { *alive_ = false; }
@@ -45,12 +45,12 @@ class Reparenting {
   boost::asio::io_context& loop_;
   const std::string job_, endpoints_;
   const proto::NodeId node_;
-  const std::shared_ptr<const launcher::JobSecret> secret_;
+  const std::shared_ptr<const transport::JobSecret> secret_;
   const Events events_;
   boost::asio::steady_timer timer_;
   base::TimePoint deadline_{};
-  std::shared_ptr<launcher::SecureChannel> channel_;  // in its handshake
+  std::shared_ptr<transport::SecureChannel> channel_;  // in its handshake
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -9,7 +9,7 @@
 
 #include "launcher/agent/wire.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 bool is_answer(const Message& message) {
   const auto* membership = std::get_if<Membership>(&message);
@@ -116,4 +116,4 @@ std::vector<Message> Router::lose(proto::NodeId child) {
   return out;
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

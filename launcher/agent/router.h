@@ -13,7 +13,7 @@
 #include "launcher/agent/messages.h"
 #include "launcher/agent/tree.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // The message is a reply to a question to all agents, so it may wait for the replies of the others below.
 [[nodiscard]] bool is_answer(const Message& message);
@@ -60,4 +60,4 @@ class Router {
   std::vector<Relayed> answers_;     // replies that wait for them
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

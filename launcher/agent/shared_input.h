@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "launcher/process/stdin_feed.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // Used by the loop's thread.
 class SharedInput {
@@ -26,7 +26,7 @@ class SharedInput {
 
  private:
   base::Fd input_;
-  std::shared_ptr<launcher::StdinFeed> feed_;
+  std::shared_ptr<process::StdinFeed> feed_;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::agent {
 
 struct AgentOrder {
   proto::NodeId node = 0;              // one order per node
@@ -48,4 +48,4 @@ class Spawner {
   virtual void end(proto::NodeId node) = 0;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::agent

@@ -10,7 +10,7 @@
 
 #include "launcher/agent/messages.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 void close_pipe(boost::asio::posix::stream_descriptor& pipe) {
@@ -115,4 +115,4 @@ void StreamTarget::stop() {
   close_pipe(pipe_);
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -15,7 +15,7 @@
 
 #include "base/fd.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // The sending end: reads a pipe. Kept alive by its pending operations until the stream has ended.
 class StreamSource : public std::enable_shared_from_this<StreamSource> {
@@ -71,4 +71,4 @@ class StreamTarget : public std::enable_shared_from_this<StreamTarget> {
   bool broken_ = false;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -2,7 +2,7 @@
 // deep.
 #include "launcher/agent/tree.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 std::optional<std::size_t> parent_in_row(std::size_t index, std::size_t radix) {
   if (radix == 0 || index < radix) return std::nullopt;
@@ -88,4 +88,4 @@ std::optional<std::size_t> Tree::depth(proto::NodeId node) const {
   return node == root_ ? std::optional(steps) : std::nullopt;
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -10,7 +10,7 @@
 
 #include "proto/world.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 inline constexpr proto::NodeId kController = 0;  // the root of every job's tree
 inline constexpr std::size_t kRadix = 64;        // default number of children per agent
@@ -58,4 +58,4 @@ class Tree {
   std::map<proto::NodeId, Entry> entries_;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

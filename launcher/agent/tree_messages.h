@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "proto/world.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // --- controller -> agent
 // Start children. Sent before Setup; answered by ChildEvents of each child.
@@ -76,4 +76,4 @@ struct Ack {
 struct Gathered {
   std::vector<Relayed> messages;
 };
-}  // namespace regroup::node
+}  // namespace regroup::agent

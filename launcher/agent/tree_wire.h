@@ -10,7 +10,7 @@
 #include "launcher/agent/wire_generated.h"
 #include "launcher/agent/wire_parts.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 inline fb::ChildEventT table(const ChildEvent& m) {
   fb::ChildEventT t;
@@ -64,4 +64,4 @@ inline base::Result<Ack> plain(const fb::AckT& t) {
   return Ack{t.number, action};
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -1,4 +1,4 @@
-// All text of agents passes here, or through launcher::printable() in RemoteNode and Hosts.
+// All text of agents passes here, or through agent::printable() in RemoteNode and Hosts.
 #include "launcher/agent/untrusted_text.h"
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 
 #include "launcher/agent/remote_script.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr std::size_t kLongestField = 4096;  // a fingerprint, or all addresses of a host
 
-void sanitize(std::string* text, std::size_t most = launcher::kLongestPrinted) {
-  *text = launcher::printable(*text, most);
+void sanitize(std::string* text, std::size_t most = agent::kLongestPrinted) {
+  *text = agent::printable(*text, most);
 }
 
 void sanitize(proto::Join* join) {
@@ -56,4 +56,4 @@ HostNotice printable(HostNotice notice) {
   return notice;
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -4,11 +4,11 @@
 #include "launcher/agent/host_notice.h"
 #include "proto/message.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // Returns `message` with each text field as one printable line of bounded length. Fields that are compared
 // between hosts (model, fingerprint) keep a length that no valid value exceeds.
 [[nodiscard]] proto::Message printable(proto::Message message);
 [[nodiscard]] HostNotice printable(HostNotice notice);
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

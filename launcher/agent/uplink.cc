@@ -12,9 +12,9 @@
 #include "launcher/agent/router.h"
 #include "launcher/agent/wire.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
-Uplink::Uplink(boost::asio::io_context& loop, std::shared_ptr<launcher::SecureChannel> channel,
+Uplink::Uplink(boost::asio::io_context& loop, std::shared_ptr<transport::SecureChannel> channel,
                proto::NodeId node, bool below, Link::Handlers handlers)
     : node_(node), below_(below), handlers_(std::move(handlers)), timer_(loop) {
   if (below) session_.emplace();
@@ -107,7 +107,7 @@ void Uplink::on_ack(const Ack& ack) {
   reparented_();
 }
 
-void Uplink::reparent(std::shared_ptr<launcher::SecureChannel> channel) {
+void Uplink::reparent(std::shared_ptr<transport::SecureChannel> channel) {
   reparenting_ = true;
   missed_ = 0;
   link_ = std::make_unique<Link>(std::move(channel), make_handlers());
@@ -115,4 +115,4 @@ void Uplink::reparent(std::shared_ptr<launcher::SecureChannel> channel) {
   schedule_heartbeat();
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -21,7 +21,7 @@
 #include "launcher/transport/secure_channel.h"
 #include "proto/world.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // More than kSilence, so that the controller declares the parent lost first.
 inline constexpr std::chrono::seconds kParentSilence{6};
@@ -30,7 +30,7 @@ inline constexpr std::chrono::seconds kParentSilence{6};
 class Uplink {
  public:
   // `below`: the parent is an agent. `node`: this agent.
-  Uplink(boost::asio::io_context& loop, std::shared_ptr<launcher::SecureChannel> channel, proto::NodeId node,
+  Uplink(boost::asio::io_context& loop, std::shared_ptr<transport::SecureChannel> channel, proto::NodeId node,
          bool below, Link::Handlers handlers);
 
   // Replaces the handlers. They get all messages but Heartbeat and Ack.
@@ -57,7 +57,7 @@ class Uplink {
   [[nodiscard]] bool below() const { return below_; }
   // `channel` leads to the controller, which is asked to become the parent; below() is false once it has
   // agreed.
-  void reparent(std::shared_ptr<launcher::SecureChannel> channel);
+  void reparent(std::shared_ptr<transport::SecureChannel> channel);
   // Called when it has agreed.
   void on_reparented(std::function<void()> reparented) { reparented_ = std::move(reparented); }
 
@@ -80,4 +80,4 @@ class Uplink {
   std::unique_ptr<Link> link_;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

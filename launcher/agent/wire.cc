@@ -18,14 +18,14 @@
 #include "proto/wire.h"
 #include "proto/world.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
+using agent::plain;
+using agent::table;
 using base::Code;
 using base::Result;
 using base::Status;
-using node::plain;
-using node::table;
 
 // One pair of overloads per message: table() encodes, plain() decodes and checks ranges.
 fb::SetupT table(const Setup& m) {
@@ -61,14 +61,14 @@ fb::SetupT table(const Setup& m) {
   return t;
 }
 Result<Setup> plain(const fb::SetupT& t) {
-  constexpr auto kMostTag = static_cast<std::uint8_t>(launcher::OutputRequest::Tag::kRank);
-  constexpr auto kMostMemory = static_cast<std::uint8_t>(launcher::MemoryPolicy::kInterleave);
-  constexpr auto kMostStdin = static_cast<std::uint8_t>(launcher::StdinRequest::To::kNone);
+  constexpr auto kMostTag = static_cast<std::uint8_t>(spec::OutputRequest::Tag::kRank);
+  constexpr auto kMostMemory = static_cast<std::uint8_t>(spec::MemoryPolicy::kInterleave);
+  constexpr auto kMostStdin = static_cast<std::uint8_t>(spec::StdinRequest::To::kNone);
   if (!t.output || t.output->tag > kMostTag || t.stdin_to > kMostStdin || t.memory > kMostMemory)
     return Status(Code::kDataLoss, "Setup: unknown kind of output tag, input or memory policy");
   Setup m;
   m.host = t.host, m.name = t.name;
-  m.output = {static_cast<launcher::OutputRequest::Tag>(t.output->tag),
+  m.output = {static_cast<spec::OutputRequest::Tag>(t.output->tag),
               t.output->timestamp,
               t.output->merge_stderr,
               t.output->folder,
@@ -78,9 +78,9 @@ Result<Setup> plain(const fb::SetupT& t) {
               t.output->stderr_pattern,
               false,
               t.output->raw};
-  m.stdin_to = {static_cast<launcher::StdinRequest::To>(t.stdin_to), t.stdin_rank};
+  m.stdin_to = {static_cast<spec::StdinRequest::To>(t.stdin_to), t.stdin_rank};
   m.verbose = t.verbose, m.quiet = t.quiet, m.services = t.services;
-  m.usage = t.usage, m.memory = static_cast<launcher::MemoryPolicy>(t.memory);
+  m.usage = t.usage, m.memory = static_cast<spec::MemoryPolicy>(t.memory);
   m.master = {t.master_address, t.master_port};
   if (t.notice) m.notice = plain(*t.notice);
   m.suspended_by = t.suspended_by;
@@ -144,10 +144,10 @@ Result<StartSpace> plain(const fb::StartSpaceT& t) {
     return Status(Code::kDataLoss, "StartSpace: expected one member to start again");
   StartSpace m{{std::move(*open), {}, t.again}};
   for (const auto& in : t.members) {
-    launcher::MemberOrder order{{in->member, in->rank, in->world_size, in->app, in->index, in->space},
-                                in->threads,
-                                in->cores,
-                                plain_environment(in->environment)};
+    agent::MemberOrder order{{in->member, in->rank, in->world_size, in->app, in->index, in->space},
+                             in->threads,
+                             in->cores,
+                             plain_environment(in->environment)};
     order.place.host = m.order.space.host;
     order.place.local_rank = in->local_rank, order.place.local_size = in->local_size;
     m.order.members.push_back(std::move(order));
@@ -359,4 +359,4 @@ Result<Message> decode(std::span<const std::byte> payload) {
   return body_from_wire(wire.body);
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

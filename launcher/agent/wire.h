@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "launcher/agent/messages.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 #ifndef REGROUP_NODE_WIRE_VERSION  // a test sets another version
 #define REGROUP_NODE_WIRE_VERSION 1
@@ -21,4 +21,4 @@ inline constexpr std::uint16_t kWireVersion = REGROUP_NODE_WIRE_VERSION;
 // kDataLoss: the bytes do not verify or a value is out of range. kInvalidArgument: another version.
 [[nodiscard]] base::Result<Message> decode(std::span<const std::byte> payload);
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -4,7 +4,7 @@
 #include "base/json_input.h"
 #include "proto/flat_budget.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr std::size_t kMostJson = 8 << 20;
@@ -64,7 +64,7 @@ bool unpacks_within(const fb::Message& message, std::size_t bytes) {
 }
 
 bool bounded_json(std::string_view json) {
-  return json.size() <= kMostJson && launcher::bounded_json_depth(json);
+  return json.size() <= kMostJson && base::bounded_json_depth(json);
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -6,7 +6,7 @@
 
 #include "launcher/agent/wire_generated.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // Unpacking `message` yields no more than its `bytes`: offsets do not alias one object many times
 // (proto/flat_budget.h).
@@ -14,4 +14,4 @@ namespace regroup::node {
 // `json` is not longer and not nested deeper than any host inventory: its parser is recursive.
 [[nodiscard]] bool bounded_json(std::string_view json);
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -13,7 +13,7 @@
 #include "launcher/process/environment.h"
 #include "launcher/process/gpu_claims.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 using base::Code;
 using base::Status;
@@ -28,7 +28,7 @@ inline std::vector<std::byte> from_bytes(const Bytes& bytes) {
   return {begin, begin + bytes.size()};
 }
 
-inline std::vector<std::unique_ptr<fb::VariableT>> variables(const launcher::Environment& environment) {
+inline std::vector<std::unique_ptr<fb::VariableT>> variables(const spec::Environment& environment) {
   std::vector<std::unique_ptr<fb::VariableT>> out;
   for (const auto& [name, value] : environment) {
     out.push_back(std::make_unique<fb::VariableT>());
@@ -36,18 +36,18 @@ inline std::vector<std::unique_ptr<fb::VariableT>> variables(const launcher::Env
   }
   return out;
 }
-inline launcher::Environment plain_environment(const std::vector<std::unique_ptr<fb::VariableT>>& variables) {
-  launcher::Environment out;
+inline spec::Environment plain_environment(const std::vector<std::unique_ptr<fb::VariableT>>& variables) {
+  spec::Environment out;
   for (const auto& variable : variables) out[variable->name] = variable->value;
   return out;
 }
-inline std::unique_ptr<fb::ClaimsT> claims(const launcher::ClaimScope& scope) {
+inline std::unique_ptr<fb::ClaimsT> claims(const process::ClaimScope& scope) {
   auto t = std::make_unique<fb::ClaimsT>();
   t->name = scope.name, t->outer = scope.outer;
   return t;
 }
-inline launcher::ClaimScope plain_claims(const std::unique_ptr<fb::ClaimsT>& t) {
-  return t ? launcher::ClaimScope{t->name, "", t->outer} : launcher::ClaimScope();
+inline process::ClaimScope plain_claims(const std::unique_ptr<fb::ClaimsT>& t) {
+  return t ? process::ClaimScope{t->name, "", t->outer} : process::ClaimScope();
 }
 template <class Table>
 void set_status(const Status& status, Table& t) {
@@ -61,4 +61,4 @@ Status plain_status(const Table& t, const char* what, Status* out) {
   return {};
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

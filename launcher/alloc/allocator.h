@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 
 struct Host {
   std::string name;
@@ -63,4 +63,4 @@ class FakeAllocator final : public Allocator {
   Allocation grant_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 Viability wants(const AllocInput& input, std::initializer_list<const char*> names) {
@@ -150,4 +150,4 @@ std::string allocation_json(const Granted& granted) {
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -9,7 +9,7 @@
 #include "launcher/alloc/reading.h"
 #include "launcher/alloc/resize.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 
 struct Viability {
   bool ok = false;
@@ -54,4 +54,4 @@ struct Granted {
 // The same for programs: {"allocator", "job", "number", "slots", "facts", "warnings", "hosts": [{...}]}.
 [[nodiscard]] std::string allocation_json(const Granted& granted);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

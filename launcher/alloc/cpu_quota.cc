@@ -8,7 +8,7 @@
 
 #include "launcher/process/cgroup_tree.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 constexpr double kMost = 1 << 20;
@@ -33,7 +33,7 @@ std::optional<double> share_v1(const std::string& folder) {
 
 std::uint32_t cpu_quota(const std::string& root) {
   double least = kMost;
-  for (const CgroupBranch& branch : own_cgroups(root)) {
+  for (const process::CgroupBranch& branch : process::own_cgroups(root)) {
     for (std::string at = branch.own; at.size() >= branch.mount.size(); at.resize(at.rfind('/'))) {
       const auto share = branch.version == 2 ? share_v2(at) : share_v1(at);
       if (share) least = std::min(least, *share);
@@ -43,4 +43,4 @@ std::uint32_t cpu_quota(const std::string& root) {
   return least < kMost ? static_cast<std::uint32_t>(std::max(1.0, std::ceil(least))) : 0;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

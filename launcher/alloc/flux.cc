@@ -9,7 +9,7 @@
 #include "launcher/alloc/reading.h"
 #include "launcher/spec/host_list.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 using base::invalid_argument;
@@ -27,7 +27,7 @@ Result<std::vector<int>> idset(const json& value, std::string_view what) {
   if (!value.is_string()) return invalid_argument(fmt::format("{}: expected a string", what));
   std::string_view text = value.get_ref<const std::string&>();
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
-  auto numbers = expand_numbers(text, kMostHosts);
+  auto numbers = spec::expand_numbers(text, spec::kMostHosts);
   if (!numbers.ok()) return invalid_argument(fmt::format("{}: {}", what, numbers.status().message()));
   return numbers;
 }
@@ -54,8 +54,8 @@ Result<std::vector<Rank>> read_ranks(const json& lite) {
       rank.rank = number;
       ranks.push_back(rank);
     }
-    if (ranks.size() > kMostHosts)
-      return invalid_argument(fmt::format("R_lite: more than {} ranks", kMostHosts));
+    if (ranks.size() > spec::kMostHosts)
+      return invalid_argument(fmt::format("R_lite: more than {} ranks", spec::kMostHosts));
   }
   return ranks;
 }
@@ -65,11 +65,11 @@ Result<std::vector<std::string>> read_nodes(const json& list) {
   if (!list.is_array()) return invalid_argument("nodelist: expected a list");
   for (const json& entry : list) {
     if (!entry.is_string()) return invalid_argument("nodelist: expected strings");
-    auto names = expand_host_list(entry.get_ref<const std::string&>());
+    auto names = spec::expand_host_list(entry.get_ref<const std::string&>());
     if (!names.ok()) return invalid_argument("nodelist: " + names.status().message());
     out.insert(out.end(), names->begin(), names->end());
-    if (out.size() > kMostHosts)
-      return invalid_argument(fmt::format("nodelist: more than {} names", kMostHosts));
+    if (out.size() > spec::kMostHosts)
+      return invalid_argument(fmt::format("nodelist: more than {} names", spec::kMostHosts));
   }
   return out;
 }
@@ -127,4 +127,4 @@ Result<Reading> read_flux(const AllocInput& input) {
   return reading;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "launcher/alloc/reading.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 using base::Result;
@@ -25,7 +25,7 @@ std::optional<std::uint32_t> number_after(std::string_view text, std::string_vie
   text.remove_prefix(at + name.size());
   text.remove_prefix(std::min(text.find_first_not_of("= \t"), text.size()));
   std::uint32_t number = 0;
-  if (!whole(text.substr(0, text.find_first_not_of("0123456789")), number)) return std::nullopt;
+  if (!base::whole(text.substr(0, text.find_first_not_of("0123456789")), number)) return std::nullopt;
   return number;
 }
 
@@ -55,12 +55,13 @@ Result<Grace> grid_engine_grace(const AllocInput& input) {
   if (queue.empty()) return base::invalid_argument("QUEUE is not set");
   const auto shown = run(input, {"qconf", "-sq", queue});
   if (!shown.ok()) return shown.status();
-  for (std::string_view rest = *shown, line; next_part(rest, '\n', line);) {
+  for (std::string_view rest = *shown, line; base::next_part(rest, '\n', line);) {
     std::string_view word;
-    if (!next_blank_word(line, word) || word != "notify" || !next_blank_word(line, word)) continue;
+    if (!base::next_blank_word(line, word) || word != "notify" || !base::next_blank_word(line, word))
+      continue;
     std::uint32_t total = 0, part = 0;
-    for (std::string_view piece; next_part(word, ':', piece);) {
-      if (!whole(piece, part) || part > 86'400)
+    for (std::string_view piece; base::next_part(word, ':', piece);) {
+      if (!base::whole(piece, part) || part > 86'400)
         return base::invalid_argument("qconf -sq: notify is not a time");
       total = total * 60 + part;
     }
@@ -87,10 +88,10 @@ Result<Grace> kubernetes_grace(const AllocInput& input) {
     const auto text = run(input, {"kubectl", "get", "pods", "--request-timeout=5s",
                                   "--selector=batch.kubernetes.io/job-name=" + host.substr(0, dash),
                                   "--output=jsonpath={.items[0].spec.terminationGracePeriodSeconds}"});
-    if (text.ok() && whole(trimmed_word(*text), said) && said > 0 && said <= 86'400)
+    if (text.ok() && base::whole(base::trimmed_word(*text), said) && said > 0 && said <= 86'400)
       return Grace{seconds(said), seconds(said), "terminationGracePeriodSeconds of the pods"};
   }
   return Grace{seconds(30), seconds(30), "default of terminationGracePeriodSeconds"};
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "launcher/alloc/reading.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 using base::invalid_argument;
@@ -15,10 +15,10 @@ using base::Status;
 Status read_line(std::string_view line, const std::string& where, HostSum& sum) {
   std::string_view host, number;
   std::uint32_t slots = 0;
-  if (!next_blank_word(line, host)) return {};
-  if (!next_blank_word(line, number) || !whole(number, slots) || slots == 0)
-    return invalid_argument(
-        fmt::format("{}: host {}: expected a number of slots after the name", where, printable_word(host)));
+  if (!base::next_blank_word(line, host)) return {};
+  if (!base::next_blank_word(line, number) || !base::whole(number, slots) || slots == 0)
+    return invalid_argument(fmt::format("{}: host {}: expected a number of slots after the name", where,
+                                        base::printable_word(host)));
   return sum.add(host, slots);
 }
 
@@ -32,7 +32,7 @@ base::Result<Reading> read_grid_engine(const AllocInput& input) {
   if (!text.ok()) return text.status();
   HostSum sum(source);
   std::size_t number = 0;
-  for (std::string_view rest = *text, line; next_part(rest, '\n', line);)
+  for (std::string_view rest = *text, line; base::next_part(rest, '\n', line);)
     REGROUP_RETURN_IF_ERROR(read_line(line, fmt::format("{}, line {}", source, ++number), sum));
   if (sum.hosts().empty()) return invalid_argument(source + ": contains no host");
   reading.facts.push_back(fact(input, "PE_HOSTFILE"));
@@ -44,4 +44,4 @@ base::Result<Reading> read_grid_engine(const AllocInput& input) {
   return reading;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -8,7 +8,7 @@
 #include "launcher/spec/host_list.h"
 #include "launcher/spec/hosts.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 using base::invalid_argument;
@@ -30,10 +30,10 @@ Result<Reading> read_mpi_operator(const AllocInput& input, const std::string& na
   Reading reading;
   const auto text = read_named_file(input, name);
   if (!text.ok()) return text.status();
-  auto listed = parse_host_file(*text, input.value(name));
+  auto listed = spec::parse_host_file(*text, input.value(name));
   if (!listed.ok()) return invalid_argument(fmt::format("{}: {}", name, listed.status().message()));
   HostSum sum(input.value(name));
-  for (const HostRequest& host : *listed)
+  for (const spec::HostRequest& host : *listed)
     REGROUP_RETURN_IF_ERROR(sum.add(host.name, std::max(1U, host.slots)));
   reading.facts.push_back(fact(input, name));
   sum.mark_here(input.host_name);
@@ -41,7 +41,7 @@ Result<Reading> read_mpi_operator(const AllocInput& input, const std::string& na
   if (input.has("OMPI_MCA_plm_rsh_agent")) {
     reading.facts.push_back(fact(input, "OMPI_MCA_plm_rsh_agent"));
     std::string_view rest = input.value("OMPI_MCA_plm_rsh_agent");
-    for (std::string_view word; next_blank_word(rest, word);) reading.reach.before.emplace_back(word);
+    for (std::string_view word; base::next_blank_word(rest, word);) reading.reach.before.emplace_back(word);
   }
   return reading;
 }
@@ -63,14 +63,16 @@ Result<PodNames> pod_names(const AllocInput& input, std::string_view own, Readin
   const auto bad = [&](const std::string& why) {
     return invalid_argument(fmt::format("{}: {}", fact(input, "REGROUP_JOBS"), why));
   };
-  if (!whole(input.value("REGROUP_JOBS"), names.jobs) || names.jobs == 0 || names.jobs > kMostHosts)
+  if (!base::whole(input.value("REGROUP_JOBS"), names.jobs) || names.jobs == 0 ||
+      names.jobs > spec::kMostHosts)
     return bad("expected a whole number >= 1");
   reading.facts.push_back(fact(input, "REGROUP_JOBS"));
   if (names.jobs == 1) return names;
   const std::size_t dash = own.rfind('-');
-  if (dash == std::string_view::npos || !whole(own.substr(dash + 1), names.job) || names.job >= names.jobs)
+  if (dash == std::string_view::npos || !base::whole(own.substr(dash + 1), names.job) ||
+      names.job >= names.jobs)
     return bad(fmt::format("{} does not end in the job's number, below this one, as in a JobSet",
-                           printable_word(own)));
+                           base::printable_word(own)));
   names.before = own.substr(0, dash);
   return names;
 }
@@ -80,13 +82,13 @@ Result<Reading> read_indexed(const AllocInput& input) {
   Reading reading;
   const std::string counter = input.has("REGROUP_PODS") ? "REGROUP_PODS" : "PET_NNODES";
   std::uint32_t pods = 0, index = 0;
-  if (!whole(input.value(counter), pods) || pods == 0 || pods > kMostHosts) {
+  if (!base::whole(input.value(counter), pods) || pods == 0 || pods > spec::kMostHosts) {
     return invalid_argument(
         fmt::format("JOB_COMPLETION_INDEX is set, but {} does not give the number of pods: set REGROUP_PODS "
                     "to spec.completions (docs/guide/allocators.md)",
                     input.has(counter) ? fact(input, counter) : "REGROUP_PODS"));
   }
-  if (!whole(input.value("JOB_COMPLETION_INDEX"), index) || index >= pods)
+  if (!base::whole(input.value("JOB_COMPLETION_INDEX"), index) || index >= pods)
     return invalid_argument(fmt::format("{}: expected a number below {} ({})",
                                         fact(input, "JOB_COMPLETION_INDEX"), pods, counter));
   const std::string_view own = std::string_view(input.host_name).substr(0, input.host_name.find('.'));
@@ -94,16 +96,16 @@ Result<Reading> read_indexed(const AllocInput& input) {
   if (dash == std::string_view::npos || own.substr(dash + 1) != input.value("JOB_COMPLETION_INDEX"))
     return invalid_argument(
         fmt::format("host name {}: expected to end in -{}, as the host name of a pod of an Indexed Job",
-                    printable_word(own), input.value("JOB_COMPLETION_INDEX")));
+                    base::printable_word(own), input.value("JOB_COMPLETION_INDEX")));
   std::uint32_t slots = 1;
-  if (input.has("PET_NPROC_PER_NODE") && whole(input.value("PET_NPROC_PER_NODE"), slots) && slots > 0)
+  if (input.has("PET_NPROC_PER_NODE") && base::whole(input.value("PET_NPROC_PER_NODE"), slots) && slots > 0)
     reading.facts.push_back(fact(input, "PET_NPROC_PER_NODE"));
   const std::string& service = input.value("REGROUP_SUBDOMAIN");  // of the headless service
   const auto names = pod_names(input, own.substr(0, dash), reading);
   if (!names.ok()) return names.status();
-  if (std::uint64_t{names->jobs} * pods > kMostHosts)
+  if (std::uint64_t{names->jobs} * pods > spec::kMostHosts)
     return invalid_argument(
-        fmt::format("{} jobs of {} pods: expected at most {} pods", names->jobs, pods, kMostHosts));
+        fmt::format("{} jobs of {} pods: expected at most {} pods", names->jobs, pods, spec::kMostHosts));
   HostSum sum("JOB_COMPLETION_INDEX");
   for (std::uint32_t i = 0; i < names->jobs * pods; ++i) {
     const std::string pod = names->name(i / pods, i % pods);
@@ -132,22 +134,22 @@ Result<std::vector<Host>> read_discovered(std::string_view text, const std::stri
                                           std::uint32_t slots) {
   HostSum sum(source);
   std::size_t number = 0;
-  for (std::string_view line; next_part(text, '\n', line);) {
+  for (std::string_view line; base::next_part(text, '\n', line);) {
     ++number;
-    line = trimmed_word(line);
+    line = base::trimmed_word(line);
     if (line.empty()) continue;
     const std::size_t colon = line.rfind(':');
     std::uint32_t own = slots;
-    if (colon != std::string_view::npos && (!whole(line.substr(colon + 1), own) || own == 0))
+    if (colon != std::string_view::npos && (!base::whole(line.substr(colon + 1), own) || own == 0))
       return invalid_argument(fmt::format("{}, line {}: '{}': expected HOST or HOST:SLOTS", source, number,
-                                          printable_word(line)));
+                                          base::printable_word(line)));
     const std::string_view host = line.substr(0, colon);
-    if (host.find_first_of(kBlanks) != std::string_view::npos)
+    if (host.find_first_of(base::kBlanks) != std::string_view::npos)
       return invalid_argument(fmt::format("{}, line {}: '{}': expected HOST or HOST:SLOTS", source, number,
-                                          printable_word(line)));
+                                          base::printable_word(line)));
     REGROUP_RETURN_IF_ERROR(sum.add_once(host, own));
   }
   return std::move(sum.hosts());
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

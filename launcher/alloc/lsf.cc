@@ -8,7 +8,7 @@
 #include "launcher/alloc/reading.h"
 #include "launcher/spec/host_list.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 using base::invalid_argument;
@@ -16,7 +16,7 @@ using base::Status;
 
 // A word for each slot.
 Status read_words(std::string_view text, HostSum& sum) {
-  for (std::string_view host; next_blank_word(text, host);) REGROUP_RETURN_IF_ERROR(sum.add(host, 1));
+  for (std::string_view host; base::next_blank_word(text, host);) REGROUP_RETURN_IF_ERROR(sum.add(host, 1));
   return {};
 }
 
@@ -40,16 +40,16 @@ Status read_affinity(const AllocInput& input, HostSum& sum, Reading& reading) {
     return {};
   }
   std::size_t line = 0;
-  for (std::string_view rest = *text, row; next_part(rest, '\n', row);) {
+  for (std::string_view rest = *text, row; base::next_part(rest, '\n', row);) {
     ++line;
     std::string_view host, cpus;
-    if (!next_blank_word(row, host)) continue;
+    if (!base::next_blank_word(row, host)) continue;
     Host* known = sum.find(host);
     if (known == nullptr)
       return invalid_argument(fmt::format("{}={}, line {}: host {} is not in the job's allocation", name,
-                                          input.value(name), line, printable_word(host)));
-    if (!next_blank_word(row, cpus)) continue;
-    const auto numbers = expand_numbers(cpus);
+                                          input.value(name), line, base::printable_word(host)));
+    if (!base::next_blank_word(row, cpus)) continue;
+    const auto numbers = spec::expand_numbers(cpus);
     if (!numbers.ok())
       return invalid_argument(
           fmt::format("{}={}, line {}: {}", name, input.value(name), line, numbers.status().message()));
@@ -60,7 +60,7 @@ Status read_affinity(const AllocInput& input, HostSum& sum, Reading& reading) {
 }
 
 void add_gpus(const AllocInput& input, std::vector<Host>& hosts, Reading& reading) {
-  const auto ids = expand_numbers(input.value("CUDA_VISIBLE_DEVICES"));
+  const auto ids = spec::expand_numbers(input.value("CUDA_VISIBLE_DEVICES"));
   for (Host& host : hosts) {
     if (!host.here || !ids.ok() || ids->empty()) continue;
     reading.facts.push_back(fact(input, "CUDA_VISIBLE_DEVICES"));
@@ -73,11 +73,11 @@ void add_gpus(const AllocInput& input, std::vector<Host>& hosts, Reading& readin
 
 // "hA 2 hB 4"
 Status add_pairs(const AllocInput& input, const std::string& name, HostSum& sum) {
-  for (std::string_view rest = input.value(name), host, number; next_blank_word(rest, host);) {
+  for (std::string_view rest = input.value(name), host, number; base::next_blank_word(rest, host);) {
     std::uint32_t slots = 0;
-    if (!next_blank_word(rest, number) || !whole(number, slots) || slots == 0)
-      return invalid_argument(
-          fmt::format("{}: host {}: expected a number of slots after the name", name, printable_word(host)));
+    if (!base::next_blank_word(rest, number) || !base::whole(number, slots) || slots == 0)
+      return invalid_argument(fmt::format("{}: host {}: expected a number of slots after the name", name,
+                                          base::printable_word(host)));
     REGROUP_RETURN_IF_ERROR(sum.add(host, slots));
   }
   return {};
@@ -114,4 +114,4 @@ base::Result<Reading> read_lsf(const AllocInput& input) {
   return reading;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "launcher/alloc/reading.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 using base::invalid_argument;
@@ -20,17 +20,17 @@ Status read_gpus(const AllocInput& input, HostSum& sum, Reading& reading) {
   const auto text = read_named_file(input, "PBS_GPUFILE");
   if (!text.ok()) return text.status();
   std::size_t number = 0;
-  for (std::string_view rest = *text, line; next_part(rest, '\n', line);) {
+  for (std::string_view rest = *text, line; base::next_part(rest, '\n', line);) {
     ++number;
-    line = trimmed_word(line);
+    line = base::trimmed_word(line);
     if (line.empty()) continue;
     const std::size_t mark = line.rfind("-gpu");
     Host* host = mark == std::string_view::npos ? nullptr : sum.find(line.substr(0, mark));
     std::uint32_t gpu = 0;
-    if (host == nullptr || !whole(line.substr(mark + 4), gpu))
+    if (host == nullptr || !base::whole(line.substr(mark + 4), gpu))
       return invalid_argument(
           fmt::format("PBS_GPUFILE={}, line {}: '{}': expected HOST-gpuN with a host of the job",
-                      input.value("PBS_GPUFILE"), number, printable_word(line)));
+                      input.value("PBS_GPUFILE"), number, base::printable_word(line)));
     host->gpus.push_back(std::to_string(gpu));
     host->gpu_count = static_cast<std::uint32_t>(host->gpus.size());
   }
@@ -42,7 +42,7 @@ Status read_gpus(const AllocInput& input, HostSum& sum, Reading& reading) {
 Status apply_ppn(const AllocInput& input, HostSum& sum, Reading& reading) {
   if (!input.has("PBS_PPN") || sum.slots() != sum.hosts().size()) return {};
   std::uint32_t each = 0;
-  if (!whole(input.value("PBS_PPN"), each) || each == 0)
+  if (!base::whole(input.value("PBS_PPN"), each) || each == 0)
     return invalid_argument(fmt::format("{}: expected a whole number >= 1", fact(input, "PBS_PPN")));
   reading.facts.push_back(fact(input, "PBS_PPN"));
   for (Host& host : sum.hosts()) host.slots = each;
@@ -62,9 +62,9 @@ void attach_to_job(const AllocInput& input, Reading& reading) {
   const std::string path = input.has("PBS_CONF_FILE") ? input.value("PBS_CONF_FILE") : "/etc/pbs.conf";
   const auto text = input.read_file(path);
   if (!text.ok()) return;
-  for (std::string_view rest = *text, line; next_part(rest, '\n', line);) {
+  for (std::string_view rest = *text, line; base::next_part(rest, '\n', line);) {
     constexpr std::string_view kName = "PBS_EXEC=";
-    line = trimmed_word(line);
+    line = base::trimmed_word(line);
     if (!line.starts_with(kName)) continue;
     const std::string folder(line.substr(kName.size()));
     // A shell on the other host reads these words: "7[3].server" is one of an array of jobs.
@@ -88,8 +88,8 @@ base::Result<Reading> read_pbs(const AllocInput& input) {
                               text.status().message()));
   }
   HostSum sum("PBS_NODEFILE=" + input.value("PBS_NODEFILE"));
-  for (std::string_view rest = *text, line; next_part(rest, '\n', line);) {
-    line = trimmed_word(line);
+  for (std::string_view rest = *text, line; base::next_part(rest, '\n', line);) {
+    line = base::trimmed_word(line);
     if (!line.empty()) REGROUP_RETURN_IF_ERROR(sum.add(line, 1));
   }
   if (sum.hosts().empty())
@@ -107,4 +107,4 @@ base::Result<Reading> read_pbs(const AllocInput& input) {
   return reading;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

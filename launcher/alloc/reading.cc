@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "launcher/spec/host_list.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 using base::invalid_argument;
@@ -45,15 +45,15 @@ Status HostSum::add(std::string_view name, std::uint64_t slots) {
 
 Status HostSum::add_once(std::string_view name, std::uint64_t slots) {
   if (find(name) != nullptr)
-    return invalid_argument(fmt::format("{}: host {} is listed twice", source_, printable_word(name)));
+    return invalid_argument(fmt::format("{}: host {} is listed twice", source_, base::printable_word(name)));
   return append(name, slots);
 }
 
 Status HostSum::append(std::string_view name, std::uint64_t slots) {
   if (!is_host_name(name))
-    return invalid_argument(fmt::format("{}: '{}' is not a host name", source_, printable_word(name)));
-  if (hosts_.size() == kMostHosts)
-    return invalid_argument(fmt::format("{}: more than {} hosts", source_, kMostHosts));
+    return invalid_argument(fmt::format("{}: '{}' is not a host name", source_, base::printable_word(name)));
+  if (hosts_.size() == spec::kMostHosts)
+    return invalid_argument(fmt::format("{}: more than {} hosts", source_, spec::kMostHosts));
   if (slots > kMostSlots)
     return invalid_argument(fmt::format("{}: host {} has more than {} slots", source_, name, kMostSlots));
   index_.emplace(name, hosts_.size());
@@ -84,7 +84,7 @@ void HostSum::mark_here(std::string_view name) {
 }
 
 std::string fact(const AllocInput& input, const std::string& name) {
-  return fmt::format("{}={}", name, printable_word(input.value(name)));
+  return fmt::format("{}={}", name, base::printable_word(input.value(name)));
 }
 
 base::Result<std::string> read_named_file(const AllocInput& input, const std::string& name) {
@@ -99,9 +99,9 @@ void check_count(const AllocInput& input, const std::string& name, std::uint64_t
                  const std::string& believed, Reading& reading) {
   if (!input.has(name)) return;
   std::uint64_t said = 0;
-  if (whole(input.value(name), said) && said == found) return;
+  if (base::whole(input.value(name), said) && said == found) return;
   reading.warnings.push_back(
       fmt::format("{}, but {} gives {}: using {}", fact(input, name), believed, found, believed));
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

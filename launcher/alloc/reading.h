@@ -11,10 +11,10 @@
 #include "launcher/alloc/allocator.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 
 struct AllocInput {
-  Environment environment;
+  spec::Environment environment;
   std::string host_name;  // of this machine
   std::function<base::Result<std::string>(const std::string& path)> read_file;
   // What a command prints; kDeadlineExceeded, or a status that says how it ended. Only Flux needs one.
@@ -105,4 +105,4 @@ struct Grace {
 [[nodiscard]] base::Result<std::vector<Host>> read_discovered(std::string_view text,
                                                               const std::string& source, std::uint32_t slots);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 // What a job has would be taken for what is asked for, and scontrol would write scripts for its shell.
@@ -92,10 +92,10 @@ base::Result<ResizeEvent> read_resize_event(const AllocInput& input) {
   event.hosts = std::move(sum.hosts());
   for (const auto& [name, status] : {std::pair{"LSB_RESIZE_NOTIFY_OK", &event.taken},
                                      std::pair{"LSB_RESIZE_NOTIFY_FAIL", &event.refused}}) {
-    if (input.has(name) && (!whole(input.value(name), *status) || *status > 255))
+    if (input.has(name) && (!base::whole(input.value(name), *status) || *status > 255))
       return base::invalid_argument(fmt::format("{}: expected an exit status", fact(input, name)));
   }
   return event;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "launcher/alloc/reading.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 
 // A command of the allocator. It gets the environment of the job without the variables that begin with
 // `without`.
@@ -52,4 +52,4 @@ struct ResizeEvent {
 // kInvalidArgument: a variable is malformed, named; kUnavailable: this is no notification command of LSF.
 [[nodiscard]] base::Result<ResizeEvent> read_resize_event(const AllocInput& input);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -8,7 +8,7 @@
 #include "launcher/alloc/reading.h"
 #include "launcher/spec/host_list.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 using base::invalid_argument;
@@ -31,15 +31,15 @@ Result<std::vector<std::uint32_t>> read_counts(const AllocInput& input, const st
                                                std::size_t hosts) {
   std::vector<std::uint32_t> out;
   const auto bad = [&](std::string_view piece, std::string_view why) {
-    return invalid_argument(fmt::format("{}: '{}': {}", fact(input, name), printable_word(piece), why));
+    return invalid_argument(fmt::format("{}: '{}': {}", fact(input, name), base::printable_word(piece), why));
   };
-  for (std::string_view rest = input.value(name), piece; next_part(rest, ',', piece);) {
+  for (std::string_view rest = input.value(name), piece; base::next_part(rest, ',', piece);) {
     std::uint32_t count = 0;
     std::size_t times = 1;
     const std::size_t open = piece.find("(x");
-    bool good = whole(piece.substr(0, open), count);
+    bool good = base::whole(piece.substr(0, open), count);
     if (good && open != std::string_view::npos)
-      good = piece.ends_with(')') && whole(piece.substr(open + 2, piece.size() - open - 3), times);
+      good = piece.ends_with(')') && base::whole(piece.substr(open + 2, piece.size() - open - 3), times);
     if (!good) return bad(piece, "expected N or N(xTIMES)");
     if (times > hosts - std::min(hosts, out.size()))
       return bad(piece, fmt::format("counts more hosts than the {} of the host list", hosts));
@@ -64,7 +64,7 @@ Result<std::vector<std::uint32_t>> slots_of(const AllocInput& input, const Slurm
   auto counts = read_counts(input, cpus, hosts);
   std::uint32_t each = 1;
   if (!counts.ok() || !input.has("SLURM_CPUS_PER_TASK")) return counts;
-  if (!whole(input.value("SLURM_CPUS_PER_TASK"), each) || each == 0)
+  if (!base::whole(input.value("SLURM_CPUS_PER_TASK"), each) || each == 0)
     return invalid_argument(
         fmt::format("{}: expected a whole number >= 1", fact(input, "SLURM_CPUS_PER_TASK")));
   reading.facts.push_back(fact(input, "SLURM_CPUS_PER_TASK"));
@@ -76,7 +76,7 @@ Result<std::vector<std::uint32_t>> slots_of(const AllocInput& input, const Slurm
 Status cap_slots(const AllocInput& input, const SlurmNames& names, Reading& reading) {
   if (!input.has(names.number)) return {};
   std::uint64_t tasks = 0;
-  if (!whole(input.value(names.number), tasks) || tasks == 0)
+  if (!base::whole(input.value(names.number), tasks) || tasks == 0)
     return invalid_argument(fmt::format("{}: expected a whole number >= 1", fact(input, names.number)));
   const std::uint64_t slots = reading.allocation.slots();
   if (slots < tasks) {
@@ -99,10 +99,10 @@ Status cap_slots(const AllocInput& input, const SlurmNames& names, Reading& read
 void add_gpus(const AllocInput& input, Reading& reading) {
   std::uint32_t each = 0;
   const std::string& per_node = input.value("SLURM_GPUS_PER_NODE");  // "4", "v100:2"
-  if (whole(std::string_view(per_node).substr(per_node.rfind(':') + 1), each))
+  if (base::whole(std::string_view(per_node).substr(per_node.rfind(':') + 1), each))
     reading.facts.push_back(fact(input, "SLURM_GPUS_PER_NODE"));
   const std::string ids = input.has("SLURM_STEP_GPUS") ? "SLURM_STEP_GPUS" : "SLURM_JOB_GPUS";
-  const auto numbers = expand_numbers(input.value(ids));
+  const auto numbers = spec::expand_numbers(input.value(ids));
   for (Host& host : reading.allocation.hosts) {
     host.gpu_count = each;
     if (!host.here || !numbers.ok() || numbers->empty()) continue;
@@ -118,7 +118,7 @@ Result<Reading> read_slurm(const AllocInput& input) {
   Reading reading;
   reading.id = input.value("SLURM_JOB_ID");
   const SlurmNames names = names_of(input);
-  auto hosts = expand_host_list(input.value(names.hosts));
+  auto hosts = spec::expand_host_list(input.value(names.hosts));
   if (!hosts.ok()) return invalid_argument(fmt::format("{}: {}", names.hosts, hosts.status().message()));
   if (hosts->empty())
     return invalid_argument(fmt::format("SLURM_JOB_ID is set, but {} contains no host", names.hosts));
@@ -140,4 +140,4 @@ Result<Reading> read_slurm(const AllocInput& input) {
   return reading;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -15,7 +15,7 @@
 #include "launcher/alloc/allocator.h"
 #include "launcher/alloc/cpu_quota.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 std::string first_line(const std::string& path) {
@@ -86,4 +86,4 @@ std::string this_machine_text(const Host& host) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

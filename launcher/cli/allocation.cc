@@ -12,7 +12,7 @@
 #include "launcher/job/grant.h"
 #include "launcher/job/start.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 namespace {
 
 constexpr const char* kHelp =
@@ -26,7 +26,7 @@ constexpr const char* kHelp =
 
 }  // namespace
 
-int run_allocation(const Options& options) {
+int run_allocation(const job::Options& options) {
   bool json = false;
   std::string name;
   const std::vector<std::string>& words = options.helper_words;
@@ -42,9 +42,9 @@ int run_allocation(const Options& options) {
       return help ? 0 : 1;
     }
   }
-  const launcher::AllocInput input = allocation_input(options.environment);
-  const auto granted = launcher::find_allocation(input, name);
-  if (!granted.ok()) return fail(granted.status().message(), 1);
+  const alloc::AllocInput input = job::allocation_input(options.environment);
+  const auto granted = alloc::find_allocation(input, name);
+  if (!granted.ok()) return job::fail(granted.status().message(), 1);
   if (!json && granted->by != nullptr) {
     const auto grace = granted->by->grace(input);
     if (grace.ok()) {
@@ -54,13 +54,12 @@ int run_allocation(const Options& options) {
       fmt::print("how long before a loss a notice comes is not known: {}\n", grace.status().message());
     }
   }
-  fmt::print("{}",
-             json ? launcher::allocation_json(*granted) + "\n" : launcher::allocation_text(input, *granted));
+  fmt::print("{}", json ? alloc::allocation_json(*granted) + "\n" : alloc::allocation_text(input, *granted));
   if (json || granted->by != nullptr) return 0;
-  const auto here = launcher::make_this_machine()->allocation();
-  if (!here.ok()) return fail(here.status().message(), 1);
-  for (const launcher::Host& host : here->hosts) fmt::print("{}\n", launcher::this_machine_text(host));
+  const auto here = alloc::make_this_machine()->allocation();
+  if (!here.ok()) return job::fail(here.status().message(), 1);
+  for (const alloc::Host& host : here->hosts) fmt::print("{}\n", alloc::this_machine_text(host));
   return 0;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

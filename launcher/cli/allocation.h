@@ -3,9 +3,9 @@
 
 #include "launcher/cli/options.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 
 // regroup allocation [--json] [--allocator NAME]: the exit status.
-[[nodiscard]] int run_allocation(const Options& options);
+[[nodiscard]] int run_allocation(const job::Options& options);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

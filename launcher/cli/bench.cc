@@ -14,19 +14,19 @@
 #include "launcher/cli/helper.h"
 #include "launcher/spec/outer_place.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 namespace {
 
 constexpr std::array<std::string_view, 5> kOfMpi = {"OMPI_", "OPAL_", "PMIX_", "PRTE_", "PMI_"};
 
-std::string value_of(const launcher::Environment& environment, const std::string& name,
+std::string value_of(const spec::Environment& environment, const std::string& name,
                      const std::string& otherwise) {
   const auto found = environment.find(name);
   return found == environment.end() || found->second.empty() ? otherwise : found->second;
 }
 
-launcher::Environment for_bench(const launcher::Environment& environment) {
-  launcher::Environment out = launcher::without_outer_place(environment);
+spec::Environment for_bench(const spec::Environment& environment) {
+  spec::Environment out = spec::without_outer_place(environment);
   std::erase_if(out, [](const auto& entry) {
     return std::ranges::any_of(kOfMpi,
                                [&](std::string_view prefix) { return entry.first.starts_with(prefix); });
@@ -42,8 +42,8 @@ int cannot_measure(const std::string& why) {
 
 }  // namespace
 
-int run_bench(const Options& options) {
-  const launcher::Environment& around = options.environment;
+int run_bench(const job::Options& options) {
+  const spec::Environment& around = options.environment;
   const bool fixed = around.contains("REGROUP_JOB") && !around.contains("REGROUP_AGENT");
   if (around.contains("REGROUP_AGENT")) return cannot_measure("requires a job of -np N, got -np MIN:MAX");
   std::vector<std::string> words = {"-1", "0", "0", "-"};
@@ -55,4 +55,4 @@ int run_bench(const Options& options) {
   return become_helper("bench", std::move(words), for_bench(around));
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

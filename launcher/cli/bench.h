@@ -3,10 +3,10 @@
 
 #include "launcher/cli/options.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 
 // Executes regroup-bench, with the place in the enclosing job as arguments. Returns an exit status only if
 // that fails.
-[[nodiscard]] int run_bench(const Options& options);
+[[nodiscard]] int run_bench(const job::Options& options);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

@@ -7,7 +7,7 @@
 #include "launcher/cli/finish.h"
 #include "launcher/cli/parse.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::invalid_argument;
@@ -16,36 +16,36 @@ using Words = std::vector<std::string>;
 
 struct Control {
   std::string_view name;
-  Verb verb;
+  spec::Verb verb;
   std::string_view number;  // what its first argument means; "": it has none
 };
-constexpr Control kControls[] = {{"status", Verb::kStatus, ""},
-                                 {"resize", Verb::kResize, "MEMBERS"},
-                                 {"notice", Verb::kNotice, "MEMBER"},
-                                 {"kill-member", Verb::kKillMember, "MEMBER"}};
+constexpr Control kControls[] = {{"status", spec::Verb::kStatus, ""},
+                                 {"resize", spec::Verb::kResize, "MEMBERS"},
+                                 {"notice", spec::Verb::kNotice, "MEMBER"},
+                                 {"kill-member", spec::Verb::kKillMember, "MEMBER"}};
 
 // Verbs whose words are read elsewhere.
-constexpr std::pair<std::string_view, Verb> kOthers[] = {
-    {"bench", Verb::kBench},           {"checkpoint", Verb::kCheckpoint},
-    {"place", Verb::kPlace},           {"topo", Verb::kTopo},
+constexpr std::pair<std::string_view, spec::Verb> kOthers[] = {
+    {"bench", spec::Verb::kBench},           {"checkpoint", spec::Verb::kCheckpoint},
+    {"place", spec::Verb::kPlace},           {"topo", spec::Verb::kTopo},
 
-    {"allocation", Verb::kAllocation}, {"join", Verb::kJoin}};
+    {"allocation", spec::Verb::kAllocation}, {"join", spec::Verb::kJoin}};
 
 // Options of a control command; the other words are returned.
-base::Result<Words> control_words(const Control& control, const Words& args, Options& out) {
+base::Result<Words> control_words(const Control& control, const Words& args, spec::Options& out) {
   Words words;
   for (std::size_t i = 1; i < args.size(); ++i) {
     const std::string& arg = args[i];
     if (arg == "--help" || arg == "-help" || arg == "-h") {
-      out.verb = Verb::kHelp;
+      out.verb = spec::Verb::kHelp;
       out.topic = control.name;
       return Words();
     }
-    if (control.verb == Verb::kStatus && (arg == "--json" || arg == "-json")) {
+    if (control.verb == spec::Verb::kStatus && (arg == "--json" || arg == "-json")) {
       out.json = true;
-    } else if (control.verb == Verb::kStatus && (arg == "--prometheus" || arg == "-prometheus")) {
+    } else if (control.verb == spec::Verb::kStatus && (arg == "--prometheus" || arg == "-prometheus")) {
       out.prometheus = true;
-    } else if (control.verb == Verb::kStatus && (arg == "--follow" || arg == "-follow")) {
+    } else if (control.verb == spec::Verb::kStatus && (arg == "--follow" || arg == "-follow")) {
       out.follow = true;
     } else if (arg.starts_with('-') && arg.size() > 1 && (arg[1] < '0' || arg[1] > '9')) {
       return invalid_argument(fmt::format("unknown option {} of regroup {}", arg, control.name));
@@ -56,16 +56,16 @@ base::Result<Words> control_words(const Control& control, const Words& args, Opt
   return words;
 }
 
-Status parse_control(const Control& control, const Words& args, Options& out) {
+Status parse_control(const Control& control, const Words& args, spec::Options& out) {
   out.verb = control.verb;
   auto words = control_words(control, args, out);
-  if (!words.ok() || out.verb == Verb::kHelp) return words.status();
+  if (!words.ok() || out.verb == spec::Verb::kHelp) return words.status();
   if (!control.number.empty()) {
     if (words->empty())
       return invalid_argument(fmt::format("regroup {}: {} is missing", control.name, control.number));
-    const std::uint32_t least = control.verb == Verb::kResize ? 1 : 0;
+    const std::uint32_t least = control.verb == spec::Verb::kResize ? 1 : 0;
     const std::string what = fmt::format("{} of regroup {}", control.number, control.name);
-    if (Status status = parse_count(what, (*words)[0], least, out.number); !status.ok()) return status;
+    if (Status status = base::parse_count(what, (*words)[0], least, out.number); !status.ok()) return status;
     words->erase(words->begin());
   }
   if (words->size() > 1)
@@ -82,10 +82,11 @@ bool is_mpi(std::string_view name) { return name.starts_with("mpirun") || name.s
 
 }  // namespace
 
-base::Result<Options> parse_command_line(const Words& args, const ParseContext& context, int* exit_status) {
+base::Result<spec::Options> parse_command_line(const Words& args, const ParseContext& context,
+                                               int* exit_status) {
   const std::string_view name = last_part(context.program);
   const bool own_name = !is_mpi(name);  // only then a first word may be a command of ours
-  Options out;
+  spec::Options out;
   out.environment = context.environment;
   for (const Control& control : kControls) {
     if (!own_name || args.empty() || args[0] != control.name) continue;
@@ -101,7 +102,7 @@ base::Result<Options> parse_command_line(const Words& args, const ParseContext& 
   Words words = args;
   if (own_name && !words.empty() && words.size() <= 2 && words[0] == "help") words[0] = "--help";
   int ignored = 0;
-  return parse_job(words, context, is_hydra(name) ? Compat::kMpich : Compat::kOpenMpi,
+  return parse_job(words, context, is_hydra(name) ? spec::Compat::kMpich : spec::Compat::kOpenMpi,
                    exit_status != nullptr ? *exit_status : ignored);
 }
 
@@ -112,4 +113,4 @@ std::string version_text(const std::string& program, const std::string& version)
                      is_hydra(name) ? "MPICH's HYDRA" : "Open MPI");
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

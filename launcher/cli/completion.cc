@@ -5,7 +5,7 @@
 #include "launcher/cli/help.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 enum class Kind : std::uint8_t { kFile, kFolder, kWords, kOther };
@@ -15,13 +15,13 @@ Kind kind_of(const Spec& spec) {
   const std::string& value = spec.value;
   if (value.starts_with("FILE")) return Kind::kFile;
   if (value.starts_with("DIR")) return Kind::kFolder;
-  if (value.find('|') != std::string::npos && lower(value) == value) return Kind::kWords;
+  if (value.find('|') != std::string::npos && base::lower(value) == value) return Kind::kWords;
   return Kind::kOther;
 }
 
 std::string alternatives(const Spec& spec) {
   std::string out;
-  for (const std::string& word : split(spec.value, "|")) out += (out.empty() ? "" : " ") + word;
+  for (const std::string& word : base::split(spec.value, "|")) out += (out.empty() ? "" : " ") + word;
   return out;
 }
 
@@ -112,4 +112,4 @@ std::string zsh_completion() {
          "\"commands:program:_command_names -e\"' \\\n  '*::arguments:_normal'\n";
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -24,7 +24,7 @@
 #include "launcher/transport/unix_socket.h"
 #include "proto/wire.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 namespace {
 
 using nlohmann::json;
@@ -116,7 +116,7 @@ std::string table(const json& status) {
   for (const json& member : members) {
     out += fmt::format("{:>6} {:>5} {:<{}} {:>10} {:>8} {:>12} {}\n", text_of(member["id"]),
                        text_of(member["rank"]), member.value("host", "-"), wide, member.value("state", ""),
-                       text_of(member["step"]), text_of(member["loss"]), usage_columns(member));
+                       text_of(member["step"]), text_of(member["loss"]), metrics::usage_columns(member));
   }
   for (const json& event : status.value("history", json::array())) {
     out += fmt::format("{:9.3f} s  {}\n", event.value("at", 0.0), event.value("why", ""));
@@ -150,24 +150,24 @@ base::Result<std::string> status_of(Client& client) {
 
 using Source = std::function<base::Result<std::string>()>;  // of a job's status
 
-int show_status(const Options& options, const Source& source, const std::string& usage) {
+int show_status(const job::Options& options, const Source& source, const std::string& usage) {
   auto text = source();
   if (!text.ok()) return command_failed(text.status().message());
   json status = json::parse(*text);
   const bool fixed = status.contains("fixed");
   if (!fixed) add_usage(usage, status);
   if (options.prometheus) {
-    fmt::print("{}", launcher::prometheus_text(status.dump()));
+    fmt::print("{}", metrics::prometheus_text(status.dump()));
   } else if (options.json) {
     fmt::print("{}\n", status.dump());
   } else {
-    fmt::print("{}", base::escaped_lines(fixed ? fixed_job_table(*text) : table(status)));
+    fmt::print("{}", base::escaped_lines(fixed ? job::fixed_job_table(*text) : table(status)));
   }
   return 0;
 }
 
 // Prints a line for each change until the job is over.
-int follow_status(const Options& options, const Source& source) {
+int follow_status(const job::Options& options, const Source& source) {
   std::string before;
   for (;;) {
     auto text = source();
@@ -180,9 +180,9 @@ int follow_status(const Options& options, const Source& source) {
   }
 }
 
-proto::Body request_of(const Options& options) {
-  if (options.verb == Verb::kResize) return proto::ResizeRequest{options.number};
-  if (options.verb == Verb::kNotice) return proto::NoticeRequest{options.number};
+proto::Body request_of(const job::Options& options) {
+  if (options.verb == job::Verb::kResize) return proto::ResizeRequest{options.number};
+  if (options.verb == job::Verb::kNotice) return proto::NoticeRequest{options.number};
   return proto::KillRequest{options.number};
 }
 
@@ -197,10 +197,10 @@ bool still_waits(base::Duration waited) {
 
 // Makes the controller of a job on several hosts request missing slots from the allocator, or return hosts
 // that are not needed, and prints its answer. The job has its new size in any case.
-void notify_controller(const JobFiles& files, std::uint32_t members) {
-  auto socket = launcher::connect_unix(files.grants_socket());
+void notify_controller(const job::JobFiles& files, std::uint32_t members) {
+  auto socket = transport::connect_unix(files.grants_socket());
   if (!socket.ok()) return;
-  const std::string line = to_line(Resized{members});
+  const std::string line = lease::to_line(lease::Resized{members});
   if (::send(socket->get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
     return;
   base::SystemClock clock;
@@ -222,7 +222,7 @@ void notify_controller(const JobFiles& files, std::uint32_t members) {
       if (count > 0) read.append(bytes.data(), static_cast<std::size_t>(count));
       continue;
     }
-    const auto reply = parse_reply(std::string_view(read).substr(0, end));
+    const auto reply = lease::parse_reply(std::string_view(read).substr(0, end));
     read.erase(0, end + 1);
     if (reply.ok() && !reply->text.empty())
       fmt::print(reply->ok ? stdout : stderr, "{}\n", base::escaped_lines(reply->text));
@@ -230,19 +230,20 @@ void notify_controller(const JobFiles& files, std::uint32_t members) {
   }
 }
 
-int tell_status(const Options& options, const JobFiles& files, const Source& source) {
+int tell_status(const job::Options& options, const job::JobFiles& files, const Source& source) {
   return options.follow ? follow_status(options, source) : show_status(options, source, files.usage());
 }
 
 }  // namespace
 
-int run_control(const Options& options) {
-  const bool status = options.verb == Verb::kStatus;
-  auto files = find_job(options.environment, options.job, status ? JobKind::kAny : JobKind::kElastic);
+int run_control(const job::Options& options) {
+  const bool status = options.verb == job::Verb::kStatus;
+  auto files =
+      job::find_job(options.environment, options.job, status ? job::JobKind::kAny : job::JobKind::kElastic);
   if (!files.ok()) return command_failed(files.status().message());
-  if (status && is_fixed(*files))
-    return tell_status(options, *files, [&files] { return fixed_job_status(*files); });
-  auto socket = launcher::connect_unix(files->control_socket());
+  if (status && job::is_fixed(*files))
+    return tell_status(options, *files, [&files] { return job::fixed_job_status(*files); });
+  auto socket = transport::connect_unix(files->control_socket());
   if (!socket.ok()) return command_failed(socket.status().message());
   Client client(std::move(*socket));
   if (status) return tell_status(options, *files, [&client] { return status_of(client); });
@@ -252,8 +253,8 @@ int run_control(const Options& options) {
   if (reply == nullptr) return command_failed("the coordinator answered something else");
   if (!reply->ok) return command_failed(reply->message);
   fmt::print("{}\n", base::escaped_lines(reply->message));
-  if (options.verb == Verb::kResize) notify_controller(*files, options.number);
+  if (options.verb == job::Verb::kResize) notify_controller(*files, options.number);
   return 0;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

@@ -3,10 +3,10 @@
 
 #include "launcher/cli/options.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 
 // Asks the coordinator and prints its answer. Exit status: 0, or 1 with the reason on standard error.
 // Every wait has a deadline.
-[[nodiscard]] int run_control(const Options& options);
+[[nodiscard]] int run_control(const job::Options& options);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

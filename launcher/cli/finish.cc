@@ -8,14 +8,14 @@
 
 #include "base/values.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::invalid_argument;
 using base::Status;
 
 // A script that is not executable, or a module, is run by python3.
-void run_by_python(const OptionsBuilder& builder, const AppBuilder& from, AppRequest& app) {
+void run_by_python(const OptionsBuilder& builder, const AppBuilder& from, spec::AppRequest& app) {
   if (app.command.empty()) return;
   std::string& program = app.command[0];
   if (from.module) {
@@ -50,7 +50,7 @@ Status take_job_file(OptionsBuilder& builder) {
 
 // One app, or one for each of its roles.
 Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
-  AppRequest app = std::move(from.app);
+  spec::AppRequest app = std::move(from.app);
   app.environment = app_environment(builder, from);
   if (!builder.out.job_file.empty())
     return builder.out.job_environment = std::move(app.environment), Status();
@@ -70,9 +70,10 @@ Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
     const std::size_t equals = role.find('=');
     app.role = role.substr(0, equals);
     std::uint32_t count = 0;
-    if (!read_number(std::string_view(role).substr(equals + 1), count)) continue;  // checked when it was read
+    if (!base::read_number(std::string_view(role).substr(equals + 1), count))
+      continue;  // checked when it was read
     app.count = count;
-    for (const AppRequest& other : builder.out.apps) {
+    for (const spec::AppRequest& other : builder.out.apps) {
       if (other.role == app.role)
         return invalid_argument(fmt::format("--role {}: given twice; expected each role once", app.role));
     }
@@ -82,9 +83,9 @@ Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
 }
 
 // -N: so many on each host.
-Status apply_per_node(OptionsBuilder& builder, AppRequest& app) {
-  const MapBy& map = builder.out.mapping.map;
-  if (!app.per_node && map.kind == MapBy::Kind::kPerUnit && map.unit == Unit::kNode)
+Status apply_per_node(OptionsBuilder& builder, spec::AppRequest& app) {
+  const spec::MapBy& map = builder.out.mapping.map;
+  if (!app.per_node && map.kind == spec::MapBy::Kind::kPerUnit && map.unit == spec::Unit::kNode)
     app.per_node = map.per_unit;
   if (!app.per_node || builder.out.elastic) return {};
   const std::size_t hosts = std::max<std::size_t>(1, builder.out.hosts.size());
@@ -98,18 +99,18 @@ Status apply_per_node(OptionsBuilder& builder, AppRequest& app) {
   return {};
 }
 
-std::string what(const AppRequest& app) {
+std::string what(const spec::AppRequest& app) {
   return app.role.empty() ? fmt::format("program {}", app.command[0]) : fmt::format("role {}", app.role);
 }
 
 Status count_members(OptionsBuilder& builder) {
-  Options& out = builder.out;
+  spec::Options& out = builder.out;
   if (out.elastic && out.apps.size() > 1) {
     return invalid_argument(
         fmt::format("-np {}:{}: an elastic job runs exactly one program", out.min, out.max));
   }
   std::uint64_t total = 0;
-  for (AppRequest& app : out.apps) {
+  for (spec::AppRequest& app : out.apps) {
     if (Status status = apply_per_node(builder, app); !status.ok()) return status;
     if (!app.count && out.apps.size() > 1) {
       if (!builder.mpich()) {
@@ -132,13 +133,13 @@ Status read_timeout(OptionsBuilder& builder) {
   if (builder.out.timeout != base::Duration{} || set == builder.context.environment.end() ||
       set->second.empty())
     return {};
-  return parse_seconds("MPIEXEC_TIMEOUT", set->second, builder.out.timeout);
+  return base::parse_seconds("MPIEXEC_TIMEOUT", set->second, builder.out.timeout);
 }
 
 }  // namespace
 
 Status finish(OptionsBuilder& builder) {
-  Options& out = builder.out;
+  spec::Options& out = builder.out;
   if (Status status = take_job_file(builder); !status.ok()) return status;
   if (Status status = apply_parameters(builder); !status.ok()) return status;
   for (AppBuilder& app : builder.done) {
@@ -152,7 +153,7 @@ Status finish(OptionsBuilder& builder) {
   if (Status status = count_by_lists(builder); !status.ok()) return status;
   if (Status status = choose_hosts(builder); !status.ok()) return status;
   if (Status status = read_timeout(builder); !status.ok()) return status;
-  const Display& shown = out.display;
+  const spec::Display& shown = out.display;
   if (out.do_not_launch && !shown.map && !shown.allocation && !shown.topology && !shown.bindings)
     out.display.map = true;
   if (!builder.ignored.empty()) {
@@ -162,4 +163,4 @@ Status finish(OptionsBuilder& builder) {
   return {};
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -4,7 +4,7 @@
 #include "base/status.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 
 // Completes builder.out from builder.done: environments, counts, roles, hosts, programs run by python3.
 [[nodiscard]] base::Status finish(OptionsBuilder& builder);
@@ -22,10 +22,11 @@ namespace regroup::launcher {
 [[nodiscard]] base::Status apply_parameters(OptionsBuilder& builder);
 
 // What an app's members find: `base` as far as it is passed on, changed by the job's and the app's changes.
-[[nodiscard]] Environment app_environment(const OptionsBuilder& builder, const AppBuilder& app);
+[[nodiscard]] spec::Environment app_environment(const OptionsBuilder& builder, const AppBuilder& app);
 
 // The options and programs of a job; `exit_status` as of parse_command_line().
-[[nodiscard]] base::Result<Options> parse_job(const std::vector<std::string>& args,
-                                              const ParseContext& context, Compat compat, int& exit_status);
+[[nodiscard]] base::Result<spec::Options> parse_job(const std::vector<std::string>& args,
+                                                    const ParseContext& context, spec::Compat compat,
+                                                    int& exit_status);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -4,14 +4,14 @@
 #include "launcher/cli/finish.h"
 #include "launcher/spec/outer_place.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using ChangeKind = EnvironmentChange::Kind;
 
 // All of `from` that begin with `prefix`, or the one of this name.
 template <class Do>
-void for_matching(const Environment& from, const std::string& pattern, Do act) {
+void for_matching(const spec::Environment& from, const std::string& pattern, Do act) {
   if (!pattern.ends_with('*')) {
     if (const auto found = from.find(pattern); found != from.end()) act(*found);
     return;
@@ -20,13 +20,14 @@ void for_matching(const Environment& from, const std::string& pattern, Do act) {
   for (auto it = from.lower_bound(prefix); it != from.end() && it->first.starts_with(prefix); ++it) act(*it);
 }
 
-void join(Environment& out, const EnvironmentChange& change) {
+void join(spec::Environment& out, const EnvironmentChange& change) {
   std::string& value = out[change.name];
   const std::string gap = value.empty() ? "" : change.separator;
   value = change.kind == ChangeKind::kAppend ? value + gap + change.value : change.value + gap + value;
 }
 
-void apply(const std::vector<EnvironmentChange>& changes, const Environment& base, Environment& out) {
+void apply(const std::vector<EnvironmentChange>& changes, const spec::Environment& base,
+           spec::Environment& out) {
   for (const EnvironmentChange& change : changes) {
     switch (change.kind) {
       case ChangeKind::kSet:
@@ -34,11 +35,11 @@ void apply(const std::vector<EnvironmentChange>& changes, const Environment& bas
         out[change.name] = change.value;
         break;
       case ChangeKind::kExport:
-        for_matching(change.name.ends_with('*') ? without_outer_place(base) : base, change.name,
+        for_matching(change.name.ends_with('*') ? spec::without_outer_place(base) : base, change.name,
                      [&out](const auto& entry) { out.insert_or_assign(entry.first, entry.second); });
         break;
       case ChangeKind::kUnset: {
-        const Environment before = out;
+        const spec::Environment before = out;
         for_matching(before, change.name, [&out](const auto& entry) { out.erase(entry.first); });
         break;
       }
@@ -51,10 +52,10 @@ void apply(const std::vector<EnvironmentChange>& changes, const Environment& bas
 
 }  // namespace
 
-Environment app_environment(const OptionsBuilder& builder, const AppBuilder& app) {
-  const Environment& base = builder.context.environment;
+spec::Environment app_environment(const OptionsBuilder& builder, const AppBuilder& app) {
+  const spec::Environment& base = builder.context.environment;
   const PassedOn& passed = app.passed ? *app.passed : builder.passed;
-  Environment out = passed.all ? without_outer_place(base) : Environment();
+  spec::Environment out = passed.all ? spec::without_outer_place(base) : spec::Environment();
   for (const std::string& name : passed.names) {
     if (const auto found = base.find(name); found != base.end()) out.insert(*found);
   }
@@ -64,4 +65,4 @@ Environment app_environment(const OptionsBuilder& builder, const AppBuilder& app
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

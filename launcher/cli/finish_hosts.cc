@@ -10,14 +10,14 @@
 #include "base/values.h"
 #include "launcher/cli/finish.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::invalid_argument;
 using base::Status;
 
 bool is_local(const ParseContext& context, const std::string& name) {
-  return is_this_host(context.host_names, name);
+  return spec::is_this_host(context.host_names, name);
 }
 
 std::string own_name(const ParseContext& context) {
@@ -26,12 +26,12 @@ std::string own_name(const ParseContext& context) {
 
 // Whether the first hosts of a list do, those after this one being spare: members fill a host before the
 // next, unless GPUs decide.
-bool fits_here(const Options& options, const HostRequest& local) {
-  const MapBy& map = options.mapping.map;
+bool fits_here(const spec::Options& options, const spec::HostRequest& local) {
+  const spec::MapBy& map = options.mapping.map;
   if (options.mapping.packing || options.mapping.gpus > 0) return false;
-  const bool by_host =
-      map.kind != MapBy::Kind::kDefault && map.kind != MapBy::Kind::kSlot && map.kind != MapBy::Kind::kUnit;
-  const bool over_nodes = map.kind == MapBy::Kind::kUnit && map.unit == Unit::kNode;
+  const bool by_host = map.kind != spec::MapBy::Kind::kDefault && map.kind != spec::MapBy::Kind::kSlot &&
+                       map.kind != spec::MapBy::Kind::kUnit;
+  const bool over_nodes = map.kind == spec::MapBy::Kind::kUnit && map.unit == spec::Unit::kNode;
   const bool per_node =
       std::any_of(options.apps.begin(), options.apps.end(), [](const auto& app) { return app.per_node; });
   return !by_host && !over_nodes && !per_node && !map.span && options.max != 0 && local.slots != 0 &&
@@ -39,7 +39,7 @@ bool fits_here(const Options& options, const HostRequest& local) {
 }
 
 // Of the only program, where -np says nothing.
-void set_count(Options& out, std::uint32_t count) {
+void set_count(spec::Options& out, std::uint32_t count) {
   if (out.apps.size() == 1) out.apps[0].count = out.min = out.max = count;
 }
 
@@ -53,13 +53,13 @@ base::Result<std::string> read_mapping_file(OptionsBuilder& builder, const std::
 // --map-by seq: each mention of a host takes one member. They stand in a file of its own, in the host file or
 // in -H.
 Status take_sequence(OptionsBuilder& builder) {
-  Mapping& mapping = builder.out.mapping;
+  spec::Mapping& mapping = builder.out.mapping;
   std::vector<std::string> hosts = std::move(builder.mentioned);
   if (const std::string& path = mapping.map.file; !path.empty()) {
     auto text = read_mapping_file(builder, path);
     if (!text.ok()) return text.status();
     hosts.clear();
-    auto listed = parse_host_file(*text, path, &hosts);
+    auto listed = spec::parse_host_file(*text, path, &hosts);
     if (!listed.ok()) return builder.refuse(kBadMapFile, listed.status());
     if (builder.listed.empty()) builder.listed = std::move(*listed);
   }
@@ -74,15 +74,15 @@ Status take_sequence(OptionsBuilder& builder) {
 }
 
 Status take_rank_file(OptionsBuilder& builder) {
-  Mapping& mapping = builder.out.mapping;
+  spec::Mapping& mapping = builder.out.mapping;
   const std::string& path = mapping.map.file;
   if (path.empty())
     return builder.refuse(kContradicts, invalid_argument("--map-by rankfile: expected :FILE=PATH"));
   auto text = read_mapping_file(builder, path);
   if (!text.ok()) return text.status();
-  auto places = parse_rank_file(*text, path);
+  auto places = spec::parse_rank_file(*text, path);
   if (!places.ok()) return builder.refuse(kBadMapFile, places.status());
-  for (RankPlace& place : *places) {
+  for (spec::RankPlace& place : *places) {
     if (is_local(builder.context, place.host)) place.host = own_name(builder.context);
   }
   mapping.ranks = std::move(*places);
@@ -91,10 +91,10 @@ Status take_rank_file(OptionsBuilder& builder) {
 
 // Agents go to the hosts of -H and the host file only.
 Status check_rank_hosts(const OptionsBuilder& builder) {
-  const Options& out = builder.out;
-  for (const RankPlace& place : out.mapping.ranks) {
+  const spec::Options& out = builder.out;
+  for (const spec::RankPlace& place : out.mapping.ranks) {
     const bool known = std::any_of(out.hosts.begin(), out.hosts.end(),
-                                   [&](const HostRequest& host) { return host.name == place.host; });
+                                   [&](const spec::HostRequest& host) { return host.name == place.host; });
     if (known || (out.hosts.empty() && place.host == own_name(builder.context))) continue;
     return invalid_argument(fmt::format("{}: rank {}: host {} is not in -H or --hostfile",
                                         out.mapping.map.file, place.rank, place.host));
@@ -104,7 +104,7 @@ Status check_rank_hosts(const OptionsBuilder& builder) {
 
 // Whatever was granted is used; -H and host files choose among it.
 Status take_grant(OptionsBuilder& builder) {
-  Options& out = builder.out;
+  spec::Options& out = builder.out;
   const bool discovered = !out.discovery.script.empty();
   if (discovered && !out.hosts.empty())
     return invalid_argument("--host-discovery-script: cannot be combined with -H or --hostfile");
@@ -115,48 +115,48 @@ Status take_grant(OptionsBuilder& builder) {
   out.grant = std::move(*grant);
   if (out.grant.by.empty()) return {};
   out.notes.insert(out.notes.end(), out.grant.warnings.begin(), out.grant.warnings.end());
-  auto hosts = within_grant(out.grant, out.hosts, out.oversubscribe);
+  auto hosts = spec::within_grant(out.grant, out.hosts, out.oversubscribe);
   if (!hosts.ok()) return hosts.status();
   out.hosts = std::move(*hosts);
-  if (!discovered) std::erase_if(out.hosts, [](const HostRequest& host) { return host.slots == 0; });
+  if (!discovered) std::erase_if(out.hosts, [](const spec::HostRequest& host) { return host.slots == 0; });
   return {};
 }
 
 }  // namespace
 
 Status resolve_hosts(OptionsBuilder& builder) {
-  Options& out = builder.out;
-  const MapBy::Kind map = out.mapping.map.kind;
+  spec::Options& out = builder.out;
+  const spec::MapBy::Kind map = out.mapping.map.kind;
   Status taken;
-  if (map == MapBy::Kind::kSequence) taken = take_sequence(builder);
-  if (map == MapBy::Kind::kRankFile) taken = take_rank_file(builder);
+  if (map == spec::MapBy::Kind::kSequence) taken = take_sequence(builder);
+  if (map == spec::MapBy::Kind::kRankFile) taken = take_rank_file(builder);
   if (!taken.ok()) return taken;
-  std::vector<HostRequest> wanted;
+  std::vector<spec::HostRequest> wanted;
   for (const AppBuilder& app : builder.done) {
     std::copy(app.wanted.begin(), app.wanted.end(), std::back_inserter(wanted));
   }
-  auto hosts = filter_hosts(by_one_name(builder.context.host_names, builder.listed),
-                            by_one_name(builder.context.host_names, wanted));
+  auto hosts = spec::filter_hosts(spec::by_one_name(builder.context.host_names, builder.listed),
+                                  spec::by_one_name(builder.context.host_names, wanted));
   if (!hosts.ok()) return hosts.status();
   out.hosts = std::move(*hosts);
   if (Status status = take_grant(builder); !status.ok()) return status;
-  if (map == MapBy::Kind::kRankFile) REGROUP_RETURN_IF_ERROR(check_rank_hosts(builder));
+  if (map == spec::MapBy::Kind::kRankFile) REGROUP_RETURN_IF_ERROR(check_rank_hosts(builder));
   if (!out.mapping.map.no_local) return {};
-  std::erase_if(out.hosts, [](const HostRequest& host) { return host.here; });
+  std::erase_if(out.hosts, [](const spec::HostRequest& host) { return host.here; });
   if (!out.hosts.empty()) return {};
   return invalid_argument(
       fmt::format("nolocal: excludes this host ({}), and no other host is given", own_name(builder.context)));
 }
 
 // Hosts that nobody needs now are kept for those who come later.
-bool may_grow(const Options& out) {
+bool may_grow(const spec::Options& out) {
   const bool followed = !out.discovery.script.empty();
   const bool fits = !followed && out.hosts.size() == 1 && fits_here(out, out.hosts[0]);
   return out.elastic && !out.grant.by.empty() && !fits;
 }
 
 Status choose_hosts(OptionsBuilder& builder) {
-  Options& out = builder.out;
+  spec::Options& out = builder.out;
   out.growable = may_grow(out);
   if (!out.several_hosts() || out.growable) return {};
   const auto other =
@@ -170,16 +170,16 @@ Status choose_hosts(OptionsBuilder& builder) {
     return {};
   }
   const char* what = nullptr;
-  if (out.elastic && out.stdin_to.to == StdinRequest::To::kAll) what = "--stdin all of an elastic job";
+  if (out.elastic && out.stdin_to.to == spec::StdinRequest::To::kAll) what = "--stdin all of an elastic job";
   if (what == nullptr) return {};
   return invalid_argument(fmt::format("host {}: {} is not supported on several hosts (this one is {})",
                                       other->name, what, own_name(builder.context)));
 }
 
 Status count_by_lists(OptionsBuilder& builder) {
-  Options& out = builder.out;
-  const Mapping& mapping = out.mapping;
-  const bool in_sequence = mapping.map.kind == MapBy::Kind::kSequence;
+  spec::Options& out = builder.out;
+  const spec::Mapping& mapping = out.mapping;
+  const bool in_sequence = mapping.map.kind == spec::MapBy::Kind::kSequence;
   if (out.max == 0 && in_sequence) set_count(out, static_cast<std::uint32_t>(mapping.sequence.size()));
   if (out.max == 0 && builder.mpich())  // hydra counts mentions, not cores
     set_count(out, std::accumulate(
@@ -192,10 +192,10 @@ Status count_by_lists(OptionsBuilder& builder) {
                               "seq:FILE=PATH; got {} members and {} hosts",
                               out.max == 0 ? "all" : std::to_string(out.max), mapping.sequence.size())));
   }
-  if (mapping.map.kind != MapBy::Kind::kRankFile || out.max <= mapping.ranks.size()) return {};
+  if (mapping.map.kind != spec::MapBy::Kind::kRankFile || out.max <= mapping.ranks.size()) return {};
   return builder.refuse(kContradicts,
                         invalid_argument(fmt::format("{}: got {} ranks, expected one for each of {} members",
                                                      mapping.map.file, mapping.ranks.size(), out.max)));
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

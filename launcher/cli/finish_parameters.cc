@@ -5,19 +5,19 @@
 #include "base/values.h"
 #include "launcher/cli/finish.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::Status;
 
 Status set_mapping(OptionsBuilder& builder, const std::string& value) {
-  MapBy& said = builder.out.mapping.map;
-  MapBy mapped;
-  if (Status status = parse_map_by(value, mapped); !status.ok()) return status;
+  spec::MapBy& said = builder.out.mapping.map;
+  spec::MapBy mapped;
+  if (Status status = spec::parse_map_by(value, mapped); !status.ok()) return status;
   if (!said.oversubscribe) said.oversubscribe = mapped.oversubscribe;
   if (!said.hwthread_cpus) said.hwthread_cpus = mapped.hwthread_cpus;
   if (said.cpus == 0) said.cpus = mapped.cpus;
-  if (said.kind != MapBy::Kind::kDefault) return {};
+  if (said.kind != spec::MapBy::Kind::kDefault) return {};
   mapped.oversubscribe = said.oversubscribe;
   mapped.hwthread_cpus = said.hwthread_cpus;
   mapped.cpus = said.cpus;
@@ -27,16 +27,18 @@ Status set_mapping(OptionsBuilder& builder, const std::string& value) {
 }
 
 Status set_ranking(OptionsBuilder& builder, const std::string& value) {
-  RankBy& said = builder.out.mapping.rank;
-  return said.kind == RankBy::Kind::kDefault ? parse_rank_by(value, said) : Status();
+  spec::RankBy& said = builder.out.mapping.rank;
+  return said.kind == spec::RankBy::Kind::kDefault ? spec::parse_rank_by(value, said) : Status();
 }
 
 Status set_binding(OptionsBuilder& builder, const std::string& value) {
-  BindTo& said = builder.out.mapping.bind;
-  return said.kind == BindTo::Kind::kDefault ? parse_bind_to(value, said) : Status();
+  spec::BindTo& said = builder.out.mapping.bind;
+  return said.kind == spec::BindTo::Kind::kDefault ? spec::parse_bind_to(value, said) : Status();
 }
 
-bool is_on(const std::string& value) { return !value.empty() && value != "0" && lower(value) != "false"; }
+bool is_on(const std::string& value) {
+  return !value.empty() && value != "0" && base::lower(value) != "false";
+}
 
 Status set_oversubscribe(OptionsBuilder& builder, const std::string& value) {
   auto& said = builder.out.mapping.map.oversubscribe;
@@ -51,8 +53,9 @@ Status set_no_oversubscribe(OptionsBuilder& builder, const std::string& value) {
 }
 
 Status set_tags(OptionsBuilder& builder, const std::string& value) {
-  OutputRequest& out = builder.out.output;
-  if (out.tag == OutputRequest::Tag::kNone && is_on(value)) out.tag = OutputRequest::Tag::kJobRank;
+  spec::OutputRequest& out = builder.out.output;
+  if (out.tag == spec::OutputRequest::Tag::kNone && is_on(value))
+    out.tag = spec::OutputRequest::Tag::kJobRank;
   return {};
 }
 
@@ -63,14 +66,14 @@ Status set_timestamps(OptionsBuilder& builder, const std::string& value) {
 
 Status set_ssh_command(OptionsBuilder& builder, const std::string& value) {
   if (builder.out.ssh_command != std::vector<std::string>{"ssh"}) return {};
-  auto words = shell_words(value.substr(0, value.find(" : ")));  // alternatives: the first is taken
+  auto words = base::shell_words(value.substr(0, value.find(" : ")));  // alternatives: the first is taken
   if (!words.ok()) return words.status();
   if (!words->empty()) builder.out.ssh_command = std::move(*words);
   return {};
 }
 
 Status add_ssh_arguments(OptionsBuilder& builder, const std::string& value) {
-  auto words = shell_words(value);
+  auto words = base::shell_words(value);
   if (!words.ok()) return words.status();
   builder.out.ssh_command.insert(builder.out.ssh_command.end(), words->begin(), words->end());
   return {};
@@ -84,7 +87,7 @@ Status set_no_tree(OptionsBuilder& builder, const std::string& value) {
 
 Status set_radix(OptionsBuilder& builder, const std::string& value) {
   std::uint32_t radix = 0;
-  if (!read_number(value, radix)) return base::invalid_argument("expected a whole number");
+  if (!base::read_number(value, radix)) return base::invalid_argument("expected a whole number");
   if (!builder.out.tree_radix) builder.out.tree_radix = radix;
   return {};
 }
@@ -133,7 +136,7 @@ const std::string* find_change(const OptionsBuilder& builder, std::string_view n
 }  // namespace
 
 Status apply_parameters(OptionsBuilder& builder) {
-  const Environment& environment = builder.context.environment;
+  const spec::Environment& environment = builder.context.environment;
   for (const Parameter& parameter : kParameters) {
     const std::string* value = find_change(builder, parameter.name);
     const auto set = environment.find(std::string(parameter.name));
@@ -147,4 +150,4 @@ Status apply_parameters(OptionsBuilder& builder) {
   return {};
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -5,7 +5,7 @@
 
 #include "launcher/cli/help.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 constexpr std::size_t kLeft = 28;   // columns of the option
@@ -55,8 +55,8 @@ std::string section(const GroupText& group) {
 
 // An option, which may mean two things.
 std::string entries_of(const std::string& name) {
-  const Spec* const first = find_option(name, Compat::kOpenMpi);
-  const Spec* const second = find_option(name, Compat::kMpich);
+  const Spec* const first = find_option(name, spec::Compat::kOpenMpi);
+  const Spec* const second = find_option(name, spec::Compat::kMpich);
   const std::string out = first != nullptr ? lines_of(*first) : "";
   return second == nullptr || second == first ? out : out + lines_of(*second);
 }
@@ -165,4 +165,4 @@ std::string help_text(const std::string& topic) {
          fmt::format("\nMore: regroup --help TOPIC, where TOPIC is an option, all, or one of\n {}\n", names);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -6,11 +6,11 @@
 
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 
 // The first clause of an option's help: no details, no default.
 [[nodiscard]] std::string summary(const Spec& spec);
 // The topics of `--help TOPIC` that are not options: groups, commands and "all".
 [[nodiscard]] std::vector<std::string> help_topics();
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

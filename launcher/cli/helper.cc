@@ -10,7 +10,7 @@
 #include "base/printable.h"
 #include "launcher/process/environment.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 namespace {
 
 std::vector<char*> pointers_to(std::vector<std::string>& words) {
@@ -23,15 +23,15 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 }  // namespace
 
 int become_helper(const std::string& verb, std::vector<std::string> words,
-                  const launcher::Environment& environment) {
+                  const spec::Environment& environment) {
   const std::string name = "regroup-" + verb;
-  const std::string program = launcher::find_helper(name);
+  const std::string program = process::find_helper(name);
   words.insert(words.begin(), name);
-  std::vector<std::string> variables = launcher::to_strings(environment);
+  std::vector<std::string> variables = process::to_strings(environment);
   ::execve(program.c_str(), pointers_to(words).data(), pointers_to(variables).data());
   fmt::print(stderr, "regroup {}: program {} cannot be started: {}\n", verb, base::escaped(program),
              std::strerror(errno));
   return 1;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

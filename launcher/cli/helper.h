@@ -6,11 +6,11 @@
 
 #include "launcher/spec/request.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 
 // Executes the program regroup-VERB with arguments `words`. If that fails it prints the reason on standard
 // error and returns an exit status.
 [[nodiscard]] int become_helper(const std::string& verb, std::vector<std::string> words,
-                                const launcher::Environment& environment);
+                                const spec::Environment& environment);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

@@ -29,7 +29,7 @@
 #include "launcher/process/signals.h"
 #include "launcher/transport/unix_socket.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 namespace {
 
 constexpr std::chrono::seconds kDefaultGrace{30};
@@ -80,7 +80,7 @@ base::Result<JoinArguments> parse_arguments(const std::vector<std::string>& word
     } else if (valued && i + 1 == words.size()) {
       return base::invalid_argument(fmt::format("regroup join {}: a value is missing", word));
     } else if (word == "--grace") {
-      REGROUP_RETURN_IF_ERROR(launcher::parse_seconds(word, words[++i], out.grace.emplace()));
+      REGROUP_RETURN_IF_ERROR(base::parse_seconds(word, words[++i], out.grace.emplace()));
     } else if (valued) {
       (word == "--allocator" ? out.allocator : out.hosts) = words[i + 1];
       ++i;
@@ -93,13 +93,13 @@ base::Result<JoinArguments> parse_arguments(const std::vector<std::string>& word
   return out;
 }
 
-base::Result<launcher::Grant> hosts_of(const JoinArguments& words, const launcher::Environment& environment) {
-  auto grant = grant_of(environment, words.hosts.empty() ? words.allocator : "none");
+base::Result<spec::Grant> hosts_of(const JoinArguments& words, const spec::Environment& environment) {
+  auto grant = job::grant_of(environment, words.hosts.empty() ? words.allocator : "none");
   if (!grant.ok()) return grant;
   if (!words.hosts.empty()) {
-    auto hosts = launcher::parse_host_list(words.hosts);
+    auto hosts = spec::parse_host_list(words.hosts);
     if (!hosts.ok()) return hosts.status();
-    return launcher::Grant{.by = "-H " + words.hosts, .hosts = std::move(*hosts)};
+    return spec::Grant{.by = "-H " + words.hosts, .hosts = std::move(*hosts)};
   }
   if (grant->by.empty()) {
     return base::Status(
@@ -112,15 +112,15 @@ base::Result<launcher::Grant> hosts_of(const JoinArguments& words, const launche
 }
 
 // srun, and PBS's pbs_attach through ssh, take the job as an argument; other start commands do not.
-bool works_in_its_own_job_only(const launcher::Grant& grant) {
+bool works_in_its_own_job_only(const spec::Grant& grant) {
   return !grant.before.empty() && grant.before.front() != "srun";
 }
 
 // The allocator's grace, less the time to hand the hosts over.
-base::Duration usual_grace(const JoinArguments& words, const launcher::Environment& environment) {
+base::Duration usual_grace(const JoinArguments& words, const spec::Environment& environment) {
   constexpr std::chrono::seconds kHandOver{2};
   const auto grace =
-      words.hosts.empty() ? grace_of(environment, words.allocator) : base::internal_error("-H");
+      words.hosts.empty() ? job::grace_of(environment, words.allocator) : base::internal_error("-H");
   if (!grace.ok()) return kDefaultGrace;
   return std::max<base::Duration>(grace->host - kHandOver, grace->host / 2);
 }
@@ -129,7 +129,8 @@ class Joiner {
  public:
   using Connect = std::function<base::Result<base::Fd>()>;
   // `first`: the first line to the job, instead of the offer.
-  Joiner(Connect connect, LeaseOffer offer, const launcher::Environment& environment, std::string first = {})
+  Joiner(Connect connect, lease::LeaseOffer offer, const spec::Environment& environment,
+         std::string first = {})
       : connect_(std::move(connect)),
         offer_(std::move(offer)),
         first_(std::move(first)),
@@ -142,12 +143,13 @@ class Joiner {
   int run() {
     const base::Status status =
         signals_.start({SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGTSTP, SIGCONT});
-    if (!status.ok()) return fail(status.message(), 1);
+    if (!status.ok()) return job::fail(status.message(), 1);
     if (const base::Status offered = offer(); !offered.ok()) {
-      return fail(fmt::format("join: this job takes no further hosts (it is no job of -np MIN:MAX on several "
-                              "hosts, or in an allocation): {}",
-                              offered.message()),
-                  1);
+      return job::fail(
+          fmt::format("join: this job takes no further hosts (it is no job of -np MIN:MAX on several "
+                      "hosts, or in an allocation): {}",
+                      offered.message()),
+          1);
     }
     loop_.run();
     return exit_status_;
@@ -159,7 +161,7 @@ class Joiner {
   base::Status offer() {
     auto socket = connect_();
     if (!socket.ok()) return socket.status();
-    begin(std::move(*socket), first_.empty() ? to_line(offer_) : first_);
+    begin(std::move(*socket), first_.empty() ? lease::to_line(offer_) : first_);
     return {};
   }
 
@@ -175,8 +177,8 @@ class Joiner {
   // then.
   void lost() {
     const bool returns = accepted_ && !offer_.token.empty() && tries_ > 0 && suspension_ == Suspension::kNone;
-    if (!returns) return end(fail("join: the job is gone", 1));
-    if (tries_ == kTries) fail("join: the way to the job was lost: looking for it again", 0);
+    if (!returns) return end(job::fail("join: the job is gone", 1));
+    if (tries_ == kTries) job::fail("join: the way to the job was lost: looking for it again", 0);
     socket_.close();
     again_.expires_after(tries_-- == kTries ? std::chrono::seconds(0) : kPause);
     again_.async_wait([this](const boost::system::error_code& error) {
@@ -184,7 +186,7 @@ class Joiner {
       auto socket = connect_();
       if (!socket.ok()) return lost();
       const std::string why = revoked_ ? why_ : "the way to `regroup join` was lost";
-      begin(std::move(*socket), to_line(LeaseReconnect{offer_.token, {offer_.grace, why}}));
+      begin(std::move(*socket), lease::to_line(lease::LeaseReconnect{offer_.token, {offer_.grace, why}}));
     });
   }
 
@@ -193,8 +195,8 @@ class Joiner {
   void suspend() {
     if (suspension_ != Suspension::kNone || revoked_) return;
     suspension_ = Suspension::kDraining;
-    fail("join: SIGTSTP: the job is to do without these hosts for a while", 0);
-    send(to_line(LeaseRevoke{std::min(offer_.grace, kSuspendGrace), "SIGTSTP"}));
+    job::fail("join: SIGTSTP: the job is to do without these hosts for a while", 0);
+    send(lease::to_line(lease::LeaseRevoke{std::min(offer_.grace, kSuspendGrace), "SIGTSTP"}));
   }
   // ... until SIGCONT.
   void resume() {
@@ -202,8 +204,8 @@ class Joiner {
     if (suspension_ != Suspension::kSuspended) return;
     suspension_ = Suspension::kNone;
     continued_ = false;
-    fail("join: SIGCONT: the hosts are offered again", 0);
-    if (!offer().ok()) end(fail("join: the job is over", 0));
+    job::fail("join: SIGCONT: the hosts are offered again", 0);
+    if (!offer().ok()) end(job::fail("join: the job is over", 0));
   }
   void on_drained() {
     suspension_ = Suspension::kSuspended;
@@ -237,22 +239,23 @@ class Joiner {
   bool receive() {
     const int socket = socket_.native_handle();
     const auto outcome = read_.receive(socket);
-    if (outcome == SocketLineReader::Outcome::kEnd) lost();
-    if (outcome != SocketLineReader::Outcome::kLine) return outcome == SocketLineReader::Outcome::kNothing;
+    if (outcome == lease::SocketLineReader::Outcome::kEnd) lost();
+    if (outcome != lease::SocketLineReader::Outcome::kLine)
+      return outcome == lease::SocketLineReader::Outcome::kNothing;
     const std::string line = read_.take();
     if (!offer_.starts) return on_reply(line);
     const auto about_agents = agents_.on_line(line, socket);
     if (about_agents.ok()) return *about_agents || on_reply(line);
-    fail("join: " + about_agents.status().message(), 0);
+    job::fail("join: " + about_agents.status().message(), 0);
     lost();
     return false;
   }
 
   bool on_reply(const std::string& line) {
-    const auto reply = parse_reply(line);
+    const auto reply = lease::parse_reply(line);
     if (!reply.ok()) return true;
     accepted_ = true;
-    if (!reply->text.empty()) fail("join: " + reply->text, 0);
+    if (!reply->text.empty()) job::fail("join: " + reply->text, 0);
     if (!reply->over) return true;
     if (suspension_ == Suspension::kDraining && reply->ok) {
       on_drained();
@@ -269,17 +272,17 @@ class Joiner {
     if (signal == SIGCONT) return resume();
     if (suspension_ == Suspension::kSuspended) return end(0);
     const bool repeats = stop_requests_.repeats(signal, signals_.by_key(), base::SystemClock().now());
-    const bool again = revoked_ && !repeats && signal == SIGINT && why_ == launcher::signal_name(SIGINT);
-    if (again) return end(fail("join: SIGINT again: not waiting any longer", 1));
+    const bool again = revoked_ && !repeats && signal == SIGINT && why_ == process::signal_name(SIGINT);
+    if (again) return end(job::fail("join: SIGINT again: not waiting any longer", 1));
     if (revoked_) return;
     revoked_ = true;
-    why_ = launcher::signal_name(signal);
-    fail(fmt::format("join: {}: asking for the hosts back", why_), 0);
-    if (socket_.is_open()) send(to_line(LeaseRevoke{offer_.grace, why_}));
+    why_ = process::signal_name(signal);
+    job::fail(fmt::format("join: {}: asking for the hosts back", why_), 0);
+    if (socket_.is_open()) send(lease::to_line(lease::LeaseRevoke{offer_.grace, why_}));
     timer_.expires_after(
         std::chrono::duration_cast<std::chrono::steady_clock::duration>(offer_.grace + kGraceMargin));
     timer_.async_wait([this](const boost::system::error_code& error) {
-      if (!error) end(fail("join: the job did not give the hosts back in time", 1));
+      if (!error) end(job::fail("join: the job did not give the hosts back in time", 1));
     });
   }
 
@@ -289,15 +292,15 @@ class Joiner {
   }
 
   const Connect connect_;
-  const LeaseOffer offer_;
+  const lease::LeaseOffer offer_;
   const std::string first_;
   boost::asio::io_context loop_{1};
-  LeasedAgents agents_;
-  launcher::SignalReader signals_;
-  launcher::StopRequests stop_requests_;
+  lease::LeasedAgents agents_;
+  process::SignalReader signals_;
+  process::StopRequests stop_requests_;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer timer_, again_;
-  SocketLineReader read_;
+  lease::SocketLineReader read_;
   std::string why_;  // of the recall
   bool revoked_ = false, continued_ = false, accepted_ = false;
   int tries_ = kTries;
@@ -306,32 +309,32 @@ class Joiner {
 };
 
 // JOB is an id, or the path of the socket itself.
-base::Result<std::string> socket_of(const JoinArguments& words, const launcher::Environment& environment) {
+base::Result<std::string> socket_of(const JoinArguments& words, const spec::Environment& environment) {
   if (words.job.starts_with('/')) return words.job;
-  const auto files = find_job(environment, words.job);
+  const auto files = job::find_job(environment, words.job);
   if (!files.ok()) return files.status();
   return files->grants_socket();
 }
 
-Joiner::Connect connector_to_job(const JoinArguments& words, const launcher::Environment& environment) {
+Joiner::Connect connector_to_job(const JoinArguments& words, const spec::Environment& environment) {
   return [words, environment]() -> base::Result<base::Fd> {
     const auto path = socket_of(words, environment);
-    auto here = path.ok() ? launcher::connect_unix(*path) : base::Result<base::Fd>(path.status());
+    auto here = path.ok() ? transport::connect_unix(*path) : base::Result<base::Fd>(path.status());
     return here.ok() || words.through.empty() ? std::move(here) : connect_through(words.through, environment);
   };
 }
 
 // LSF waits for the exit status: after a failure it offers new hosts again later, and keeps hosts that it
 // wanted to reclaim.
-int run_resized(const JoinArguments& words, const launcher::Environment& environment) {
-  const auto event = launcher::read_resize_event(allocation_input(environment));
-  if (!event.ok()) return fail("join --resized: " + event.status().message(), 1);
-  launcher::Grant grant;
-  for (const launcher::Host& host : event->hosts)
+int run_resized(const JoinArguments& words, const spec::Environment& environment) {
+  const auto event = alloc::read_resize_event(job::allocation_input(environment));
+  if (!event.ok()) return job::fail("join --resized: " + event.status().message(), 1);
+  spec::Grant grant;
+  for (const alloc::Host& host : event->hosts)
     grant.hosts.push_back({.name = host.name, .slots = host.slots});
   const base::Duration grace = words.grace.value_or(kDefaultGrace);
   const std::string shrink =
-      event->grow ? "" : to_line(LeaseRevoke{grace, "LSB_RESIZE_EVENT=shrink", grant.hosts});
+      event->grow ? "" : lease::to_line(lease::LeaseRevoke{grace, "LSB_RESIZE_EVENT=shrink", grant.hosts});
   const int status = Joiner(connector_to_job(words, environment),
                             {.grant = grant, .grace = grace, .own = true}, environment, shrink)
                          .run();
@@ -340,24 +343,25 @@ int run_resized(const JoinArguments& words, const launcher::Environment& environ
 
 }  // namespace
 
-int run_join(const Options& options) {
+int run_join(const job::Options& options) {
   const auto words = parse_arguments(options.helper_words);
-  if (!words.ok()) return fail(words.status().message(), 1);
+  if (!words.ok()) return job::fail(words.status().message(), 1);
   if (words->help) {
     fmt::print("{}", kJoinHelp);
     return 0;
   }
   if (words->resized) return run_resized(*words, options.environment);
   const auto socket = socket_of(*words, options.environment);
-  if (words->relay) return socket.ok() ? run_relay(*socket) : fail(socket.status().message(), 1);
+  if (words->relay) return socket.ok() ? run_relay(*socket) : job::fail(socket.status().message(), 1);
   const auto grant = hosts_of(*words, options.environment);
-  if (!grant.ok()) return fail(grant.status().message(), 1);
-  if (!socket.ok() && words->through.empty()) return fail(socket.status().message(), 1);
-  LeaseOffer offer{.grant = *grant, .grace = words->grace.value_or(usual_grace(*words, options.environment))};
+  if (!grant.ok()) return job::fail(grant.status().message(), 1);
+  if (!socket.ok() && words->through.empty()) return job::fail(socket.status().message(), 1);
+  lease::LeaseOffer offer{.grant = *grant,
+                          .grace = words->grace.value_or(usual_grace(*words, options.environment))};
   offer.request = grant->job;
   offer.starts = works_in_its_own_job_only(*grant);
-  if (!words->through.empty()) offer.token = fmt::format("{}-{}", new_job_id(), ::getpid());
+  if (!words->through.empty()) offer.token = fmt::format("{}-{}", job::new_job_id(), ::getpid());
   return Joiner(connector_to_job(*words, options.environment), std::move(offer), options.environment).run();
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

@@ -3,10 +3,10 @@
 
 #include "launcher/cli/options.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 
 // The exit status: 0 once the job does not use the hosts any more, 1 if it never did, or was lost. Signals
 // must be blocked: SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU ask for the hosts back.
-[[nodiscard]] int run_join(const Options& options);
+[[nodiscard]] int run_join(const job::Options& options);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

@@ -16,7 +16,7 @@
 #include "launcher/process/spawn.h"
 #include "launcher/transport/unix_socket.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 namespace {
 
 // Once. False: one of them has ended.
@@ -36,28 +36,28 @@ bool pass(int from, int to) {
 }  // namespace
 
 base::Result<base::Fd> connect_through(const std::vector<std::string>& command,
-                                       const launcher::Environment& environment) {
-  auto path = launcher::find_program(command.at(0), "", environment);
+                                       const spec::Environment& environment) {
+  auto path = process::find_program(command.at(0), "", environment);
   if (!path.ok()) return path.status();
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return base::system_error("socketpair", command[0], errno);
   base::Fd ours(ends[0]);
   const base::Fd theirs(ends[1]);
-  launcher::SpawnSpec spec;
+  process::SpawnSpec spec;
   spec.path = std::move(*path);
   spec.argv = command;
-  spec.environment = launcher::to_strings(environment);
+  spec.environment = process::to_strings(environment);
   spec.in = spec.out = theirs.get();
   spec.err = STDERR_FILENO;
-  const auto pid = launcher::spawn(spec);  // reaped with this process, which does nothing else
+  const auto pid = process::spawn(spec);  // reaped with this process, which does nothing else
   if (!pid.ok()) return pid.status();
   return ours;
 }
 
 int run_relay(const std::string& path) {
-  const auto socket = launcher::connect_unix(path);
-  if (!socket.ok()) return fail("join --relay: " + socket.status().message(), 1);
+  const auto socket = transport::connect_unix(path);
+  if (!socket.ok()) return job::fail("join --relay: " + socket.status().message(), 1);
   std::array<pollfd, 2> sides{pollfd{STDIN_FILENO, POLLIN, 0}, pollfd{socket->get(), POLLIN, 0}};
   for (;;) {
     if (::poll(sides.data(), sides.size(), -1) < 0 && errno != EINTR) return 1;
@@ -66,4 +66,4 @@ int run_relay(const std::string& path) {
   }
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

@@ -9,15 +9,15 @@
 #include "base/status.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 
 // A socket whose other end are standard input and output of `command`, which is killed with this thread.
 // kNotFound: there is no such program.
 [[nodiscard]] base::Result<base::Fd> connect_through(const std::vector<std::string>& command,
-                                                     const launcher::Environment& environment);
+                                                     const spec::Environment& environment);
 
 // Copies bytes between the socket at `path` and the standard streams until one side has ended, and returns
 // the exit status. The process must block signals: `regroup join` needs the relay until the lease has ended.
 [[nodiscard]] int run_relay(const std::string& path);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

@@ -38,40 +38,40 @@ int main(int argc, char** argv) {
   open_standard_descriptors();
   const std::string program = argc > 0 ? argv[0] : "regroup";
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
-  if (!args.empty() && args[0] == regroup::cmd::kNodeAgent) {
-    regroup::launcher::block_signals();
-    return regroup::cmd::run_node_agent({args.begin() + 1, args.end()});
+  if (!args.empty() && args[0] == regroup::cli::kNodeAgent) {
+    regroup::process::block_signals();
+    return regroup::cli::run_node_agent({args.begin() + 1, args.end()});
   }
   int refused = 1;
-  auto options = regroup::cmd::parse_options(args, regroup::cmd::read_environment(), program, &refused);
+  auto options = regroup::cli::parse_options(args, regroup::cli::read_environment(), program, &refused);
   if (!options.ok()) {
     fmt::print(stderr, "regroup: {}\nTry regroup --help.\n",
                regroup::base::escaped_lines(options.status().message()));
     return refused;
   }
   switch (options->verb) {
-    case regroup::cmd::Verb::kHelp:
-    case regroup::cmd::Verb::kVersion:
-    case regroup::cmd::Verb::kGenerate:
-      fmt::print("{}", regroup::cmd::text_for(*options, program, REGROUP_VERSION));
+    case regroup::job::Verb::kHelp:
+    case regroup::job::Verb::kVersion:
+    case regroup::job::Verb::kGenerate:
+      fmt::print("{}", regroup::cli::text_for(*options, program, REGROUP_VERSION));
       return 0;
-    case regroup::cmd::Verb::kRun:
-      regroup::launcher::block_signals();
-      return regroup::cmd::run_job(std::move(*options));
-    case regroup::cmd::Verb::kBench:
-      return regroup::cmd::run_bench(*options);
-    case regroup::cmd::Verb::kCheckpoint:
-      return regroup::cmd::become_helper("checkpoint", options->helper_words, options->environment);
-    case regroup::cmd::Verb::kPlace:
-      return regroup::cmd::run_place(options->helper_words);
-    case regroup::cmd::Verb::kTopo:
-      return regroup::cmd::run_topo(options->helper_words, options->environment);
-    case regroup::cmd::Verb::kAllocation:
-      return regroup::cmd::run_allocation(*options);
-    case regroup::cmd::Verb::kJoin:
-      regroup::launcher::block_signals();
-      return regroup::cmd::run_join(*options);
+    case regroup::job::Verb::kRun:
+      regroup::process::block_signals();
+      return regroup::job::run_job(std::move(*options));
+    case regroup::job::Verb::kBench:
+      return regroup::cli::run_bench(*options);
+    case regroup::job::Verb::kCheckpoint:
+      return regroup::cli::become_helper("checkpoint", options->helper_words, options->environment);
+    case regroup::job::Verb::kPlace:
+      return regroup::cli::run_place(options->helper_words);
+    case regroup::job::Verb::kTopo:
+      return regroup::cli::run_topo(options->helper_words, options->environment);
+    case regroup::job::Verb::kAllocation:
+      return regroup::cli::run_allocation(*options);
+    case regroup::job::Verb::kJoin:
+      regroup::process::block_signals();
+      return regroup::cli::run_join(*options);
     default:
-      return regroup::cmd::run_control(*options);
+      return regroup::cli::run_control(*options);
   }
 }

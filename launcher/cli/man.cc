@@ -3,7 +3,7 @@
 
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 // Text of a page: no line begins with a dot or a quote, a backslash is one, and - is the minus that can be
@@ -94,7 +94,7 @@ shows the processors, GPUs and NICs of a machine and the speed of the paths betw
 .B regroup topo \-\-help
 lists its options.
 .PP
-Options may be written with one or two dashes and with = or a blank before their value.
+spec::Options may be written with one or two dashes and with = or a blank before their value.
 A colon ends a program's arguments and begins another program of the same job, with options of its own;
 options of the whole job stand before the first program.
 )";
@@ -135,4 +135,4 @@ std::string man_page(const std::string& version) {
   return out.append(kEnd);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

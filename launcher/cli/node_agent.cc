@@ -24,77 +24,78 @@
 #include "launcher/placement/host_inventory.h"
 #include "launcher/transport/job_secret.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 namespace {
 
 constexpr std::chrono::seconds kStartSecretLimit{10};  // for the secret on standard input
 
 // Without this service the other members pause while a joiner gets its copy.
-std::unique_ptr<TransferService> make_transfer_service(launcher::Agent& agent,
-                                                       const node::NodeAgentOptions& options) {
-  auto context = launcher::TlsContext::make(options.job, options.node, options.secret);
-  if (context.ok()) return std::make_unique<TransferService>(agent.loop(), *context);
+std::unique_ptr<catchup::TransferService> make_transfer_service(agent::Agent& agent,
+                                                                const agent::NodeAgentOptions& options) {
+  auto context = transport::TlsContext::make(options.job, options.node, options.secret);
+  if (context.ok()) return std::make_unique<catchup::TransferService>(agent.loop(), *context);
   agent.say("this host cannot serve state to joining members: " + context.status().message());
   return nullptr;
 }
 
-node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
-  return [options](launcher::Agent& agent, const node::Setup& setup,
+agent::MembershipFactory make_membership(const agent::NodeAgentOptions& options) {
+  return [options](agent::Agent& agent, const agent::Setup& setup,
                    std::function<void(const proto::Message&)> send) {
     auto service = setup.elastic->kept_results > 0 ? make_transfer_service(agent, options) : nullptr;
     std::vector<std::vector<int>> cores;
-    std::vector<launcher::Environment> environments;
-    for (const node::SlotResources& resources : setup.elastic->slots) {
+    std::vector<spec::Environment> environments;
+    for (const agent::SlotResources& resources : setup.elastic->slots) {
       cores.push_back(resources.cores);
       environments.push_back(resources.environment);
     }
-    const CheckpointPlan& plan = setup.elastic->checkpoints;
-    ElasticAgentOptions elastic{.core = {.node = options.node,
-                                         .slots = setup.elastic->lines,
-                                         .shards = setup.elastic->shards,
-                                         .seed = setup.elastic->seed,
-                                         .any_fingerprint = setup.elastic->any_fingerprint,
-                                         .kept_results = setup.elastic->kept_results,
-                                         .learn_above = setup.elastic->learn_above,
-                                         .checkpoints = plan.every > 0,
-                                         .checkpoint_memory = plan.memory,
-                                         .resumed_fingerprint = plan.resume ? plan.resume->fingerprint : ""},
-                                .socket = options.agent_socket,
-                                .quiet = setup.quiet,
-                                .slots = options.slots,
-                                .cores = std::move(cores),
-                                .environments = std::move(environments),
-                                .transfer_service = std::move(service),
-                                .checkpoints = plan,
-                                .host = setup.name,
-                                .finished_limit = setup.elastic->finished_limit,
-                                .fixed = node::serves_ranks(setup)};
-    return std::make_unique<ElasticAgent>(agent, std::move(elastic), std::move(send));
+    const writer::CheckpointPlan& plan = setup.elastic->checkpoints;
+    job::ElasticAgentOptions elastic{
+        .core = {.node = options.node,
+                 .slots = setup.elastic->lines,
+                 .shards = setup.elastic->shards,
+                 .seed = setup.elastic->seed,
+                 .any_fingerprint = setup.elastic->any_fingerprint,
+                 .kept_results = setup.elastic->kept_results,
+                 .learn_above = setup.elastic->learn_above,
+                 .checkpoints = plan.every > 0,
+                 .checkpoint_memory = plan.memory,
+                 .resumed_fingerprint = plan.resume ? plan.resume->fingerprint : ""},
+        .socket = options.agent_socket,
+        .quiet = setup.quiet,
+        .slots = options.slots,
+        .cores = std::move(cores),
+        .environments = std::move(environments),
+        .transfer_service = std::move(service),
+        .checkpoints = plan,
+        .host = setup.name,
+        .finished_limit = setup.elastic->finished_limit,
+        .fixed = agent::serves_ranks(setup)};
+    return std::make_unique<job::ElasticAgent>(agent, std::move(elastic), std::move(send));
   };
 }
 
 // Reserves ports on all addresses, because members of other hosts connect to them.
-void hold_ports(const std::vector<std::uint16_t>& wanted, node::InventoryReply& answer) {
-  static launcher::HeldPorts held;  // as long as this process
-  auto ports = launcher::hold_ports(wanted, "");
+void hold_ports(const std::vector<std::uint16_t>& wanted, agent::InventoryReply& answer) {
+  static job::HeldPorts held;  // as long as this process
+  auto ports = job::hold_ports(wanted, "");
   answer.status = ports.status();
   if (!ports.ok()) return;
   held = std::move(*ports);
-  answer.host = launcher::ports_to_json(held.numbers);
+  answer.host = job::ports_to_json(held.numbers);
 }
 
 // Takes the inventory by which the controller places members.
-void answer_inventory(const launcher::Host& host, const launcher::Environment& environment,
+void answer_inventory(const alloc::Host& host, const spec::Environment& environment,
                       const std::string& cache_folder, const std::string& job,
-                      const node::InventoryRequest& order, node::InventoryReply& answer) {
+                      const agent::InventoryRequest& order, agent::InventoryReply& answer) {
   if (!order.ports.empty()) return hold_ports(order.ports, answer);
   auto inventory =
-      launcher::take_inventory({order.devices, order.topology, {order.claims.name, job, order.claims.outer}},
-                               host.cores, environment, cache_folder);
+      placement::take_inventory({order.devices, order.topology, {order.claims.name, job, order.claims.outer}},
+                                host.cores, environment, cache_folder);
   answer.status = inventory.status();
   if (!inventory.ok()) return;
   inventory->quota = host.quota;
-  answer.host = launcher::inventory_to_json(*inventory);
+  answer.host = placement::inventory_to_json(*inventory);
 }
 
 bool read_number(const std::string& text, proto::NodeId& out) {
@@ -106,45 +107,44 @@ bool read_number(const std::string& text, proto::NodeId& out) {
 }  // namespace
 
 int run_node_agent(const std::vector<std::string>& args) {
-  node::NodeAgentOptions options;
+  agent::NodeAgentOptions options;
   if (args.size() < 4)
-    return fail(fmt::format("{}: it is started by regroup on another host", kNodeAgent), 2);
+    return job::fail(fmt::format("{}: it is started by regroup on another host", kNodeAgent), 2);
   // Checks the build first: another version could misunderstand the messages.
-  const std::string theirs =
-      args.size() > 4 ? launcher::printable(args[4]) : "an older one that does not say";
-  if (theirs != build()) {
-    fmt::print(stderr, "regroup there is {}, and {} here\n", build(), theirs);
-    return launcher::kSaidWhy;
+  const std::string theirs = args.size() > 4 ? agent::printable(args[4]) : "an older one that does not say";
+  if (theirs != job::build()) {
+    fmt::print(stderr, "regroup there is {}, and {} here\n", job::build(), theirs);
+    return agent::kSaidWhy;
   }
   if (!read_number(args[1], options.node) || !read_number(args[2], options.parent))
-    return fail(fmt::format("{}: {} and {} are no numbers of nodes", kNodeAgent, args[1], args[2]), 2);
-  auto secret = launcher::JobSecret::read(STDIN_FILENO, kStartSecretLimit);
-  if (!secret.ok()) return fail(secret.status().message(), 1);
-  auto allocation = launcher::make_this_machine()->allocation();
-  if (!allocation.ok()) return fail(allocation.status().message(), 1);
+    return job::fail(fmt::format("{}: {} and {} are no numbers of nodes", kNodeAgent, args[1], args[2]), 2);
+  auto secret = transport::JobSecret::read(STDIN_FILENO, kStartSecretLimit);
+  if (!secret.ok()) return job::fail(secret.status().message(), 1);
+  auto allocation = alloc::make_this_machine()->allocation();
+  if (!allocation.ok()) return job::fail(allocation.status().message(), 1);
   options.job = args[0];
   options.endpoints = args[3];
-  options.build = build();
+  options.build = job::build();
   options.slots = allocation->slots();
   options.environment = read_environment();
   options.secret = std::move(*secret);
-  auto folder = runtime_folder(options.environment);
-  if (!folder.ok()) return fail(folder.status().message(), 1);  // a host that is full
+  auto folder = job::runtime_folder(options.environment);
+  if (!folder.ok()) return job::fail(folder.status().message(), 1);  // a host that is full
   options.folder = std::move(*folder);
-  options.read_gpu = gpu_reader();
+  options.read_gpu = job::gpu_reader();
   options.inventory = [host = allocation->hosts.at(0), environment = options.environment,
-                       folder = options.folder,
-                       job = options.job](const node::InventoryRequest& order, node::InventoryReply& answer) {
+                       folder = options.folder, job = options.job](const agent::InventoryRequest& order,
+                                                                   agent::InventoryReply& answer) {
     answer_inventory(host, environment, folder, job, order, answer);
   };
-  options.local_checkpoints = local_checkpoint_query();
-  options.record = record_of(options.environment, fmt::format("{}-{}", options.job, options.node));
+  options.local_checkpoints = job::local_checkpoint_query();
+  options.record = job::record_of(options.environment, fmt::format("{}-{}", options.job, options.node));
   // Not in a folder of its own, which would look like a job whose coordinator runs on this host.
   options.agent_socket = fmt::format("{}/{}-{}.agent", options.folder, options.job, options.node);
   const int status =
-      launcher::Guardian(
+      agent::Guardian(
           [&](base::Fd guardian) {
-            return node::run_node_agent(options, std::move(guardian), make_membership(options));
+            return agent::run_node_agent(options, std::move(guardian), make_membership(options));
           },
           nullptr, {options.record, {}, true}, {SIGTERM})
           .run();
@@ -152,4 +152,4 @@ int run_node_agent(const std::vector<std::string>& args) {
   return status;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-namespace regroup::cmd {
+namespace regroup::cli {
 
 inline constexpr const char* kNodeAgent = "--node-agent";
 
 // `args`: what follows the word. The exit status of the process.
 [[nodiscard]] int run_node_agent(const std::vector<std::string>& args);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

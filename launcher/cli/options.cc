@@ -11,27 +11,29 @@
 #include "launcher/job/this_host.h"
 #include "launcher/process/time_limit.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 
-base::Result<Options> parse_options(const std::vector<std::string>& args, launcher::Environment environment,
-                                    const std::string& program, int* exit_status) {
-  const launcher::ParseContext context{
+base::Result<job::Options> parse_options(const std::vector<std::string>& args, spec::Environment environment,
+                                         const std::string& program, int* exit_status) {
+  const cli::ParseContext context{
       program,
       std::move(environment),
-      host_names(),
+      job::host_names(),
       read_file,
       [](const std::string& path) { return ::access(path.c_str(), X_OK) == 0; },
-      [&environment = context.environment](const std::string& name) { return grant_of(environment, name); },
-      [&environment = context.environment](const launcher::DiscoveryRequest& request,
-                                           const std::string& name) {
-        return discover_hosts(environment, request, name);
+      [&environment = context.environment](const std::string& name) {
+        return job::grant_of(environment, name);
+      },
+      [&environment = context.environment](const spec::DiscoveryRequest& request, const std::string& name) {
+        return job::discover_hosts(environment, request, name);
       }};
-  if (const auto factor = time_limit_factor(context.environment); !factor.ok()) return factor.status();
-  return launcher::parse_command_line(args, context, exit_status);
+  if (const auto factor = process::time_limit_factor(context.environment); !factor.ok())
+    return factor.status();
+  return cli::parse_command_line(args, context, exit_status);
 }
 
-launcher::Environment read_environment() {
-  launcher::Environment out;
+spec::Environment read_environment() {
+  spec::Environment out;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::size_t equals = text.find('=');
@@ -40,13 +42,13 @@ launcher::Environment read_environment() {
   return out;
 }
 
-std::string text_for(const Options& options, const std::string& program, const std::string& version) {
-  if (options.verb == Verb::kVersion) return launcher::version_text(program, version);
-  if (options.verb == Verb::kHelp) return launcher::help_text(options.topic);
-  if (options.topic == "man") return launcher::man_page(version);
-  return options.topic == "bash" ? launcher::bash_completion() : launcher::zsh_completion();
+std::string text_for(const job::Options& options, const std::string& program, const std::string& version) {
+  if (options.verb == job::Verb::kVersion) return cli::version_text(program, version);
+  if (options.verb == job::Verb::kHelp) return cli::help_text(options.topic);
+  if (options.topic == "man") return cli::man_page(version);
+  return options.topic == "bash" ? cli::bash_completion() : cli::zsh_completion();
 }
 
-std::string help_text() { return launcher::help_text(""); }
+std::string help_text() { return cli::help_text(""); }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

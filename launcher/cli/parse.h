@@ -11,27 +11,29 @@
 #include "launcher/spec/options.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 
 // What the parser must know of the machine. Without the functions no file is read.
 struct ParseContext {
   std::string program = "regroup";  // argv[0]; its last part chooses the dialect
-  Environment environment;
+  spec::Environment environment;
   std::vector<std::string> host_names;  // of this machine; localhost and 127.0.0.1 need not be named
   std::function<base::Result<std::string>(const std::string& path)> read_file;
   std::function<bool(const std::string& path)> is_executable;
   // By the allocator of that name, or any; none: there are no allocators.
-  std::function<base::Result<Grant>(const std::string& allocator)> grant;
+  std::function<base::Result<spec::Grant>(const std::string& allocator)> grant;
   // By that script; reached as `allocator` has it.
-  std::function<base::Result<Grant>(const DiscoveryRequest& request, const std::string& allocator)> discover;
+  std::function<base::Result<spec::Grant>(const spec::DiscoveryRequest& request,
+                                          const std::string& allocator)>
+      discover;
 };
 
 // kInvalidArgument names the option, what is wrong with it and, for an unknown one, the nearest there is, or
 // the file, line and field. Whatever the bytes are, it returns. `exit_status`, if any, gets that of what is
 // refused, by the rules that were asked for before something was wrong.
-[[nodiscard]] base::Result<Options> parse_command_line(const std::vector<std::string>& args,
-                                                       const ParseContext& context,
-                                                       int* exit_status = nullptr);
+[[nodiscard]] base::Result<spec::Options> parse_command_line(const std::vector<std::string>& args,
+                                                             const ParseContext& context,
+                                                             int* exit_status = nullptr);
 
 // For --help [TOPIC]: the common options, one, those of one group, or all.
 [[nodiscard]] std::string help_text(const std::string& topic);
@@ -42,4 +44,4 @@ struct ParseContext {
 [[nodiscard]] std::string bash_completion();
 [[nodiscard]] std::string zsh_completion();
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -12,7 +12,7 @@
 #include "launcher/cli/help.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::invalid_argument;
@@ -44,7 +44,7 @@ constexpr Foreign kForeign[] = {{"ntasks", "srun", "-np"},
                                 {"min-np", "horovodrun", "-np MIN:MAX"},
                                 {"max-np", "horovodrun", "-np MIN:MAX"}};
 
-Status unknown_option(const std::string& given, std::string_view name, Compat compat) {
+Status unknown_option(const std::string& given, std::string_view name, spec::Compat compat) {
   for (const Foreign& foreign : kForeign) {
     if (name == foreign.name) {
       return invalid_argument(
@@ -57,19 +57,19 @@ Status unknown_option(const std::string& given, std::string_view name, Compat co
       if (find_option(each, compat) != nullptr) names.push_back(each);
     }
   }
-  const std::string near = nearest(name, names);
+  const std::string near = base::nearest(name, names);
   return invalid_argument(fmt::format("unknown option {}{}", given,
                                       near.empty() ? "" : fmt::format("; did you mean {}?", dashed(near))));
 }
 
 // A topic or an option, with or without dashes; refused with the nearest name and all topics.
-Status check_topic(const std::string& word, Compat compat) {
+Status check_topic(const std::string& word, spec::Compat compat) {
   const std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
   const Words topics = help_topics();
   if (find_option(name, compat) != nullptr || std::ranges::find(topics, name) != topics.end()) return {};
   Words names = topics;
   for (const Spec& spec : table()) names.insert(names.end(), spec.names.begin(), spec.names.end());
-  const std::string near = nearest(name, names);
+  const std::string near = base::nearest(name, names);
   return invalid_argument(fmt::format("--help {}: unknown topic{}; topics are any option, {}", word,
                                       near.empty() ? "" : fmt::format("; did you mean {}?", near),
                                       fmt::join(topics, ", ")));
@@ -81,9 +81,9 @@ bool is_joined(const Spec& spec, const std::string& value) {
 
 // The values of an option from args[i] on, after `first` if it stood behind an equals sign.
 Status read_values(const Spec& spec, const Words& args, std::size_t& i, std::optional<std::string> first,
-                   Compat compat, ParsedArgument& argument) {
+                   spec::Compat compat, ParsedArgument& argument) {
   if (spec.value.empty()) {
-    return first ? bad_value(argument.name + "=" + *first, "", "takes no value") : Status();
+    return first ? base::bad_value(argument.name + "=" + *first, "", "takes no value") : Status();
   }
   if (first) argument.values.push_back(std::move(*first));
   if (spec.value.starts_with('[')) {
@@ -99,7 +99,7 @@ Status read_values(const Spec& spec, const Words& args, std::size_t& i, std::opt
   while (argument.values.size() < names.size()) {
     if (!argument.values.empty() && is_joined(spec, argument.values[0])) break;
     if (i == args.size())
-      return bad_value(argument.name, "", fmt::format("{} is missing", names[argument.values.size()]));
+      return base::bad_value(argument.name, "", fmt::format("{} is missing", names[argument.values.size()]));
     argument.values.push_back(args[i++]);
   }
   return {};
@@ -124,7 +124,7 @@ Status check_repeated(OptionsBuilder& builder, const Spec& spec, const ParsedArg
   const auto [before, first] = last.try_emplace(&spec, argument.values);
   if (first) return {};
   if (builder.mpich() || !once->replaces)
-    return builder.refuse(kBadHostFile, bad_value(argument.name, argument.value(), "given twice"));
+    return builder.refuse(kBadHostFile, base::bad_value(argument.name, argument.value(), "given twice"));
   const bool adds = argument.value().starts_with(':');  // --map-by core --map-by :PE=2
   if (before->second != argument.values && !adds) {
     builder.out.notes.push_back(fmt::format("{}: given twice; {} is used, {} is ignored", argument.name,
@@ -198,7 +198,7 @@ Status parse_app(OptionsBuilder& builder, const Words& args, std::size_t& i) {
   while (i < args.size() && is_option(args[i])) {
     if (args[i] == "--" && ++i > 0) break;
     if (Status status = parse_option(builder, args, i); !status.ok()) return status;
-    if (builder.out.verb != Verb::kRun) return {};
+    if (builder.out.verb != spec::Verb::kRun) return {};
   }
   while (i < args.size() && args[i] != ":") builder.app.app.command.push_back(args[i++]);
   return {};
@@ -216,11 +216,11 @@ Status keep_app(OptionsBuilder& builder) {
 
 // A line of an app file, which may hold several programs.
 Status parse_line(OptionsBuilder& builder, std::string_view line) {
-  auto words = shell_words(line);
+  auto words = base::shell_words(line);
   if (!words.ok()) return words.status();
   for (std::size_t i = 0; i < words->size(); ++i) {
     if (Status status = parse_app(builder, *words, i); !status.ok()) return status;
-    if (builder.out.verb != Verb::kRun) return invalid_argument("this option is not allowed in a file");
+    if (builder.out.verb != spec::Verb::kRun) return invalid_argument("this option is not allowed in a file");
     if (Status status = keep_app(builder); !status.ok()) return status;
   }
   return {};
@@ -231,11 +231,11 @@ Status parse_app_file(OptionsBuilder& builder) {
   if (!builder.app.app.command.empty() || builder.app.app.count) {
     builder.out.notes.push_back(fmt::format("--app {}: the programs on the command line are ignored", path));
   }
-  if (!builder.context.read_file) return bad_value("--app", path, "files cannot be read here");
+  if (!builder.context.read_file) return base::bad_value("--app", path, "files cannot be read here");
   auto text = builder.context.read_file(path);
-  if (!text.ok()) return bad_value("--app", path, text.status().message());
+  if (!text.ok()) return base::bad_value("--app", path, text.status().message());
   std::size_t number = 0;
-  for (const std::string& line : split(*text, "\n")) {
+  for (const std::string& line : base::split(*text, "\n")) {
     ++number;
     Status status = parse_line(builder, line);
     if (status.ok() && !builder.app_file.empty())
@@ -250,7 +250,7 @@ Status parse_programs(OptionsBuilder& builder, const Words& args) {
   std::size_t i = 0;
   do {
     if (Status status = parse_app(builder, args, i); !status.ok()) return status;
-    if (builder.out.verb != Verb::kRun) return {};
+    if (builder.out.verb != spec::Verb::kRun) return {};
     if (!builder.app_file.empty()) return parse_app_file(builder);
     const bool job_file =
         !builder.out.job_file.empty() && builder.done.empty() && builder.app.app.command.empty();
@@ -262,16 +262,16 @@ Status parse_programs(OptionsBuilder& builder, const Words& args) {
 
 }  // namespace
 
-base::Result<Options> parse_job(const Words& args, const ParseContext& context, Compat compat,
-                                int& exit_status) {
+base::Result<spec::Options> parse_job(const Words& args, const ParseContext& context, spec::Compat compat,
+                                      int& exit_status) {
   OptionsBuilder builder{.context = context};
   builder.out.compat = compat;
   builder.out.environment = context.environment;
   Status status = parse_programs(builder, args);
-  if (status.ok() && builder.out.verb == Verb::kRun) status = finish(builder);
+  if (status.ok() && builder.out.verb == spec::Verb::kRun) status = finish(builder);
   if (status.ok()) return std::move(builder.out);
-  exit_status = builder.mpich() ? kHydraFailed : builder.exit_status;
+  exit_status = builder.mpich() ? spec::kHydraFailed : builder.exit_status;
   return status;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace regroup::cmd {
+namespace regroup::cli {
 
 // The words after `place`; the exit status: 0, 1 where it cannot be (which has been said).
 [[nodiscard]] int run_place(const std::vector<std::string>& words);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

@@ -11,7 +11,7 @@
 
 #include "launcher/cli/parse.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 
 // In the order of --help.
 enum class Group : std::uint8_t {
@@ -55,16 +55,16 @@ using LastValues = std::map<const Spec*, std::vector<std::string>>;
 
 // One program of the command line while its options are parsed.
 struct AppBuilder {
-  AppRequest app;
+  spec::AppRequest app;
   std::vector<EnvironmentChange> changes;
   std::optional<PassedOn> passed;
-  std::vector<HostRequest> wanted;     // -H
-  std::vector<std::string> roles;      // NAME=N
-  std::vector<std::string> mentioned;  // the names in -H, as they stand there
-  LastValues last;                     // of its own options
-  std::vector<std::string> options;    // as they were written, without those of the environment and of hosts
-  std::string count_given;             // the -np that set the count, as it was written
-  bool module = false;                 // python3 -m
+  std::vector<spec::HostRequest> wanted;  // -H
+  std::vector<std::string> roles;         // NAME=N
+  std::vector<std::string> mentioned;     // the names in -H, as they stand there
+  LastValues last;                        // of its own options
+  std::vector<std::string> options;  // as they were written, without those of the environment and of hosts
+  std::string count_given;           // the -np that set the count, as it was written
+  bool module = false;               // python3 -m
 };
 
 // Exit statuses of Open MPI 5 for what it refuses; of Open MPI 4 it is always 1.
@@ -76,18 +76,18 @@ inline constexpr int kBadParameter = 251;
 // The command line while it is parsed: becomes Options by finish().
 struct OptionsBuilder {
   const ParseContext& context;
-  Options out;
+  spec::Options out;
   AppBuilder app;  // the one being read
   std::vector<AppBuilder> done;
   std::vector<EnvironmentChange> changes;  // of all apps
   PassedOn passed;
-  std::vector<HostRequest> listed;     // host files
-  std::vector<std::string> mentioned;  // the names in them, line by line
-  LastValues last;                     // of options of the whole job
-  int exit_status = 1;                 // of what is refused, as Open MPI has it
+  std::vector<spec::HostRequest> listed;  // host files
+  std::vector<std::string> mentioned;     // the names in them, line by line
+  LastValues last;                        // of options of the whole job
+  int exit_status = 1;                    // of what is refused, as Open MPI has it
   std::string app_file;
   std::vector<std::string> ignored;  // options without meaning here, as they were written
-  bool mpich() const { return out.compat == Compat::kMpich; }
+  bool mpich() const { return out.compat == spec::Compat::kMpich; }
   // `why`, which is to end with an exit status of Open MPI 5's own.
   base::Status refuse(int status, base::Status why) { return exit_status = status, std::move(why); }
 };
@@ -139,11 +139,11 @@ struct RenamedOption {
 [[nodiscard]] const RenamedOption* find_renamed(std::string_view name);
 
 // Names, also old ones, may be written with _ for -. Null: no option is called so.
-[[nodiscard]] const Spec* find_option(std::string_view name, Compat compat);
+[[nodiscard]] const Spec* find_option(std::string_view name, spec::Compat compat);
 
 // "-np" or "--oversubscribe": with the dashes it is shown with.
 [[nodiscard]] std::string dashed(std::string_view name);
 // The names of values: "NAME VALUE" -> {"NAME", "VALUE"}.
 [[nodiscard]] std::vector<std::string> value_names(const Spec& spec);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -7,7 +7,7 @@
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 std::vector<Spec> all_options() {
@@ -70,7 +70,7 @@ const std::vector<Spec>& table() {
   return kTable;
 }
 
-const Spec* find_option(std::string_view name, Compat compat) {
+const Spec* find_option(std::string_view name, spec::Compat compat) {
   using Index = std::multimap<std::string, const Spec*, std::less<>>;
   static const Index kIndex = [] {
     Index index;
@@ -81,7 +81,7 @@ const Spec* find_option(std::string_view name, Compat compat) {
   }();
   const RenamedOption* const renamed = find_renamed(name);
   const std::string plain = renamed != nullptr ? std::string(renamed->name) : with_hyphens(name);
-  const Dialect other = compat == Compat::kMpich ? Dialect::kOpenMpi : Dialect::kMpich;
+  const Dialect other = compat == spec::Compat::kMpich ? Dialect::kOpenMpi : Dialect::kMpich;
   const auto [begin, end] = kIndex.equal_range(plain);
   const auto found =
       std::find_if(begin, end, [&](const auto& entry) { return entry.second->dialect != other; });
@@ -95,7 +95,7 @@ std::string dashed(std::string_view name) {
 
 std::vector<std::string> value_names(const Spec& spec) {
   if (spec.value.empty()) return {};
-  return split(spec.value, " ");
+  return base::split(spec.value, " ");
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

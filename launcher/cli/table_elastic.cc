@@ -4,7 +4,7 @@
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::Status;
@@ -19,12 +19,12 @@ Status add_role(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::string name = text.substr(0, equals);
   std::uint32_t count = 0;
   if (equals == std::string::npos || name.empty() ||
-      !read_number(std::string_view(text).substr(equals + 1), count) || count == 0) {
-    return bad_value(argument.name, text, "expected NAME=N, for example worker=3");
+      !base::read_number(std::string_view(text).substr(equals + 1), count) || count == 0) {
+    return base::bad_value(argument.name, text, "expected NAME=N, for example worker=3");
   }
   if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
       std::string::npos) {
-    return bad_value(argument.name, text, "a role name consists of letters, digits, - and _");
+    return base::bad_value(argument.name, text, "a role name consists of letters, digits, - and _");
   }
   builder.app.roles.push_back(text);
   return {};
@@ -32,8 +32,8 @@ Status add_role(OptionsBuilder& builder, const ParsedArgument& argument) {
 
 Status set_policy(OptionsBuilder& builder, const ParsedArgument& argument) {
   bool restart = false;
-  Status status = parse_word(argument.name, argument.value(), "restart", "end", restart);
-  builder.out.restart_policy = restart ? RestartPolicy::kRestart : RestartPolicy::kEnd;
+  Status status = base::parse_word(argument.name, argument.value(), "restart", "end", restart);
+  builder.out.restart_policy = restart ? spec::RestartPolicy::kRestart : spec::RestartPolicy::kEnd;
   return status;
 }
 
@@ -42,7 +42,7 @@ Status set_hung(OptionsBuilder& builder, const ParsedArgument& argument) {
   builder.out.hung.drop = text == "drop";
   builder.out.hung.kill = text == "replace" || text == "drop";
   if (builder.out.hung.kill || text == "report") return {};
-  return bad_value(argument.name, text, "expected report, replace or drop");
+  return base::bad_value(argument.name, text, "expected report, replace or drop");
 }
 
 }  // namespace
@@ -54,32 +54,32 @@ std::vector<Spec> elastic_options() {
       {{"initial-size"},
        "N",
        "number of members at the start; lost ones are replaced up to it (default: min(MAX, slots))",
-       [](D& d, G& g) { return parse_count(g.name, g.value(), 1, d.out.start); },
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), 1, d.out.start); },
        kJob,
        kYes},
       {{"replace"},
        "auto|never",
        "start a new member in place of a lost one (default: auto)",
-       [](D& d, G& g) { return parse_word(g.name, g.value(), "auto", "never", d.out.replace); }},
+       [](D& d, G& g) { return base::parse_word(g.name, g.value(), "auto", "never", d.out.replace); }},
       {{"spares"},
        "K",
        "number of extra members kept ready to take a lost one's place, if slots permit (default: 0)",
-       [](D& d, G& g) { return parse_count(g.name, g.value(), 0, d.out.spares); }},
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), 0, d.out.spares); }},
       {{"shards"},
        "V",
        "number of logical shards of each batch (default: smallest power of two >= MAX)",
-       [](D& d, G& g) { return parse_count(g.name, g.value(), 1, d.out.shards); }},
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), 1, d.out.shards); }},
       {{"seed"},
        "S",
        "seed of the job's random numbers (default: 0)",
-       [](D& d, G& g) { return parse_count(g.name, g.value(), d.out.seed); }},
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), d.out.seed); }},
       {{"reproducible"},
        "strict|off",
        "strict: refuse members whose results may differ in the last bits; off: admit them, and do not "
        "compare states (default: strict)",
        [](D& d, G& g) {
          bool strict = true;
-         Status status = parse_word(g.name, g.value(), "strict", "off", strict);
+         Status status = base::parse_word(g.name, g.value(), "strict", "off", strict);
          d.out.any_fingerprint = !strict;
          return status;
        }},
@@ -89,14 +89,14 @@ std::vector<Spec> elastic_options() {
        "training; 0: pause training while state is copied (default: 8)",
        [](D& d, G& g) {
          const std::string value = g.value();
-         REGROUP_RETURN_IF_ERROR(parse_count(g.name, value, 0, d.out.learner_steps));
+         REGROUP_RETURN_IF_ERROR(base::parse_count(g.name, value, 0, d.out.learner_steps));
          if (d.out.learner_steps <= kMostLearnerSteps) return Status();
-         return bad_value(g.name, value, fmt::format("expected at most {}", kMostLearnerSteps));
+         return base::bad_value(g.name, value, fmt::format("expected at most {}", kMostLearnerSteps));
        }},
       {{"learner-state"},
        "BYTES",
        "state size below which training pauses while state is copied (default: 64M)",
-       [](D& d, G& g) { return parse_bytes(g.name, g.value(), d.out.learner_state); }},
+       [](D& d, G& g) { return base::parse_bytes(g.name, g.value(), d.out.learner_state); }},
       {{"checkpoint"},
        "DIR",
        "write checkpoints to DIR; resume from the newest one there",
@@ -110,27 +110,27 @@ std::vector<Spec> elastic_options() {
       {{"checkpoint-interval"},
        "N",
        "number of steps between checkpoints; 0: write none (default: 100)",
-       [](D& d, G& g) { return parse_count(g.name, g.value(), d.out.checkpoint.every); }},
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), d.out.checkpoint.every); }},
       {{"checkpoint-memory"},
        "BYTES",
        "maximum memory of a snapshot on a host (default: the size of the state)",
-       [](D& d, G& g) { return parse_bytes(g.name, g.value(), d.out.checkpoint.memory); }},
+       [](D& d, G& g) { return base::parse_bytes(g.name, g.value(), d.out.checkpoint.memory); }},
       {{"checkpoint-keep"},
        "K",
        "number of newest checkpoints to keep, at least 2 (default: 3)",
-       [](D& d, G& g) { return parse_count(g.name, g.value(), 1, d.out.checkpoint.keep); }},
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), 1, d.out.checkpoint.keep); }},
       {{"checkpoint-keep-every"},
        "N",
        "also keep checkpoints whose step is a multiple of N (default: none)",
-       [](D& d, G& g) { return parse_count(g.name, g.value(), d.out.checkpoint.keep_every); }},
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), d.out.checkpoint.keep_every); }},
       {{"min-members-timeout"},
        "SECONDS",
        "end the job after this time with fewer than MIN members (default: 60)",
-       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.wait); }},
+       [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.wait); }},
       {{"ready-timeout"},
        "SECONDS",
        "time for a new member to become ready, before it is given up (default: 300)",
-       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.ready_timeout); }},
+       [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.ready_timeout); }},
       {{"on-hang"},
        "report|replace|drop",
        "action on a member that hangs while others wait for it; report it, kill and replace it, or continue "
@@ -140,11 +140,11 @@ std::vector<Spec> elastic_options() {
        "SECONDS",
        "time without progress, and at least ten median steps, after which a member counts as hung; 0: never "
        "(default: 60)",
-       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.hung.after); }},
+       [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.hung.after); }},
       {{"orphan-timeout"},
        "SECONDS",
        "time for which the job continues without its launcher (default: 10)",
-       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.orphan_timeout); }},
+       [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.orphan_timeout); }},
   };
 }
 
@@ -169,14 +169,14 @@ std::vector<Spec> role_options() {
       {{"cpus"},
        "N",
        "processor time of each member, in processors, for example 0.5",
-       [](D& d, G& g) { return parse_cpus(g.name, g.value(), d.app.app.limits.cpus); },
+       [](D& d, G& g) { return base::parse_cpus(g.name, g.value(), d.app.app.limits.cpus); },
        kApp},
       {{"memory"},
        "SIZE",
        "memory limit of each member, for example 512M or 2G",
-       [](D& d, G& g) { return parse_bytes(g.name, g.value(), d.app.app.limits.memory_bytes); },
+       [](D& d, G& g) { return base::parse_bytes(g.name, g.value(), d.app.app.limits.memory_bytes); },
        kApp},
   };
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -4,7 +4,7 @@
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::Status;
@@ -12,15 +12,15 @@ using D = OptionsBuilder;
 using G = const ParsedArgument;
 
 Status set_signals(OptionsBuilder& builder, const ParsedArgument& argument) {
-  return parse_signals(argument.name, argument.value(), builder.out.forward_signals.emplace());
+  return base::parse_signals(argument.name, argument.value(), builder.out.forward_signals.emplace());
 }
 
 Status set_notice_signals(OptionsBuilder& builder, const ParsedArgument& argument) {
-  return parse_signals(argument.name, argument.value(), builder.out.notice_signals.emplace());
+  return base::parse_signals(argument.name, argument.value(), builder.out.notice_signals.emplace());
 }
 
 Status set_restarts(OptionsBuilder& builder, const ParsedArgument& argument) {
-  return parse_count(argument.name, argument.value(), 0, builder.out.max_restarts.emplace());
+  return base::parse_count(argument.name, argument.value(), 0, builder.out.max_restarts.emplace());
 }
 
 Status keep_going(OptionsBuilder& builder, const ParsedArgument&) {
@@ -28,9 +28,9 @@ Status keep_going(OptionsBuilder& builder, const ParsedArgument&) {
 }
 
 Status set_fault_tolerance(OptionsBuilder& builder, const ParsedArgument& argument) {
-  const std::string word = lower(argument.value());
+  const std::string word = base::lower(argument.value());
   if (word != "ulfm" && word != "mpi" && word != "no" && word != "none" && word != "false") {
-    return bad_value(argument.name, argument.value(), "expected ulfm or none");
+    return base::bad_value(argument.name, argument.value(), "expected ulfm or none");
   }
   builder.out.ulfm = word == "ulfm" || word == "mpi";
   return {};
@@ -39,13 +39,13 @@ Status set_fault_tolerance(OptionsBuilder& builder, const ParsedArgument& argume
 // Colons part days, hours, minutes and seconds: 1:30 is 90 s.
 Status set_timeout(OptionsBuilder& builder, const ParsedArgument& argument) {
   base::Duration total{};
-  const std::vector<std::string> parts = split(argument.value(), ":");
+  const std::vector<std::string> parts = base::split(argument.value(), ":");
   constexpr int kUnits[] = {1, 60, 3600, 86400};
   if (parts.size() > std::size(kUnits))
-    return bad_value(argument.name, argument.value(), "expected a number of seconds");
+    return base::bad_value(argument.name, argument.value(), "expected a number of seconds");
   for (std::size_t i = 0; i < parts.size(); ++i) {
     base::Duration part{};
-    if (Status status = parse_seconds(argument.name, parts[parts.size() - 1 - i], part); !status.ok())
+    if (Status status = base::parse_seconds(argument.name, parts[parts.size() - 1 - i], part); !status.ok())
       return status;
     total += part * kUnits[i];
   }
@@ -55,31 +55,31 @@ Status set_timeout(OptionsBuilder& builder, const ParsedArgument& argument) {
 
 Status set_notice_url(OptionsBuilder& builder, const ParsedArgument& argument) {
   if (!argument.value().starts_with("http://"))
-    return bad_value(argument.name, argument.value(), "expected http://HOST[:PORT][/PATH]");
+    return base::bad_value(argument.name, argument.value(), "expected http://HOST[:PORT][/PATH]");
   builder.out.notice.address = argument.value();
   return {};
 }
 
 Status set_notice_every(OptionsBuilder& builder, const ParsedArgument& argument) {
-  REGROUP_RETURN_IF_ERROR(parse_seconds(argument.name, argument.value(), builder.out.notice.every));
+  REGROUP_RETURN_IF_ERROR(base::parse_seconds(argument.name, argument.value(), builder.out.notice.every));
   if (builder.out.notice.every >= std::chrono::milliseconds(10)) return {};
-  return bad_value(argument.name, argument.value(), "expected at least 0.01");
+  return base::bad_value(argument.name, argument.value(), "expected at least 0.01");
 }
 
 Status set_notice_status(OptionsBuilder& builder, const ParsedArgument& argument) {
   std::uint32_t status = 0;
-  REGROUP_RETURN_IF_ERROR(parse_count(argument.name, argument.value(), 0, status));
-  if (status > 255) return bad_value(argument.name, argument.value(), "expected at most 255");
+  REGROUP_RETURN_IF_ERROR(base::parse_count(argument.name, argument.value(), 0, status));
+  if (status > 255) return base::bad_value(argument.name, argument.value(), "expected at most 255");
   builder.out.notice_status = static_cast<int>(status);
   return {};
 }
 
 // A list of Open MPI 5: most of it is mpirun's old options under new names.
 Status set_runtime(OptionsBuilder& builder, const ParsedArgument& argument) {
-  for (const std::string& whole : split(argument.value(), ",")) {
+  for (const std::string& whole : base::split(argument.value(), ",")) {
     const std::size_t equals = whole.find('=');
-    const std::string key = lower(whole.substr(0, equals));
-    const std::string value = equals == std::string::npos ? "1" : lower(whole.substr(equals + 1));
+    const std::string key = base::lower(whole.substr(0, equals));
+    const std::string value = equals == std::string::npos ? "1" : base::lower(whole.substr(equals + 1));
     const bool on = value != "0" && !std::string_view("false").starts_with(value);
     const auto is = [&key](std::string_view name, std::size_t least) {
       return key.size() >= least && name.starts_with(key);
@@ -116,7 +116,7 @@ std::vector<Spec> end_options() {
        "time from SIGTERM to SIGKILL when a job ends (default: 5)",
        [](D& d, G& g) {
          d.out.term_grace_said = true;
-         return parse_seconds(g.name, g.value(), d.out.term_grace);
+         return base::parse_seconds(g.name, g.value(), d.out.term_grace);
        }},
       {{"notice-file"},
        "PATH",
@@ -141,7 +141,7 @@ std::vector<Spec> end_options() {
        "SECONDS",
        "time from a preemption notice to the loss of the host, if the notice gives none (default: the "
        "allocator's, else 30)",
-       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.notice_grace.emplace()); }},
+       [](D& d, G& g) { return base::parse_seconds(g.name, g.value(), d.out.notice_grace.emplace()); }},
       {{"notice-signal"},
        "LIST|none",
        "signals, in addition to SIGTERM, by which an allocator announces the end of the job (default: USR2 "
@@ -188,4 +188,4 @@ std::vector<Spec> end_options() {
   };
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

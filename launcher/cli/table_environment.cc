@@ -4,7 +4,7 @@
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::invalid_argument;
@@ -16,7 +16,7 @@ constexpr std::string_view kMca = "OMPI_MCA_";
 
 Status refuse_name(const ParsedArgument& argument, std::string_view name) {
   if (!name.empty() && name.find('=') == std::string_view::npos) return {};
-  return bad_value(argument.name, argument.value(), "expected the name of a variable");
+  return base::bad_value(argument.name, argument.value(), "expected the name of a variable");
 }
 
 // VAR, VAR=VALUE or VAR*.
@@ -71,7 +71,7 @@ Status join_variable(OptionsBuilder& builder, const ParsedArgument& argument, Ch
 
 Status pass_list(PassedOn& passed, const ParsedArgument& argument) {
   passed.all = false;
-  for (std::string& name : split(argument.value(), ",")) {
+  for (std::string& name : base::split(argument.value(), ",")) {
     if (!name.empty()) passed.names.insert(std::move(name));
   }
   return {};
@@ -109,12 +109,12 @@ Status tune_line(OptionsBuilder& builder, std::string_view line) {
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos)
       return invalid_argument(fmt::format("'{}': expected KEY = VALUE", line));
-    const std::string key(trim(line.substr(0, equals)));
+    const std::string key(base::trim(line.substr(0, equals)));
     if (key.empty()) return invalid_argument(fmt::format("'{}': expected KEY = VALUE", line));
     return set_parameter(builder, builder.changes, std::string(kMca) + key,
-                         std::string(trim(line.substr(equals + 1))));
+                         std::string(base::trim(line.substr(equals + 1))));
   }
-  auto words = shell_words(line);
+  auto words = base::shell_words(line);
   if (!words.ok()) return words.status();
   for (std::size_t i = 0; i < words->size(); ++i) {
     const std::string name = (*words)[i].substr((*words)[i].starts_with("--") ? 2 : 1);
@@ -137,14 +137,14 @@ Status tune_line(OptionsBuilder& builder, std::string_view line) {
 }
 
 Status read_tuning(OptionsBuilder& builder, const ParsedArgument& argument) {
-  for (const std::string& path : split(argument.value(), ",")) {
-    if (!builder.context.read_file) return bad_value(argument.name, path, "files cannot be read here");
+  for (const std::string& path : base::split(argument.value(), ",")) {
+    if (!builder.context.read_file) return base::bad_value(argument.name, path, "files cannot be read here");
     auto text = builder.context.read_file(path);
-    if (!text.ok()) return bad_value(argument.name, path, text.status().message());
+    if (!text.ok()) return base::bad_value(argument.name, path, text.status().message());
     std::size_t number = 0;
-    for (const std::string& whole : split(*text, "\n")) {
+    for (const std::string& whole : base::split(*text, "\n")) {
       ++number;
-      const std::string_view line = trim(whole);
+      const std::string_view line = base::trim(whole);
       if (line.empty() || line.starts_with('#')) continue;
       if (Status status = tune_line(builder, line); !status.ok()) {
         return invalid_argument(fmt::format("{}, line {}: {}", path, number, status.message()));
@@ -271,4 +271,4 @@ std::vector<Spec> environment_options() {
   };
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

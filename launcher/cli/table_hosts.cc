@@ -4,24 +4,24 @@
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::Status;
 
 // Repeated mentions add slots, in one option and in several.
 Status add_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {
-  auto hosts = parse_host_list(argument.value(), &builder.app.mentioned);
-  if (!hosts.ok()) return bad_value(argument.name, argument.value(), hosts.status().message());
-  for (const HostRequest& host : *hosts) add_mention(builder.app.wanted, host);
+  auto hosts = spec::parse_host_list(argument.value(), &builder.app.mentioned);
+  if (!hosts.ok()) return base::bad_value(argument.name, argument.value(), hosts.status().message());
+  for (const spec::HostRequest& host : *hosts) spec::add_mention(builder.app.wanted, host);
   return {};
 }
 
 // hydra's -hosts: a name without a number has as many slots as cores.
 Status set_host_list(OptionsBuilder& builder, const ParsedArgument& argument) {
-  auto hosts = parse_host_list(argument.value(), &builder.mentioned);
-  if (!hosts.ok()) return bad_value(argument.name, argument.value(), hosts.status().message());
-  for (HostRequest& host : *hosts) {
+  auto hosts = spec::parse_host_list(argument.value(), &builder.mentioned);
+  if (!hosts.ok()) return base::bad_value(argument.name, argument.value(), hosts.status().message());
+  for (spec::HostRequest& host : *hosts) {
     const bool sized = (argument.value() + ",").find(host.name + ":") != std::string::npos;
     if (!sized && host.slots == 1) host.slots = 0;
     builder.listed.push_back(host);
@@ -31,20 +31,21 @@ Status set_host_list(OptionsBuilder& builder, const ParsedArgument& argument) {
 
 Status read_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {
   if (!builder.context.read_file)
-    return bad_value(argument.name, argument.value(), "files cannot be read here");
+    return base::bad_value(argument.name, argument.value(), "files cannot be read here");
   auto text = builder.context.read_file(argument.value());
   if (!text.ok())
-    return builder.refuse(kBadHostFile, bad_value(argument.name, argument.value(), text.status().message()));
-  auto hosts = parse_host_file(*text, argument.value(), &builder.mentioned);
+    return builder.refuse(kBadHostFile,
+                          base::bad_value(argument.name, argument.value(), text.status().message()));
+  auto hosts = spec::parse_host_file(*text, argument.value(), &builder.mentioned);
   if (!hosts.ok()) return builder.refuse(kBadHostFile, hosts.status());
   builder.listed.insert(builder.listed.end(), hosts->begin(), hosts->end());
   return {};
 }
 
 Status set_ssh_command(OptionsBuilder& builder, const ParsedArgument& argument) {
-  auto words = shell_words(argument.value());
-  if (!words.ok()) return bad_value(argument.name, argument.value(), words.status().message());
-  if (words->empty()) return bad_value(argument.name, argument.value(), "expected a command");
+  auto words = base::shell_words(argument.value());
+  if (!words.ok()) return base::bad_value(argument.name, argument.value(), words.status().message());
+  if (words->empty()) return base::bad_value(argument.name, argument.value(), "expected a command");
   builder.out.ssh_command = std::move(*words);
   builder.out.by_ssh = true;
   return {};
@@ -52,7 +53,7 @@ Status set_ssh_command(OptionsBuilder& builder, const ParsedArgument& argument) 
 
 // Other words of hydra's name resource managers, whose place -H has taken here.
 Status set_way(OptionsBuilder& builder, const ParsedArgument& argument) {
-  const std::string way = lower(argument.value());
+  const std::string way = base::lower(argument.value());
   builder.out.fork_agents = way == "fork";
   builder.out.by_ssh = way == "ssh" || way == "rsh";
   if (way != "fork" && way != "ssh" && way != "rsh")
@@ -62,8 +63,8 @@ Status set_way(OptionsBuilder& builder, const ParsedArgument& argument) {
 
 Status set_radix(OptionsBuilder& builder, const ParsedArgument& argument) {
   std::uint32_t radix = 0;
-  if (!read_number(argument.value(), radix))
-    return bad_value(argument.name, argument.value(), "expected a whole number; 0: no tree");
+  if (!base::read_number(argument.value(), radix))
+    return base::bad_value(argument.name, argument.value(), "expected a whole number; 0: no tree");
   builder.out.tree_radix = radix;
   return {};
 }
@@ -118,7 +119,7 @@ std::vector<Spec> host_options() {
        "N",
        "slots of a host that the discovery script prints without a number (default: its cores)",
        [](OptionsBuilder& d, const ParsedArgument& g) {
-         return parse_count(g.name, g.value(), 1, d.out.discovery.slots);
+         return base::parse_count(g.name, g.value(), 1, d.out.discovery.slots);
        }},
       {{"tree-radix"},
        "N",
@@ -128,4 +129,4 @@ std::vector<Spec> host_options() {
   };
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

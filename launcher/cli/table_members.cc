@@ -4,7 +4,7 @@
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::invalid_argument;
@@ -14,28 +14,28 @@ using base::Status;
 Status set_count(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::string& text = argument.value();
   const std::size_t colon = text.find(':');
-  Options& out = builder.out;
+  spec::Options& out = builder.out;
   std::uint32_t least = 0;
   std::uint32_t most = 0;
   if (colon == std::string::npos) {
-    Status status = text == "0" ? Status() : parse_count(argument.name, text, 1, most);
+    Status status = text == "0" ? Status() : base::parse_count(argument.name, text, 1, most);
     if (!status.ok()) return status;
     least = most;
   } else {
     const std::string_view whole = text;
-    if (!read_number(whole.substr(0, colon), least) || !read_number(whole.substr(colon + 1), most) ||
-        least == 0 || most == 0) {
+    if (!base::read_number(whole.substr(0, colon), least) ||
+        !base::read_number(whole.substr(colon + 1), most) || least == 0 || most == 0) {
       return invalid_argument(
           fmt::format("option {} '{}': expected MIN:MAX, two whole numbers >= 1", argument.name, text));
     }
-    if (least > most) return bad_value(argument.name, text, "expected MIN <= MAX");
+    if (least > most) return base::bad_value(argument.name, text, "expected MIN <= MAX");
   }
   if (builder.done.empty()) {
     out.elastic = colon != std::string::npos;
     out.min = least;
     out.max = most;
   } else if (colon != std::string::npos) {
-    return bad_value(argument.name, text, "an elastic job runs exactly one program");
+    return base::bad_value(argument.name, text, "an elastic job runs exactly one program");
   }
   if (most == 0) {  // as if it had not been argument, under mpirun and hydra
     builder.app.app.count.reset();
@@ -48,18 +48,20 @@ Status set_count(OptionsBuilder& builder, const ParsedArgument& argument) {
 
 Status set_per_node(OptionsBuilder& builder, const ParsedArgument& argument) {
   std::uint32_t count = 0;
-  if (Status status = parse_count(argument.name, argument.value(), 1, count); !status.ok()) return status;
+  if (Status status = base::parse_count(argument.name, argument.value(), 1, count); !status.ok())
+    return status;
   builder.app.app.per_node = count;
   return {};
 }
 
 // torchrun binds nothing: its processes have threads.
 Status set_nproc_per_node(OptionsBuilder& builder, const ParsedArgument& argument) {
-  BindTo& bind = builder.out.mapping.bind;
-  if (bind.kind == BindTo::Kind::kDefault) bind.kind = BindTo::Kind::kNone;
+  spec::BindTo& bind = builder.out.mapping.bind;
+  if (bind.kind == spec::BindTo::Kind::kDefault) bind.kind = spec::BindTo::Kind::kNone;
   if (argument.value() == "auto" || argument.value() == "cpu") return {};
   if (argument.value() == "gpu")
-    return bad_value(argument.name, argument.value(), "expected a number, auto or cpu; GPUs are not counted");
+    return base::bad_value(argument.name, argument.value(),
+                           "expected a number, auto or cpu; GPUs are not counted");
   return set_per_node(builder, argument);
 }
 
@@ -68,14 +70,14 @@ Status set_nodes(OptionsBuilder&, const ParsedArgument& argument) {
   const std::string& text = argument.value();
   const std::size_t colon = text.find(':');
   std::uint32_t least = 0;
-  if (Status status = parse_count(argument.name, text.substr(0, colon), 1, least); !status.ok())
+  if (Status status = base::parse_count(argument.name, text.substr(0, colon), 1, least); !status.ok())
     return status;
   std::uint32_t most = least;
   if (colon != std::string::npos) {
-    if (Status status = parse_count(argument.name, text.substr(colon + 1), least, most); !status.ok())
+    if (Status status = base::parse_count(argument.name, text.substr(colon + 1), least, most); !status.ok())
       return status;
   }
-  if (least > 1) return bad_value(argument.name, text, "expected 1; more hosts are given by -H");
+  if (least > 1) return base::bad_value(argument.name, text, "expected 1; more hosts are given by -H");
   return {};
 }
 
@@ -132,4 +134,4 @@ std::vector<Spec> member_options() {
   };
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

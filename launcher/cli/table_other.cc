@@ -4,7 +4,7 @@
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::Status;
@@ -19,28 +19,28 @@ Status ignore(OptionsBuilder& builder, const ParsedArgument& argument) {
 }
 
 Status set_compat(OptionsBuilder& builder, const ParsedArgument& argument) {
-  const std::string word = lower(argument.value());
+  const std::string word = base::lower(argument.value());
   if (word == "mpich" || word == "hydra" || word == "intel") {
-    builder.out.compat = Compat::kMpich;
+    builder.out.compat = spec::Compat::kMpich;
   } else if (word == "openmpi" || word == "ompi") {
-    builder.out.compat = Compat::kOpenMpi;
+    builder.out.compat = spec::Compat::kOpenMpi;
   } else {
-    return bad_value(argument.name, argument.value(), "expected openmpi or mpich");
+    return base::bad_value(argument.name, argument.value(), "expected openmpi or mpich");
   }
   return {};
 }
 
 Status help(OptionsBuilder& builder, const ParsedArgument& argument) {
-  builder.out.verb = Verb::kHelp;
+  builder.out.verb = spec::Verb::kHelp;
   if (!argument.values.empty()) builder.out.topic = argument.value();
   return {};
 }
 
 Status generate(OptionsBuilder& builder, const ParsedArgument& argument) {
-  builder.out.verb = Verb::kGenerate;
+  builder.out.verb = spec::Verb::kGenerate;
   builder.out.topic = argument.value();
   if (argument.value() == "man" || argument.value() == "bash" || argument.value() == "zsh") return {};
-  return bad_value(argument.name, argument.value(), "expected man, bash or zsh");
+  return base::bad_value(argument.name, argument.value(), "expected man, bash or zsh");
 }
 
 // Many options that mean nothing here, as rows: {names, values}.
@@ -77,7 +77,7 @@ std::vector<Spec> general_options() {
       {{"version", "V"},
        "",
        "print the version",
-       [](D& d, G&) { return d.out.verb = Verb::kVersion, Status(); }},
+       [](D& d, G&) { return d.out.verb = spec::Verb::kVersion, Status(); }},
       {{"help", "h"}, "[TOPIC]", "print help on a topic or an option; all: every option", help},
   };
 }
@@ -195,4 +195,4 @@ std::vector<Spec> elsewhere_options() {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

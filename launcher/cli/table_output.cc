@@ -4,14 +4,14 @@
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::Status;
-using Tag = OutputRequest::Tag;
+using Tag = spec::OutputRequest::Tag;
 
 // nocopy, nojobid and their relatives.
-bool set_qualifier(OutputRequest& out, std::string_view word) {
+bool set_qualifier(spec::OutputRequest& out, std::string_view word) {
   if (word == "nocopy") return out.copy = false, true;
   if (word == "copy") return out.copy = true, true;
   if (word == "nojobid") return out.job_folder = false, true;
@@ -21,16 +21,16 @@ bool set_qualifier(OutputRequest& out, std::string_view word) {
 }
 
 // PATH[:QUALIFIER,...]; `path` is what stands before them.
-Status split_qualifiers(OutputRequest& out, const ParsedArgument& argument, const std::string& text,
+Status split_qualifiers(spec::OutputRequest& out, const ParsedArgument& argument, const std::string& text,
                         std::string& path) {
   const std::size_t colon = text.find(':');
   path = text.substr(0, colon);
-  if (path.empty()) return bad_value(argument.name, argument.value(), "expected a file name");
+  if (path.empty()) return base::bad_value(argument.name, argument.value(), "expected a file name");
   if (colon == std::string::npos) return {};
-  for (const std::string& word : split(text.substr(colon + 1), ",:")) {
-    if (!set_qualifier(out, lower(word))) {
-      return bad_value(argument.name, argument.value(),
-                       fmt::format("'{}': expected nocopy, copy, nojobid or raw", word));
+  for (const std::string& word : base::split(text.substr(colon + 1), ",:")) {
+    if (!set_qualifier(out, base::lower(word))) {
+      return base::bad_value(argument.name, argument.value(),
+                             fmt::format("'{}': expected nocopy, copy, nojobid or raw", word));
     }
   }
   return {};
@@ -42,9 +42,9 @@ Status set_folder(OptionsBuilder& builder, const ParsedArgument& argument) {
 
 // One word of --output.
 Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument, const std::string& word) {
-  OutputRequest& out = builder.out.output;
+  spec::OutputRequest& out = builder.out.output;
   const std::size_t equals = word.find('=');
-  const std::string key = lower(word.substr(0, equals));
+  const std::string key = base::lower(word.substr(0, equals));
   const auto is = [&key](std::string_view whole, std::size_t least) {
     return key.size() >= least && whole.starts_with(key);
   };
@@ -66,7 +66,7 @@ Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument, co
     if (is("xml", 1)) return builder.ignored.push_back(argument.name + " xml"), Status();
     if (set_qualifier(out, key)) return {};
   }
-  return bad_value(
+  return base::bad_value(
       argument.name, argument.value(),
       fmt::format("'{}': expected tag, timestamp, merge, dir=DIR, file=FILE, nocopy or raw", word));
 }
@@ -75,24 +75,24 @@ Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument, co
 Status set_output(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::string& text = argument.value();
   const bool path = text.find('=') != std::string::npos;  // its colons are its own
-  for (const std::string& word : split(text, path ? "," : ",:")) {
+  for (const std::string& word : base::split(text, path ? "," : ",:")) {
     // After a path the words are its qualifiers: dir=D:nojobid,nocopy
-    if (path && set_qualifier(builder.out.output, lower(word))) continue;
+    if (path && set_qualifier(builder.out.output, base::lower(word))) continue;
     if (Status status = set_directive(builder, argument, word); !status.ok()) return status;
   }
   return {};
 }
 
 Status set_stdin(OptionsBuilder& builder, const ParsedArgument& argument) {
-  StdinRequest& to = builder.out.stdin_to;
-  const std::string word = lower(argument.value());
+  spec::StdinRequest& to = builder.out.stdin_to;
+  const std::string word = base::lower(argument.value());
   if (word == "all" || word == "none") {
-    to.to = word == "all" ? StdinRequest::To::kAll : StdinRequest::To::kNone;
+    to.to = word == "all" ? spec::StdinRequest::To::kAll : spec::StdinRequest::To::kNone;
     return {};
   }
-  to.to = StdinRequest::To::kRank;
-  if (!read_number(word, to.rank))
-    return bad_value(argument.name, argument.value(), "expected a rank, all or none");
+  to.to = spec::StdinRequest::To::kRank;
+  if (!base::read_number(word, to.rank))
+    return base::bad_value(argument.name, argument.value(), "expected a rank, all or none");
   return {};
 }
 
@@ -148,4 +148,4 @@ std::vector<Spec> output_options() {
   };
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -4,7 +4,7 @@
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using base::Status;
@@ -12,57 +12,57 @@ using D = OptionsBuilder;
 using G = const ParsedArgument;
 
 Status refused(const ParsedArgument& argument, const Status& status) {
-  return status.ok() ? status : bad_value(argument.name, argument.value(), status.message());
+  return status.ok() ? status : base::bad_value(argument.name, argument.value(), status.message());
 }
 
 Status map_by(OptionsBuilder& builder, const ParsedArgument& argument) {
-  return refused(argument, parse_map_by(argument.value(), builder.out.mapping.map));
+  return refused(argument, spec::parse_map_by(argument.value(), builder.out.mapping.map));
 }
 
 Status map_as(OptionsBuilder& builder, const ParsedArgument& argument, const std::string& text) {
-  return refused(argument, parse_map_by(text, builder.out.mapping.map));
+  return refused(argument, spec::parse_map_by(text, builder.out.mapping.map));
 }
 
 // --bynode and its relatives map and rank.
 Status map_and_rank(OptionsBuilder& builder, const std::string& word) {
-  if (Status status = parse_map_by(word, builder.out.mapping.map); !status.ok()) return status;
-  return parse_rank_by(word, builder.out.mapping.rank);
+  if (Status status = spec::parse_map_by(word, builder.out.mapping.map); !status.ok()) return status;
+  return spec::parse_rank_by(word, builder.out.mapping.rank);
 }
 
 Status bind_as(OptionsBuilder& builder, const std::string& word) {
-  return parse_bind_to(word, builder.out.mapping.bind);
+  return spec::parse_bind_to(word, builder.out.mapping.bind);
 }
 
 Status set_cpu_set(OptionsBuilder& builder, const ParsedArgument& argument) {
   builder.out.mapping.cpu_set.clear();
-  return refused(argument, parse_cpu_list(argument.value(), builder.out.mapping.cpu_set));
+  return refused(argument, spec::parse_cpu_list(argument.value(), builder.out.mapping.cpu_set));
 }
 
 Status set_memory(OptionsBuilder& builder, const ParsedArgument& argument) {
-  constexpr std::pair<std::string_view, MemoryPolicy> kPolicies[] = {
-      {"none", MemoryPolicy::kKernel},   {"firsttouch", MemoryPolicy::kKernel},
-      {"local", MemoryPolicy::kLocal},   {"bind", MemoryPolicy::kBind},
-      {"prefer", MemoryPolicy::kPrefer}, {"interleave", MemoryPolicy::kInterleave}};
+  constexpr std::pair<std::string_view, spec::MemoryPolicy> kPolicies[] = {
+      {"none", spec::MemoryPolicy::kKernel},   {"firsttouch", spec::MemoryPolicy::kKernel},
+      {"local", spec::MemoryPolicy::kLocal},   {"bind", spec::MemoryPolicy::kBind},
+      {"prefer", spec::MemoryPolicy::kPrefer}, {"interleave", spec::MemoryPolicy::kInterleave}};
   for (const auto& [name, policy] : kPolicies) {
-    if (lower(argument.value()) == name) return builder.out.mapping.memory = policy, Status();
+    if (base::lower(argument.value()) == name) return builder.out.mapping.memory = policy, Status();
   }
-  return bad_value(argument.name, argument.value(),
-                   "expected none, firsttouch, local, bind, prefer or interleave");
+  return base::bad_value(argument.name, argument.value(),
+                         "expected none, firsttouch, local, bind, prefer or interleave");
 }
 
 // N:OBJECT, several of them with commas; one is taken.
 Status set_ppr(OptionsBuilder& builder, const ParsedArgument& argument) {
   if (argument.value().find(',') != std::string::npos) {
-    return bad_value(argument.name, argument.value(), "expected one object, for example 2:package");
+    return base::bad_value(argument.name, argument.value(), "expected one object, for example 2:package");
   }
   return map_as(builder, argument, "ppr:" + argument.value());
 }
 
 // --display map,allocation,bind,topo
 Status set_display(OptionsBuilder& builder, const ParsedArgument& argument) {
-  Display& display = builder.out.display;
-  for (const std::string& whole : split(argument.value(), ",")) {
-    const std::string word = lower(whole.substr(0, whole.find_first_of(":=")));
+  spec::Display& display = builder.out.display;
+  for (const std::string& whole : base::split(argument.value(), ",")) {
+    const std::string word = base::lower(whole.substr(0, whole.find_first_of(":=")));
     const auto is = [&word](std::string_view name) { return !word.empty() && name.starts_with(word); };
     if (is("map") || is("map-devel")) {
       display.map = true;
@@ -73,8 +73,8 @@ Status set_display(OptionsBuilder& builder, const ParsedArgument& argument) {
     } else if (is("topology")) {
       display.topology = true;
     } else if (!is("cpus") && !is("parsable") && !is("parseable")) {
-      return bad_value(argument.name, argument.value(),
-                       fmt::format("'{}': expected map, allocation, topo or bind", whole));
+      return base::bad_value(argument.name, argument.value(),
+                             fmt::format("'{}': expected map, allocation, topo or bind", whole));
     }
   }
   return {};
@@ -108,7 +108,9 @@ std::vector<Spec> placement_options() {
        "best|pack|spread|any",
        "assign each rank a GPU with its nearest NIC and cores; best: highest collective bandwidth; pack: "
        "fewest hosts; spread: most hosts; any: least fragmentation",
-       [](D& d, G& g) { return refused(g, parse_packing(g.value(), d.out.mapping.packing.emplace())); }},
+       [](D& d, G& g) {
+         return refused(g, spec::parse_packing(g.value(), d.out.mapping.packing.emplace()));
+       }},
       {{"topology"},
        "FILE",
        "read the host's GPUs and NICs from FILE instead of detecting them; each host reads its own FILE",
@@ -120,7 +122,7 @@ std::vector<Spec> placement_options() {
       {{"gpus-per-rank"},
        "N",
        "number of GPUs of each rank, chosen by --placement (default: 1)",
-       [](D& d, G& g) { return parse_count(g.name, g.value(), 1, d.out.mapping.gpus); }},
+       [](D& d, G& g) { return base::parse_count(g.name, g.value(), 1, d.out.mapping.gpus); }},
       {{"gpu-label"},
        "NAME",
        "use only GPUs with this label or product name",
@@ -128,12 +130,12 @@ std::vector<Spec> placement_options() {
       {{"rank-by"},
        "OBJECT",
        "number the ranks by slot, node, fill, span or an object of --map-by",
-       [](D& d, G& g) { return refused(g, parse_rank_by(g.value(), d.out.mapping.rank)); }},
+       [](D& d, G& g) { return refused(g, spec::parse_rank_by(g.value(), d.out.mapping.rank)); }},
       {{"bind-to"},
        "OBJECT[:QUALIFIERS]",
        "bind each member to an object; none, hwthread, core, an object of --map-by or user:CPUS; qualifiers: "
        "overload-allowed, if-supported",
-       [](D& d, G& g) { return refused(g, parse_bind_to(g.value(), d.out.mapping.bind)); },
+       [](D& d, G& g) { return refused(g, spec::parse_bind_to(g.value(), d.out.mapping.bind)); },
        kJob,
        kYes},
       {{"mem-bind"},
@@ -144,7 +146,7 @@ std::vector<Spec> placement_options() {
       {{"binding"},
        "OBJECT",
        "same as --bind-to (hydra)",
-       [](D& d, G& g) { return refused(g, parse_bind_to(g.value(), d.out.mapping.bind)); }},
+       [](D& d, G& g) { return refused(g, spec::parse_bind_to(g.value(), d.out.mapping.bind)); }},
       {{"npersocket"},
        "N",
        "number of members on each package",
@@ -163,7 +165,7 @@ std::vector<Spec> placement_options() {
        "FILE",
        "read the host and processors of each rank from FILE, one per line; rank 0=localhost slot=0-1",
        [](D& d, G& g) {
-         d.out.mapping.map.kind = MapBy::Kind::kRankFile;
+         d.out.mapping.map.kind = spec::MapBy::Kind::kRankFile;
          return d.out.mapping.map.file = g.value(), Status();
        }},
       {{"bynode"},
@@ -205,4 +207,4 @@ std::vector<Spec> placement_options() {
   };
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -11,14 +11,14 @@
 #include "launcher/job/job_files.h"
 #include "launcher/topology/read_topology.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 
-int run_topo(std::vector<std::string> words, const launcher::Environment& environment) {
-  const auto folder = runtime_folder(environment);
-  words.insert(words.begin(), {folder.ok() ? *folder : "-", launcher::machine_source(environment)});
-  if (const std::string why = launcher::passed_over_by_hwloc(environment); !why.empty())
+int run_topo(std::vector<std::string> words, const spec::Environment& environment) {
+  const auto folder = job::runtime_folder(environment);
+  words.insert(words.begin(), {folder.ok() ? *folder : "-", topology::machine_source(environment)});
+  if (const std::string why = topology::passed_over_by_hwloc(environment); !why.empty())
     fmt::print(stderr, "regroup topo: {}\n", why);
   return become_helper("topo", std::move(words), environment);
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

@@ -6,9 +6,9 @@
 
 #include "launcher/spec/request.h"
 
-namespace regroup::cmd {
+namespace regroup::cli {
 
 // Becomes the program regroup-topo with `words`. Returns an exit status if that cannot be.
-[[nodiscard]] int run_topo(std::vector<std::string> words, const launcher::Environment& environment);
+[[nodiscard]] int run_topo(std::vector<std::string> words, const spec::Environment& environment);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::cli

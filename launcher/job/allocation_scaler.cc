@@ -20,7 +20,7 @@
 #include "launcher/alloc/allocators.h"
 #include "launcher/job/grant.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr std::chrono::seconds kScalerLimit{30};
@@ -28,8 +28,8 @@ constexpr std::chrono::seconds kScalerLimit{30};
 // The one variable of Slurm's that its commands need.
 constexpr const char* kSlurmConf = "SLURM_CONF";
 
-launcher::Environment without(const launcher::Environment& environment, const std::string& prefix) {
-  launcher::Environment out;
+spec::Environment without(const spec::Environment& environment, const std::string& prefix) {
+  spec::Environment out;
   for (const auto& [name, value] : environment) {
     if (prefix.empty() || !name.starts_with(prefix) || name == kSlurmConf) out[name] = value;
   }
@@ -44,9 +44,9 @@ base::Status write_script(const std::string& path, const std::string& text) {
   return {};
 }
 
-const launcher::AllocatorRow* row_for(const Options& options, const launcher::AllocInput& input) {
+const alloc::AllocatorRow* row_for(const Options& options, const alloc::AllocInput& input) {
   if (options.grant.by.empty() || !options.discovery.script.empty()) return nullptr;
-  return launcher::find_allocator(input, options.allocator);
+  return alloc::find_allocator(input, options.allocator);
 }
 
 }  // namespace
@@ -55,24 +55,23 @@ std::string slots_text(std::uint32_t slots) { return fmt::format("{} slot{}", sl
 
 // Where members may exceed the slots, there are never too few of these.
 bool AllocationScaler::can_grow(const Options& options) {
-  const launcher::AllocatorRow* row = row_for(options, allocation_input(options.environment));
+  const alloc::AllocatorRow* row = row_for(options, allocation_input(options.environment));
   return row != nullptr && row->grow != nullptr && !options.oversubscribe;
 }
 
 std::shared_ptr<AllocationScaler> AllocationScaler::make(boost::asio::io_context& loop,
                                                          const Options& options, const JobFiles& files,
-                                                         launcher::Grant way) {
-  auto input = std::make_unique<const launcher::AllocInput>(allocation_input(options.environment));
-  const launcher::AllocatorRow* row = row_for(options, *input);
+                                                         spec::Grant way) {
+  auto input = std::make_unique<const alloc::AllocInput>(allocation_input(options.environment));
+  const alloc::AllocatorRow* row = row_for(options, *input);
   if (row == nullptr || (row->grow == nullptr && row->give_back == nullptr)) return nullptr;
   return std::shared_ptr<AllocationScaler>(
       new AllocationScaler(loop, options, files, std::move(way), *row, std::move(input)));
 }
 
 AllocationScaler::AllocationScaler(boost::asio::io_context& loop, const Options& options,
-                                   const JobFiles& files, launcher::Grant way,
-                                   const launcher::AllocatorRow& row,
-                                   std::unique_ptr<const launcher::AllocInput> input)
+                                   const JobFiles& files, spec::Grant way, const alloc::AllocatorRow& row,
+                                   std::unique_ptr<const alloc::AllocInput> input)
     : loop_(loop), row_(row), input_(std::move(input)), files_(files), way_(std::move(way)) {
   add(options.grant.hosts);
 }
@@ -85,9 +84,9 @@ AllocationScaler::~AllocationScaler() {
   if (hook_) hook_->abandon();
 }
 
-void AllocationScaler::add(const std::vector<launcher::HostRequest>& hosts) {
-  for (const launcher::HostRequest& host : hosts) {
-    const auto known = std::ranges::find(hosts_, host.name, &launcher::HostRequest::name);
+void AllocationScaler::add(const std::vector<spec::HostRequest>& hosts) {
+  for (const spec::HostRequest& host : hosts) {
+    const auto known = std::ranges::find(hosts_, host.name, &spec::HostRequest::name);
     if (known == hosts_.end()) {
       hosts_.push_back(host);
     } else {
@@ -96,47 +95,47 @@ void AllocationScaler::add(const std::vector<launcher::HostRequest>& hosts) {
   }
 }
 
-void AllocationScaler::grow(const std::vector<launcher::HostRequest>& hosts) {
+void AllocationScaler::grow(const std::vector<spec::HostRequest>& hosts) {
   add(hosts);
   std::uint32_t slots = 0;
-  for (const launcher::HostRequest& host : hosts) slots += host.slots;
+  for (const spec::HostRequest& host : hosts) slots += host.slots;
   requests_.grown(slots);
 }
 
 void AllocationScaler::drop(const std::string& host) {
-  std::erase_if(hosts_, [&](const launcher::HostRequest& each) { return each.name == host; });
+  std::erase_if(hosts_, [&](const spec::HostRequest& each) { return each.name == host; });
 }
 
 void AllocationScaler::lessen(const std::string& host, std::uint32_t slots) {
-  const auto known = std::ranges::find(hosts_, host, &launcher::HostRequest::name);
+  const auto known = std::ranges::find(hosts_, host, &spec::HostRequest::name);
   if (known != hosts_.end()) known->slots -= std::min(known->slots, slots);
 }
 
 bool AllocationScaler::has(const std::string& host) const {
-  return std::ranges::find(hosts_, host, &launcher::HostRequest::name) != hosts_.end();
+  return std::ranges::find(hosts_, host, &spec::HostRequest::name) != hosts_.end();
 }
 
 bool AllocationScaler::takes_back(const std::string& host) const {
-  const auto known = std::ranges::find(hosts_, host, &launcher::HostRequest::name);
+  const auto known = std::ranges::find(hosts_, host, &spec::HostRequest::name);
   return row_.give_back != nullptr && known != hosts_.end() && !known->here;
 }
 
 bool AllocationScaler::takes_part(const std::string& host) const { return row_.parts && has(host); }
 
-launcher::Growth AllocationScaler::growth(std::uint32_t slots) const {
-  launcher::Growth out;
+alloc::Growth AllocationScaler::growth(std::uint32_t slots) const {
+  alloc::Growth out;
   out.slots = slots;
-  const auto head = std::ranges::find_if(hosts_, &launcher::HostRequest::here);
+  const auto head = std::ranges::find_if(hosts_, &spec::HostRequest::here);
   if (head != hosts_.end()) out.head = head->name;
-  out.program = launcher::quote(launcher::own_program());
-  out.socket = launcher::quote(files_.grants_socket());
+  out.program = agent::quote(process::own_program());
+  out.socket = agent::quote(files_.grants_socket());
   out.script = script();
   return out;
 }
 
 // Drops requests that have ended without a join or that were cancelled elsewhere: they add no hosts.
 void AllocationScaler::forget_ended() {
-  begin({[this]() -> std::optional<launcher::AllocatorRequest> {
+  begin({[this]() -> std::optional<alloc::AllocatorRequest> {
            if (row_.requests == nullptr || requests_.slots() == 0) return std::nullopt;
            return row_.requests(*input_);
          },
@@ -150,10 +149,10 @@ void AllocationScaler::forget_ended() {
 void AllocationScaler::ask_for(std::uint32_t slots, std::vector<std::string> has, Asked done) {
   forget_ended();
   const auto more = std::make_shared<std::uint32_t>(0);
-  begin({[this, slots, more, has = std::move(has)]() -> std::optional<launcher::AllocatorRequest> {
+  begin({[this, slots, more, has = std::move(has)]() -> std::optional<alloc::AllocatorRequest> {
            *more = still_missing(slots);
            if (*more == 0) return std::nullopt;
-           launcher::Growth wanted = growth(*more);
+           alloc::Growth wanted = growth(*more);
            wanted.has = has;
            return row_.grow(*input_, wanted);
          },
@@ -192,9 +191,9 @@ void AllocationScaler::cancel(const Requests::Request& request) {
 
 void AllocationScaler::give_back(const std::string& host, std::uint32_t part, Done done) {
   begin({[this, host, part] {
-           launcher::Host gone;
-           std::vector<launcher::Host> rest;
-           for (const launcher::HostRequest& each : hosts_)
+           alloc::Host gone;
+           std::vector<alloc::Host> rest;
+           for (const spec::HostRequest& each : hosts_)
              (each.name == host ? gone : rest.emplace_back()) = {each.name, each.slots, {}};
            if (part > 0) gone.slots = part;
            return row_.give_back(*input_, gone, rest);
@@ -216,7 +215,7 @@ void AllocationScaler::next() {
   boost::asio::post(loop_, [this] { finish(std::string()); });
 }
 
-void AllocationScaler::run(const launcher::AllocatorRequest& request) {
+void AllocationScaler::run(const alloc::AllocatorRequest& request) {
   const auto end = [this, name = request.words.at(0)](const base::Result<std::string>& printed) {
     if (printed.ok()) return finish(printed);
     finish(base::Status(printed.status().code(), fmt::format("{}: {}", name, printed.status().message())));
@@ -224,8 +223,8 @@ void AllocationScaler::run(const launcher::AllocatorRequest& request) {
   const base::Status written =
       request.script.empty() ? base::Status() : write_script(script(), request.script);
   if (!written.ok()) return boost::asio::post(loop_, [end, written] { end(written); });
-  hook_ = launcher::Hook::start(loop_, request.words, without(input_->environment, request.without),
-                                kScalerLimit, end);
+  hook_ = process::Hook::start(loop_, request.words, without(input_->environment, request.without),
+                               kScalerLimit, end);
 }
 
 void AllocationScaler::finish(const base::Result<std::string>& printed) {
@@ -235,4 +234,4 @@ void AllocationScaler::finish(const base::Result<std::string>& printed) {
   next();
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

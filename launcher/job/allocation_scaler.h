@@ -18,12 +18,14 @@
 #include "launcher/job/requests.h"
 #include "launcher/process/hook.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 struct AllocatorRow;
 struct AllocInput;
 struct AllocatorRequest;
 struct Growth;
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc
+
+namespace regroup::job {}  // namespace regroup::job
 
 namespace regroup::cmd {
 
@@ -37,16 +39,16 @@ class AllocationScaler {
   // Null: the allocator cannot be asked, or a discovery script names the hosts of the job. `way`: how agents
   // reach hosts of the job's own allocation.
   [[nodiscard]] static std::shared_ptr<AllocationScaler> make(boost::asio::io_context& loop,
-                                                              const Options& options, const JobFiles& files,
-                                                              launcher::Grant way);
+                                                              const spec::Options& options,
+                                                              const JobFiles& files, spec::Grant way);
   // Whether make() would return an object whose grows() is true.
-  [[nodiscard]] static bool can_grow(const Options& options);
+  [[nodiscard]] static bool can_grow(const spec::Options& options);
   ~AllocationScaler();
   AllocationScaler(const AllocationScaler&) = delete;
   AllocationScaler& operator=(const AllocationScaler&) = delete;
 
   [[nodiscard]] const char* title() const;  // name of the allocator for messages
-  [[nodiscard]] const launcher::Grant& way() const { return way_; }
+  [[nodiscard]] const spec::Grant& way() const { return way_; }
   [[nodiscard]] bool grows() const;
   // `host` belongs to the job's own allocation, is not this host, and can be released.
   [[nodiscard]] bool takes_back(const std::string& host) const;
@@ -54,7 +56,7 @@ class AllocationScaler {
   [[nodiscard]] bool takes_part(const std::string& host) const;
 
   // Records that the allocator added hosts, or slots on hosts of the allocation.
-  void grow(const std::vector<launcher::HostRequest>& hosts);
+  void grow(const std::vector<spec::HostRequest>& hosts);
   // Records that the allocator revoked `host`, or `slots` of its slots.
   void drop(const std::string& host);
   void lessen(const std::string& host, std::uint32_t slots);
@@ -82,35 +84,35 @@ class AllocationScaler {
   void listen(std::function<void(const std::string&)> say) { say_ = std::move(say); }
 
  private:
-  AllocationScaler(boost::asio::io_context& loop, const Options& options, const JobFiles& files,
-                   launcher::Grant way, const launcher::AllocatorRow& row,
-                   std::unique_ptr<const launcher::AllocInput> input);
+  AllocationScaler(boost::asio::io_context& loop, const spec::Options& options, const JobFiles& files,
+                   spec::Grant way, const alloc::AllocatorRow& row,
+                   std::unique_ptr<const alloc::AllocInput> input);
   struct PendingRequest {
-    std::function<std::optional<launcher::AllocatorRequest>()>
+    std::function<std::optional<alloc::AllocatorRequest>()>
         make;  // nothing: the request is not needed any more
     Done done;
   };
-  void add(const std::vector<launcher::HostRequest>& hosts);
+  void add(const std::vector<spec::HostRequest>& hosts);
   void begin(PendingRequest request);
   void next();
-  void run(const launcher::AllocatorRequest& request);
+  void run(const alloc::AllocatorRequest& request);
   void finish(const base::Result<std::string>& printed);
   void forget_ended();
   [[nodiscard]] std::uint32_t still_missing(std::uint32_t slots);
   void cancel(const Requests::Request& request);
-  [[nodiscard]] launcher::Growth growth(std::uint32_t slots) const;
+  [[nodiscard]] alloc::Growth growth(std::uint32_t slots) const;
   [[nodiscard]] std::string script() const { return files_.folder + "/resized"; }
 
   boost::asio::io_context& loop_;
-  const launcher::AllocatorRow& row_;
-  const std::unique_ptr<const launcher::AllocInput> input_;
+  const alloc::AllocatorRow& row_;
+  const std::unique_ptr<const alloc::AllocInput> input_;
   const JobFiles files_;
-  const launcher::Grant way_;
-  std::vector<launcher::HostRequest> hosts_;  // of the job's own allocation, all of them
+  const spec::Grant way_;
+  std::vector<spec::HostRequest> hosts_;  // of the job's own allocation, all of them
   Requests requests_;
   std::deque<PendingRequest> pending_;  // the first one runs
   std::function<void(const std::string&)> say_ = [](const std::string&) {};
-  std::shared_ptr<launcher::Hook> hook_;
+  std::shared_ptr<process::Hook> hook_;
 };
 
 }  // namespace regroup::cmd

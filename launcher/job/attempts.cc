@@ -19,7 +19,7 @@
 #include "launcher/process/run_in_subprocess.h"
 #include "launcher/process/time_limit.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 using membership::Attempt;
@@ -86,7 +86,7 @@ base::Status write_kept(const std::string& path, const Kept& kept) {
 }
 
 // Slurm counts restarts; Grid Engine and LSF only say that this start is one.
-std::uint32_t restarts_in(const launcher::Environment& environment) {
+std::uint32_t restarts_in(const spec::Environment& environment) {
   const auto value = [&](const char* name) {
     const auto found = environment.find(name);
     return found == environment.end() ? std::string() : found->second;
@@ -112,11 +112,11 @@ base::Result<std::string> count_now(const std::string& path) {
 
 }  // namespace
 
-base::Result<Attempt> count_attempt(const std::string& directory, const launcher::Environment& environment) {
+base::Result<Attempt> count_attempt(const std::string& directory, const spec::Environment& environment) {
   if (directory.empty()) return Attempt{restarts_in(environment) + 1, 0, 0, 0};
   const std::string path = path_in(directory);
-  const auto text =
-      run_in_subprocess([&] { return count_now(path); }, path, time_limit(environment, kAttemptAnswerLimit));
+  const auto text = process::run_in_subprocess([&] { return count_now(path); }, path,
+                                               process::time_limit(environment, kAttemptAnswerLimit));
   if (!text.ok()) return text.status();
   const json value = json::parse(*text, nullptr, false);
   const auto kept = plain(value, path);
@@ -143,7 +143,7 @@ void AttemptLog::noticed() {
   record([](Attempt& attempt) { ++attempt.preempted; });
 }
 
-void AttemptLog::ended(const launcher::Agent& agent) {
+void AttemptLog::ended(const agent::Agent& agent) {
   const bool failed = agent.exit_status() != 0;
   if (!agent.noticed()) record([failed](Attempt& attempt) { attempt.failed += failed ? 1 : 0; });
   await();
@@ -161,4 +161,4 @@ void AttemptLog::await() {
          0);
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

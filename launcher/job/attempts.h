@@ -13,7 +13,7 @@
 #include "launcher/spec/request.h"
 #include "membership/coordinator/coordinator_effects.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // Records a new attempt as running and returns all counts. The caller holds the lock of `directory`. If
 // `directory` is empty nothing is recorded, and the count is that of the allocator's restarts in
@@ -21,7 +21,7 @@ namespace regroup::cmd {
 // kDeadlineExceeded: the directory has not answered for 10 s. Forks a child, so the process must have one
 // thread only.
 [[nodiscard]] base::Result<membership::Attempt> count_attempt(const std::string& directory,
-                                                              const launcher::Environment& environment);
+                                                              const spec::Environment& environment);
 
 // Records how the attempt ends; an attempt without a record was killed. A detached thread writes, so that a
 // directory that hangs cannot block the agent's process. Failures are printed on standard error.
@@ -32,7 +32,7 @@ class AttemptLog {
   // The attempt is preempted. Recorded at once, because the process may be killed before ended().
   void noticed();
   // The attempt has ended as `agent` says, or could not start. Waits up to 10 s.
-  void ended(const launcher::Agent& agent);
+  void ended(const agent::Agent& agent);
   void failed();
 
  private:
@@ -43,4 +43,4 @@ class AttemptLog {
   std::future<base::Status> written_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -14,7 +14,7 @@
 #include "launcher/process/run_in_subprocess.h"
 #include "launcher/process/time_limit.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 namespace fs = std::filesystem;
@@ -30,14 +30,15 @@ constexpr std::chrono::seconds kSyncLimit(600);  // for fsync of a file that reg
 
 // The newest intact checkpoint of `places`, which have the form of regroup-persist. Damaged ones are reported
 // on standard error.
-Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places, const std::string& directory,
-                                        const launcher::Environment& environment) {
+Result<std::optional<writer::Resume>> newest_in(const std::vector<std::string>& places,
+                                                const std::string& directory,
+                                                const spec::Environment& environment) {
   std::vector<std::string> words{"regroup-persist", "newest"};
   words.insert(words.end(), places.begin(), places.end());
-  const auto text =
-      run_persist(std::move(words), "--checkpoint " + directory, time_limit(environment, kQuietLimit));
+  const auto text = process::run_persist(std::move(words), "--checkpoint " + directory,
+                                         process::time_limit(environment, kQuietLimit));
   if (!text.ok()) return text.status();
-  return resume_of(*text, "--checkpoint " + directory);
+  return writer::resume_of(*text, "--checkpoint " + directory);
 }
 
 std::string absolute(const std::string& path) {
@@ -45,15 +46,16 @@ std::string absolute(const std::string& path) {
   return fs::absolute(path, error).lexically_normal().string();
 }
 
-LockWait lock_wait(const Options& options, const std::string& option) {
-  return {time_limit(options.environment, kLockLimit), options.orphan_timeout + kClearing,
+process::LockWait lock_wait(const Options& options, const std::string& option) {
+  return {process::time_limit(options.environment, kLockLimit), options.orphan_timeout + kClearing,
           [option](const std::string& text) { fail(fmt::format("{} {}", option, text), 0); }};
 }
 
 // Creates the directory if it does not exist, and writes the job into its LOCK.
 Status take(const std::string& option, const std::string& path, const std::string& job,
-            const Options& options, HeldLocks* locks) {
-  auto taken = take_directory(path, base::lock_owner(job), /*make=*/true, lock_wait(options, option));
+            const Options& options, process::HeldLocks* locks) {
+  auto taken =
+      process::take_directory(path, base::lock_owner(job), /*make=*/true, lock_wait(options, option));
   if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
   locks->add(std::move(**taken));
   return {};
@@ -63,8 +65,8 @@ Status take(const std::string& option, const std::string& path, const std::strin
 // holds the lock.
 Result<std::optional<base::FileLock>> take_if_there(const std::string& path, const std::string& job,
                                                     const Options& options) {
-  auto taken =
-      take_directory(path, base::lock_owner(job), /*make=*/false, lock_wait(options, "--checkpoint"));
+  auto taken = process::take_directory(path, base::lock_owner(job), /*make=*/false,
+                                       lock_wait(options, "--checkpoint"));
   if (taken.ok()) return taken;
   const std::string why = "--checkpoint " + taken.status().message();
   if (taken.code() == base::Code::kUnavailable) return Status(taken.code(), why);
@@ -74,9 +76,10 @@ Result<std::optional<base::FileLock>> take_if_there(const std::string& path, con
 
 // The checkpoint from which a job on several hosts resumes. All hosts see only `plan.shared`, so a newer
 // checkpoint of the launcher's own directory is copied there first.
-Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan, const Options& options) {
-  const launcher::CheckpointRequest& asked = options.checkpoint;
-  const launcher::Environment& environment = options.environment;
+Result<std::optional<writer::Resume>> newest_of_hosts(const writer::CheckpointPlan& plan,
+                                                      const Options& options) {
+  const spec::CheckpointRequest& asked = options.checkpoint;
+  const spec::Environment& environment = options.environment;
   const auto own = take_if_there(plan.directory, plan.job, options);
   if (!own.ok()) return own.status();
   if (!own->has_value()) return newest_in({plan.shared, kPassOver}, plan.shared, environment);
@@ -84,7 +87,7 @@ Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan, const 
   if (!newest.ok() || !newest->has_value()) return newest;
   const std::string name = fs::path((*newest)->path).filename().string();
   if ((*newest)->path == fmt::format("{}/{}", plan.shared, name)) return newest;
-  const auto copied = run_persist(
+  const auto copied = process::run_persist(
       {"regroup-persist", "copy", plan.directory, plan.shared, plan.job, std::to_string(asked.keep),
        std::to_string(asked.keep_every), std::to_string((*newest)->step)},
       fmt::format("--checkpoint {} and {}", plan.directory, plan.shared), kSyncLimit);
@@ -95,10 +98,10 @@ Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan, const 
 
 }  // namespace
 
-Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job, bool hosts,
-                                           HeldLocks* locks) {
-  CheckpointPlan plan;
-  const launcher::CheckpointRequest& asked = options->checkpoint;
+Result<writer::CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job, bool hosts,
+                                                   process::HeldLocks* locks) {
+  writer::CheckpointPlan plan;
+  const spec::CheckpointRequest& asked = options->checkpoint;
   if (asked.directory.empty() && !asked.shared.empty())
     return base::invalid_argument("--checkpoint-shared: it is behind a directory; say which by --checkpoint");
   if (asked.directory.empty()) return plan;
@@ -108,7 +111,7 @@ Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& 
     plan.shared = absolute(asked.shared);
     REGROUP_RETURN_IF_ERROR(take("--checkpoint-shared", plan.shared, job, *options, locks));
   }
-  Result<std::optional<Resume>> newest = std::optional<Resume>();
+  Result<std::optional<writer::Resume>> newest = std::optional<writer::Resume>();
   if (hosts && !plan.shared.empty()) {
     newest = newest_of_hosts(plan, *options);
   } else {
@@ -132,4 +135,4 @@ Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& 
   return plan;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <set>
 
-namespace regroup::launcher {
+namespace regroup::job {
 namespace {
 
 bool fits_variable(char c) {
@@ -31,7 +31,8 @@ std::string tf_config(const Cluster& cluster, const std::vector<Task>& tasks, st
   return config.dump();
 }
 
-void add_pai_member(const Cluster& cluster, const Task& task, const MemberPorts& member, Environment& out) {
+void add_pai_member(const Cluster& cluster, const Task& task, const MemberPorts& member,
+                    spec::Environment& out) {
   const Role& role = cluster.roles[task.role];
   const std::string of_member = fmt::format("{}_{}", role.name, task.index);
   out["PAI_HOST_IP_" + of_member] = member.host;
@@ -43,7 +44,8 @@ void add_pai_member(const Cluster& cluster, const Task& task, const MemberPorts&
   hosts += (hosts.empty() ? "" : ",") + address_of(member);
 }
 
-void add_pai(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32_t rank, Environment& out) {
+void add_pai(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32_t rank,
+             spec::Environment& out) {
   out["PAI_JOB_NAME"] = cluster.job_name;
   out["PAI_TASK_ROLE_COUNT"] = std::to_string(cluster.roles.size());
   std::string& list = out["PAI_TASK_ROLE_LIST"];
@@ -57,7 +59,8 @@ void add_pai(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32
 }
 
 // Only where a role asks for GPUs: then each member sees its own and no others.
-void add_gpus(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32_t rank, Environment& out) {
+void add_gpus(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32_t rank,
+              spec::Environment& out) {
   const auto gpus_of = [&](const Task& task) { return cluster.roles[task.role].gpus; };
   if (std::none_of(cluster.roles.begin(), cluster.roles.end(), [](const Role& r) { return r.gpus > 0; }))
     return;
@@ -71,7 +74,8 @@ void add_gpus(const Cluster& cluster, const std::vector<Task>& tasks, std::uint3
 }
 
 // The members of a role that call join() form one World.
-void add_role(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32_t rank, Environment& out) {
+void add_role(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32_t rank,
+              spec::Environment& out) {
   const Task& own = tasks[rank];
   std::size_t here = 0;
   for (std::size_t i = 0; i < tasks.size(); ++i)
@@ -121,9 +125,9 @@ std::string task_name(const std::vector<Role>& roles, const Task& task) {
   return fmt::format("{} {}", roles[task.role].name, task.index);
 }
 
-Environment cluster_environment(const Cluster& cluster, std::uint32_t rank) {
+spec::Environment cluster_environment(const Cluster& cluster, std::uint32_t rank) {
   const std::vector<Task> tasks = tasks_of(cluster.roles);
-  Environment out;
+  spec::Environment out;
   out["TF_CONFIG"] = tf_config(cluster, tasks, rank);
   out["JAX_COORDINATOR_ADDRESS"] =
       fmt::format("{}:{}", cluster.members.front().host, cluster.coordinator_port);
@@ -135,4 +139,4 @@ Environment cluster_environment(const Cluster& cluster, std::uint32_t rank) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 
 // Ports that each member of a role gets besides the one in TF_CONFIG.
 struct PortRequest {
@@ -61,6 +61,6 @@ struct Cluster {
 };
 
 // The variables of one member; docs/guide/clusterspec.md lists them. `cluster` has passed check_roles().
-[[nodiscard]] Environment cluster_environment(const Cluster& cluster, std::uint32_t rank);
+[[nodiscard]] spec::Environment cluster_environment(const Cluster& cluster, std::uint32_t rank);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

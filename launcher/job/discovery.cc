@@ -11,43 +11,44 @@
 #include "launcher/job/this_host.h"
 #include "launcher/process/time_limit.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr std::chrono::seconds kScriptLimit{10};  // as a rule: time_limit()
 constexpr std::chrono::seconds kEvery{1};
 
-std::string name_of(const launcher::DiscoveryRequest& request) {
+std::string name_of(const spec::DiscoveryRequest& request) {
   return "--host-discovery-script " + request.script;
 }
 
-std::vector<std::string> words_of(const launcher::DiscoveryRequest& request) {
+std::vector<std::string> words_of(const spec::DiscoveryRequest& request) {
   return {"/bin/sh", "-c", request.script};
 }
 
-base::Result<std::vector<launcher::HostRequest>> hosts_in(const base::Result<std::string>& text,
-                                                          const launcher::DiscoveryRequest& request) {
+base::Result<std::vector<spec::HostRequest>> hosts_in(const base::Result<std::string>& text,
+                                                      const spec::DiscoveryRequest& request) {
   if (!text.ok()) return base::Status(text.code(), name_of(request) + ": " + text.status().message());
-  auto hosts = launcher::read_discovered(*text, name_of(request), request.slots);
+  auto hosts = alloc::read_discovered(*text, name_of(request), request.slots);
   if (!hosts.ok()) return hosts.status();
-  std::vector<launcher::HostRequest> out;
-  for (launcher::Host& host : *hosts) {
-    launcher::HostRequest& request = out.emplace_back();
+  std::vector<spec::HostRequest> out;
+  for (alloc::Host& host : *hosts) {
+    spec::HostRequest& request = out.emplace_back();
     request.name = std::move(host.name);
     request.slots = host.slots;
   }
-  return launcher::by_one_name(host_names(), out);
+  return spec::by_one_name(host_names(), out);
 }
 
 }  // namespace
 
-base::Result<launcher::Grant> discover_hosts(const launcher::Environment& environment,
-                                             const launcher::DiscoveryRequest& request,
-                                             const std::string& allocator) {
+base::Result<spec::Grant> discover_hosts(const spec::Environment& environment,
+                                         const spec::DiscoveryRequest& request,
+                                         const std::string& allocator) {
   auto grant = grant_of(environment, allocator);
   if (!grant.ok()) return grant.status();
-  auto hosts = hosts_in(command_output(words_of(request), environment, time_limit(environment, kScriptLimit)),
-                        request);
+  auto hosts =
+      hosts_in(command_output(words_of(request), environment, process::time_limit(environment, kScriptLimit)),
+               request);
   if (!hosts.ok()) return hosts.status();
   if (hosts->empty())
     return base::Status(base::Code::kUnavailable, name_of(request) + ": contains no host to begin with");
@@ -78,9 +79,9 @@ void Discovery::ask_later() {
 }
 
 void Discovery::ask() {
-  hook_ =
-      launcher::Hook::start(loop_, words_of(request_), environment_, time_limit(environment_, kScriptLimit),
-                            [this](const base::Result<std::string>& text) { on_text(text); });
+  hook_ = process::Hook::start(loop_, words_of(request_), environment_,
+                               process::time_limit(environment_, kScriptLimit),
+                               [this](const base::Result<std::string>& text) { on_text(text); });
 }
 
 void Discovery::on_text(const base::Result<std::string>& text) {
@@ -96,4 +97,4 @@ void Discovery::on_text(const base::Result<std::string>& text) {
   ask_later();
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -12,19 +12,19 @@
 #include "launcher/job/option_rules.h"
 #include "launcher/process/hook.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // What the script names now, reached as what the allocator here has granted is, or by ssh. Blocks, ten
 // seconds at most (time_limit.h); an error names the script, and what is wrong with its end or its lines.
-[[nodiscard]] base::Result<launcher::Grant> discover_hosts(const launcher::Environment& environment,
-                                                           const launcher::DiscoveryRequest& request,
-                                                           const std::string& allocator);
+[[nodiscard]] base::Result<spec::Grant> discover_hosts(const spec::Environment& environment,
+                                                       const spec::DiscoveryRequest& request,
+                                                       const std::string& allocator);
 
 // Runs it once a second, as long as it lives. Used by the loop's thread.
 class Discovery {
  public:
   struct Events {
-    std::function<void(const std::vector<launcher::HostRequest>&)> found;
+    std::function<void(const std::vector<spec::HostRequest>&)> found;
     std::function<void(const std::string&)> said;  // why it could not be asked: the hosts stay as they are
   };
   Discovery(boost::asio::io_context& loop, const Options& options, Events events);
@@ -38,13 +38,13 @@ class Discovery {
   void on_text(const base::Result<std::string>& text);
 
   boost::asio::io_context& loop_;
-  const launcher::DiscoveryRequest request_;
-  const launcher::Environment environment_;
+  const spec::DiscoveryRequest request_;
+  const spec::Environment environment_;
   const Events events_;
   boost::asio::steady_timer timer_;
-  std::shared_ptr<launcher::Hook> hook_;
+  std::shared_ptr<process::Hook> hook_;
   std::string failure_;  // the last one
   bool over_ = false;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

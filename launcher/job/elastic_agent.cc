@@ -13,7 +13,7 @@
 #include "launcher/process/stuck_process.h"
 #include "membership/membership.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr std::chrono::seconds kLinger(2);
@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kTransferPollInterval(1);
 
 }  // namespace
 
-void end_job(launcher::Agent& agent, const proto::JobDone& done, const launcher::App& app, bool quiet,
+void end_job(agent::Agent& agent, const proto::JobDone& done, const process::App& app, bool quiet,
              int doubtful_hosts, proto::Step resumed, base::Duration last) {
   if (agent.ending()) return;
   // An allocator signals all processes of a job: the members got the signal before this process.
@@ -34,7 +34,7 @@ void end_job(launcher::Agent& agent, const proto::JobDone& done, const launcher:
   }
   if (done.exit_code != 0) {
     agent.say(fmt::format("the job failed: {} (exit status {}); it ran {}", done.reason, done.exit_code,
-                          launcher::shown(app)));
+                          process::shown(app)));
   } else if (!quiet) {
     agent.say(fmt::format("the job is over: {}", done.reason));
   }
@@ -43,7 +43,7 @@ void end_job(launcher::Agent& agent, const proto::JobDone& done, const launcher:
   agent.kill(done.exit_code);
 }
 
-ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
+ElasticAgent::ElasticAgent(agent::Agent& agent, ElasticAgentOptions options,
                            std::function<void(const proto::Message&)> send)
     : agent_(agent),
       options_(std::move(options)),
@@ -69,14 +69,14 @@ base::Status ElasticAgent::start() {
     options_.transfer_service->attach(core_,
                                       [this](const membership::AgentEffects& effects) { perform(effects); });
   }
-  if (!options_.fixed) launcher::prefer_promptness();
+  if (!options_.fixed) process::prefer_promptness();
   if (options_.helper) {
     mpi_ = std::make_unique<MpiLaunches>(
         agent_.loop(), *options_.helper, agent_.processes().options().apps.at(0), options_.slots,
         [this](const std::string& text) {
           if (!agent_.ending() && !options_.quiet) agent_.say(text);
         },
-        [this](const proto::Start& start, launcher::Extras extras) {
+        [this](const proto::Start& start, process::Extras extras) {
           start_member(start, std::move(extras));
         });
   }
@@ -86,7 +86,7 @@ base::Status ElasticAgent::start() {
 
 void ElasticAgent::on_coordinator(base::Fd socket, std::int32_t) {
   if (coordinator_) coordinator_->close();
-  coordinator_ = std::make_shared<launcher::Channel>(
+  coordinator_ = std::make_shared<transport::Channel>(
       agent_.loop(), std::move(socket),
       [this](const proto::Message& message) {
         const auto* done = std::get_if<proto::JobDone>(&message.body);
@@ -136,7 +136,7 @@ void ElasticAgent::on_connection(base::Fd socket, pid_t peer) {
   const LinkId id = ++last_link_;
   Link& link = links_.try_emplace(id, agent_.loop()).first->second;
   link.peer = peer;
-  link.channel = std::make_shared<launcher::Channel>(
+  link.channel = std::make_shared<transport::Channel>(
       agent_.loop(), std::move(socket),
       [this, id](const proto::Message& message) { on_member_message(id, message); },
       [this, id](const base::Status&) {
@@ -235,7 +235,7 @@ base::Status ElasticAgent::watch_joined(proto::MemberId member, pid_t pid) {
 void ElasticAgent::await_joined(proto::MemberId member) {
   const auto found = joined_.find(member);
   if (found == joined_.end()) return;
-  if (auto& pidfd = found->second.pidfd; !launcher::is_readable(pidfd.native_handle())) {
+  if (auto& pidfd = found->second.pidfd; !process::is_readable(pidfd.native_handle())) {
     return pidfd.async_wait(pidfd.wait_read, [this, member](const boost::system::error_code& error) {
       if (!error) await_joined(member);
     });
@@ -245,7 +245,7 @@ void ElasticAgent::await_joined(proto::MemberId member) {
   if (exit) reaped(*exit);
 }
 
-void ElasticAgent::on_exit(const launcher::MemberExit& exit) {
+void ElasticAgent::on_exit(const process::MemberExit& exit) {
   if (options_.fixed && !knows_ranks_) return;  // no rank has joined
   if (const auto found = joined_.find(exit.member); found != joined_.end()) {
     found->second.exit = exit;
@@ -255,7 +255,7 @@ void ElasticAgent::on_exit(const launcher::MemberExit& exit) {
   reaped(exit);
 }
 
-void ElasticAgent::reaped(const launcher::MemberExit& exit) {
+void ElasticAgent::reaped(const process::MemberExit& exit) {
   core_slots_.leave(exit.member);
   killed_.erase(exit.member);
   if (const auto found = watched_.find(exit.member); found != watched_.end()) {
@@ -306,11 +306,11 @@ void ElasticAgent::perform_one(const membership::ToMember& effect) {
   }
 }
 
-void ElasticAgent::start_member(const proto::Start& start, launcher::Extras extras) {
+void ElasticAgent::start_member(const proto::Start& start, process::Extras extras) {
   if (agent_.ending()) return;
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);
   if (options_.core.any_fingerprint) extras.environment["REGROUP_CHECK_STATE"] = "0";
-  add_checkpoint_variables(options_.checkpoints, extras.environment);
+  writer::add_checkpoint_variables(options_.checkpoints, extras.environment);
   // Another job may have claimed these GPUs meanwhile.
   const auto usable = [this](std::size_t core_slot) {
     return core_slot >= options_.environments.size() ||
@@ -357,10 +357,10 @@ void ElasticAgent::on_still_there(proto::MemberId member) {
     killed_.erase(member);
     return;
   }
-  const auto where = launcher::stuck_in(pid);
+  const auto where = process::stuck_in(pid);
   if (!where) return look_for_its_end(member);
   const std::string what =
-      fmt::format("member {} (pid {}): was killed, but {}", member, pid, launcher::hangs_in(*where));
+      fmt::format("member {} (pid {}): was killed, but {}", member, pid, process::hangs_in(*where));
   const auto effects = core_.on_stuck(member, what);
   if (!effects.empty() && !agent_.ending()) agent_.say(what + ": the others go on without it");
   perform(effects);
@@ -377,7 +377,7 @@ void ElasticAgent::perform_one(const membership::CloseMember& effect) {
 void ElasticAgent::perform_one(const membership::WatchLine& effect) {
   watched_[effect.member] = effect.slot;
   const base::Status status =
-      watcher_.watch(effect.slot, launcher::futex_word(core_.arena().member_slot(effect.slot).alive));
+      watcher_.watch(effect.slot, process::futex_word(core_.arena().member_slot(effect.slot).alive));
   if (!status.ok()) agent_.say(status.message());
 }
 
@@ -396,4 +396,4 @@ void ElasticAgent::perform_one(const membership::StopFetch&) {
 
 void ElasticAgent::perform_one(const membership::Warn& effect) { agent_.say(effect.sentence); }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -27,20 +27,20 @@
 #include "membership/catchup/transfer_service.h"
 #include "proto/message.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 struct ElasticAgentOptions {
   membership::AgentOptions core;
   std::string socket;  // where members connect
   base::Duration orphan_timeout{};
   bool quiet = false;
-  std::optional<pmi::HelperOptions> helper = {};             // none: MPI programs get no services
-  std::uint32_t slots = 0;                                   // cores there are for the members; 0: not known
-  std::vector<std::vector<int>> cores = {};                  // by core slot; empty: members are not bound
-  std::vector<launcher::Environment> environments = {};      // by core slot, of its devices; empty: none
-  base::Duration join_deadline = std::chrono::seconds(10);   // of a connection, for its Join
-  std::unique_ptr<TransferService> transfer_service = {};    // none: there is no other node
-  CheckpointPlan checkpoints = {};                           // none: an empty directory
+  std::optional<pmi::HelperOptions> helper = {};            // none: MPI programs get no services
+  std::uint32_t slots = 0;                                  // cores there are for the members; 0: not known
+  std::vector<std::vector<int>> cores = {};                 // by core slot; empty: members are not bound
+  std::vector<spec::Environment> environments = {};         // by core slot, of its devices; empty: none
+  base::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
+  std::unique_ptr<catchup::TransferService> transfer_service = {};  // none: there is no other node
+  writer::CheckpointPlan checkpoints = {};                          // none: an empty directory
   std::string host = {};                                     // its name in a job on several; else empty
   base::Duration finished_limit = std::chrono::seconds(60);  // when a member has finished and does not end
   bool fixed = false;  // a World of fixed size: others start the members, and end them
@@ -49,17 +49,17 @@ struct ElasticAgentOptions {
 // Prints how the job ended, unless it is ending already, and ends all members of `agent`. `doubtful_hosts`:
 // the number of hosts whose members may still live for a moment; `resumed`: the step from which the job
 // resumed, if it is not known elsewhere; `last`: time for agents of a failed job to save its state.
-void end_job(launcher::Agent& agent, const proto::JobDone& done, const launcher::App& app, bool quiet,
+void end_job(agent::Agent& agent, const proto::JobDone& done, const process::App& app, bool quiet,
              int doubtful_hosts = 0, proto::Step resumed = 0, base::Duration last = {});
 
 // Used by the loop's thread.
-class ElasticAgent final : public launcher::MembershipJob {
+class ElasticAgent final : public agent::MembershipJob {
  public:
   // `send` takes messages to the coordinator; without it they go where on_coordinator() says.
-  ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
+  ElasticAgent(agent::Agent& agent, ElasticAgentOptions options,
                std::function<void(const proto::Message&)> send = {});
   [[nodiscard]] base::Status start() override;
-  void on_exit(const launcher::MemberExit& exit) override;
+  void on_exit(const process::MemberExit& exit) override;
   void on_coordinator(base::Fd socket, std::int32_t incarnation) override;
   void on_message(const proto::Message& message) override;
   void fail(const std::string& why);  // of a World of fixed size: the others hear it in their next call
@@ -74,7 +74,7 @@ class ElasticAgent final : public launcher::MembershipJob {
  private:
   struct Link {  // a connection to our socket; `member` once it has said Join
     explicit Link(boost::asio::io_context& loop) : deadline(loop) {}
-    std::shared_ptr<launcher::Channel> channel;
+    std::shared_ptr<transport::Channel> channel;
     boost::asio::steady_timer deadline;  // of its Join
     pid_t peer = 0;
     std::optional<proto::MemberId> member;
@@ -85,7 +85,7 @@ class ElasticAgent final : public launcher::MembershipJob {
     explicit Joined(boost::asio::io_context& loop) : pidfd(loop) {}
     boost::asio::posix::stream_descriptor pidfd;
     pid_t pid = 0;
-    std::optional<launcher::MemberExit> exit;  // of the started one, if that was first
+    std::optional<process::MemberExit> exit;  // of the started one, if that was first
   };
 
   void on_line_dead(proto::SlotIndex slot);
@@ -93,7 +93,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void on_connection(base::Fd socket, pid_t peer);
   void on_member_message(LinkId id, const proto::Message& message);
   void on_failure(Link& link, const proto::Message& message);
-  void on_exceeded_memory(const launcher::MemberExit& exit);
+  void on_exceeded_memory(const process::MemberExit& exit);
   void on_member_gone(proto::MemberId member);
   void on_join_deadline(LinkId id);
   void release(Link& link);
@@ -102,7 +102,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void await_joined(proto::MemberId member);
   void look_for_its_end(proto::MemberId member);
   void on_still_there(proto::MemberId member);
-  void reaped(const launcher::MemberExit& exit);
+  void reaped(const process::MemberExit& exit);
   [[nodiscard]] Link* link_of(proto::MemberId member);
   void poll_finished();
   [[nodiscard]] pid_t process_of(proto::MemberId member) const;
@@ -112,7 +112,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void perform_one(const membership::ToCoordinator& effect);
   void perform_one(const membership::ToMember& effect);
   void perform_one(const membership::StartMember& effect);
-  void start_member(const proto::Start& start, launcher::Extras extras);
+  void start_member(const proto::Start& start, process::Extras extras);
   void perform_one(const membership::KillMember& effect);
   void perform_one(const membership::CloseMember& effect);
   void perform_one(const membership::WatchLine& effect);
@@ -122,28 +122,28 @@ class ElasticAgent final : public launcher::MembershipJob {
   void perform_one(const membership::StopFetch& effect);
   void perform_one(const membership::Warn& effect);
 
-  launcher::Agent& agent_;
+  agent::Agent& agent_;
   ElasticAgentOptions options_;
   membership::AgentCore core_;
   membership::PrintedFailures printed_;
-  launcher::Listener listener_;
+  transport::Listener listener_;
   std::map<LinkId, Link> links_;
   std::map<proto::MemberId, boost::asio::steady_timer> lingering_;  // their connection is closed
   std::map<proto::MemberId, boost::asio::steady_timer> killed_;     // and not reaped yet
   LinkId last_link_ = 0;
   std::map<proto::MemberId, Joined> joined_;
   std::map<proto::MemberId, proto::SlotIndex> watched_;
-  launcher::CoreSlots core_slots_;
+  process::CoreSlots core_slots_;
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   boost::asio::steady_timer transfer_timer_;
   bool attending_ = false, knows_ranks_ = false, first_here_ = false;  // rank 0 was started on this host
   std::string failed_;                                                 // why a World of fixed size is over
   std::function<void(const proto::Message&)> send_;
-  Checkpoints checkpoints_;
+  writer::Checkpoints checkpoints_;
   FinishedWatch finished_;
-  std::shared_ptr<launcher::Channel> coordinator_;
-  launcher::FutexWatcher watcher_;  // after core_: its thread looks into the arena
+  std::shared_ptr<transport::Channel> coordinator_;
+  process::FutexWatcher watcher_;  // after core_: its thread looks into the arena
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

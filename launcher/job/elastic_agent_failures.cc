@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // Accepts the report of the process that joined or, before the join, of any process of the member. A member
 // whose output goes to a file of its own prints its traceback there.
@@ -13,7 +13,7 @@ void ElasticAgent::on_failure(Link& link, const proto::Message& message) {
   const pid_t pid = joined != joined_.end()              ? joined->second.pid
                     : link_of(failure.member) != nullptr ? agent_.processes().pid_of(failure.member)
                                                          : link.peer;
-  const launcher::OutputRequest& output = agent_.processes().options().output;
+  const spec::OutputRequest& output = agent_.processes().options().output;
   proto::Reply answer;
   if (link.peer == 0 || link.peer == pid) {
     // An unhandled exception ends the job only while it begins: on the host that started rank 0, and before
@@ -30,10 +30,10 @@ void ElasticAgent::on_failure(Link& link, const proto::Message& message) {
 
 // The member exceeded its memory limit. Its signal alone looks like a kill from outside, which is not the
 // member's own failure, so it is reported as one.
-void ElasticAgent::on_exceeded_memory(const launcher::MemberExit& exit) {
+void ElasticAgent::on_exceeded_memory(const process::MemberExit& exit) {
   agent_.say(fmt::format("member {} (pid {}) {}", exit.member, exit.pid, exit.what()));
   const proto::Failure failure{.member = exit.member, .kind = "memory limit", .message = exit.what()};
   perform(core_.handle({exit.member}, {core_.incarnation(), failure}));
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -7,13 +7,13 @@
 #include "launcher/job/elastic_agent.h"
 #include "launcher/process/priority.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // Registers the ranks that run on this host, once the first rank of the job joins.
 void ElasticAgent::know_ranks() {
   if (!options_.fixed || std::exchange(knows_ranks_, true)) return;
-  launcher::prefer_promptness();
-  for (const launcher::UsageTarget& rank : agent_.processes().usage_targets())
+  process::prefer_promptness();
+  for (const metrics::UsageTarget& rank : agent_.processes().usage_targets())
     perform(core_.handle({}, {1, proto::Start{.member = rank.member, .rank = rank.rank}}));
 }
 
@@ -61,4 +61,4 @@ std::optional<int> ElasticAgent::completed() const {
   return all_finished(core_.arena()) ? std::optional(finished_.status()) : std::nullopt;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -15,7 +15,7 @@
 #include "launcher/job/elastic_agent.h"
 #include "membership/coordinator/agent_facts.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr std::chrono::seconds kLastSave(35);  // agents need 30 s at most to save and to kill their members
@@ -25,21 +25,26 @@ constexpr base::Duration kStable = std::chrono::seconds(3);  // ... and begins a
 
 }  // namespace
 
-ElasticController::ElasticController(launcher::Agent& agent, ElasticControllerOptions options,
-                                     std::unique_ptr<node::Hosts> hosts)
+ElasticController::ElasticController(agent::Agent& agent, ElasticControllerOptions options,
+                                     std::unique_ptr<agent::Hosts> hosts)
     : agent_(agent),
       options_(std::move(options)),
       hosts_(std::move(hosts)),
       idle_timer_(agent.loop()),
       lease_server_(
           agent.loop(),
-          {.offered = [this](GrantId id, const LeaseOffer& offer) { return on_offer(id, offer); },
-           .revoked = [this](GrantId id, const LeaseRevoke& what) { revoke(id, what.within, what.why); },
-           .gone = [this](GrantId id) { on_gone(id); },
-           .wanted = [this](GrantId id, const LeaseRevoke& what) { return on_wanted(id, what); },
-           .resized = [this](GrantId id, const Resized& what) { on_resized(id, what.members); },
-           .reconnected = [this](GrantId id,
-                                 const LeaseReconnect& reconnect) { return on_reconnect(id, reconnect); }}) {
+          {.offered = [this](lease::GrantId id,
+                             const lease::LeaseOffer& offer) { return on_offer(id, offer); },
+           .revoked = [this](lease::GrantId id,
+                             const lease::LeaseRevoke& what) { revoke(id, what.within, what.why); },
+           .gone = [this](lease::GrantId id) { on_gone(id); },
+           .wanted = [this](lease::GrantId id,
+                            const lease::LeaseRevoke& what) { return on_wanted(id, what); },
+           .resized = [this](lease::GrantId id, const lease::Resized& what) { on_resized(id, what.members); },
+           .reconnected =
+               [this](lease::GrantId id, const lease::LeaseReconnect& reconnect) {
+                 return on_reconnect(id, reconnect);
+               }}) {
   hosts_->set_elastic(
       {.membership = [this](proto::NodeId node,
                             const proto::Message& message) { on_agent_message(node, message); },
@@ -47,7 +52,7 @@ ElasticController::ElasticController(launcher::Agent& agent, ElasticControllerOp
            [this](proto::NodeId node, bool silent) {
              tell_coordinator(proto::NodeSilent{node, silent}, node);
            },
-       .noticed = [this](std::size_t index, const node::HostNotice& notice) { on_notice(index, notice); },
+       .noticed = [this](std::size_t index, const agent::HostNotice& notice) { on_notice(index, notice); },
        .came =
            [this](std::size_t index) { options_.inventory ? query_inventory_of(index) : came(index, {}); },
        .left = [this](std::size_t index) { on_left(index, "is given back"); }});
@@ -55,8 +60,8 @@ ElasticController::ElasticController(launcher::Agent& agent, ElasticControllerOp
 
 base::Status ElasticController::start() {
   if (options_.scaler) options_.scaler->listen([this](const std::string& text) { say(text); });
-  launcher::NodeEvents events;
-  events.exited = [this](const launcher::MemberExit&) { agent_.look_whether_over(); };
+  agent::NodeEvents events;
+  events.exited = [this](const process::MemberExit&) { agent_.look_whether_over(); };
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
   };
@@ -105,7 +110,7 @@ void ElasticController::query_inventory_of(std::size_t index) {
                           });
 }
 
-void ElasticController::came(std::size_t index, std::vector<node::SlotResources> resources) {
+void ElasticController::came(std::size_t index, std::vector<agent::SlotResources> resources) {
   awaited_.erase(index);
   set_up(index, std::move(resources));
   if (const auto backoff = backoffs_.find(index); backoff != backoffs_.end())
@@ -113,8 +118,8 @@ void ElasticController::came(std::size_t index, std::vector<node::SlotResources>
   tell_coordinator(node_up_of(index), hosts_->id(index));
 }
 
-void ElasticController::set_up(std::size_t index, std::vector<node::SlotResources> resources) {
-  node::Setup setup = options_.setup;
+void ElasticController::set_up(std::size_t index, std::vector<agent::SlotResources> resources) {
+  agent::Setup setup = options_.setup;
   in_job_.insert(index);
   resource_counts_.erase(index);
   if (!resources.empty()) resource_counts_[index] = static_cast<std::uint32_t>(resources.size());
@@ -145,7 +150,7 @@ proto::NodeUp ElasticController::node_up_of(std::size_t index) const {
 
 void ElasticController::on_coordinator(base::Fd socket, std::int32_t) {
   if (coordinator_) coordinator_->close();
-  coordinator_ = std::make_shared<launcher::Channel>(
+  coordinator_ = std::make_shared<transport::Channel>(
       agent_.loop(), std::move(socket), [this](const proto::Message& message) { on_order(message); },
       // A restarted coordinator requests by Hello what it missed.
       [](const base::Status&) {});
@@ -193,14 +198,14 @@ void ElasticController::on_agent_message(proto::NodeId node, const proto::Messag
     refuse("more than a message may hold");
 }
 
-void ElasticController::on_notice(std::size_t index, const node::HostNotice& notice) {
+void ElasticController::on_notice(std::size_t index, const agent::HostNotice& notice) {
   const auto state = host_states_.find(index);
   const bool granted = state != host_states_.end() && state->second.grace > base::Duration::zero();
   const base::Duration usual = granted ? state->second.grace : options_.notice_grace;
-  const bool said = notice.within_ms != node::HostNotice::kNotSaid;
+  const bool said = notice.within_ms != agent::HostNotice::kNotSaid;
   const base::Duration within = said ? std::chrono::milliseconds(notice.within_ms) : usual;
-  if (notice.kind == node::HostNotice::Kind::kOver) return resume(index, notice.why);
-  if (notice.kind == node::HostNotice::Kind::kSuspended) {
+  if (notice.kind == agent::HostNotice::Kind::kOver) return resume(index, notice.why);
+  if (notice.kind == agent::HostNotice::Kind::kSuspended) {
     suspend(index, within, notice.why);
   } else {
     give_back(index, within, notice.why);
@@ -311,13 +316,13 @@ std::optional<std::size_t> ElasticController::find(const std::string& host) cons
   return std::nullopt;
 }
 
-void ElasticController::add(const launcher::HostRequest& host, const launcher::Grant& way) {
-  add(host, node::HostAccess{way.before, way.after, host.address});
+void ElasticController::add(const spec::HostRequest& host, const spec::Grant& way) {
+  add(host, agent::HostAccess{way.before, way.after, host.address});
 }
-void ElasticController::add(const launcher::HostRequest& host, node::HostAccess way) {
+void ElasticController::add(const spec::HostRequest& host, agent::HostAccess way) {
   options_.slots.push_back(host.slots);
   options_.granted.push_back(host);
   hosts_->add({host.name, host.here, host.user, std::move(way)});
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

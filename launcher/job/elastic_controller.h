@@ -22,28 +22,28 @@
 #include "launcher/transport/channel.h"
 #include "proto/message.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // Used by the loop's thread.
-class ElasticController final : public launcher::AgentJob {
+class ElasticController final : public agent::AgentJob {
  public:
   // Makes `named` the hosts of the job, except for leased ones: adds missing hosts, drains the others.
-  void follow(const std::vector<launcher::HostRequest>& named, const launcher::Grant& way);
+  void follow(const std::vector<spec::HostRequest>& named, const spec::Grant& way);
   void say(const std::string& text) {
     if (!options_.quiet && !agent_.ending()) agent_.say(text);
   }
   // The hosts of `hosts` that are up are the first nodes of the job.
-  ElasticController(launcher::Agent& agent, ElasticControllerOptions options,
-                    std::unique_ptr<node::Hosts> hosts);
+  ElasticController(agent::Agent& agent, ElasticControllerOptions options,
+                    std::unique_ptr<agent::Hosts> hosts);
 
   [[nodiscard]] base::Status start() override;
-  void on_exit(const launcher::MemberExit&) override {}
+  void on_exit(const process::MemberExit&) override {}
   void on_coordinator(base::Fd socket, std::int32_t incarnation) override;
   [[nodiscard]] base::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   [[nodiscard]] bool keeps_checkpoints() const override {
     return options_.setup.elastic->checkpoints.every > 0;
   }
-  [[nodiscard]] launcher::OtherHosts* others() override { return hosts_.get(); }
+  [[nodiscard]] agent::OtherHosts* others() override { return hosts_.get(); }
   void finish(const std::function<void()>& then) override;
   void on_notice(base::TimePoint deadline) override;
   [[nodiscard]] std::optional<int> completed() const override { return trained_.status(); }
@@ -52,7 +52,7 @@ class ElasticController final : public launcher::AgentJob {
  private:
   struct HostState {  // of a host that is leased, or that leaves the job
     explicit HostState(boost::asio::io_context& loop) : timer(loop) {}
-    std::optional<GrantId> grant;  // the lease
+    std::optional<lease::GrantId> grant;  // the lease
     base::Duration grace{};
     base::TimePoint deadline{};  // until then it must be drained
     std::string failure = {};    // the last reported reason why it did not start
@@ -65,7 +65,8 @@ class ElasticController final : public launcher::AgentJob {
   };
   struct SlotReclaim {  // slots of a host that go back to the allocator once they are free
     explicit SlotReclaim(boost::asio::io_context& loop) : timer(loop) {}
-    std::optional<GrantId> grant;  // the client that demanded them; none: the job returns them by itself
+    std::optional<lease::GrantId>
+        grant;  // the client that demanded them; none: the job returns them by itself
     std::uint32_t slots = 0;
     base::TimePoint deadline{};
     boost::asio::steady_timer timer;
@@ -79,34 +80,34 @@ class ElasticController final : public launcher::AgentJob {
   };
   void on_order(const proto::Message& message);
   void on_agent_message(proto::NodeId node, const proto::Message& message);
-  void on_notice(std::size_t index, const node::HostNotice& notice);
+  void on_notice(std::size_t index, const agent::HostNotice& notice);
   void on_lost(std::size_t index, const base::Status& why);
   void report_failed_start(std::size_t index, const std::string& why);
   void retry_later(std::size_t index);
   void begin(std::size_t index);
-  void set_up(std::size_t index, std::vector<node::SlotResources> resources);
+  void set_up(std::size_t index, std::vector<agent::SlotResources> resources);
   void query_inventory_of(std::size_t index);
-  void came(std::size_t index, std::vector<node::SlotResources> resources);
-  [[nodiscard]] base::Status on_offer(GrantId id, const LeaseOffer& offer);
+  void came(std::size_t index, std::vector<agent::SlotResources> resources);
+  [[nodiscard]] base::Status on_offer(lease::GrantId id, const lease::LeaseOffer& offer);
   void end_without_hosts(base::Duration within);
-  void add(const launcher::HostRequest& host, node::HostAccess way);
-  void add(const launcher::HostRequest& host, const launcher::Grant& way);
-  [[nodiscard]] node::HostAccess access_through(GrantId id);
-  void revoke(GrantId id, base::Duration within, const std::string& why);
-  void on_gone(GrantId id);
-  [[nodiscard]] base::Status on_reconnect(GrantId id, const LeaseReconnect& reconnect);
-  [[nodiscard]] bool all_left(GrantId id) const;
-  [[nodiscard]] base::Status on_wanted(GrantId id, const LeaseRevoke& what);
-  void reclaim_slots(std::size_t index, std::uint32_t slots, std::optional<GrantId> id,
+  void add(const spec::HostRequest& host, agent::HostAccess way);
+  void add(const spec::HostRequest& host, const spec::Grant& way);
+  [[nodiscard]] agent::HostAccess access_through(lease::GrantId id);
+  void revoke(lease::GrantId id, base::Duration within, const std::string& why);
+  void on_gone(lease::GrantId id);
+  [[nodiscard]] base::Status on_reconnect(lease::GrantId id, const lease::LeaseReconnect& reconnect);
+  [[nodiscard]] bool all_left(lease::GrantId id) const;
+  [[nodiscard]] base::Status on_wanted(lease::GrantId id, const lease::LeaseRevoke& what);
+  void reclaim_slots(std::size_t index, std::uint32_t slots, std::optional<lease::GrantId> id,
                      base::Duration within);
   void check_reclaim(std::size_t index);
   void on_slots_free(std::size_t index);
   void return_slots(std::size_t index);
   void keep_slots(std::size_t index);
   void change_slots(std::size_t index, std::uint32_t slots);
-  [[nodiscard]] base::Status on_growth(GrantId id, const LeaseOffer& offer);
-  void on_resized(GrantId id, std::uint32_t members);
-  void ask_for(std::uint32_t slots, GrantId id);
+  [[nodiscard]] base::Status on_growth(lease::GrantId id, const lease::LeaseOffer& offer);
+  void on_resized(lease::GrantId id, std::uint32_t members);
+  void ask_for(std::uint32_t slots, lease::GrantId id);
   [[nodiscard]] std::uint32_t missing() const;
   void poll_idle_hosts();
   void release_idle_hosts();
@@ -127,10 +128,10 @@ class ElasticController final : public launcher::AgentJob {
   void tell_coordinator(proto::Body body, proto::NodeId node = 0);
   [[nodiscard]] proto::NodeUp node_up_of(std::size_t index) const;
 
-  launcher::Agent& agent_;
+  agent::Agent& agent_;
   ElasticControllerOptions options_;  // `slots` grows with the hosts
-  const std::unique_ptr<node::Hosts> hosts_;
-  std::shared_ptr<launcher::Channel> coordinator_;
+  const std::unique_ptr<agent::Hosts> hosts_;
+  std::shared_ptr<transport::Channel> coordinator_;
   TrainingEnd trained_;
   std::vector<proto::NodeLost> unreported_;      // losses while no coordinator ran
   std::map<std::size_t, HostBackoff> backoffs_;  // by host
@@ -140,10 +141,10 @@ class ElasticController final : public launcher::AgentJob {
       resource_counts_;                           // by host: slots with resources, where they have any
   std::map<std::size_t, HostState> host_states_;  // by host
   std::map<std::size_t, SlotReclaim> reclaims_;   // by host
-  std::map<std::string, GrantId> tokens_;         // of leases that survive the loss of their connection
+  std::map<std::string, lease::GrantId> tokens_;  // of leases that survive the loss of their connection
   std::uint32_t size_ = 0;                        // slots that the job needs; 0: not known
   std::uint32_t wanted_ = 0;                      // slots to keep once members have left; 0: keep all hosts
   boost::asio::steady_timer idle_timer_;
-  LeaseServer lease_server_;
+  lease::LeaseServer lease_server_;
 };
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -10,7 +10,7 @@
 #include "launcher/job/elastic_controller.h"
 #include "launcher/process/due.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr std::chrono::milliseconds kDrainPoll{
@@ -84,7 +84,7 @@ void ElasticController::check_drained(std::size_t index) {
   state.timer.async_wait([this, index](const boost::system::error_code& error) {
     const HostState& state = host_states_.at(index);
     if (error || state.left || agent_.ending()) return;
-    if (!state.draining || !launcher::is_due(state.timer)) return;
+    if (!state.draining || !process::is_due(state.timer)) return;
     if (hosts_->members(index) == 0) return state.suspended ? void() : hosts_->dismiss(index);
     if (base::SystemClock().now() < state.deadline) return check_drained(index);
     hosts_->give_up(hosts_->id(index), {base::Code::kDeadlineExceeded,
@@ -103,4 +103,4 @@ void ElasticController::on_left(std::size_t index, const std::string& how) {
   if (state.returning && !agent_.ending()) return_host(index);
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

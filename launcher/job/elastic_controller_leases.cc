@@ -10,14 +10,14 @@
 #include "launcher/job/elastic_controller.h"
 #include "launcher/lease/leased_host_spawner.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr base::Duration kNoGrace = std::chrono::seconds(2);  // after `regroup join` is gone for good
 
 }  // namespace
 
-base::Status ElasticController::on_offer(GrantId id, const LeaseOffer& offer) {
+base::Status ElasticController::on_offer(lease::GrantId id, const lease::LeaseOffer& offer) {
   if (agent_.ending()) return base::Status(base::Code::kUnavailable, "the job is over");
   if (offer.own) return on_growth(id, offer);
   const bool asked_for = options_.scaler && options_.scaler->asked_for(offer.request);
@@ -25,13 +25,13 @@ base::Status ElasticController::on_offer(GrantId id, const LeaseOffer& offer) {
     lease_server_.end(id, "these hosts are not needed any more");
     return {};
   }
-  for (const launcher::HostRequest& host : offer.grant.hosts) {
+  for (const spec::HostRequest& host : offer.grant.hosts) {
     if (find(host.name))
       return base::invalid_argument(fmt::format("host {} is part of this job already", host.name));
   }
   if (!offer.token.empty()) tokens_[offer.token] = id;
   std::uint32_t slots = 0;
-  for (const launcher::HostRequest& host : offer.grant.hosts) {
+  for (const spec::HostRequest& host : offer.grant.hosts) {
     // Before add(), which may report a failure at once.
     HostState& state = host_states_.try_emplace(hosts_->size(), agent_.loop()).first->second;
     state.grant = id;
@@ -50,18 +50,18 @@ base::Status ElasticController::on_offer(GrantId id, const LeaseOffer& offer) {
 
 // The start commands of most allocators work only in their own job, so the `regroup join` that leases the
 // hosts starts the agents there.
-node::HostAccess ElasticController::access_through(GrantId id) {
+agent::HostAccess ElasticController::access_through(lease::GrantId id) {
   return {{"regroup join", std::to_string(id)},
           {},
           "",
-          [this, joiner = lease_server_.joiner(id)](std::shared_ptr<const launcher::JobSecret> secret,
-                                                    launcher::SpawnEvents events) {
-            return std::make_unique<LeasedHostSpawner>(agent_.loop(), std::move(secret), std::move(events),
-                                                       joiner);
+          [this, joiner = lease_server_.joiner(id)](std::shared_ptr<const transport::JobSecret> secret,
+                                                    agent::SpawnEvents events) {
+            return std::make_unique<lease::LeasedHostSpawner>(agent_.loop(), std::move(secret),
+                                                              std::move(events), joiner);
           }};
 }
 
-void ElasticController::revoke(GrantId id, base::Duration within, const std::string& why) {
+void ElasticController::revoke(lease::GrantId id, base::Duration within, const std::string& why) {
   std::vector<std::size_t> all;
   for (const auto& [index, state] : host_states_) {
     if (state.grant == id) all.push_back(index);
@@ -71,7 +71,7 @@ void ElasticController::revoke(GrantId id, base::Duration within, const std::str
 }
 
 // A `regroup join` with a token holds its hosts for the grace of its offer and reconnects within that time.
-void ElasticController::on_gone(GrantId id) {
+void ElasticController::on_gone(lease::GrantId id) {
   const bool returns = std::ranges::any_of(tokens_, [id](const auto& each) { return each.second == id; });
   base::Duration within = kNoGrace;
   for (const auto& [index, state] : host_states_) {
@@ -80,10 +80,10 @@ void ElasticController::on_gone(GrantId id) {
   revoke(id, within, "`regroup join` is gone");
 }
 
-base::Status ElasticController::on_reconnect(GrantId id, const LeaseReconnect& reconnect) {
+base::Status ElasticController::on_reconnect(lease::GrantId id, const lease::LeaseReconnect& reconnect) {
   const auto known = tokens_.find(reconnect.token);
   if (known == tokens_.end()) return base::Status(base::Code::kNotFound, "this job has none of these hosts");
-  const GrantId before = std::exchange(known->second, id);
+  const lease::GrantId before = std::exchange(known->second, id);
   lease_server_.move_joiner(before, id);
   for (auto& [index, state] : host_states_) {
     if (state.grant == before) state.grant = id;
@@ -96,7 +96,7 @@ base::Status ElasticController::on_reconnect(GrantId id, const LeaseReconnect& r
   return {};
 }
 
-bool ElasticController::all_left(GrantId id) const {
+bool ElasticController::all_left(lease::GrantId id) const {
   const auto of_it = [id](const auto& part) { return part.second.grant == id; };
   if (std::ranges::any_of(reclaims_, of_it)) return false;
   return std::ranges::all_of(host_states_,
@@ -104,25 +104,25 @@ bool ElasticController::all_left(GrantId id) const {
 }
 
 // A draining host that is named again is added again after it has left.
-void ElasticController::follow(const std::vector<launcher::HostRequest>& named, const launcher::Grant& way) {
+void ElasticController::follow(const std::vector<spec::HostRequest>& named, const spec::Grant& way) {
   if (agent_.ending()) return;
   std::set<std::string> there;
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     const auto state = host_states_.find(index);
     if (state != host_states_.end() && (state->second.left || state->second.grant)) continue;
     there.insert(hosts_->name(index));
-    const auto same = std::ranges::find(named, hosts_->name(index), &launcher::HostRequest::name);
+    const auto same = std::ranges::find(named, hosts_->name(index), &spec::HostRequest::name);
     if (same == named.end()) {
       give_back(index, options_.notice_grace, "it is named no more");
     } else if (options_.slots.at(index) != same->slots) {
       change_slots(index, same->slots);
     }
   }
-  for (const launcher::HostRequest& host : named) {
+  for (const spec::HostRequest& host : named) {
     if (there.contains(host.name)) continue;
     say(fmt::format("host {} is named: an agent is on its way", host.name));
     add(host, way);
   }
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

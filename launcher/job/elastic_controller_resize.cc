@@ -9,7 +9,7 @@
 
 #include "launcher/job/elastic_controller.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr std::chrono::milliseconds kIdlePoll{200};    // between checks for idle hosts
@@ -18,16 +18,16 @@ constexpr std::chrono::milliseconds kReclaimPoll{50};  // between checks whether
 }  // namespace
 
 // The allocation of the job has grown by new hosts, or by slots on hosts of the job.
-base::Status ElasticController::on_growth(GrantId id, const LeaseOffer& offer) {
+base::Status ElasticController::on_growth(lease::GrantId id, const lease::LeaseOffer& offer) {
   if (!options_.scaler) return base::invalid_argument("this job is in no allocation that grows");
   std::uint32_t slots = 0;
-  for (const launcher::HostRequest& host : offer.grant.hosts) {
+  for (const spec::HostRequest& host : offer.grant.hosts) {
     if (const auto index = find(host.name); index && draining(*index))
       return base::Status(base::Code::kUnavailable, fmt::format("host {} is on its way out", host.name));
     slots += host.slots;
   }
   options_.scaler->grow(offer.grant.hosts);
-  for (const launcher::HostRequest& host : offer.grant.hosts) {
+  for (const spec::HostRequest& host : offer.grant.hosts) {
     const auto index = find(host.name);
     if (!index) {
       add(host, options_.scaler->way());
@@ -42,11 +42,11 @@ base::Status ElasticController::on_growth(GrantId id, const LeaseOffer& offer) {
 }
 
 // The allocator reclaims hosts of the job's own allocation, or some of their slots.
-base::Status ElasticController::on_wanted(GrantId id, const LeaseRevoke& what) {
+base::Status ElasticController::on_wanted(lease::GrantId id, const lease::LeaseRevoke& what) {
   if (agent_.ending()) return base::Status(base::Code::kUnavailable, "the job is over");
   if (what.hosts.empty()) return base::invalid_argument("this recall names no host");
   std::set<std::string> named;
-  for (const launcher::HostRequest& host : what.hosts) {
+  for (const spec::HostRequest& host : what.hosts) {
     if (!named.insert(host.name).second)
       return base::invalid_argument(fmt::format("this recall names host {} twice", host.name));
     const auto index = find(host.name);
@@ -58,7 +58,7 @@ base::Status ElasticController::on_wanted(GrantId id, const LeaseRevoke& what) {
       return base::Status(base::Code::kUnavailable,
                           fmt::format("host {} is on its way out already", host.name));
   }
-  for (const launcher::HostRequest& host : what.hosts) {
+  for (const spec::HostRequest& host : what.hosts) {
     const std::size_t index = *find(host.name);
     if (host.slots < options_.slots.at(index)) {
       say(fmt::format("host {}: {} wanted back within {:g} s ({})", host.name, slots_text(host.slots),
@@ -75,8 +75,8 @@ base::Status ElasticController::on_wanted(GrantId id, const LeaseRevoke& what) {
 
 // The newest members of the host leave as on a notice, as many as do not fit any more. The slots count as
 // "for now" until then (NodeUp::for_now), because the job keeps them if the members do not leave in time.
-void ElasticController::reclaim_slots(std::size_t index, std::uint32_t slots, std::optional<GrantId> id,
-                                      base::Duration within) {
+void ElasticController::reclaim_slots(std::size_t index, std::uint32_t slots,
+                                      std::optional<lease::GrantId> id, base::Duration within) {
   SlotReclaim& reclaim = reclaims_.try_emplace(index, agent_.loop()).first->second;
   reclaim.grant = id;
   reclaim.slots = slots;
@@ -150,7 +150,7 @@ std::uint32_t ElasticController::room(bool with_lost) const {
 
 // The coordinator has accepted the new size. Requests missing slots, cancels requests that are not needed any
 // more, and returns hosts without members to the allocator or joiner that provided them.
-void ElasticController::on_resized(GrantId id, std::uint32_t members) {
+void ElasticController::on_resized(lease::GrantId id, std::uint32_t members) {
   wanted_ = 0;
   idle_timer_.cancel();
   if (agent_.ending()) return lease_server_.end(id, "");
@@ -164,7 +164,7 @@ void ElasticController::on_resized(GrantId id, std::uint32_t members) {
 
 std::uint32_t ElasticController::missing() const { return size_ - std::min(size_, room(true)); }
 
-void ElasticController::ask_for(std::uint32_t slots, GrantId id) {
+void ElasticController::ask_for(std::uint32_t slots, lease::GrantId id) {
   if (!options_.scaler || !options_.scaler->grows()) return lease_server_.end(id, "");
   std::vector<std::string> names;
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
@@ -202,7 +202,8 @@ void ElasticController::release_idle_hosts() {
   std::uint32_t spare = room(false) - std::min(room(false), wanted_);
   for (std::size_t last = hosts_->size(); last-- > 0;) {
     const auto state = host_states_.find(last);
-    const std::optional<GrantId> grant = state != host_states_.end() ? state->second.grant : std::nullopt;
+    const std::optional<lease::GrantId> grant =
+        state != host_states_.end() ? state->second.grant : std::nullopt;
     std::vector<std::size_t> together;
     std::uint32_t slots = 0;
     bool idle = true;
@@ -247,7 +248,7 @@ void ElasticController::release_idle_slots(std::uint32_t spare) {
 // The job uses the host again if the allocator refuses it.
 void ElasticController::return_host(std::size_t index) {
   const std::string name = hosts_->name(index);
-  const launcher::HostRequest host{.name = name, .slots = options_.slots.at(index)};
+  const spec::HostRequest host{.name = name, .slots = options_.slots.at(index)};
   options_.scaler->give_back(name, 0, [this, host](const base::Result<std::string>& printed) {
     if (agent_.ending()) return;
     if (printed.ok()) return say(fmt::format("{} has host {} back", options_.scaler->title(), host.name));
@@ -256,4 +257,4 @@ void ElasticController::return_host(std::size_t index) {
   });
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -21,7 +21,7 @@
 #include "launcher/transport/channel.h"
 #include "launcher/transport/unix_socket.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr std::size_t kMostClients = 64;
@@ -37,7 +37,7 @@ class CoordinatorProcess {
         err_(loop_, STDERR_FILENO),
         journal_(std::move(journal)),
         core_(options.policy, options.job, incarnation, journal_.past()),
-        agent_(std::make_shared<launcher::Channel>(
+        agent_(std::make_shared<transport::Channel>(
             loop_, std::move(agent),
             [this](const proto::Message& message) {
               perform(core_.handle(clock_.now(), {Sender::Kind::kAgent, message.node}, message));
@@ -62,14 +62,14 @@ class CoordinatorProcess {
 
  private:
   struct Client {
-    std::shared_ptr<launcher::Channel> channel;
+    std::shared_ptr<transport::Channel> channel;
     boost::asio::steady_timer deadline;
   };
 
   void on_client(base::Fd socket) {
     if (clients_.size() >= kMostClients) return;
     const std::uint64_t id = ++last_client_;
-    auto channel = std::make_shared<launcher::Channel>(
+    auto channel = std::make_shared<transport::Channel>(
         loop_, std::move(socket),
         [this, id](const proto::Message& message) {
           restart_deadline(id);
@@ -86,7 +86,7 @@ class CoordinatorProcess {
     client.deadline.expires_after(kClientDeadline);
     client.deadline.async_wait([this, id](const boost::system::error_code& error) {
       const auto late = error ? clients_.end() : clients_.find(id);
-      if (late == clients_.end() || !launcher::is_due(late->second.deadline)) return;
+      if (late == clients_.end() || !process::is_due(late->second.deadline)) return;
       late->second.channel->close();
       clients_.erase(late);
     });
@@ -150,11 +150,11 @@ class CoordinatorProcess {
   base::SystemClock clock_;
   boost::asio::io_context loop_{1};
   boost::asio::steady_timer timer_{loop_};
-  launcher::Sink err_;
+  process::Sink err_;
   JournalFile journal_;
   membership::Coordinator core_;
-  std::shared_ptr<launcher::Channel> agent_;
-  launcher::Listener listener_;
+  std::shared_ptr<transport::Channel> agent_;
+  transport::Listener listener_;
   std::map<std::uint64_t, Client> clients_;
   std::uint64_t last_client_ = 0;
 };
@@ -162,7 +162,7 @@ class CoordinatorProcess {
 }  // namespace
 
 int run_coordinator(const CoordinatorOptions& options, base::Fd agent, proto::Incarnation incarnation) {
-  launcher::prefer_promptness();
+  process::prefer_promptness();
   auto journal = JournalFile::open(options.files.journal());
   if (!journal.ok()) {
     fmt::print(stderr, "regroup: {}\n", base::escaped_lines(journal.status().message()));
@@ -172,4 +172,4 @@ int run_coordinator(const CoordinatorOptions& options, base::Fd agent, proto::In
   return process.run(options.files.control_socket());
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

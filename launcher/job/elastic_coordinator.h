@@ -9,7 +9,7 @@
 #include "membership/coordinator/coordinator.h"
 #include "proto/world.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 struct CoordinatorOptions {
   membership::Policy policy;
@@ -23,4 +23,4 @@ struct CoordinatorOptions {
 [[nodiscard]] int run_coordinator(const CoordinatorOptions& options, base::Fd agent,
                                   proto::Incarnation incarnation);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -10,7 +10,7 @@
 #include "launcher/agent/node.h"
 #include "launcher/process/stuck_process.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 bool all_finished(const shmem::Arena& arena) {
   if (!arena.mapped() || arena.newest_world() == 0) return false;
@@ -44,8 +44,7 @@ void TrainingEnd::hear(const proto::Body& said, bool ending) {
 }
 
 void TrainingEnd::lose(proto::NodeId node, const std::string& host, const base::Status& why) {
-  if (status_ && node == writer_ && writer_ != 0 && unsaved.empty())
-    unsaved = launcher::writer_lost(host, why);
+  if (status_ && node == writer_ && writer_ != 0 && unsaved.empty()) unsaved = agent::writer_lost(host, why);
 }
 
 base::Status check_first_world(const shmem::Arena& arena, proto::SlotIndex line, proto::MemberId rank) {
@@ -63,7 +62,7 @@ std::vector<std::string> FinishedWatch::look(base::TimePoint now, const std::vec
     Seen& seen = seen_.try_emplace(one.member, Seen{now}).first->second;
     if (seen.reported || now - seen.since < limit_) continue;
     seen.reported = true;
-    const auto threads = launcher::threads_besides_first(one.pid);
+    const auto threads = process::threads_besides_first(one.pid);
     const std::string keeps = threads.empty()
                                   ? "no other thread than its first is left"
                                   : fmt::format("its threads {} are left", fmt::join(threads, ", "));
@@ -75,4 +74,4 @@ std::vector<std::string> FinishedWatch::look(base::TimePoint now, const std::vec
   return out;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

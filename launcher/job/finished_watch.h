@@ -13,7 +13,7 @@
 #include "proto/world.h"
 #include "shmem/arena.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // True: this host has members of the World, and all of them have agreed in finish() that training is over.
 // Their exit statuses do not change that result.
@@ -64,4 +64,4 @@ class FinishedWatch {
   int status_ = 0;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

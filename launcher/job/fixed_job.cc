@@ -11,7 +11,7 @@
 
 #include "launcher/metrics/usage_columns.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 using nlohmann::json;
@@ -20,7 +20,7 @@ std::string shown_value(const json& value) { return value.is_null() ? "-" : valu
 
 }  // namespace
 
-std::optional<FixedJob> announce_job(const launcher::Environment& environment, const std::string& id,
+std::optional<FixedJob> announce_job(const spec::Environment& environment, const std::string& id,
                                      std::uint32_t members) {
   auto files = make_job_files(environment, id);
   if (!files.ok()) return {};
@@ -60,9 +60,9 @@ std::string fixed_job_table(const std::string& status) {
   for (const json& member : members) {
     out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10.2f} {}\n", shown_value(member["id"]),
                        shown_value(member["rank"]), member.value("host", "-"), wide, member.value("pid", 0),
-                       member.value("cpu_seconds", 0.0), usage_columns(member));
+                       member.value("cpu_seconds", 0.0), metrics::usage_columns(member));
   }
   return out;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "launcher/job/job_files.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // The job exists as long as a process holds a copy of the lock.
 struct FixedJob {
@@ -19,7 +19,7 @@ struct FixedJob {
 };
 
 // Creates the folder of job `id` with `members` members. None: that failed; the job runs without it.
-[[nodiscard]] std::optional<FixedJob> announce_job(const launcher::Environment& environment,
+[[nodiscard]] std::optional<FixedJob> announce_job(const spec::Environment& environment,
                                                    const std::string& id, std::uint32_t members);
 
 // The status of the job as JSON: {"job", "stage": "running", "fixed": true, "size", "members": the living
@@ -28,4 +28,4 @@ struct FixedJob {
 // The same for people.
 [[nodiscard]] std::string fixed_job_table(const std::string& status);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::job {
 namespace {
 
 constexpr int kHostLost = 1;
@@ -19,7 +19,8 @@ constexpr int kNoProgram = 66;  // as Open MPI 5
 
 }  // namespace
 
-FixedSizeJob::FixedSizeJob(Agent& agent, FixedSizeOptions options, std::unique_ptr<OtherHosts> others)
+FixedSizeJob::FixedSizeJob(agent::Agent& agent, FixedSizeOptions options,
+                           std::unique_ptr<agent::OtherHosts> others)
     : agent_(agent),
       options_(std::move(options)),
       core_slots_(options_.cores.size()),
@@ -29,10 +30,10 @@ FixedSizeJob::FixedSizeJob(Agent& agent, FixedSizeOptions options, std::unique_p
       exchange_(exchange_job()),
       world_(options_.world ? options_.world(agent, others_.get()) : nullptr) {}
 
-NodeEvents FixedSizeJob::events() {
-  NodeEvents events;
+agent::NodeEvents FixedSizeJob::events() {
+  agent::NodeEvents events;
   events.started = [this](std::uint32_t space, const base::Status& status) { on_started(space, status); };
-  events.exited = [this](const MemberExit& exit) { agent_.on_member_exit(exit); };
+  events.exited = [this](const process::MemberExit& exit) { agent_.on_member_exit(exit); };
   events.mpi = [this](std::uint32_t host, const pmi::Message& message) { on_mpi(host, message); };
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
@@ -44,7 +45,7 @@ NodeEvents FixedSizeJob::events() {
   return events;
 }
 
-Node& FixedSizeJob::node(std::uint32_t host) { return host == 0 ? local_ : others_->node(host - 1); }
+agent::Node& FixedSizeJob::node(std::uint32_t host) { return host == 0 ? local_ : others_->node(host - 1); }
 
 base::Status FixedSizeJob::start() {
   if (others_) {
@@ -78,15 +79,15 @@ bool FixedSizeJob::crowded(std::uint32_t host) const {
 void FixedSizeJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
                               const std::vector<std::uint32_t>& host_of, std::optional<pmi::Spawn> parent) {
   const std::uint32_t number = spaces_++;
-  const std::vector<Place> layout = layout_ranks(counts, next_member_, first_app, number, host_of);
+  const std::vector<process::Place> layout = layout_ranks(counts, next_member_, first_app, number, host_of);
   World& world = worlds_[number];
   world.living = static_cast<std::uint32_t>(layout.size());
   world.first_app = first_app;
   world.apps = static_cast<std::uint32_t>(counts.size());
   next_member_ += world.living;
   const std::vector<std::size_t> slots = take_slots(layout);
-  std::map<std::uint32_t, SpaceOrder> orders;  // by host
-  for (const Place& place : layout) {
+  std::map<std::uint32_t, agent::SpaceOrder> orders;  // by host
+  for (const process::Place& place : layout) {
     const std::uint32_t host = host_of.empty() ? 0 : host_of[place.rank];
     ranks_[place.member] = {{number, place.rank}, place.app, host};
     ++world.living_on[host];
@@ -116,17 +117,18 @@ void FixedSizeJob::open_space(const std::vector<std::uint32_t>& counts, std::uin
   }
 }
 
-std::vector<std::size_t> FixedSizeJob::take_slots(const std::vector<Place>& layout) {
+std::vector<std::size_t> FixedSizeJob::take_slots(const std::vector<process::Place>& layout) {
   std::vector<std::size_t> slots;
   if (layout.at(0).space > 0 && (several() || layout.size() > core_slots_.free())) return slots;
-  for (const Place& place : layout) {
+  for (const process::Place& place : layout) {
     if (const auto slot = core_slots_.take(place.member)) slots.push_back(*slot);
   }
   return slots;
 }
 
-MemberOrder FixedSizeJob::order_of(const Place& place, const std::vector<std::size_t>& slots) const {
-  MemberOrder order{place, 1, {}, {}};
+agent::MemberOrder FixedSizeJob::order_of(const process::Place& place,
+                                          const std::vector<std::size_t>& slots) const {
+  agent::MemberOrder order{place, 1, {}, {}};
   if (!slots.empty()) order.cores = options_.cores.at(slots.at(place.rank));
   if (place.space == 0 && place.rank < options_.environments.size())
     order.environment = options_.environments[place.rank];
@@ -145,7 +147,7 @@ void FixedSizeJob::on_started(std::uint32_t space, const base::Status& status) {
       node(parent->host).tell(pmi::SpawnDone{world.parent->request, space, status.message()});
     world.parent.reset();
   }
-  if (status.code() == base::Code::kNotFound && options_.compat == Compat::kOpenMpi) {
+  if (status.code() == base::Code::kNotFound && options_.compat == spec::Compat::kOpenMpi) {
     agent_.say(status.message());
     return agent_.kill(kNoProgram);
   }
@@ -216,12 +218,12 @@ std::vector<std::uint32_t> FixedSizeJob::hosts_for(std::uint32_t members) const 
 }
 
 // The failed rank is reported before the World reports its loss.
-void FixedSizeJob::on_exit(const MemberExit& exit) {
+void FixedSizeJob::on_exit(const process::MemberExit& exit) {
   settle_exit(exit);
   if (world_) world_->on_exit(exit);
 }
 
-void FixedSizeJob::settle_exit(const MemberExit& exit) {
+void FixedSizeJob::settle_exit(const process::MemberExit& exit) {
   if (exit.host.empty()) local_.settle();
   const auto found = ranks_.find(exit.member);
   if (agent_.ending() || found == ranks_.end()) return;
@@ -240,7 +242,7 @@ void FixedSizeJob::settle_exit(const MemberExit& exit) {
   } else if (survived && ranks_.size() > 1) {
     agent_.say(
         fmt::format("{} {} {}: the others go on", pmi::name_of(rank.process), exit.process(), exit.what()));
-  } else if (options_.compat == Compat::kMpich) {
+  } else if (options_.compat == spec::Compat::kMpich) {
     status_ |= exit.code;
   }
   forget(exit.member);
@@ -249,25 +251,25 @@ void FixedSizeJob::settle_exit(const MemberExit& exit) {
 
 // Ranks that serve their World themselves read the file while they wait for other ranks. Best effort: without
 // it they wait as long as for any rank.
-void FixedSizeJob::tell_exit(const MemberExit& exit) const {
+void FixedSizeJob::tell_exit(const process::MemberExit& exit) const {
   const std::string& path = agent_.processes().options().exits_file;
   if (!path.empty()) std::ofstream(path, std::ios::app) << fmt::format("{} {}\n", exit.rank, exit.pid);
 }
 
 // True: the end of this member ends its world.
-bool FixedSizeJob::decides(const MemberExit& exit, const Rank& rank) {
+bool FixedSizeJob::decides(const process::MemberExit& exit, const Rank& rank) {
   if (worlds_[rank.process.space].ending) return false;
   if (exit.signal != 0 || rank.inside) return true;
-  return exit.code != 0 && options_.compat == Compat::kOpenMpi;
+  return exit.code != 0 && options_.compat == spec::Compat::kOpenMpi;
 }
 
-void FixedSizeJob::end(const MemberExit& exit, const Rank& rank) {
+void FixedSizeJob::end(const process::MemberExit& exit, const Rank& rank) {
   const bool early = exit.signal == 0 && rank.inside;
   const std::string said = fmt::format("{} {} {}{}", pmi::name_of(rank.process), exit.process(), exit.what(),
                                        early ? " before it called MPI_Finalize" : "");
   const bool by_itself = exit.signal == 0 && !early;  // the program knows why, so the message names it
-  const std::string what = by_itself ? "; it ran " + shown(apps_.at(rank.app)) : std::string();
-  const bool hydra = options_.compat == Compat::kMpich;
+  const std::string what = by_itself ? "; it ran " + process::shown(apps_.at(rank.app)) : std::string();
+  const bool hydra = options_.compat == spec::Compat::kMpich;
   const int status = hydra                     ? (exit.signal != 0 ? exit.signal : exit.code)
                      : early && exit.code == 0 ? 1
                                                : exit.status();
@@ -336,4 +338,4 @@ FixedSizeJob::Rank* FixedSizeJob::find(pmi::ProcId process) {
   return nullptr;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

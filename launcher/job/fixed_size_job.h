@@ -18,39 +18,41 @@
 #include "launcher/process/core_slots.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 
 struct FixedSizeOptions {
   std::vector<std::uint32_t> counts;  // members of each App; ranks go through the Apps in order
   std::vector<JobHost> hosts;
   std::vector<std::uint32_t> host_of;  // by rank; empty: all run here
-  Compat compat = Compat::kOpenMpi;
+  spec::Compat compat = spec::Compat::kOpenMpi;
   bool fault_tolerant = false;               // a death does not end the other members
   bool quiet = false;                        // no messages about missing MPI services
   std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
   // The cores of each rank, then those left for MPI_Comm_spawn; empty: not bound.
   std::vector<std::vector<int>> cores;
-  std::vector<pmi::Binding> bindings;          // the same as MPI reports it
-  std::vector<std::uint32_t> threads;          // by rank, OMP_NUM_THREADS; empty: 1
-  std::vector<Environment> environments = {};  // by rank, of their devices; empty: they have none
-  std::uint32_t most = 0;                      // limit of running members, with MPI_Comm_spawn; 0: none
+  std::vector<pmi::Binding> bindings;                // the same as MPI reports it
+  std::vector<std::uint32_t> threads;                // by rank, OMP_NUM_THREADS; empty: 1
+  std::vector<spec::Environment> environments = {};  // by rank, of their devices; empty: they have none
+  std::uint32_t most = 0;                            // limit of running members, with MPI_Comm_spawn; 0: none
   base::Duration term_grace = std::chrono::seconds(5);  // for a spawned world that is ended alone
   // Serves the World of the ranks that join; empty: they join without an agent.
-  std::function<std::unique_ptr<MembershipJob>(Agent& agent, OtherHosts* others)> world = {};
+  std::function<std::unique_ptr<agent::MembershipJob>(agent::Agent& agent, agent::OtherHosts* others)> world =
+      {};
 };
 
-class FixedSizeJob final : public AgentJob {
+class FixedSizeJob final : public agent::AgentJob {
  public:
   // `others`: nullptr if all run on this host.
-  FixedSizeJob(Agent& agent, FixedSizeOptions options, std::unique_ptr<OtherHosts> others = nullptr);
+  FixedSizeJob(agent::Agent& agent, FixedSizeOptions options,
+               std::unique_ptr<agent::OtherHosts> others = nullptr);
   // Members start later, when regroup-pmi is ready for them.
   [[nodiscard]] base::Status start() override;
-  void on_exit(const MemberExit& exit) override;
+  void on_exit(const process::MemberExit& exit) override;
   void on_notice(base::TimePoint deadline) override;
   [[nodiscard]] base::Duration still_needs() const override;
   [[nodiscard]] std::optional<int> completed() const override;
   [[nodiscard]] std::string unsaved() const override;
-  [[nodiscard]] OtherHosts* others() override { return others_.get(); }
+  [[nodiscard]] agent::OtherHosts* others() override { return others_.get(); }
   void finish(const std::function<void()>& then) override;
 
  private:
@@ -72,17 +74,18 @@ class FixedSizeJob final : public AgentJob {
     std::unique_ptr<boost::asio::steady_timer> grace;
   };
 
-  void settle_exit(const MemberExit& exit);
-  void tell_exit(const MemberExit& exit) const;
-  [[nodiscard]] NodeEvents events();
-  [[nodiscard]] HostExchange::Job exchange_job();
-  [[nodiscard]] Node& node(std::uint32_t host);
+  void settle_exit(const process::MemberExit& exit);
+  void tell_exit(const process::MemberExit& exit) const;
+  [[nodiscard]] agent::NodeEvents events();
+  [[nodiscard]] agent::HostExchange::Job exchange_job();
+  [[nodiscard]] agent::Node& node(std::uint32_t host);
   [[nodiscard]] bool several() const { return options_.hosts.size() > 1; }
   void open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
                   const std::vector<std::uint32_t>& host_of, std::optional<pmi::Spawn> parent);
   // Core slots by rank; empty if members are not bound, or if a spawned world would have to share cores.
-  [[nodiscard]] std::vector<std::size_t> take_slots(const std::vector<Place>& layout);
-  [[nodiscard]] MemberOrder order_of(const Place& place, const std::vector<std::size_t>& slots) const;
+  [[nodiscard]] std::vector<std::size_t> take_slots(const std::vector<process::Place>& layout);
+  [[nodiscard]] agent::MemberOrder order_of(const process::Place& place,
+                                            const std::vector<std::size_t>& slots) const;
   [[nodiscard]] bool crowded(std::uint32_t host) const;  // more members run there than it has cores
   [[nodiscard]] std::uint32_t living_on(std::uint32_t host) const;
   [[nodiscard]] std::vector<std::uint32_t> hosts_for(std::uint32_t members) const;
@@ -94,8 +97,8 @@ class FixedSizeJob final : public AgentJob {
   void on_groups_connected(std::uint32_t host, const std::set<std::uint32_t>& spaces);
   void on_spawn(const pmi::Spawn& spawn);
   void on_aborted(const pmi::Aborted& aborted);
-  [[nodiscard]] base::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn,
-                                                            const Rank& parent) const;
+  [[nodiscard]] base::Result<std::vector<process::App>> spawned_apps(const pmi::Spawn& spawn,
+                                                                     const Rank& parent) const;
   [[nodiscard]] std::uint32_t living() const;
   // Ends the job, or only the worlds connected to the failed one (MPI_Comm_disconnect separates them). Prints
   // `said`, the consequence, and `more`.
@@ -104,26 +107,26 @@ class FixedSizeJob final : public AgentJob {
   void signal_world(std::uint32_t space, int signal);
   // Removes an ended member, and with its last member a spawned world.
   void forget(proto::MemberId member);
-  [[nodiscard]] bool decides(const MemberExit& exit, const Rank& rank);
-  void end(const MemberExit& exit, const Rank& rank);
+  [[nodiscard]] bool decides(const process::MemberExit& exit, const Rank& rank);
+  void end(const process::MemberExit& exit, const Rank& rank);
   [[nodiscard]] Rank* find(pmi::ProcId process);
   [[nodiscard]] bool lives_in(std::uint32_t host, std::uint32_t space) const;
 
-  Agent& agent_;
+  agent::Agent& agent_;
   FixedSizeOptions options_;
   std::map<proto::MemberId, Rank> ranks_;  // ordered and not ended
   std::map<std::uint32_t, World> worlds_;  // by space
   pmi::ConnectedGroups connected_groups_;
-  CoreSlots core_slots_;
+  process::CoreSlots core_slots_;
   proto::MemberId next_member_ = 0;
-  std::vector<App> apps_;     // by number; unused ones are empty
-  std::uint32_t spaces_ = 0;  // number of spaces opened
-  int status_ = 0;            // combined status of members that ended without ending the job
-  LocalNode local_;
-  std::unique_ptr<OtherHosts> others_;
-  HostExchange exchange_;
-  std::unique_ptr<MembershipJob> world_;
+  std::vector<process::App> apps_;  // by number; unused ones are empty
+  std::uint32_t spaces_ = 0;        // number of spaces opened
+  int status_ = 0;                  // combined status of members that ended without ending the job
+  agent::LocalNode local_;
+  std::unique_ptr<agent::OtherHosts> others_;
+  agent::HostExchange exchange_;
+  std::unique_ptr<agent::MembershipJob> world_;
   std::string unsaved_;  // reported by another host
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

@@ -12,14 +12,14 @@
 #include "launcher/spec/outer_place.h"
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 namespace {
 
 constexpr std::size_t kMostPrograms = 1024;  // in one MPI_Comm_spawn_multiple
 
 }  // namespace
 
-HostExchange::Job FixedSizeJob::exchange_job() {
+agent::HostExchange::Job FixedSizeJob::exchange_job() {
   const auto named = [this](std::uint32_t host, const std::string& why) {
     return fmt::format("host {}: {}", options_.hosts.at(host).name, why);
   };
@@ -30,7 +30,7 @@ HostExchange::Job FixedSizeJob::exchange_job() {
           },
           [this](std::uint32_t host, std::uint32_t space) { return lives_in(host, space); },
           [this, named](std::uint32_t host, const std::string& why) {
-            agent_.say(named(host, why) + HostExchange::kCutOff);
+            agent_.say(named(host, why) + agent::HostExchange::kCutOff);
           },
           [this, named](std::uint32_t host, const std::string& why) {
             on_lost({base::Code::kPeerLost, named(host, why)});
@@ -104,8 +104,9 @@ void FixedSizeJob::on_spawn(const pmi::Spawn& spawn) {
   open_space(counts, first_app, hosts_for(std::accumulate(counts.begin(), counts.end(), 0U)), spawn);
 }
 
-base::Result<std::vector<App>> FixedSizeJob::spawned_apps(const pmi::Spawn& spawn, const Rank& parent) const {
-  std::vector<App> apps;
+base::Result<std::vector<process::App>> FixedSizeJob::spawned_apps(const pmi::Spawn& spawn,
+                                                                   const Rank& parent) const {
+  std::vector<process::App> apps;
   std::uint64_t size = 0;
   for (const pmi::SpawnApp& wanted : spawn.apps) size += wanted.count;
   if (size == 0 || spawn.apps.size() > kMostPrograms)
@@ -119,7 +120,7 @@ base::Result<std::vector<App>> FixedSizeJob::spawned_apps(const pmi::Spawn& spaw
     auto app = pmi::spawned_app(apps_.at(parent.app), wanted);
     if (!app.ok()) return app.status();
     // The parent may have passed its own variables on.
-    app->environment = without_outer_place(std::move(app->environment));
+    app->environment = spec::without_outer_place(std::move(app->environment));
     apps.push_back(std::move(*app));
   }
   if (options_.most == 0 || living() + size <= options_.most) return apps;
@@ -137,4 +138,4 @@ void FixedSizeJob::on_aborted(const pmi::Aborted& aborted) {
             "", aborted.status & 0xff);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

@@ -12,15 +12,15 @@
 #include "launcher/job/this_host.h"
 #include "launcher/process/hook.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr std::chrono::seconds kCommandLimit{20};
 
 }  // namespace
 
-launcher::AllocInput allocation_input(const launcher::Environment& environment) {
-  launcher::AllocInput input;
+alloc::AllocInput allocation_input(const spec::Environment& environment) {
+  alloc::AllocInput input;
   input.environment = environment;
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) == 0) input.host_name = name.data();
@@ -32,30 +32,29 @@ launcher::AllocInput allocation_input(const launcher::Environment& environment) 
 }
 
 base::Result<std::string> command_output(const std::vector<std::string>& words,
-                                         const launcher::Environment& environment, base::Duration limit) {
+                                         const spec::Environment& environment, base::Duration limit) {
   boost::asio::io_context loop(1);
   base::Result<std::string> printed = base::internal_error("no answer");
-  launcher::Hook::start(loop, words, environment, limit,
-                        [&](base::Result<std::string> text) { printed = std::move(text); });
+  process::Hook::start(loop, words, environment, limit,
+                       [&](base::Result<std::string> text) { printed = std::move(text); });
   loop.run();
   return printed;
 }
 
-base::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
-                                       const std::string& allocator) {
-  auto granted = launcher::find_allocation(allocation_input(environment), allocator);
+base::Result<spec::Grant> grant_of(const spec::Environment& environment, const std::string& allocator) {
+  auto granted = alloc::find_allocation(allocation_input(environment), allocator);
   if (!granted.ok()) return granted.status();
-  launcher::Grant grant;
+  spec::Grant grant;
   if (granted->by == nullptr) return grant;
-  launcher::Reading& reading = granted->reading;
+  alloc::Reading& reading = granted->reading;
   grant.by =
       reading.id.empty() ? granted->by->title : fmt::format("{} job {}", granted->by->title, reading.id);
   grant.job = std::move(reading.id);
   grant.before = std::move(reading.reach.before);
   grant.after = std::move(reading.reach.after);
   grant.warnings = std::move(reading.warnings);
-  for (launcher::Host& host : reading.allocation.hosts) {
-    launcher::HostRequest& request = grant.hosts.emplace_back();
+  for (alloc::Host& host : reading.allocation.hosts) {
+    spec::HostRequest& request = grant.hosts.emplace_back();
     request.name = std::move(host.name);
     request.slots = host.slots;
     request.here = host.here;
@@ -67,12 +66,11 @@ base::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
   return grant;
 }
 
-base::Result<launcher::Grace> grace_of(const launcher::Environment& environment,
-                                       const std::string& allocator) {
-  const launcher::AllocInput input = allocation_input(environment);
-  const launcher::AllocatorRow* row = launcher::find_allocator(input, allocator);
+base::Result<alloc::Grace> grace_of(const spec::Environment& environment, const std::string& allocator) {
+  const alloc::AllocInput input = allocation_input(environment);
+  const alloc::AllocatorRow* row = alloc::find_allocator(input, allocator);
   if (row != nullptr) return row->grace(input);
   return base::Status(base::Code::kNotFound, "no allocator has granted hosts here");
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

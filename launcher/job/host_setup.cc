@@ -16,12 +16,12 @@
 #include "membership/catchup/transfer_messages.h"
 #include "proto/wire.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 namespace {
 
 // By the allocator, so that it accounts for what runs there; unless the user knows better.
-node::HostAccess way_of(const Options& options, const launcher::HostRequest& host) {
+agent::HostAccess way_of(const Options& options, const spec::HostRequest& host) {
   if (options.by_ssh || options.fork_agents) return {};
   return {options.grant.before, options.grant.after, host.address};
 }
@@ -29,53 +29,53 @@ node::HostAccess way_of(const Options& options, const launcher::HostRequest& hos
 }  // namespace
 
 std::string build() {
-  return fmt::format("{} (wire {}.{}.{}.{})", REGROUP_VERSION, proto::kWireVersion, node::kWireVersion,
-                     pmi::kWireVersion, node::kTransferVersion);
+  return fmt::format("{} (wire {}.{}.{}.{})", REGROUP_VERSION, proto::kWireVersion, agent::kWireVersion,
+                     pmi::kWireVersion, catchup::kTransferVersion);
 }
 
-base::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& loop, const Options& options,
-                                                       const std::string& job, bool with_this) {
-  node::HostsOptions hosts;
+base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context& loop, const Options& options,
+                                                        const std::string& job, bool with_this) {
+  agent::HostsOptions hosts;
   hosts.job = job;
   hosts.build = build();
-  for (const launcher::HostRequest& host : options.hosts) {
+  for (const spec::HostRequest& host : options.hosts) {
     if (!host.here || with_this)
       hosts.hosts.push_back({host.name, host.here, host.user, way_of(options, host)});
   }
   std::error_code error;
-  hosts.program = launcher::own_program();
+  hosts.program = process::own_program();
   if (!options.agent_prefix.empty()) hosts.preferred = options.agent_prefix + "/bin/regroup";
   hosts.wdir = std::filesystem::current_path(error).string();
   hosts.environment = options.environment;
   hosts.ssh = options.fork_agents ? std::vector<std::string>() : options.ssh_command;
   hosts.verbose = options.verbose;
   const bool by_grant = !options.by_ssh && !options.grant.before.empty();  // its command works from here only
-  hosts.radix = by_grant ? 0 : options.tree_radix.value_or(node::kRadix);
-  return node::Hosts::make(loop, std::move(hosts), [](const std::string& text) { fail(text, 0); });
+  hosts.radix = by_grant ? 0 : options.tree_radix.value_or(agent::kRadix);
+  return agent::Hosts::make(loop, std::move(hosts), [](const std::string& text) { fail(text, 0); });
 }
 
-launcher::Grant way_to_all(const Options& options) {
+spec::Grant way_to_all(const Options& options) {
   if (options.by_ssh || options.fork_agents) return {};
   return {
       .by = {}, .hosts = {}, .before = options.grant.before, .after = options.grant.after, .warnings = {}};
 }
 
-node::Setup common_setup(const Options& options) {
-  node::Setup setup;
+agent::Setup common_setup(const Options& options) {
+  agent::Setup setup;
   setup.output = options.output;
   setup.stdin_to = options.stdin_to;
   setup.verbose = options.verbose;
   setup.quiet = options.quiet;
   setup.memory = options.mapping.memory;
   setup.notice = options.notice;
-  setup.claims = launcher::claim_scope(options.environment, "");
+  setup.claims = process::claim_scope(options.environment, "");
   return setup;
 }
 
 BringUp::BringUp(const Options& options, const base::Fd& guardian, base::Duration spent)
     : options_(options), guardian_(guardian.get()), began_(base::SystemClock().now() - spent) {}
 
-bool BringUp::run(node::Hosts& hosts, std::function<bool()> enough) {
+bool BringUp::run(agent::Hosts& hosts, std::function<bool()> enough) {
   const auto failures = hosts.bring_up({.over = [this] { return look(); },
                                         .enough = std::move(enough),
                                         .failed = [](const base::Status& why) { fail(why.message(), 0); }});
@@ -85,23 +85,22 @@ bool BringUp::run(node::Hosts& hosts, std::function<bool()> enough) {
 base::Duration BringUp::spent() const { return base::SystemClock().now() - began_; }
 
 bool BringUp::look() {
-  const launcher::AgentOptions agent = agent_options(options_, {}, {});
-  if (launcher::end_requested(guardian_))
+  const agent::AgentOptions agent = agent_options(options_, {}, {});
+  if (agent::end_requested(guardian_))
     over_ = {agent.stopped_status, "the job was stopped while its agents came up"};
   else if (options_.timeout.count() > 0 && spent() >= options_.timeout)
-    over_ = {agent.timeout_status, launcher::ran_too_long(options_.timeout)};
+    over_ = {agent.timeout_status, agent::ran_too_long(options_.timeout)};
   return over_.has_value();
 }
 
 int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, base::Fd guardian) {
   if (!refusal.message.empty()) fail(refusal.message, 0);
   const int fd = guardian.get();
-  launcher::ControlSocket socket(
-      loop, std::move(guardian), [](launcher::ControlMessage, std::int32_t, base::Fd) {}, [] {});
-  socket.send(launcher::ControlMessage::kDone, refusal.exit_status);
-  launcher::discard_control_messages(
-      fd);  // after kDone: the coordinator ends with the message that carries it
+  agent::ControlSocket socket(
+      loop, std::move(guardian), [](agent::ControlMessage, std::int32_t, base::Fd) {}, [] {});
+  socket.send(agent::ControlMessage::kDone, refusal.exit_status);
+  agent::discard_control_messages(fd);  // after kDone: the coordinator ends with the message that carries it
   return 0;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -15,22 +15,22 @@
 #include "launcher/job/job_plan.h"
 #include "launcher/job/option_rules.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // Identifies a build to the one on another host: its version and the versions of the protocols between them.
 [[nodiscard]] std::string build();
 
 // Starts agents on the hosts of `options`, without waiting for them; on this host, if it is one of them, only
 // if `with_this`.
-[[nodiscard]] base::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& loop,
-                                                                     const Options& options,
-                                                                     const std::string& job, bool with_this);
+[[nodiscard]] base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context& loop,
+                                                                      const Options& options,
+                                                                      const std::string& job, bool with_this);
 
 // How agents are started on hosts that are added to the job's allocation later.
-[[nodiscard]] launcher::Grant way_to_all(const Options& options);
+[[nodiscard]] spec::Grant way_to_all(const Options& options);
 
 // The setup of every host, except for its number and name and for duties of a single host.
-[[nodiscard]] node::Setup common_setup(const Options& options);
+[[nodiscard]] agent::Setup common_setup(const Options& options);
 
 // Waits for the agents, as Hosts::bring_up(), until the guardian ends the job or --timeout has passed.
 // Reports each failed agent at once.
@@ -38,8 +38,8 @@ class BringUp {
  public:
   // `spent`: the part of --timeout that earlier launches used.
   BringUp(const Options& options, const base::Fd& guardian, base::Duration spent = {});
-  // False: an agent has failed. `enough`: as in node::BringUp.
-  bool run(node::Hosts& hosts, std::function<bool()> enough = {});
+  // False: an agent has failed. `enough`: as in agent::BringUp.
+  bool run(agent::Hosts& hosts, std::function<bool()> enough = {});
   // True: the job is over by now.
   [[nodiscard]] bool look();
   // Why the job is over; none: it is not.
@@ -57,4 +57,4 @@ class BringUp {
 // and returns the exit status.
 [[nodiscard]] int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, base::Fd guardian);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

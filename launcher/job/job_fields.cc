@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace regroup::launcher {
+namespace regroup::job {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -152,4 +152,4 @@ std::string job_schema() {
   return out.dump(2) + "\n";
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

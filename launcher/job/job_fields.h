@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-namespace regroup::launcher {
+namespace regroup::job {
 
 enum class FieldKind : std::uint8_t {
   kText,
@@ -38,4 +38,4 @@ struct Field {
 // The text of docs/reference/formats/job.schema.json.
 [[nodiscard]] std::string job_schema();
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

@@ -18,7 +18,7 @@
 #include "base/nearest.h"
 #include "launcher/job/job_fields.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 namespace {
 
 constexpr std::uintmax_t kLargest = 1 << 20;
@@ -149,7 +149,7 @@ class Checker {
   static std::string unknown(const std::string& name, std::span<const Field> fields) {
     std::vector<std::string> names;
     for (const Field& field : fields) names.emplace_back(field.name);
-    const std::string near = nearest(name, names);
+    const std::string near = base::nearest(name, names);
     return "unknown field" + (near.empty() ? "" : fmt::format("; did you mean {}?", near));
   }
 
@@ -206,8 +206,8 @@ Role role_of(const YAML::Node& node) {
   return role;
 }
 
-AppRequest app_of(const YAML::Node& node, const Role& role, const Environment& environment) {
-  AppRequest app;
+spec::AppRequest app_of(const YAML::Node& node, const Role& role, const spec::Environment& environment) {
+  spec::AppRequest app;
   app.role = role.name;
   app.count = role.count;
   app.command = command_of(node["command"]);
@@ -217,7 +217,7 @@ AppRequest app_of(const YAML::Node& node, const Role& role, const Environment& e
   return app;
 }
 
-Environment environment_of(const YAML::Node& job, Environment base) {
+spec::Environment environment_of(const YAML::Node& job, spec::Environment base) {
   for (const auto& entry : job["jobEnvs"]) base[entry.first.Scalar()] = entry.second.Scalar();
   if (job["dataDir"].IsDefined()) base["PAI_DATA_DIR"] = text_of(job, "dataDir");
   if (job["outputDir"].IsDefined()) base["PAI_OUTPUT_DIR"] = text_of(job, "outputDir");
@@ -261,13 +261,13 @@ const char* number_of_documents(const std::string& text) {
   return parser.HandleNextDocument(ignore) ? "several" : nullptr;
 }
 
-base::Result<JobFile> parse_document(const YAML::Node& job, const Source& place, const Environment& base,
-                                     std::uint32_t gpus) {
+base::Result<JobFile> parse_document(const YAML::Node& job, const Source& place,
+                                     const spec::Environment& base, std::uint32_t gpus) {
   JobFile out;
   REGROUP_RETURN_IF_ERROR(Checker(place, out.notes).check(job, "", job_fields()));
   out.name = text_of(job, "jobName");
   if (job["retryCount"].IsDefined()) out.retry_count = whole_of(job, "retryCount", 0);
-  const Environment environment = environment_of(job, base);
+  const spec::Environment environment = environment_of(job, base);
   const YAML::Node roles = job["taskRoles"];
   for (const auto& node : roles) {
     out.roles.push_back(role_of(node));
@@ -282,8 +282,8 @@ base::Result<JobFile> parse_document(const YAML::Node& job, const Source& place,
 
 }  // namespace
 
-base::Result<JobFile> parse_job(const std::string& text, const std::string& file, const Environment& base,
-                                std::uint32_t gpus) {
+base::Result<JobFile> parse_job(const std::string& text, const std::string& file,
+                                const spec::Environment& base, std::uint32_t gpus) {
   const Source place{file};
   try {
     if (const char* number = number_of_documents(text); number != nullptr) {
@@ -295,7 +295,7 @@ base::Result<JobFile> parse_job(const std::string& text, const std::string& file
   }
 }
 
-base::Result<JobFile> read_job(const std::string& path, const Environment& base, std::uint32_t gpus) {
+base::Result<JobFile> read_job(const std::string& path, const spec::Environment& base, std::uint32_t gpus) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (error) return base::Status(base::Code::kNotFound, fmt::format("{}: {}", path, error.message()));
@@ -314,4 +314,4 @@ std::uint32_t count_gpus() {
   return static_cast<std::uint32_t>(std::distance(begin(folder), end(folder)));
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

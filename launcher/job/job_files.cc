@@ -19,7 +19,7 @@
 #include "base/fd.h"
 #include "launcher/transport/unix_socket.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 namespace fs = std::filesystem;
@@ -35,7 +35,7 @@ constexpr int kMostFolders = 10;  // tried in the temporary folder
 
 // True: no process listens on the socket.
 bool deserted(const std::string& socket) {
-  const base::Code code = launcher::connect_unix(socket).code();
+  const base::Code code = transport::connect_unix(socket).code();
   return code == base::Code::kUnavailable || code == base::Code::kNotFound;
 }
 
@@ -71,7 +71,7 @@ Running running_jobs(const std::string& base) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(base, ignored)) {
     const JobFiles files{entry.path().string()};
-    if (launcher::connect_unix(files.control_socket()).ok())
+    if (transport::connect_unix(files.control_socket()).ok())
       found.elastic.push_back(files.id());
     else if (is_fixed(files))
       found.fixed.push_back(files.id());
@@ -79,7 +79,7 @@ Running running_jobs(const std::string& base) {
   return found;
 }
 
-std::string folder_of(const launcher::Environment& environment, const char* variable) {
+std::string folder_of(const spec::Environment& environment, const char* variable) {
   const auto set = environment.find(variable);
   return set != environment.end() && !set->second.empty() && is_folder(set->second) ? set->second : "";
 }
@@ -90,7 +90,7 @@ struct Candidate {
 };
 
 // Depends only on the user and the environment, so that `regroup status` searches where the job created it.
-std::vector<Candidate> candidates(const launcher::Environment& environment) {
+std::vector<Candidate> candidates(const spec::Environment& environment) {
   std::vector<Candidate> out;
   if (const std::string xdg = folder_of(environment, "XDG_RUNTIME_DIR"); !xdg.empty())
     out.push_back({xdg + "/regroup", xdg});
@@ -108,12 +108,12 @@ base::Status make_folder(const Candidate& candidate) {
   if (!above.empty() && ::stat(above.c_str(), &info) != 0) return base::system_error("stat", above, errno);
   if (!above.empty() && info.st_uid != ::geteuid())
     return base::invalid_argument(fmt::format("XDG_RUNTIME_DIR={} is another user's", above));
-  return launcher::make_private_folder(candidate.folder);
+  return transport::make_private_folder(candidate.folder);
 }
 
 }  // namespace
 
-base::Result<std::string> runtime_folder(const launcher::Environment& environment, std::string* note) {
+base::Result<std::string> runtime_folder(const spec::Environment& environment, std::string* note) {
   base::Status why;
   for (const Candidate& candidate : candidates(environment)) {
     const std::string& folder = candidate.folder;
@@ -126,12 +126,12 @@ base::Result<std::string> runtime_folder(const launcher::Environment& environmen
   return why;
 }
 
-base::Result<JobFiles> make_job_files(const launcher::Environment& environment, const std::string& id) {
+base::Result<JobFiles> make_job_files(const spec::Environment& environment, const std::string& id) {
   auto base = runtime_folder(environment);
   if (!base.ok()) return base.status();
   remove_what_was_left(*base);
   JobFiles files{*base + "/" + id};
-  REGROUP_RETURN_IF_ERROR(launcher::make_private_folder(files.folder));
+  REGROUP_RETURN_IF_ERROR(transport::make_private_folder(files.folder));
   return files;
 }
 
@@ -145,8 +145,7 @@ bool is_fixed(const JobFiles& files) {
   return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-base::Result<JobFiles> find_job(const launcher::Environment& environment, const std::string& id,
-                                JobKind kind) {
+base::Result<JobFiles> find_job(const spec::Environment& environment, const std::string& id, JobKind kind) {
   auto base = runtime_folder(environment);
   if (!base.ok()) return base.status();
   const Running running = running_jobs(*base);
@@ -168,4 +167,4 @@ base::Result<JobFiles> find_job(const launcher::Environment& environment, const 
   return base::Status(base::Code::kNotFound, message);
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

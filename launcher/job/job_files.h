@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "launcher/process/environment.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 struct JobFiles {
   std::string folder;
@@ -26,11 +26,11 @@ struct JobFiles {
 // $XDG_RUNTIME_DIR/regroup, or regroup-UID in $TMPDIR or /tmp; made with mode 0700 if need be. Where that is
 // not ours alone, the first of regroup-UID, regroup-UID-1, ... that is; `note`, if any, gets a sentence on
 // it.
-[[nodiscard]] base::Result<std::string> runtime_folder(const launcher::Environment& environment,
+[[nodiscard]] base::Result<std::string> runtime_folder(const spec::Environment& environment,
                                                        std::string* note = nullptr);
 
 // Creates the folder of job `id`, and removes the folders of jobs that do not run.
-[[nodiscard]] base::Result<JobFiles> make_job_files(const launcher::Environment& environment,
+[[nodiscard]] base::Result<JobFiles> make_job_files(const spec::Environment& environment,
                                                     const std::string& id);
 // Best effort: other jobs ignore files that remain.
 void remove_job_files(const JobFiles& files);
@@ -41,7 +41,7 @@ void remove_job_files(const JobFiles& files);
 enum class JobKind : std::uint8_t { kElastic, kAny };
 // The job `id`, or if that is "" the only elastic one there is, else the only one. kNotFound says which there
 // are.
-[[nodiscard]] base::Result<JobFiles> find_job(const launcher::Environment& environment, const std::string& id,
+[[nodiscard]] base::Result<JobFiles> find_job(const spec::Environment& environment, const std::string& id,
                                               JobKind kind = JobKind::kElastic);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -18,7 +18,7 @@
 #include "launcher/process/environment.h"
 #include "proto/world.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr std::uint32_t kSpareSlots = 2;  // of dead members whose partial sums still count
@@ -28,7 +28,7 @@ constexpr int kNotExecutable = 183;
 
 // What -x and its like have changed counts more than the file's jobEnvs; -envnone hides PATH from the
 // members, not from us.
-void prefer_command_line(const Options& options, launcher::AppRequest& app) {
+void prefer_command_line(const Options& options, spec::AppRequest& app) {
   for (const auto& [name, value] : options.job_environment) {
     const auto ours = options.environment.find(name);
     if (ours == options.environment.end() || ours->second != value) app.environment[name] = value;
@@ -39,11 +39,11 @@ void prefer_command_line(const Options& options, launcher::AppRequest& app) {
 
 // The programs and roles of --job replace those of the command line.
 base::Status take_job_file(Options& options, JobPlan& plan) {
-  auto file = launcher::read_job(
-      options.job_file, options.job_environment,
-      options.several_hosts() ? std::numeric_limits<std::uint32_t>::max() : launcher::count_gpus());
+  auto file =
+      job::read_job(options.job_file, options.job_environment,
+                    options.several_hosts() ? std::numeric_limits<std::uint32_t>::max() : job::count_gpus());
   if (!file.ok()) return file.status();
-  for (launcher::AppRequest& app : file->apps) prefer_command_line(options, app);
+  for (spec::AppRequest& app : file->apps) prefer_command_line(options, app);
   options.apps = std::move(file->apps);
   options.notes.insert(options.notes.end(), file->notes.begin(), file->notes.end());
   if (!options.max_restarts) options.max_restarts = file->retry_count;
@@ -53,9 +53,9 @@ base::Status take_job_file(Options& options, JobPlan& plan) {
 }
 
 base::Status take_roles(const Options& options, JobPlan& plan) {
-  for (const launcher::AppRequest& app : options.apps) {
+  for (const spec::AppRequest& app : options.apps) {
     if (app.role.empty()) continue;
-    launcher::Role role;
+    job::Role role;
     role.name = app.role;
     role.count = app.count.value_or(1);
     plan.roles.push_back(std::move(role));
@@ -66,33 +66,33 @@ base::Status take_roles(const Options& options, JobPlan& plan) {
   }
   if (options.elastic)
     return base::invalid_argument("--role and -np MIN:MAX: a role has its own number of members");
-  return launcher::check_roles(plan.roles);
+  return job::check_roles(plan.roles);
 }
 
 // A cluster's members outnumber the cores as a rule: its servers mostly wait.
 void count_role_members(Options& options) {
   std::uint32_t total = 0;
-  for (const launcher::AppRequest& app : options.apps) total += app.count.value_or(1);
+  for (const spec::AppRequest& app : options.apps) total += app.count.value_or(1);
   options.min = options.max = total;
   options.oversubscribe = true;
 }
 
 // The Open MPI status, or hydra's only one.
-int as_under(launcher::Compat compat, int status) {
-  return compat == launcher::Compat::kMpich ? kHydraFailed : status;
+int as_under(spec::Compat compat, int status) {
+  return compat == spec::Compat::kMpich ? kHydraFailed : status;
 }
 
-std::optional<Refusal> check_folder(const launcher::AppRequest& app, launcher::Compat compat) {
+std::optional<Refusal> check_folder(const spec::AppRequest& app, spec::Compat compat) {
   if (app.wdir.empty() || ::access((app.wdir + "/.").c_str(), X_OK) == 0) return std::nullopt;
   return Refusal{as_under(compat, kNoFolder), fmt::format("--wdir {}: {}", app.wdir, std::strerror(errno))};
 }
 
-std::variant<launcher::App, Refusal> find_app(const launcher::AppRequest& app, launcher::Compat compat) {
+std::variant<process::App, Refusal> find_app(const spec::AppRequest& app, spec::Compat compat) {
   if (auto refusal = check_folder(app, compat)) return *refusal;
-  launcher::Environment searched_in = app.environment;
+  spec::Environment searched_in = app.environment;
   if (!app.search_path.empty()) searched_in["PATH"] = app.search_path;
-  auto path = launcher::find_program(app.command.at(0), app.wdir, searched_in);
-  if (path.ok()) return launcher::App{*path, app.command, app.environment, app.wdir, app.role, app.limits};
+  auto path = process::find_program(app.command.at(0), app.wdir, searched_in);
+  if (path.ok()) return process::App{*path, app.command, app.environment, app.wdir, app.role, app.limits};
   const bool searched = app.command[0].find('/') == std::string::npos;
   const int status = searched ? kNotInPath : kNotExecutable;
   return Refusal{as_under(compat, status), path.status().message()};
@@ -100,24 +100,24 @@ std::variant<launcher::App, Refusal> find_app(const launcher::AppRequest& app, l
 
 }  // namespace
 
-std::variant<JobPlan, Refusal> plan_job(Options& options, const launcher::Allocation& allocation) {
+std::variant<JobPlan, Refusal> plan_job(Options& options, const alloc::Allocation& allocation) {
   JobPlan plan;
   base::Status status = options.job_file.empty() ? take_roles(options, plan) : take_job_file(options, plan);
   if (status.ok() && !plan.roles.empty()) count_role_members(options);
   if (status.ok()) status = fit_to_slots(options, allocation.slots());
   if (!status.ok()) return Refusal{refused(options.compat), status.message()};
-  const launcher::StdinRequest& input = options.stdin_to;
-  if (input.to == launcher::StdinRequest::To::kRank && input.rank >= options.max) {
+  const spec::StdinRequest& input = options.stdin_to;
+  if (input.to == spec::StdinRequest::To::kRank && input.rank >= options.max) {
     return Refusal{refused(options.compat),
                    fmt::format("--stdin {}: the last rank is {}", input.rank, options.max - 1)};
   }
-  for (const launcher::AppRequest& app : options.apps) {
+  for (const spec::AppRequest& app : options.apps) {
     if (options.several_hosts()) {
       plan.apps.push_back({"", app.command, app.environment, app.wdir, app.role, app.limits});
     } else {
       auto found = find_app(app, options.compat);
       if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
-      plan.apps.push_back(std::move(std::get<launcher::App>(found)));
+      plan.apps.push_back(std::move(std::get<process::App>(found)));
     }
     plan.counts.push_back(app.count.value_or(options.max));
   }
@@ -126,14 +126,14 @@ std::variant<JobPlan, Refusal> plan_job(Options& options, const launcher::Alloca
 
 // If no role says how many GPUs its members need, chiefs and workers get those of --gpus-per-rank, at least
 // one, and servers and evaluators none.
-launcher::MemberNeeds needs_of(const Options& options, const JobPlan& plan) {
-  launcher::MemberNeeds out;
-  const bool said = std::any_of(plan.roles.begin(), plan.roles.end(),
-                                [](const launcher::Role& role) { return role.gpus > 0; });
+placement::MemberNeeds needs_of(const Options& options, const JobPlan& plan) {
+  placement::MemberNeeds out;
+  const bool said =
+      std::any_of(plan.roles.begin(), plan.roles.end(), [](const job::Role& role) { return role.gpus > 0; });
   for (std::size_t i = 0; i < plan.roles.size(); ++i) {
-    const launcher::Role& role = plan.roles[i];
-    const launcher::RoleKind kind = launcher::kind_of(role);
-    const bool computes = kind == launcher::RoleKind::kChief || kind == launcher::RoleKind::kWorker;
+    const job::Role& role = plan.roles[i];
+    const job::RoleKind kind = job::kind_of(role);
+    const bool computes = kind == job::RoleKind::kChief || kind == job::RoleKind::kWorker;
     out.roles.push_back(role.name);
     out.gpus.push_back(said ? role.gpus : computes ? std::max(1U, options.mapping.gpus) : 0);
     out.cores.push_back(static_cast<std::uint32_t>(std::ceil(plan.apps.at(i).limits.cpus)));
@@ -141,12 +141,12 @@ launcher::MemberNeeds needs_of(const Options& options, const JobPlan& plan) {
   return out;
 }
 
-launcher::RoleJobOptions role_options(const Options& options, const JobPlan& plan, const std::string& job,
-                                      const launcher::PlacedJob& placed) {
-  launcher::RoleJobOptions out;
+job::RoleJobOptions role_options(const Options& options, const JobPlan& plan, const std::string& job,
+                                 const placement::PlacedJob& placed) {
+  job::RoleJobOptions out;
   out.name = plan.name.empty() ? job : plan.name;
   out.roles = plan.roles;
-  out.restart.whole_job = options.restart_policy == launcher::RestartPolicy::kRestart;
+  out.restart.whole_job = options.restart_policy == spec::RestartPolicy::kRestart;
   if (options.max_restarts) out.restart.max_restarts = *options.max_restarts;
   out.term_grace = options.term_grace;
   out.cores = placed.cores();
@@ -163,8 +163,8 @@ std::uint32_t arena_slots(const Options& options) {
 }
 
 int placing_failed(const Options& options) {
-  if (options.compat == launcher::Compat::kMpich) return kHydraFailed;
-  return launcher::binds_beyond_map(options.mapping) ? 77 : 213;
+  if (options.compat == spec::Compat::kMpich) return kHydraFailed;
+  return placement::binds_beyond_map(options.mapping) ? 77 : 213;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -13,12 +13,12 @@
 #include "launcher/placement/members.h"
 #include "launcher/process/app.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 struct JobPlan {
-  std::vector<launcher::App> apps;
+  std::vector<process::App> apps;
   std::vector<std::uint32_t> counts;  // members of each app
-  std::vector<launcher::Role> roles;  // role i runs app i; empty: a job without roles
+  std::vector<job::Role> roles;       // role i runs app i; empty: a job without roles
   std::string name;                   // of a job of roles
 };
 
@@ -29,16 +29,14 @@ struct Refusal {
 
 // Completes `options` (members, start, shards, what a job file says) and makes the plan. On several hosts
 // each looks for folders and programs itself.
-[[nodiscard]] std::variant<JobPlan, Refusal> plan_job(Options& options,
-                                                      const launcher::Allocation& allocation);
+[[nodiscard]] std::variant<JobPlan, Refusal> plan_job(Options& options, const alloc::Allocation& allocation);
 
 // What members of roles need; of a job without roles nothing but what the options say.
-[[nodiscard]] launcher::MemberNeeds needs_of(const Options& options, const JobPlan& plan);
+[[nodiscard]] placement::MemberNeeds needs_of(const Options& options, const JobPlan& plan);
 
 // Without its hosts and ports. `job`: its id.
-[[nodiscard]] launcher::RoleJobOptions role_options(const Options& options, const JobPlan& plan,
-                                                    const std::string& job,
-                                                    const launcher::PlacedJob& placed);
+[[nodiscard]] job::RoleJobOptions role_options(const Options& options, const JobPlan& plan,
+                                               const std::string& job, const placement::PlacedJob& placed);
 
 // Slots of the arena of each host of an elastic job.
 [[nodiscard]] std::uint32_t arena_slots(const Options& options);
@@ -46,4 +44,4 @@ struct Refusal {
 // The exit status of a job whose members cannot be placed: as Open MPI 5 has it.
 [[nodiscard]] int placing_failed(const Options& options);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

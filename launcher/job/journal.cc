@@ -16,7 +16,7 @@
 #include "base/crc32c.h"
 #include "proto/wire.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 using membership::JournalEntry;
@@ -288,4 +288,4 @@ base::Status JournalFile::append(const JournalEntry& entry) {
   return base::system_error("fdatasync", path_, errno);
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

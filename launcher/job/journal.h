@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "membership/coordinator/journal_entry.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 class JournalFile {
  public:
@@ -36,4 +36,4 @@ class JournalFile {
   membership::Past past_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

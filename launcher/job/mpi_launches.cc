@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-namespace regroup::cmd {
-MpiLaunches::MpiLaunches(boost::asio::io_context& loop, pmi::HelperOptions helper, launcher::App app,
+namespace regroup::job {
+MpiLaunches::MpiLaunches(boost::asio::io_context& loop, pmi::HelperOptions helper, process::App app,
                          std::uint32_t slots, Say say, StartMember start)
     : app_(std::move(app)),
       slots_(slots),
@@ -43,16 +43,16 @@ void MpiLaunches::open() {
   const std::uint32_t space = spaces_++;
   if (space > 0) mpi_.tell(pmi::CloseSpace{space - 1});
   mpi_.open({space, slots_, oversubscribed, {members}, 0, {}},
-            [this, space](std::vector<launcher::Extras> extras) { ready(space, std::move(extras)); });
+            [this, space](std::vector<process::Extras> extras) { ready(space, std::move(extras)); });
 }
 
-void MpiLaunches::ready(std::uint32_t space, std::vector<launcher::Extras> extras) {
+void MpiLaunches::ready(std::uint32_t space, std::vector<process::Extras> extras) {
   if (space + 1 != spaces_) return;
   for (const proto::Start& start : std::exchange(waiting_, {})) {
-    launcher::Extras of_member = std::move(extras.at(start.rank));
+    process::Extras of_member = std::move(extras.at(start.rank));
     pmi::add_hints(of_member, app_, slots_ != 0 && start.world_size > slots_);
     start_(start, std::move(of_member));
   }
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

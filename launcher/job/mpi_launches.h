@@ -13,16 +13,16 @@
 #include "launcher/process/app.h"
 #include "proto/message.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // Used by the loop's thread.
 class MpiLaunches {
  public:
-  using StartMember = std::function<void(const proto::Start& start, launcher::Extras extras)>;
+  using StartMember = std::function<void(const proto::Start& start, process::Extras extras)>;
   using Say = std::function<void(const std::string&)>;
   // `app`: what all members run. `slots`: cores there are for them; 0: not known.
-  MpiLaunches(boost::asio::io_context& loop, pmi::HelperOptions helper, launcher::App app,
-              std::uint32_t slots, Say say, StartMember start);
+  MpiLaunches(boost::asio::io_context& loop, pmi::HelperOptions helper, process::App app, std::uint32_t slots,
+              Say say, StartMember start);
 
   // One member of a launch of start.world_size, asked for in rank order. Once the last one is, and
   // regroup-pmi is ready for them, `start` is called for each.
@@ -33,9 +33,9 @@ class MpiLaunches {
  private:
   [[nodiscard]] pmi::MpiEvents events();
   void open();
-  void ready(std::uint32_t space, std::vector<launcher::Extras> extras);
+  void ready(std::uint32_t space, std::vector<process::Extras> extras);
 
-  launcher::App app_;
+  process::App app_;
   std::uint32_t slots_;
   Say say_;
   StartMember start_;
@@ -44,4 +44,4 @@ class MpiLaunches {
   pmi::Mpi mpi_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

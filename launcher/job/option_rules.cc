@@ -13,7 +13,7 @@
 
 #include "proto/world.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 using base::invalid_argument;
@@ -110,7 +110,7 @@ std::string unheeded_options(const Options& options) {
         fmt::format("{}: ignored; requires -np MIN:MAX or -np N without --role", fmt::join(of_world, ", ")));
   if (!options.elastic && !roles && options.max_restarts.value_or(0) != 0)
     lines.emplace_back("--max-restarts: ignored; requires -np MIN:MAX or --role");
-  if (!roles && options.restart_policy != launcher::RestartPolicy::kEnd)
+  if (!roles && options.restart_policy != spec::RestartPolicy::kEnd)
     lines.emplace_back("--restart-policy: ignored; requires --role");
   if ((options.elastic || roles) && (options.ulfm || options.keep_going))
     lines.emplace_back("--with-ft, --enable-recovery: ignored; require -np N without --role");
@@ -119,4 +119,4 @@ std::string unheeded_options(const Options& options) {
   return fmt::format("{}", fmt::join(lines, "\nregroup: "));
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -7,15 +7,15 @@
 #include "base/status.h"
 #include "launcher/spec/options.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
-using launcher::Options;
-using launcher::Verb;
+using spec::Options;
+using spec::Verb;
 
-using launcher::kHydraFailed;
+using spec::kHydraFailed;
 // Exit status of a command line that cannot be run.
-[[nodiscard]] constexpr int refused(launcher::Compat rules) {
-  return rules == launcher::Compat::kMpich ? kHydraFailed : 1;
+[[nodiscard]] constexpr int refused(spec::Compat rules) {
+  return rules == spec::Compat::kMpich ? kHydraFailed : 1;
 }
 
 // The slots of a host of `slots` cores for this job: what its -H or host file says, if that says any.
@@ -31,4 +31,4 @@ using launcher::kHydraFailed;
 // A sentence on options that this job does not heed; "" if there are none.
 [[nodiscard]] std::string unheeded_options(const Options& options);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

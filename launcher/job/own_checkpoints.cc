@@ -15,13 +15,13 @@
 #include "checkpoint/writer/persist_task.h"
 #include "launcher/agent/remote_script.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
+using agent::LocalCheckpointReply;
+using agent::QueryLocalCheckpoint;
 using base::Result;
 using base::Status;
-using node::LocalCheckpointReply;
-using node::QueryLocalCheckpoint;
 using proto::Step;
 
 constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory
@@ -34,7 +34,7 @@ constexpr std::chrono::minutes kLongest(30);       // in all; agents wait ten mi
 constexpr std::chrono::milliseconds kAskAgain(100);
 
 std::vector<std::string> words_of(const QueryLocalCheckpoint& order) {
-  const CheckpointPlan& plan = order.plan;
+  const writer::CheckpointPlan& plan = order.plan;
   if (order.copy > 0)
     return {"copy",
             plan.directory,
@@ -60,8 +60,8 @@ LocalCheckpointReply found_by(const QueryLocalCheckpoint& order, const Result<st
 
 class Search {
  public:
-  Search(boost::asio::io_context& loop, node::Hosts& hosts, const std::function<bool()>& over,
-         const std::function<void(const std::string&)>& say, CheckpointPlan* plan)
+  Search(boost::asio::io_context& loop, agent::Hosts& hosts, const std::function<bool()>& over,
+         const std::function<void(const std::string&)>& say, writer::CheckpointPlan* plan)
       : loop_(loop), hosts_(hosts), over_(over), say_(say), plan_(*plan) {}
 
   void run() {
@@ -71,7 +71,7 @@ class Search {
       say_(fmt::format("host {}: its checkpoint of step {} in {} is the newest and is copied to {}", name,
                        step, plan_.directory, plan_.shared));
       const LocalCheckpointReply copied = ask({index}, step, kCopyLimit + kAgentMargin).at(index);
-      auto resume = copied.status.ok() ? read(step) : Result<Resume>(copied.status);
+      auto resume = copied.status.ok() ? read(step) : Result<writer::Resume>(copied.status);
       const bool may_go_on =
           copied.status.code() == base::Code::kDeadlineExceeded;  // it may still write there
       if (resume.ok()) {
@@ -81,7 +81,7 @@ class Search {
       }
       if (!over_())
         say_(fmt::format("host {}: the job does not go on from its checkpoint of step {}: {}", name, step,
-                         launcher::printable(resume.status().message())));
+                         agent::printable(resume.status().message())));
       if (may_go_on) return;
     }
   }
@@ -102,10 +102,10 @@ class Search {
     std::vector<std::pair<Step, std::size_t>> out;
     for (const auto& [index, found] : ask(up, 0, kReaderLimit + kAgentMargin)) {
       const std::string& name = hosts_.name(index);
-      if (!found.said.empty()) say_(fmt::format("host {}: {}", name, launcher::printable(found.said)));
+      if (!found.said.empty()) say_(fmt::format("host {}: {}", name, agent::printable(found.said)));
       if (!found.status.ok())
         say_(fmt::format("host {}: what it has in {} is not looked at: {}", name, plan_.directory,
-                         launcher::printable(found.status.message())));
+                         agent::printable(found.status.message())));
       else if (found.step > (plan_.resume ? plan_.resume->step : 0) && found.step <= proto::kMaxStep)
         out.emplace_back(found.step, index);
     }
@@ -147,16 +147,16 @@ class Search {
 
   // Reads the copy on this host: the agent's answer is not trusted, and a shared file system may show it
   // late.
-  Result<Resume> read(Step step) {
+  Result<writer::Resume> read(Step step) {
     std::optional<Result<std::string>> text;
-    PersistTask task(loop_, {"await", plan_.shared, std::to_string(step)},
-                     {plan_.shared, kVisibleLimit, kReaderLimit},
-                     {{}, [&text](const Result<std::string>& out, const std::string&) { text = out; }});
+    writer::PersistTask task(
+        loop_, {"await", plan_.shared, std::to_string(step)}, {plan_.shared, kVisibleLimit, kReaderLimit},
+        {{}, [&text](const Result<std::string>& out, const std::string&) { text = out; }});
     while (!text && !over_() && base::SystemClock().now() < end_) loop_.run_one_for(kAskAgain);
     if (!text && !over_()) return base::deadline_exceeded("reading it took too long");
     if (!text) return Status(base::Code::kUnavailable, "the job ends");
     if (!text->ok()) return text->status();
-    auto resume = resume_of(**text, plan_.shared);
+    auto resume = writer::resume_of(**text, plan_.shared);
     if (!resume.ok()) return resume.status();
     if (!*resume || (*resume)->step != step)
       return base::internal_error(fmt::format("{}: not the checkpoint of step {}", plan_.shared, step));
@@ -165,34 +165,35 @@ class Search {
 
   const base::TimePoint end_ = base::SystemClock().now() + kLongest;
   boost::asio::io_context& loop_;
-  node::Hosts& hosts_;
+  agent::Hosts& hosts_;
   const std::function<bool()>& over_;
   const std::function<void(const std::string&)>& say_;
-  CheckpointPlan& plan_;
+  writer::CheckpointPlan& plan_;
 };
 
 }  // namespace
 
-node::LocalCheckpointQuery local_checkpoint_query() {
+agent::LocalCheckpointQuery local_checkpoint_query() {
   return [](boost::asio::io_context& loop, const QueryLocalCheckpoint& order,
             const std::function<void(const LocalCheckpointReply&)>& answer) -> std::function<void()> {
     const bool copies = order.copy > 0;
-    PersistTask::Wait wait{order.plan.directory, kAnswerLimit, kReaderLimit};
+    writer::PersistTask::Wait wait{order.plan.directory, kAnswerLimit, kReaderLimit};
     if (copies) wait = {order.plan.directory + " and " + order.plan.shared, kCopyLimit, kCopyLimit};
-    auto task = std::make_shared<std::unique_ptr<PersistTask>>(std::make_unique<PersistTask>(
+    auto task = std::make_shared<std::unique_ptr<writer::PersistTask>>(std::make_unique<writer::PersistTask>(
         loop, words_of(order), wait,
-        PersistTask::Events{[answer] { answer({.busy = true}); },
-                            [answer, order](const Result<std::string>& text, const std::string& said) {
-                              answer(found_by(order, text, said));
-                            }}));
+        writer::PersistTask::Events{
+            [answer] { answer({.busy = true}); },
+            [answer, order](const Result<std::string>& text, const std::string& said) {
+              answer(found_by(order, text, said));
+            }}));
     return [task] { task->reset(); };
   };
 }
 
-void take_newest_of_hosts(boost::asio::io_context& loop, node::Hosts& hosts,
+void take_newest_of_hosts(boost::asio::io_context& loop, agent::Hosts& hosts,
                           const std::function<bool()>& over,
-                          const std::function<void(const std::string&)>& say, CheckpointPlan* plan) {
+                          const std::function<void(const std::string&)>& say, writer::CheckpointPlan* plan) {
   if (!plan->shared.empty()) Search(loop, hosts, over, say, plan).run();
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

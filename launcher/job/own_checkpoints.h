@@ -10,18 +10,18 @@
 #include "launcher/agent/node_agent.h"
 #include "launcher/spec/checkpoint_plan.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // For an agent: reads its host's local directory and copies from it, in processes that are abandoned when
 // they are silent for too long.
-[[nodiscard]] node::LocalCheckpointQuery local_checkpoint_query();
+[[nodiscard]] agent::LocalCheckpointQuery local_checkpoint_query();
 
 // For the controller, before any agent gets its Setup: if a host has a newer checkpoint than plan->resume,
 // that host copies it to plan->shared, this host reads it there, and it becomes plan->resume. If that fails
 // the next newest is tried. Runs the loop until then, or until `over`, which is called ten times a second.
 // `say` gets a sentence for each host that does not answer or cannot copy.
-void take_newest_of_hosts(boost::asio::io_context& loop, node::Hosts& hosts,
+void take_newest_of_hosts(boost::asio::io_context& loop, agent::Hosts& hosts,
                           const std::function<bool()>& over,
-                          const std::function<void(const std::string&)>& say, node::CheckpointPlan* plan);
+                          const std::function<void(const std::string&)>& say, spec::CheckpointPlan* plan);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

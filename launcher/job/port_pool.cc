@@ -14,7 +14,7 @@
 
 #include "base/json_input.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 namespace {
 
 sockaddr_in address_of(bool any, std::uint16_t port) {
@@ -149,7 +149,7 @@ std::string ports_to_json(const std::vector<std::uint16_t>& numbers) {
 
 base::Result<std::vector<std::uint16_t>> ports_from_json(std::string_view text) {
   const base::Status bad(base::Code::kDataLoss, "no list of ports");
-  const auto json = parse_json(text);
+  const auto json = base::parse_json(text);
   if (!json.is_object() || !json.contains("ports") || !json["ports"].is_array()) return bad;
   std::vector<std::uint16_t> out;
   for (const auto& port : json["ports"]) {
@@ -160,4 +160,4 @@ base::Result<std::vector<std::uint16_t>> ports_from_json(std::string_view text) 
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "launcher/job/cluster_spec.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 
 // Each socket is bound with SO_REUSEADDR and never listens: a server that sets SO_REUSEADDR (gRPC, and so
 // TensorFlow and JAX; Python's socketserver) can bind the port meanwhile, and the kernel gives it to no other
@@ -43,4 +43,4 @@ void give_ports(Cluster& cluster, const std::vector<std::uint32_t>& host_of,
 [[nodiscard]] std::string ports_to_json(const std::vector<std::uint16_t>& numbers);
 [[nodiscard]] base::Result<std::vector<std::uint16_t>> ports_from_json(std::string_view text);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

@@ -4,25 +4,25 @@
 #include <map>
 #include <numeric>
 
-namespace regroup::launcher {
+namespace regroup::job {
 
-std::vector<Place> layout_ranks(const std::vector<std::uint32_t>& counts, proto::MemberId first,
-                                std::uint32_t first_app, std::uint32_t space,
-                                const std::vector<std::uint32_t>& host_of) {
+std::vector<process::Place> layout_ranks(const std::vector<std::uint32_t>& counts, proto::MemberId first,
+                                         std::uint32_t first_app, std::uint32_t space,
+                                         const std::vector<std::uint32_t>& host_of) {
   const std::uint32_t size = std::accumulate(counts.begin(), counts.end(), 0U);
   std::map<std::uint32_t, std::uint32_t> on_host;
-  std::vector<Place> layout;
+  std::vector<process::Place> layout;
   for (std::uint32_t app = 0; app < counts.size(); ++app) {
     for (std::uint32_t index = 0; index < counts[app]; ++index) {
       const auto rank = static_cast<std::uint32_t>(layout.size());
-      Place place{first + rank, rank, size, first_app + app, index, space};
+      process::Place place{first + rank, rank, size, first_app + app, index, space};
       place.host = host_of.empty() ? 0 : host_of[rank];
       place.local_rank = on_host[place.host]++;
       layout.push_back(place);
     }
   }
-  for (Place& place : layout) place.local_size = on_host[place.host];
+  for (process::Place& place : layout) place.local_size = on_host[place.host];
   return layout;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

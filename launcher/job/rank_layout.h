@@ -8,7 +8,7 @@
 #include "launcher/process/app.h"
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 
 // Number 0 is this host, whether members run on it or not; the OtherHosts follow.
 struct JobHost {
@@ -19,8 +19,9 @@ struct JobHost {
 // The members of one MPI_COMM_WORLD, in rank order. `counts` has the number of members of each program, from
 // program number `first_app` on; rank 0 is member `first`. `host_of` gives the host of each rank; empty: one
 // host.
-[[nodiscard]] std::vector<Place> layout_ranks(const std::vector<std::uint32_t>& counts, proto::MemberId first,
-                                              std::uint32_t first_app, std::uint32_t space,
-                                              const std::vector<std::uint32_t>& host_of);
+[[nodiscard]] std::vector<process::Place> layout_ranks(const std::vector<std::uint32_t>& counts,
+                                                       proto::MemberId first, std::uint32_t first_app,
+                                                       std::uint32_t space,
+                                                       const std::vector<std::uint32_t>& host_of);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

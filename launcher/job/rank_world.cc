@@ -13,7 +13,7 @@
 
 #include "membership/coordinator/agent_facts.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr proto::NodeId kHere = 0;
@@ -22,7 +22,8 @@ constexpr proto::Incarnation kIncarnation = 1;
 }  // namespace
 
 RankWorldOptions rank_world_options(const Options& options, const std::string& job, const std::string& socket,
-                                    std::vector<proto::NodeId> placed, const CheckpointPlan& checkpoints) {
+                                    std::vector<proto::NodeId> placed,
+                                    const writer::CheckpointPlan& checkpoints) {
   RankWorldOptions out;
   const auto size = static_cast<std::uint32_t>(placed.size());
   const std::uint32_t shards = world_shards(options, size);
@@ -62,15 +63,15 @@ std::uint32_t world_shards(const Options& options, std::uint32_t size) {
   return options.shards != 0 ? options.shards : std::min(std::bit_ceil(size), proto::kMaxShards);
 }
 
-void add_world_variables(const Options& options, const CheckpointPlan& checkpoints,
-                         launcher::Environment& environment) {
+void add_world_variables(const Options& options, const writer::CheckpointPlan& checkpoints,
+                         spec::Environment& environment) {
   if (options.shards != 0) environment["REGROUP_SHARDS"] = std::to_string(options.shards);
   if (options.seed != 0) environment["REGROUP_SEED"] = std::to_string(options.seed);
   if (options.any_fingerprint) environment["REGROUP_CHECK_STATE"] = "0";
-  add_checkpoint_variables(checkpoints, environment);
+  writer::add_checkpoint_variables(checkpoints, environment);
 }
 
-RankWorld::RankWorld(launcher::Agent& agent, RankWorldOptions options, node::Hosts* hosts)
+RankWorld::RankWorld(agent::Agent& agent, RankWorldOptions options, agent::Hosts* hosts)
     : agent_(agent),
       policy_(options.policy),
       job_(std::move(options.job)),
@@ -123,7 +124,7 @@ void RankWorld::begin() {
 
 // A failed rank ends the job, and its agent reports a joined rank to the coordinator. What remains is a rank
 // that exits with status 0 without a join.
-void RankWorld::on_exit(const launcher::MemberExit& exit) {
+void RankWorld::on_exit(const process::MemberExit& exit) {
   const bool unjoined = exit.member < policy_.max && !joined_.contains(exit.member);
   if (exit.host.empty()) local_.on_exit(exit);
   if (!unjoined || !exit.normal() || left_) return;
@@ -132,7 +133,7 @@ void RankWorld::on_exit(const launcher::MemberExit& exit) {
 }
 
 // Ends the World, since ranks that have joined would wait for this one for ever.
-void RankWorld::missing(const launcher::MemberExit& exit) {
+void RankWorld::missing(const process::MemberExit& exit) {
   if (over_ || joined_.empty()) return;
   end(fmt::format("rank {} {} {} and has not called join(), for which {} of {} ranks wait", exit.rank,
                   exit.process(), exit.what(), joined_.size(), policy_.max),
@@ -194,4 +195,4 @@ void RankWorld::perform_one(const membership::Say& effect) {
   agent_.say(effect.sentence);
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -17,7 +17,7 @@
 #include "membership/coordinator/coordinator.h"
 #include "proto/message.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 struct RankWorldOptions {
   membership::Policy policy;
@@ -30,23 +30,23 @@ struct RankWorldOptions {
 [[nodiscard]] RankWorldOptions rank_world_options(const Options& options, const std::string& job,
                                                   const std::string& socket,
                                                   std::vector<proto::NodeId> placed,
-                                                  const CheckpointPlan& checkpoints);
+                                                  const writer::CheckpointPlan& checkpoints);
 // The default of V: the smallest power of two that is not below `size`.
 [[nodiscard]] std::uint32_t world_shards(const Options& options, std::uint32_t size);
 
 // Adds the variables that pass options to ranks that join without an agent, and to checkpoints of the agent.
-void add_world_variables(const Options& options, const CheckpointPlan& checkpoints,
-                         launcher::Environment& environment);
+void add_world_variables(const Options& options, const writer::CheckpointPlan& checkpoints,
+                         spec::Environment& environment);
 
 // Used by the loop's thread.
-class RankWorld final : public launcher::MembershipJob {
+class RankWorld final : public agent::MembershipJob {
  public:
   // `hosts`: the other hosts of the job; null: there are none.
-  RankWorld(launcher::Agent& agent, RankWorldOptions options, node::Hosts* hosts);
+  RankWorld(agent::Agent& agent, RankWorldOptions options, agent::Hosts* hosts);
 
   [[nodiscard]] base::Status start() override { return local_.start(); }
   // Called for ranks of all hosts.
-  void on_exit(const launcher::MemberExit& exit) override;
+  void on_exit(const process::MemberExit& exit) override;
   void on_notice(base::TimePoint deadline) override;
   void on_message(const proto::Message&) override {}
   [[nodiscard]] base::Duration still_needs() const override { return local_.still_needs(); }
@@ -62,7 +62,7 @@ class RankWorld final : public launcher::MembershipJob {
   void refuse(proto::NodeId node);
   [[nodiscard]] bool runs(proto::NodeId node, proto::MemberId rank) const;
   void begin();
-  void missing(const launcher::MemberExit& exit);
+  void missing(const process::MemberExit& exit);
   void end(const std::string& why, int exit_status);
   void tell(proto::NodeId node, const proto::Body& body);
   void perform(const membership::Effects& effects);
@@ -71,18 +71,18 @@ class RankWorld final : public launcher::MembershipJob {
   template <class Other>
   void perform_one(const Other&) {}  // there is no journal, and there are no control commands
 
-  launcher::Agent& agent_;
+  agent::Agent& agent_;
   const membership::Policy policy_;
   const membership::JobInfo job_;
   const bool quiet_;
-  node::Hosts* const hosts_;
+  agent::Hosts* const hosts_;
   ElasticAgent local_;
   std::optional<membership::Coordinator> coordinator_;  // since the first rank joined
   TrainingEnd trained_;
   boost::asio::steady_timer timer_;
-  std::set<proto::MemberId> joined_;          // ranks
-  std::optional<launcher::MemberExit> left_;  // the first rank that ended with status 0 without a join
-  bool over_ = false;                         // the World has failed, or all its members have left
+  std::set<proto::MemberId> joined_;         // ranks
+  std::optional<process::MemberExit> left_;  // the first rank that ended with status 0 without a join
+  bool over_ = false;                        // the World has failed, or all its members have left
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

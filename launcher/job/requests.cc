@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 std::uint32_t Requests::slots() const {
   std::uint32_t sum = 0;
@@ -44,4 +44,4 @@ std::vector<Requests::Request> Requests::surplus(std::uint32_t slots) {
   return out;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 class Requests {
  public:
@@ -36,4 +36,4 @@ class Requests {
   std::set<std::string> unwanted_;  // cancelled, but may still arrive
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -18,16 +18,16 @@
 #include "launcher/process/run_in_subprocess.h"
 #include "launcher/process/signals.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr std::uint32_t kMostRestarts = 3;
 constexpr std::chrono::seconds kFirstPause(1);
 constexpr std::chrono::seconds kLongestPause(30);
-// An agent whose link is silent ends its members after node::kSilence, one below another dials the controller
-// for a while before.
-constexpr base::Duration kDoubt = node::kSilence + std::chrono::seconds(1);
-constexpr base::Duration kDoubtBelow = node::kParentSilence + node::kOrphanLimit + std::chrono::seconds(1);
+// An agent whose link is silent ends its members after agent::kSilence, one below another dials the
+// controller for a while before.
+constexpr base::Duration kDoubt = agent::kSilence + std::chrono::seconds(1);
+constexpr base::Duration kDoubtBelow = agent::kParentSilence + agent::kOrphanLimit + std::chrono::seconds(1);
 
 // The signals that end a job. An ignored SIGHUP (nohup) is left out, because it would stay pending for ever.
 sigset_t signals_that_end(const Options& options) {
@@ -57,14 +57,14 @@ int signal_within(const sigset_t& ends, base::Duration pause) {
 
 // As an agent would end the job.
 int status_of(int signal, const Options& options) {
-  const launcher::AgentOptions agent = agent_options(options, {}, {});
+  const agent::AgentOptions agent = agent_options(options, {}, {});
   const bool users = signal == SIGINT || signal == SIGQUIT || signal == SIGHUP;
   return users ? agent.stopped_status : agent.notice_status.value_or(agent.stopped_status);
 }
 
 base::Duration doubt(const Options& options, int hosts) {
   if (hosts == 0 || !options.several_hosts()) return {};
-  const std::uint32_t radix = options.tree_radix.value_or(node::kRadix);
+  const std::uint32_t radix = options.tree_radix.value_or(agent::kRadix);
   const bool deep = radix > 0 && options.hosts.size() > radix;
   return (deep ? kDoubtBelow : kDoubt) + (hosts < 0 ? options.orphan_timeout : base::Duration::zero());
 }
@@ -84,7 +84,7 @@ membership::FailureRow HeldJournal::failures() const {
   return past.ok() ? std::move(past->failures) : membership::FailureRow();
 }
 
-LaunchEnd end_of(const launcher::Guardian& guardian, int status, const node::CheckpointPlan& checkpoints,
+LaunchEnd end_of(const agent::Guardian& guardian, int status, const spec::CheckpointPlan& checkpoints,
                  const HeldJournal& journal) {
   const proto::Step resumed = checkpoints.resume ? checkpoints.resume->step : 0;
   return {status, checkpoints.directory.empty() ? std::nullopt : guardian.state_lost(),
@@ -125,10 +125,10 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
     fail(fmt::format("it goes on from its newest checkpoint in {} s (restart {} of {})",
                      std::chrono::duration_cast<std::chrono::seconds>(pause).count(), fruitless_, most_),
          0);
-  HeldLocks::release_all();
+  process::HeldLocks::release_all();
   const int signal = signal_within(signals_that_end(options_), pause);
   if (signal == 0) return std::nullopt;
-  return fail(fmt::format("{} came: it stays ended", launcher::signal_name(signal)),
+  return fail(fmt::format("{} came: it stays ended", process::signal_name(signal)),
               status_of(signal, options_));
 }
 
@@ -136,4 +136,4 @@ Launch Restarts::launch() const {
   return {launches_, base::SystemClock().now() - began_, status_, failures_};
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -15,7 +15,7 @@
 #include "membership/coordinator/restart_budget.h"
 #include "proto/world.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 struct Launch {
   std::uint32_t number = 1;              // of this job, in this process
@@ -47,8 +47,8 @@ class HeldJournal {
 };
 
 // The end of a job, from its guardian and its journal.
-[[nodiscard]] LaunchEnd end_of(const launcher::Guardian& guardian, int status,
-                               const node::CheckpointPlan& checkpoints, const HeldJournal& journal);
+[[nodiscard]] LaunchEnd end_of(const agent::Guardian& guardian, int status,
+                               const spec::CheckpointPlan& checkpoints, const HeldJournal& journal);
 // A launch that is to go on from a checkpoint and finds none in `directory`; it ends with Launch::status.
 [[nodiscard]] std::string nothing_to_go_on_from(const std::string& directory);
 
@@ -71,4 +71,4 @@ class Restarts {
   membership::FailureRow failures_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

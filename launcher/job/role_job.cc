@@ -11,7 +11,7 @@
 
 #include "launcher/process/due.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 namespace {
 
 constexpr std::chrono::milliseconds kNews(
@@ -19,7 +19,8 @@ constexpr std::chrono::milliseconds kNews(
 
 }  // namespace
 
-RoleJob::RoleJob(Agent& agent, RoleJobOptions options, std::unique_ptr<OtherHosts> others, HeldPorts held)
+RoleJob::RoleJob(agent::Agent& agent, RoleJobOptions options, std::unique_ptr<agent::OtherHosts> others,
+                 HeldPorts held)
     : agent_(agent),
       options_(std::move(options)),
       rules_(options_.roles, options_.restart),
@@ -34,13 +35,13 @@ RoleJob::RoleJob(Agent& agent, RoleJobOptions options, std::unique_ptr<OtherHost
           world_events()),
       grace_(agent.loop()) {}
 
-NodeEvents RoleJob::node_events() {
-  NodeEvents events;
+agent::NodeEvents RoleJob::node_events() {
+  agent::NodeEvents events;
   events.started = [this](std::uint32_t space, const base::Status& status) {
     if (agent_.ending()) return agent_.look_whether_over();
     world_.on_started(space, status);
   };
-  events.exited = [this](const MemberExit& exit) { agent_.on_member_exit(exit); };
+  events.exited = [this](const process::MemberExit& exit) { agent_.on_member_exit(exit); };
   events.mpi = [this](std::uint32_t host, const pmi::Message& message) { world_.on_mpi(host, message); };
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
@@ -73,9 +74,9 @@ base::Status RoleJob::start() {
     others_->serve(
         node_events(), [this](std::size_t, const base::Status& why) { on_lost(why); }, agent_.out(),
         agent_.err());
-    const std::vector<App>& apps = agent_.processes().options().apps;
+    const std::vector<process::App>& apps = agent_.processes().options().apps;
     for (std::uint32_t app = 0; app < apps.size(); ++app) {
-      const App one = apps[app];  // the node of this host changes the list
+      const process::App one = apps[app];  // the node of this host changes the list
       local_.add_app(app, one);
       for (std::size_t host = 0; host < others_->size(); ++host) others_->node(host).add_app(app, one);
     }
@@ -101,7 +102,7 @@ void RoleJob::on_lost(const base::Status& why) {
   agent_.terminate(1);
 }
 
-void RoleJob::on_exit(const MemberExit& exit) {
+void RoleJob::on_exit(const process::MemberExit& exit) {
   if (agent_.ending()) return;
   if (exit.host.empty()) local_.settle();
   world_.gone(exit.rank);
@@ -120,19 +121,19 @@ void RoleJob::hold_back(const MemberEnd& end) {
   if (held_back_.size() > 1) return;
   news_.expires_after(kNews);
   news_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && is_due(news_)) give_held_back();
+    if (!error && process::is_due(news_)) give_held_back();
   });
 }
 
 void RoleJob::give_held_back() {
-  call_off(news_);
+  process::call_off(news_);
   for (const MemberEnd& end : std::exchange(held_back_, {})) {
     if (!agent_.ending()) perform(rules_.on_end(end));
   }
 }
 
 // An exit without MPI_Finalize is a failure, as under mpirun, because the others wait for the member.
-MemberEnd RoleJob::end_of(const MemberExit& exit) const {
+MemberEnd RoleJob::end_of(const process::MemberExit& exit) const {
   MemberEnd end{exit.rank, exit.status(), fmt::format("{} {}", exit.process(), exit.what()),
                 world_.standing(exit.rank)};
   if (const auto& abort = world_.abort_of(exit.rank)) {
@@ -174,7 +175,7 @@ void RoleJob::perform_one(const StopMembers&) {
   world_.signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
   grace_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.term_grace));
   grace_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && stopping_ && is_due(grace_)) world_.signal_all(SIGKILL);
+    if (!error && stopping_ && process::is_due(grace_)) world_.signal_all(SIGKILL);
   });
   for (const std::uint32_t rank : world_.renew()) perform(rules_.on_end({rank, 1, "was not started"}));
 }
@@ -183,8 +184,8 @@ void RoleJob::perform_one(const EndJob& action) { agent_.terminate(action.status
 
 void RoleJob::perform_one(const Tell& action) { agent_.say(action.text); }
 
-MemberOrder RoleJob::order_of(const StartMember& start) const {
-  MemberOrder order;
+agent::MemberOrder RoleJob::order_of(const StartMember& start) const {
+  agent::MemberOrder order;
   if (start.rank < options_.environments.size()) order.environment = options_.environments[start.rank];
   order.environment.merge(cluster_environment(cluster_, start.rank));
   order.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restarts);
@@ -196,4 +197,4 @@ void RoleJob::on_failed_start(const base::Status& why) {
   if (!agent_.ending()) agent_.fail_start(why.message());
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

@@ -18,34 +18,34 @@
 #include "launcher/job/role_rules.h"
 #include "launcher/job/role_world.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 
 struct RoleJobOptions {
   std::string name;         // PAI_JOB_NAME
   std::vector<Role> roles;  // role i runs app i
   RestartOptions restart;
   base::Duration term_grace = std::chrono::seconds(5);  // of members when the whole job starts again
-  std::vector<std::vector<int>> cores;       // by rank, that members are bound to; empty: they are not bound
-  std::vector<pmi::Binding> bindings;        // the same for MPI
-  std::vector<Environment> environments;     // by rank, of their devices; empty: they have none
-  std::vector<JobHost> hosts;                // of the job, this one first
-  std::vector<std::uint32_t> host_of;        // by rank; empty: all run here
-  std::vector<MemberPorts> ports;            // by rank, held on their hosts; empty: they are held here
-  std::uint16_t coordinator_port = 0;        // the same, of Cluster
-  bool quiet = false;                        // nothing is said of what MPI programs lack
-  std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
+  std::vector<std::vector<int>> cores;  // by rank, that members are bound to; empty: they are not bound
+  std::vector<pmi::Binding> bindings;   // the same for MPI
+  std::vector<spec::Environment> environments;  // by rank, of their devices; empty: they have none
+  std::vector<JobHost> hosts;                   // of the job, this one first
+  std::vector<std::uint32_t> host_of;           // by rank; empty: all run here
+  std::vector<MemberPorts> ports;               // by rank, held on their hosts; empty: they are held here
+  std::uint16_t coordinator_port = 0;           // the same, of Cluster
+  bool quiet = false;                           // nothing is said of what MPI programs lack
+  std::optional<pmi::HelperOptions> helper;     // none: MPI programs get no services
 };
 
 // Used by the loop's thread.
-class RoleJob final : public AgentJob {
+class RoleJob final : public agent::AgentJob {
  public:
   // `others`: none if all run on this host. `held`: of this host, while the job lives.
-  RoleJob(Agent& agent, RoleJobOptions options, std::unique_ptr<OtherHosts> others = nullptr,
+  RoleJob(agent::Agent& agent, RoleJobOptions options, std::unique_ptr<agent::OtherHosts> others = nullptr,
           HeldPorts held = {});
   // Holds the ports. Members start a little later, when regroup-pmi is ready for them.
   [[nodiscard]] base::Status start() override;
-  void on_exit(const MemberExit& exit) override;
-  [[nodiscard]] OtherHosts* others() override { return others_.get(); }
+  void on_exit(const process::MemberExit& exit) override;
+  [[nodiscard]] agent::OtherHosts* others() override { return others_.get(); }
   void finish(const std::function<void()>& then) override { others_ ? others_->finish(then) : then(); }
 
  private:
@@ -55,18 +55,18 @@ class RoleJob final : public AgentJob {
   void perform_one(const StopMembers& action);
   void perform_one(const EndJob& action);
   void perform_one(const Tell& action);
-  [[nodiscard]] NodeEvents node_events();
+  [[nodiscard]] agent::NodeEvents node_events();
   [[nodiscard]] RoleWorld::Options world_options() const;
   [[nodiscard]] RoleWorld::Events world_events();
   [[nodiscard]] base::Status hold_here();
-  [[nodiscard]] MemberEnd end_of(const MemberExit& exit) const;
-  [[nodiscard]] MemberOrder order_of(const StartMember& start) const;
+  [[nodiscard]] MemberEnd end_of(const process::MemberExit& exit) const;
+  [[nodiscard]] agent::MemberOrder order_of(const StartMember& start) const;
   void hold_back(const MemberEnd& end);
   void give_held_back();
   void on_failed_start(const base::Status& why);
   void on_lost(const base::Status& why);
 
-  Agent& agent_;
+  agent::Agent& agent_;
   RoleJobOptions options_;
   RoleRules rules_;
   std::vector<Task> tasks_;  // by rank
@@ -75,11 +75,11 @@ class RoleJob final : public AgentJob {
   std::map<std::uint32_t, boost::asio::steady_timer> back_off_;  // by rank
   std::vector<MemberEnd> held_back_;  // which may follow ends that are not heard of yet
   boost::asio::steady_timer news_;
-  LocalNode local_;
-  std::unique_ptr<OtherHosts> others_;
+  agent::LocalNode local_;
+  std::unique_ptr<agent::OtherHosts> others_;
   RoleWorld world_;
   boost::asio::steady_timer grace_;
   bool stopping_ = false;  // members have been asked to end, so that the whole job can start again
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

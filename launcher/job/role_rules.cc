@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace regroup::launcher {
+namespace regroup::job {
 namespace {
 
 constexpr std::uint32_t kMostDoublings = 20;
@@ -194,4 +194,4 @@ void RoleRules::start_after_back_off(std::uint32_t rank, std::uint32_t restarts,
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

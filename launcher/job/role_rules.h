@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "launcher/job/cluster_spec.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 
 // A dead worker or evaluator is restarted, a dead chief or ps ends the job.
 struct RestartOptions {
@@ -112,4 +112,4 @@ class RoleRules {
   bool ended_ = false;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

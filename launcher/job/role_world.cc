@@ -8,9 +8,9 @@
 #include <csignal>
 #include <variant>
 
-namespace regroup::launcher {
+namespace regroup::job {
 
-RoleWorld::RoleWorld(Options options, std::function<Node&(std::uint32_t host)> node_of, Events events)
+RoleWorld::RoleWorld(Options options, std::function<agent::Node&(std::uint32_t host)> node_of, Events events)
     : options_(std::move(options)),
       node_of_(std::move(node_of)),
       events_(std::move(events)),
@@ -18,7 +18,7 @@ RoleWorld::RoleWorld(Options options, std::function<Node&(std::uint32_t host)> n
       members_(places_.size()),
       exchange_(exchange_job()) {}
 
-HostExchange::Job RoleWorld::exchange_job() {
+agent::HostExchange::Job RoleWorld::exchange_job() {
   const auto named = [this](std::uint32_t host, const std::string& why) {
     return fmt::format("host {}: {}", options_.hosts.at(host).name, why);
   };
@@ -29,7 +29,7 @@ HostExchange::Job RoleWorld::exchange_job() {
           },
           [](std::uint32_t, std::uint32_t) { return false; },  // no others are met
           [this, named](std::uint32_t host, const std::string& why) {
-            events_.said(named(host, why) + HostExchange::kCutOff);
+            events_.said(named(host, why) + agent::HostExchange::kCutOff);
           },
           [this, named](std::uint32_t host, const std::string& why) {
             events_.failed({base::Code::kPeerLost, named(host, why)});
@@ -86,8 +86,8 @@ pmi::OpenSpace RoleWorld::space_on(std::uint32_t host) const {
   return out;
 }
 
-MemberOrder RoleWorld::order(std::uint32_t rank, const StartMember& start) {
-  MemberOrder out = events_.order_of(start);
+agent::MemberOrder RoleWorld::order(std::uint32_t rank, const StartMember& start) {
+  agent::MemberOrder out = events_.order_of(start);
   out.place = places_[rank];
   members_[rank].space = space_;
   return out;
@@ -124,7 +124,7 @@ void RoleWorld::open() {
   exchange_.restart();
   for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) {
     if (space_ > 0) node_of_(host).tell(pmi::CloseSpace{space_ - 1});
-    SpaceOrder all{space_on(host), {}};
+    agent::SpaceOrder all{space_on(host), {}};
     for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
       if (host_of(rank) != host) continue;
       all.members.push_back(order(rank, *std::exchange(members_[rank].waiting, std::nullopt)));
@@ -141,4 +141,4 @@ void RoleWorld::on_started(std::uint32_t space, const base::Status& status) {
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

@@ -15,7 +15,7 @@
 #include "launcher/job/rank_layout.h"
 #include "launcher/job/role_rules.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 
 // Used by the loop's thread.
 class RoleWorld {
@@ -27,13 +27,13 @@ class RoleWorld {
     std::vector<pmi::Binding> bindings;  // by rank; empty: nobody is bound
   };
   struct Events {
-    std::function<void(const std::string&)> said;             // for the user
-    std::function<MemberOrder(const StartMember&)> order_of;  // without its place
-    std::function<void(std::uint32_t rank)> aborted;          // called MPI_Abort, and may wait for its end
-    std::function<void(const base::Status&)> failed;          // a member could not be started, or go on
+    std::function<void(const std::string&)> said;                    // for the user
+    std::function<agent::MemberOrder(const StartMember&)> order_of;  // without its place
+    std::function<void(std::uint32_t rank)> aborted;  // called MPI_Abort, and may wait for its end
+    std::function<void(const base::Status&)> failed;  // a member could not be started, or go on
   };
   // `node_of`: of Options::hosts; what they tell comes through on_started() and on_mpi().
-  RoleWorld(Options options, std::function<Node&(std::uint32_t host)> node_of, Events events);
+  RoleWorld(Options options, std::function<agent::Node&(std::uint32_t host)> node_of, Events events);
 
   // The member starts, or the first time in a world all do, once that is wanted of all; unless renew() comes
   // first.
@@ -61,23 +61,23 @@ class RoleWorld {
     std::uint32_t space = 0;             // that it was started in
   };
 
-  [[nodiscard]] HostExchange::Job exchange_job();
+  [[nodiscard]] agent::HostExchange::Job exchange_job();
   [[nodiscard]] std::uint32_t host_of(std::uint32_t rank) const {
     return options_.host_of.empty() ? 0 : options_.host_of.at(rank);
   }
   [[nodiscard]] pmi::OpenSpace space_on(std::uint32_t host) const;
-  [[nodiscard]] MemberOrder order(std::uint32_t rank, const StartMember& start);
+  [[nodiscard]] agent::MemberOrder order(std::uint32_t rank, const StartMember& start);
   void stands(pmi::ProcId process, MemberEnd::Mpi standing);
   void open();
 
   const Options options_;
-  const std::function<Node&(std::uint32_t)> node_of_;
+  const std::function<agent::Node&(std::uint32_t)> node_of_;
   const Events events_;
-  const std::vector<Place> places_;  // by rank
-  std::vector<Member> members_;      // by rank
-  HostExchange exchange_;
+  const std::vector<process::Place> places_;  // by rank
+  std::vector<Member> members_;               // by rank
+  agent::HostExchange exchange_;
   std::uint32_t space_ = 0;
   bool opened_ = false;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::job

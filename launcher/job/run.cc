@@ -32,7 +32,7 @@
 #include "launcher/job/start.h"
 #include "launcher/placement/members.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 // Leaves the file, as Open MPI 4 does.
@@ -49,19 +49,19 @@ base::Status report_pid(const std::string& to) {
   return file ? base::Status() : base::system_error("write", to, errno);
 }
 
-int run_agent(const Options& options, launcher::ProcessTableOptions processes, base::Fd guardian,
-              const launcher::JobFactory& job, const std::string& usage_file = "",
+int run_agent(const Options& options, process::ProcessTableOptions processes, base::Fd guardian,
+              const agent::JobFactory& job, const std::string& usage_file = "",
               const std::string& checkpoints = "", base::Duration spent = {}) {
-  auto port = launcher::hold_port();
+  auto port = process::hold_port();
   if (!port.ok()) return fail(port.status().message(), refused(options.compat));
   processes.master.port = port->port;
   boost::asio::io_context loop(1);
-  launcher::AgentOptions agent = agent_options(options, std::move(processes), std::move(*port));
+  agent::AgentOptions agent = agent_options(options, std::move(processes), std::move(*port));
   agent.usage.status_file = usage_file;
   agent.spent = spent;
   AttemptLog attempt_log(checkpoints);
   agent.noticed = [&attempt_log] { attempt_log.noticed(); };
-  launcher::Agent self(loop, std::move(agent), std::move(guardian), job);
+  agent::Agent self(loop, std::move(agent), std::move(guardian), job);
   const auto watch = watch_notices(options, self);
   const int status = self.run();
   attempt_log.ended(self);
@@ -72,8 +72,8 @@ int run_agent(const Options& options, launcher::ProcessTableOptions processes, b
 enum class Ranks : std::uint8_t { kOfRoles, kServed, kServeThemselves };
 
 // A job without a coordinator.
-int run_alone(const Options& options, launcher::ProcessTableOptions processes, std::size_t members,
-              const launcher::JobFactory& job, Ranks ranks = Ranks::kOfRoles) {
+int run_alone(const Options& options, process::ProcessTableOptions processes, std::size_t members,
+              const agent::JobFactory& job, Ranks ranks = Ranks::kOfRoles) {
   const auto announced =
       announce_job(options.environment, processes.job, static_cast<std::uint32_t>(members));
   if (announced && ranks == Ranks::kServed) processes.world_socket = announced->files.agent_socket();
@@ -82,7 +82,7 @@ int run_alone(const Options& options, launcher::ProcessTableOptions processes, s
     if (announced) remove_job_files(announced->files);
   };
   const int status =
-      launcher::Guardian(
+      agent::Guardian(
           [&](base::Fd guardian) {
             const int agent = run_agent(options, processes, std::move(guardian), job,
                                         announced ? announced->files.usage() : "");
@@ -95,35 +95,34 @@ int run_alone(const Options& options, launcher::ProcessTableOptions processes, s
   return status;
 }
 
-int run_fixed_size(Options options, launcher::ProcessTableOptions processes,
+int run_fixed_size(Options options, process::ProcessTableOptions processes,
                    const std::vector<std::uint32_t>& counts, std::uint32_t slots,
-                   const launcher::PlacedJob& placed) {
-  const bool limited = !options.oversubscribe && options.compat == launcher::Compat::kOpenMpi;
+                   const placement::PlacedJob& placed) {
+  const bool limited = !options.oversubscribe && options.compat == spec::Compat::kOpenMpi;
   const std::uint32_t most = limited ? slots_for(options, slots) : 0;
-  const launcher::MapBy::Kind map = options.mapping.map.kind;
-  const bool listed = !options.mapping.cpu_set.empty() || map == launcher::MapBy::Kind::kCpuList;
-  const launcher::PlacedJob bindable = listed ? placed : placed.with_spare();
-  launcher::FixedSizeOptions fixed{counts,
-                                   {{"", slots}},
-                                   {},
-                                   options.compat,
-                                   options.ulfm || options.keep_going,
-                                   options.quiet,
-                                   helper_options(options, processes.job),
-                                   bindable.cores(),
-                                   bindable.bindings(),
-                                   placed.threads({slots}),
-                                   placed.environments,
-                                   most,
-                                   options.term_grace};
-  HeldLocks locks;
+  const spec::MapBy::Kind map = options.mapping.map.kind;
+  const bool listed = !options.mapping.cpu_set.empty() || map == spec::MapBy::Kind::kCpuList;
+  const placement::PlacedJob bindable = listed ? placed : placed.with_spare();
+  job::FixedSizeOptions fixed{counts,
+                              {{"", slots}},
+                              {},
+                              options.compat,
+                              options.ulfm || options.keep_going,
+                              options.quiet,
+                              helper_options(options, processes.job),
+                              bindable.cores(),
+                              bindable.bindings(),
+                              placed.threads({slots}),
+                              placed.environments,
+                              most,
+                              options.term_grace};
+  process::HeldLocks locks;
   const std::size_t size = placed.placement.slots.size();
   options.shards = world_shards(options, static_cast<std::uint32_t>(size));
   const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
   if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
-  for (launcher::App& app : processes.apps) add_world_variables(options, *checkpoints, app.environment);
-  fixed.world = [&](launcher::Agent& agent,
-                    launcher::OtherHosts*) -> std::unique_ptr<launcher::MembershipJob> {
+  for (process::App& app : processes.apps) add_world_variables(options, *checkpoints, app.environment);
+  fixed.world = [&](agent::Agent& agent, agent::OtherHosts*) -> std::unique_ptr<agent::MembershipJob> {
     const std::string& socket = agent.processes().options().world_socket;
     if (socket.empty()) return nullptr;
     return std::make_unique<RankWorld>(
@@ -133,22 +132,22 @@ int run_fixed_size(Options options, launcher::ProcessTableOptions processes,
   };
   return run_alone(
       options, processes, size,
-      [&](launcher::Agent& agent) { return std::make_unique<launcher::FixedSizeJob>(agent, fixed); },
+      [&](agent::Agent& agent) { return std::make_unique<job::FixedSizeJob>(agent, fixed); },
       options.world_options.empty() ? Ranks::kServeThemselves : Ranks::kServed);
 }
 
-int run_roles(const Options& options, launcher::ProcessTableOptions processes, const JobPlan& plan,
-              std::uint32_t slots, const launcher::PlacedJob& placed) {
-  for (launcher::App& app : processes.apps) add_world_variables(options, {}, app.environment);
-  launcher::RoleJobOptions roles = role_options(options, plan, processes.job, placed);
+int run_roles(const Options& options, process::ProcessTableOptions processes, const JobPlan& plan,
+              std::uint32_t slots, const placement::PlacedJob& placed) {
+  for (process::App& app : processes.apps) add_world_variables(options, {}, app.environment);
+  job::RoleJobOptions roles = role_options(options, plan, processes.job, placed);
   roles.hosts = {{"", slots}};
-  return run_alone(options, processes, placed.placement.slots.size(), [&](launcher::Agent& agent) {
-    return std::make_unique<launcher::RoleJob>(agent, std::move(roles));
+  return run_alone(options, processes, placed.placement.slots.size(), [&](agent::Agent& agent) {
+    return std::make_unique<job::RoleJob>(agent, std::move(roles));
   });
 }
 
 CoordinatorOptions coordinator_options(const Options& options, const std::string& id, const JobFiles& files,
-                                       std::uint32_t slots, const CheckpointPlan& checkpoints) {
+                                       std::uint32_t slots, const writer::CheckpointPlan& checkpoints) {
   slots = slots_for(options, slots);
   CoordinatorOptions out;
   out.policy = {.min = options.min,
@@ -175,8 +174,8 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
 }
 
 ElasticAgentOptions elastic_options(const Options& options, const JobFiles& files, const std::string& job,
-                                    std::uint32_t slots, const launcher::PlacedJob& placed,
-                                    const CheckpointPlan& checkpoints) {
+                                    std::uint32_t slots, const placement::PlacedJob& placed,
+                                    const writer::CheckpointPlan& checkpoints) {
   return {{.slots = arena_slots(options),
            .shards = options.shards,
            .seed = options.seed,
@@ -200,10 +199,10 @@ ElasticAgentOptions elastic_options(const Options& options, const JobFiles& file
           options.hung.after};
 }
 
-LaunchEnd run_elastic(Options options, launcher::ProcessTableOptions processes, std::uint32_t slots,
-                      const launcher::PlacedJob& placed, const Launch& launch) {
+LaunchEnd run_elastic(Options options, process::ProcessTableOptions processes, std::uint32_t slots,
+                      const placement::PlacedJob& placed, const Launch& launch) {
   const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
-  HeldLocks locks;
+  process::HeldLocks locks;
   const auto checkpoints = prepare_checkpoints(&options, processes.job, false, &locks);
   if (!checkpoints.ok()) return refuse(checkpoints.status().message());
   if (!launch.first() && !checkpoints->resume)
@@ -214,16 +213,16 @@ LaunchEnd run_elastic(Options options, launcher::ProcessTableOptions processes, 
   const auto attempt = count_attempt(checkpoints->directory, options.environment);
   options.term_grace = term_grace(options);
   if (!attempt.ok()) return refuse(attempt.status().message());
-  for (launcher::App& app : processes.apps)
+  for (process::App& app : processes.apps)
     app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
   CoordinatorOptions coordinator = coordinator_options(options, processes.job, *files, slots, *checkpoints);
   coordinator.job.attempt = *attempt;
-  const auto job = [&](launcher::Agent& agent) {
+  const auto job = [&](agent::Agent& agent) {
     return std::make_unique<ElasticAgent>(
         agent, elastic_options(options, *files, processes.job, slots, placed, *checkpoints));
   };
   const HeldJournal journal(*files, launch);
-  launcher::Guardian guardian(
+  agent::Guardian guardian(
       [&](base::Fd socket) {
         const int agent = run_agent(options, processes, std::move(socket), job, files->usage(),
                                     checkpoints->directory, launch.spent);
@@ -248,11 +247,11 @@ std::vector<std::uint32_t> placed_members(const Options& options, const JobPlan&
 
 LaunchEnd launch_job(Options options, const Launch& launch) {
   const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
-  auto allocation = launcher::make_this_machine()->allocation();
+  auto allocation = alloc::make_this_machine()->allocation();
   if (!allocation.ok()) return refuse(allocation.status().message());
   if (options.several_hosts() && options.elastic) return run_elastic_on_hosts(std::move(options), launch);
   if (options.several_hosts()) return {run_on_hosts(std::move(options), *allocation)};
-  if (const base::Status status = launcher::prepare_members(options, *allocation); !status.ok())
+  if (const base::Status status = placement::prepare_members(options, *allocation); !status.ok())
     return refuse(status.message());
   auto planned = plan_job(options, *allocation);
   if (const auto* refusal = std::get_if<Refusal>(&planned))
@@ -263,20 +262,20 @@ LaunchEnd launch_job(Options options, const Launch& launch) {
   }
   const std::vector<std::uint32_t> counts = placed_members(options, plan, allocation->slots());
   const auto folder = runtime_folder(options.environment);
-  const auto placed = launcher::place_members(options, *allocation, counts, needs_of(options, plan),
-                                              folder.ok() ? *folder : "");
+  const auto placed = placement::place_members(options, *allocation, counts, needs_of(options, plan),
+                                               folder.ok() ? *folder : "");
   if (!placed.ok()) return {fail(placed.status().message(), placing_failed(options))};
   for (const std::string& warning : placed->warnings) {
     if (!options.quiet) fail(warning, 0);
   }
-  launcher::print_display(options, *allocation, *placed, counts);
+  placement::print_display(options, *allocation, *placed, counts);
   if (options.do_not_launch) return {0};
   if (base::Status status = report_pid(options.report_pid); !status.ok()) {
     return refuse(fmt::format("--report-pid: {}", status.message()));
   }
   std::string note;
   if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet) fail(note, 0);
-  const launcher::ProcessTableOptions processes = process_table_options(options, plan.apps);
+  const process::ProcessTableOptions processes = process_table_options(options, plan.apps);
   if (!plan.roles.empty()) return {run_roles(options, processes, plan, allocation->slots(), *placed)};
   if (options.elastic) return run_elastic(options, processes, allocation->slots(), *placed, launch);
   return {run_fixed_size(options, processes, plan.counts, allocation->slots(), *placed)};
@@ -293,4 +292,4 @@ int run_job(Options options) {
   }
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

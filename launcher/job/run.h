@@ -3,10 +3,10 @@
 
 #include "launcher/job/option_rules.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // Runs the job, blocks until all its processes have ended, and returns its exit status. Prints errors on
 // standard error. For the main thread of a process without other threads.
 [[nodiscard]] int run_job(Options options);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -29,33 +29,33 @@
 #include "launcher/placement/cluster_view.h"
 #include "proto/world.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr int kNoHost = 1;  // no agent came up
 
 // The resources of the members of one host; its number of GPUs limits their number.
-base::Result<std::vector<node::SlotResources>> resources_on(const Options& options,
-                                                            const launcher::HostRequest& host,
-                                                            std::uint32_t slots, const std::string& answer) {
-  auto inventory = launcher::inventory_from_json(answer);
+base::Result<std::vector<agent::SlotResources>> resources_on(const Options& options,
+                                                             const spec::HostRequest& host,
+                                                             std::uint32_t slots, const std::string& answer) {
+  auto inventory = placement::inventory_from_json(answer);
   if (!inventory.ok())
     return base::Status(inventory.code(),
                         fmt::format("host {}: {}", host.name, inventory.status().message()));
-  launcher::keep_granted(host, *inventory);
-  launcher::JobRequest request = launcher::job_request(options, {slots}, {});
+  placement::keep_granted(host, *inventory);
+  placement::JobRequest request = placement::job_request(options, {slots}, {});
   if (request.on_devices()) {
-    std::uint32_t room = launcher::count_of(launcher::idle_gpus(*inventory)) / request.gpus.at(0);
-    if (room == 0 && options.oversubscribe) room = launcher::count_of(inventory->free) / request.gpus.at(0);
+    std::uint32_t room = placement::count_of(placement::idle_gpus(*inventory)) / request.gpus.at(0);
+    if (room == 0 && options.oversubscribe) room = placement::count_of(inventory->free) / request.gpus.at(0);
     request.ranks.counts = {std::max(1U, options.oversubscribe ? room : std::min(slots, room))};
   }
-  auto placed = launcher::place_on_cluster(options, {{host.name, 0, 0, std::move(*inventory)}}, request);
+  auto placed = placement::place_on_cluster(options, {{host.name, 0, 0, std::move(*inventory)}}, request);
   if (!placed.ok())
     return base::Status(placed.code(), fmt::format("host {}: {}", host.name, placed.status().message()));
   for (const std::string& warning : placed->warnings) {
     if (!options.quiet) fail(warning, 0);
   }
-  std::vector<node::SlotResources> out;
+  std::vector<agent::SlotResources> out;
   for (std::vector<int>& cores : placed->cores()) out.push_back({std::move(cores), {}});
   out.resize(std::max(out.size(), placed->environments.size()));
   for (std::size_t i = 0; i < placed->environments.size(); ++i)
@@ -63,7 +63,7 @@ base::Result<std::vector<node::SlotResources>> resources_on(const Options& optio
   return out;
 }
 
-std::uint32_t slots_up(const Options& options, const node::Hosts& hosts) {
+std::uint32_t slots_up(const Options& options, const agent::Hosts& hosts) {
   std::uint32_t slots = 0;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     const std::uint32_t given = options.hosts.at(i).slots;
@@ -74,12 +74,12 @@ std::uint32_t slots_up(const Options& options, const node::Hosts& hosts) {
 
 // Requests the inventory of all hosts that are up. The job starts without hosts that do not answer or do not
 // fit the request, if enough hosts remain.
-base::Status query_inventories(const Options& options, node::Hosts& hosts,
+base::Status query_inventories(const Options& options, agent::Hosts& hosts,
                                ElasticControllerOptions& controller) {
-  const auto order = launcher::inventory_options(options, {});
+  const auto order = placement::inventory_options(options, {});
   if (!order) return {};
-  controller.inventory = node::InventoryRequest{order->devices, order->topology, {}, order->claims};
-  controller.resources_of = [options](const launcher::HostRequest& host, std::uint32_t slots,
+  controller.inventory = agent::InventoryRequest{order->devices, order->topology, {}, order->claims};
+  controller.resources_of = [options](const spec::HostRequest& host, std::uint32_t slots,
                                       const base::Result<std::string>& answer) {
     return answer.ok() ? resources_on(options, host, slots, *answer)
                        : ElasticControllerOptions::Resources(answer.status());
@@ -106,18 +106,18 @@ base::Status query_inventories(const Options& options, node::Hosts& hosts,
 }
 
 // The directory for ATTEMPTS: where all hosts see the checkpoints.
-const std::string& attempts_in(const CheckpointPlan& plan) {
+const std::string& attempts_in(const writer::CheckpointPlan& plan) {
   return plan.shared.empty() ? plan.directory : plan.shared;
 }
 
 // Finds the newest checkpoint of all hosts, before agents and coordinator get the one to resume from.
-void go_on_from_newest(boost::asio::io_context& loop, const Options& options, node::Hosts& hosts,
-                       BringUp& coming, CheckpointPlan* plan, ElasticControllerOptions& controller) {
+void go_on_from_newest(boost::asio::io_context& loop, const Options& options, agent::Hosts& hosts,
+                       BringUp& coming, writer::CheckpointPlan* plan, ElasticControllerOptions& controller) {
   if (plan->shared.empty()) return;
   take_newest_of_hosts(
       loop, hosts, [&coming] { return coming.look(); }, [](const std::string& text) { fail(text, 0); }, plan);
   if (!plan->resume || coming.over()) return;
-  if (!options.quiet) fail(resumes(*plan), 0);
+  if (!options.quiet) fail(writer::resumes(*plan), 0);
   controller.setup.elastic->seed = plan->seed;
   controller.setup.elastic->shards = plan->shards;
   controller.setup.elastic->checkpoints = *plan;
@@ -125,8 +125,8 @@ void go_on_from_newest(boost::asio::io_context& loop, const Options& options, no
 }
 
 // Runs the controller's process and returns its exit status.
-int run_controller(const Options& options, const launcher::App& app, launcher::ProcessTableOptions processes,
-                   const JobFiles& files, CheckpointPlan checkpoints, const Launch& launch,
+int run_controller(const Options& options, const process::App& app, process::ProcessTableOptions processes,
+                   const JobFiles& files, writer::CheckpointPlan checkpoints, const Launch& launch,
                    base::Fd guardian) {
   ::prctl(PR_SET_NAME, "regroup-hub");
   boost::asio::io_context loop(1);
@@ -141,11 +141,11 @@ int run_controller(const Options& options, const launcher::App& app, launcher::P
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
   ElasticControllerOptions controller;
   controller.setup = common_setup(options);
-  controller.setup.stdin_to.to = launcher::StdinRequest::To::kNone;
+  controller.setup.stdin_to.to = spec::StdinRequest::To::kNone;
   controller.setup.usage = true;
   controller.setup.elastic =
-      node::ElasticSetup{arena_slots(options),  options.shards,        options.seed, options.any_fingerprint,
-                         options.learner_steps, options.learner_state, {},           checkpoints};
+      agent::ElasticSetup{arena_slots(options),  options.shards,        options.seed, options.any_fingerprint,
+                          options.learner_steps, options.learner_state, {},           checkpoints};
   controller.setup.elastic->finished_limit = std::chrono::ceil<std::chrono::milliseconds>(options.hung.after);
   for (std::size_t index = 0; index < (*hosts)->size() && controller.setup.master.address.empty(); ++index) {
     if ((*hosts)->is_up(index))
@@ -162,7 +162,7 @@ int run_controller(const Options& options, const launcher::App& app, launcher::P
     return refuse_job(loop, {launch.status, nothing_to_go_on_from(attempts_in(checkpoints))},
                       std::move(guardian));
   }
-  for (const launcher::HostRequest& host : options.hosts) controller.slots.push_back(host.slots);
+  for (const spec::HostRequest& host : options.hosts) controller.slots.push_back(host.slots);
   controller.granted = options.hosts;
   controller.orphan_timeout = options.orphan_timeout;
   controller.grants_socket = files.grants_socket();
@@ -170,22 +170,22 @@ int run_controller(const Options& options, const launcher::App& app, launcher::P
   controller.notice_grace = notice_grace(options);
   controller.scaler = AllocationScaler::make(loop, options, files, way_to_all(options));
   controller.spares = options.spares;
-  processes.stdin_to.to = launcher::StdinRequest::To::kNone;
-  launcher::AgentOptions agent = agent_options(options, std::move(processes), {});
+  processes.stdin_to.to = spec::StdinRequest::To::kNone;
+  agent::AgentOptions agent = agent_options(options, std::move(processes), {});
   agent.usage.status_file = files.usage();
   agent.spent = coming.spent();
   agent.noticed = [&attempt_log] { attempt_log.noticed(); };
   ElasticController* elastic = nullptr;  // the agent's
-  launcher::Agent self(loop, std::move(agent), std::move(guardian), [&](launcher::Agent& self) {
+  agent::Agent self(loop, std::move(agent), std::move(guardian), [&](agent::Agent& self) {
     auto made = std::make_unique<ElasticController>(self, std::move(controller), std::move(*hosts));
     elastic = made.get();
     return made;
   });
   std::optional<Discovery> discovery;
   if (!options.discovery.script.empty()) {
-    const launcher::Grant way = way_to_all(options);
+    const spec::Grant way = way_to_all(options);
     discovery.emplace(loop, options,
-                      Discovery::Events{[elastic, way](const std::vector<launcher::HostRequest>& named) {
+                      Discovery::Events{[elastic, way](const std::vector<spec::HostRequest>& named) {
                                           elastic->follow(named, way);
                                         },
                                         [elastic](const std::string& text) { elastic->say(text); }});
@@ -196,12 +196,12 @@ int run_controller(const Options& options, const launcher::App& app, launcher::P
   return status;
 }
 
-bool by_node(const launcher::MapBy& map) {
-  return map.kind == launcher::MapBy::Kind::kUnit && map.unit == launcher::Unit::kNode;
+bool by_node(const spec::MapBy& map) {
+  return map.kind == spec::MapBy::Kind::kUnit && map.unit == spec::Unit::kNode;
 }
 
 CoordinatorOptions coordinator_options(const Options& options, std::uint32_t start, const std::string& job,
-                                       const JobFiles& files, const CheckpointPlan& checkpoints) {
+                                       const JobFiles& files, const writer::CheckpointPlan& checkpoints) {
   CoordinatorOptions out;
   out.policy = {.min = options.min,
                 .max = options.max,
@@ -233,20 +233,21 @@ CoordinatorOptions coordinator_options(const Options& options, std::uint32_t sta
 LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
   const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
   const std::uint32_t start = options.start;  // 0: as many as there are slots
-  launcher::Allocation unbounded;
+  alloc::Allocation unbounded;
   unbounded.hosts.push_back({"", proto::kMaxMembers, {}});
   auto planned = plan_job(options, unbounded);
   if (const auto* refusal = std::get_if<Refusal>(&planned))
     return {fail(refusal->message, refusal->exit_status)};
-  launcher::App app = std::get<JobPlan>(planned).apps.at(0);
+  process::App app = std::get<JobPlan>(planned).apps.at(0);
   if (const std::string ignored = unheeded_options(options); !ignored.empty()) fail(ignored, 0);
-  launcher::ProcessTableOptions processes = process_table_options(options, {});
-  HeldLocks locks;
+  process::ProcessTableOptions processes = process_table_options(options, {});
+  process::HeldLocks locks;
   const auto checkpoints = prepare_checkpoints(&options, processes.job, true, &locks);
   if (!checkpoints.ok()) return refuse(checkpoints.status().message());
   if (!launch.first() && !checkpoints->resume && checkpoints->shared.empty())
     return {fail(nothing_to_go_on_from(checkpoints->directory), launch.status)};
-  if (checkpoints->resume && checkpoints->shared.empty() && !options.quiet) fail(resumes(*checkpoints), 0);
+  if (checkpoints->resume && checkpoints->shared.empty() && !options.quiet)
+    fail(writer::resumes(*checkpoints), 0);
   auto files = make_job_files(options.environment, processes.job);
   if (!files.ok()) return refuse(files.status().message());
   CoordinatorOptions coordinator = coordinator_options(options, start, processes.job, *files, *checkpoints);
@@ -257,7 +258,7 @@ LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
   options.term_grace = term_grace(options);
   const auto record = processes.record;
   const HeldJournal journal(*files, launch);
-  launcher::Guardian guardian(
+  agent::Guardian guardian(
       [&](base::Fd socket) {
         const int controller = run_controller(options, app, std::move(processes), *files, *checkpoints,
                                               launch, std::move(socket));
@@ -273,4 +274,4 @@ LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
   return end_of(guardian, status, *checkpoints, journal);
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -4,8 +4,8 @@
 #include "launcher/job/option_rules.h"
 #include "launcher/job/restarts.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 [[nodiscard]] LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -27,7 +27,7 @@
 #include "launcher/placement/cluster_view.h"
 #include "proto/world.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr int kNoHostYet = 1;  // an agent could not be started
@@ -35,14 +35,13 @@ constexpr int kNoHostYet = 1;  // an agent could not be started
 // Host 0 is this one.
 struct Layout {
   std::vector<std::uint32_t> host_of;  // by rank
-  std::vector<launcher::JobHost> hosts;
+  std::vector<job::JobHost> hosts;
 };
 
 // Runs a fixed-size job on several hosts, in the process of this host's agent.
 class FixedSizeController {
  public:
-  FixedSizeController(Options options, const launcher::Allocation& here,
-                      launcher::ProcessTableOptions processes)
+  FixedSizeController(Options options, const alloc::Allocation& here, process::ProcessTableOptions processes)
       : options_(std::move(options)), here_(here), processes_(std::move(processes)), job_(processes_.job) {}
 
   // Returns the exit status of the process. The guardian has the exit status of the job.
@@ -50,16 +49,16 @@ class FixedSizeController {
     BringUp bring_up(options_, guardian);
     auto refused = prepare(bring_up);
     if (refused) return refuse_job(loop_, *refused, std::move(guardian));
-    auto port = launcher::hold_port();
+    auto port = process::hold_port();
     if (!port.ok()) return refuse_job(loop_, {kNoHostYet, port.status().message()}, std::move(guardian));
     announced_ = announce_job(options_.environment, job_, static_cast<std::uint32_t>(layout_.host_of.size()));
     if (const base::Status status = set_up(*port); !status.ok())
       return refuse_job(loop_, {kNoHostYet, status.message()}, std::move(guardian));
-    launcher::AgentOptions agent = agent_options(options_, std::move(processes_), std::move(*port));
+    agent::AgentOptions agent = agent_options(options_, std::move(processes_), std::move(*port));
     agent.spent = bring_up.spent();
     if (announced_) agent.usage.status_file = announced_->files.usage();
-    launcher::Agent self(loop_, std::move(agent), std::move(guardian),
-                         [this](launcher::Agent& self) { return make_job(self); });
+    agent::Agent self(loop_, std::move(agent), std::move(guardian),
+                      [this](agent::Agent& self) { return make_job(self); });
     const auto watch = watch_notices(options_, self);
     const int status = self.run();
     if (announced_) remove_job_files(announced_->files);  // the guardian may be dead
@@ -85,7 +84,7 @@ class FixedSizeController {
     std::uint32_t size = 0;
     for (const std::uint32_t count : plan_.counts) size += count;
     if (!roles) options_.shards = world_shards(options_, size);
-    auto checkpoints = roles ? CheckpointPlan() : prepare_checkpoints(&options_, job_, true, &locks_);
+    auto checkpoints = roles ? writer::CheckpointPlan() : prepare_checkpoints(&options_, job_, true, &locks_);
     if (!checkpoints.ok()) return Refusal{refused(options_.compat), checkpoints.status().message()};
     checkpoints_ = std::move(*checkpoints);
     if (!checkpoints_.shared.empty()) {
@@ -95,8 +94,8 @@ class FixedSizeController {
       if (coming.over()) return coming.over();
       if (checkpoints_.resume) options_.seed = checkpoints_.seed, options_.shards = checkpoints_.shards;
     }
-    if (checkpoints_.resume && !options_.quiet) fail(resumes(checkpoints_), 0);
-    for (launcher::App& app : plan_.apps) add_world_variables(options_, checkpoints_, app.environment);
+    if (checkpoints_.resume && !options_.quiet) fail(writer::resumes(checkpoints_), 0);
+    for (process::App& app : plan_.apps) add_world_variables(options_, checkpoints_, app.environment);
     return std::nullopt;
   }
 
@@ -115,29 +114,29 @@ class FixedSizeController {
   // Requests the inventories of the hosts if the placement needs them. A host without a number of slots gets
   // as many as it has cores.
   std::optional<Refusal> query_hosts() {
-    const auto order = launcher::inventory_options(options_, {});
+    const auto order = placement::inventory_options(options_, {});
     std::vector<base::Result<std::string>> answers;
     if (order)
-      answers = hosts_->query_inventory(std::vector<node::InventoryRequest>(
+      answers = hosts_->query_inventory(std::vector<agent::InventoryRequest>(
           hosts_->size(), {order->devices, order->topology, {}, order->claims}));
     const auto folder = runtime_folder(options_.environment);
     allocation_.hosts.clear();
     std::size_t other = 0;
-    for (launcher::HostRequest& host : options_.hosts) {
+    for (spec::HostRequest& host : options_.hosts) {
       const std::uint32_t cores = host.here ? here_.slots() : hosts_->facts(other).slots;
       if (host.slots == 0) host.slots = cores;
       cores_.push_back(cores);
       allocation_.hosts.push_back({host.name, host.slots, {}});
-      base::Result<launcher::HostInventory> inventory = launcher::HostInventory();
+      base::Result<placement::HostInventory> inventory = placement::HostInventory();
       if (order && host.here)
-        inventory = launcher::take_inventory(*order, here_.hosts.at(0).cores, options_.environment,
-                                             folder.ok() ? *folder : "");
+        inventory = placement::take_inventory(*order, here_.hosts.at(0).cores, options_.environment,
+                                              folder.ok() ? *folder : "");
       if (host.here && inventory.ok()) inventory->quota = here_.hosts.at(0).quota;
       if (order && !host.here) {
         auto& answer = answers.at(other);
-        inventory = answer.ok() ? launcher::inventory_from_json(*answer) : answer.status();
+        inventory = answer.ok() ? placement::inventory_from_json(*answer) : answer.status();
       }
-      if (inventory.ok()) launcher::keep_granted(host, *inventory);
+      if (inventory.ok()) placement::keep_granted(host, *inventory);
       if (inventory.ok()) allocation_.hosts.back().cores = inventory->cpus;
       cluster_hosts_.push_back({host.name, host.slots, host.max_slots, std::move(inventory)});
       if (!host.here) ++other;
@@ -150,27 +149,26 @@ class FixedSizeController {
 
   // ppr:N:OBJECT says how many there are, where -np does not.
   std::optional<Refusal> count_members() {
-    if (options_.mapping.map.kind != launcher::MapBy::Kind::kPerUnit || options_.max != 0)
-      return std::nullopt;
-    const auto members = launcher::members_of_ppr(options_, cluster_hosts_);
+    if (options_.mapping.map.kind != spec::MapBy::Kind::kPerUnit || options_.max != 0) return std::nullopt;
+    const auto members = placement::members_of_ppr(options_, cluster_hosts_);
     if (!members.ok()) return Refusal{refused(options_.compat), members.status().message()};
     options_.min = options_.max = *members;
     return std::nullopt;
   }
 
   std::optional<Refusal> place() {
-    auto placed =
-        launcher::place_on_cluster(options_, std::move(cluster_hosts_),
-                                   launcher::job_request(options_, plan_.counts, needs_of(options_, plan_)));
+    auto placed = placement::place_on_cluster(
+        options_, std::move(cluster_hosts_),
+        placement::job_request(options_, plan_.counts, needs_of(options_, plan_)));
     if (!placed.ok()) return Refusal{placing_failed(options_), placed.status().message()};
     placed_ = std::move(*placed);
     for (const std::string& warning : placed_.warnings) {
       if (!options_.quiet) fail(warning, 0);
     }
-    launcher::print_display(options_, allocation_, placed_, plan_.counts);
+    placement::print_display(options_, allocation_, placed_, plan_.counts);
     layout_.hosts = {{here_.hosts.at(0).name, 0}};
     std::vector<std::uint32_t> numbers;  // of options_.hosts, in the job
-    for (const launcher::HostRequest& host : options_.hosts) {
+    for (const spec::HostRequest& host : options_.hosts) {
       numbers.push_back(host.here ? 0 : static_cast<std::uint32_t>(layout_.hosts.size()));
       if (host.here) layout_.hosts[0].slots = host.slots;
       if (!host.here) layout_.hosts.push_back({host.name, host.slots});
@@ -182,12 +180,12 @@ class FixedSizeController {
   // Reserves the ports of all roles before any member starts, because members get the addresses of all
   // others.
   base::Status hold_ports() {
-    const auto wanted = launcher::ports_wanted(plan_.roles, layout_.host_of, layout_.hosts.size());
+    const auto wanted = job::ports_wanted(plan_.roles, layout_.host_of, layout_.hosts.size());
     if (!wanted.ok()) return wanted.status();
-    auto here = launcher::hold_ports(wanted->at(0), "");
+    auto here = job::hold_ports(wanted->at(0), "");
     if (!here.ok()) return here.status();
     held_ = std::move(*here);
-    std::vector<node::InventoryRequest> orders;
+    std::vector<agent::InventoryRequest> orders;
     for (std::size_t i = 1; i < wanted->size(); ++i) orders.push_back({false, "", wanted->at(i)});
     std::vector<std::vector<std::uint16_t>> numbers{held_.numbers};
     std::vector<std::string> addresses{hosts_->own_address()};
@@ -198,32 +196,32 @@ class FixedSizeController {
       numbers.emplace_back();
       if (count == 0) continue;  // no member runs there
       if (!answer.ok()) return answer.status();
-      auto ports = launcher::ports_from_json(*answer);
+      auto ports = job::ports_from_json(*answer);
       if (!ports.ok() || ports->size() != count)
         return {base::Code::kDataLoss,
                 fmt::format("host {}: it did not say which ports it holds", hosts_->name(other - 1))};
       numbers.back() = std::move(*ports);
     }
     cluster_.roles = plan_.roles;
-    launcher::give_ports(cluster_, layout_.host_of, numbers, addresses);
+    job::give_ports(cluster_, layout_.host_of, numbers, addresses);
     return {};
   }
 
   // MASTER_ADDR is the host of rank 0.
-  base::Status set_up(const launcher::HeldPort& port) {
+  base::Status set_up(const process::HeldPort& port) {
     if (!plan_.roles.empty()) REGROUP_RETURN_IF_ERROR(hold_ports());
     const std::uint32_t first = layout_.host_of.empty() ? 0 : layout_.host_of[0];
     if (first == 0) processes_.master = {hosts_->own_address(), port.port};
     if (first != 0) processes_.master = {hosts_->address(first - 1), hosts_->facts(first - 1).port};
-    if (!reads_input(0)) processes_.stdin_to.to = launcher::StdinRequest::To::kNone;
+    if (!reads_input(0)) processes_.stdin_to.to = spec::StdinRequest::To::kNone;
     if (serves_world()) processes_.world_socket = announced_->files.agent_socket();
     const auto size = static_cast<std::uint32_t>(layout_.host_of.size());
-    std::vector<node::Setup> setups;
+    std::vector<agent::Setup> setups;
     for (std::uint32_t host = 1; host < layout_.hosts.size(); ++host) {
-      node::Setup setup = common_setup(options_);
+      agent::Setup setup = common_setup(options_);
       setup.host = host;
       setup.name = layout_.hosts[host].name;
-      if (!reads_input(host)) setup.stdin_to.to = launcher::StdinRequest::To::kNone;
+      if (!reads_input(host)) setup.stdin_to.to = spec::StdinRequest::To::kNone;
       setup.services = true;
       const auto ranks = static_cast<std::uint32_t>(std::ranges::count(layout_.host_of, host));
       if (serves_world())
@@ -247,30 +245,29 @@ class FixedSizeController {
 
   // True: a rank of that host gets standard input.
   [[nodiscard]] bool reads_input(std::uint32_t host) const {
-    const launcher::StdinRequest& input = options_.stdin_to;
+    const spec::StdinRequest& input = options_.stdin_to;
     const auto& of = layout_.host_of;
-    if (input.to == launcher::StdinRequest::To::kRank)
-      return input.rank < of.size() && of[input.rank] == host;
-    return input.to == launcher::StdinRequest::To::kAll && std::ranges::find(of, host) != of.end();
+    if (input.to == spec::StdinRequest::To::kRank) return input.rank < of.size() && of[input.rank] == host;
+    return input.to == spec::StdinRequest::To::kAll && std::ranges::find(of, host) != of.end();
   }
 
-  std::unique_ptr<launcher::AgentJob> make_job(launcher::Agent& self) {
+  std::unique_ptr<agent::AgentJob> make_job(agent::Agent& self) {
     if (plan_.roles.empty()) {
-      launcher::FixedSizeOptions fixed = fixed_size_options();
+      job::FixedSizeOptions fixed = fixed_size_options();
       if (serves_world()) fixed.world = world(*hosts_);
-      return std::make_unique<launcher::FixedSizeJob>(self, std::move(fixed), std::move(hosts_));
+      return std::make_unique<job::FixedSizeJob>(self, std::move(fixed), std::move(hosts_));
     }
-    launcher::RoleJobOptions roles = role_options(options_, plan_, job_, placed_);
+    job::RoleJobOptions roles = role_options(options_, plan_, job_, placed_);
     roles.hosts = layout_.hosts;
     roles.host_of = layout_.host_of;
     roles.ports = std::move(cluster_.members);
     roles.coordinator_port = cluster_.coordinator_port;
-    return std::make_unique<launcher::RoleJob>(self, std::move(roles), std::move(hosts_), std::move(held_));
+    return std::make_unique<job::RoleJob>(self, std::move(roles), std::move(hosts_), std::move(held_));
   }
 
-  std::function<std::unique_ptr<launcher::MembershipJob>(launcher::Agent&, launcher::OtherHosts*)> world(
-      node::Hosts& hosts) {
-    return [this, &hosts](launcher::Agent& agent, launcher::OtherHosts*) {
+  std::function<std::unique_ptr<agent::MembershipJob>(agent::Agent&, agent::OtherHosts*)> world(
+      agent::Hosts& hosts) {
+    return [this, &hosts](agent::Agent& agent, agent::OtherHosts*) {
       RankWorldOptions world =
           rank_world_options(options_, job_, announced_->files.agent_socket(),
                              {layout_.host_of.begin(), layout_.host_of.end()}, checkpoints_);
@@ -279,8 +276,8 @@ class FixedSizeController {
     };
   }
 
-  launcher::FixedSizeOptions fixed_size_options() {
-    launcher::FixedSizeOptions fixed;
+  job::FixedSizeOptions fixed_size_options() {
+    job::FixedSizeOptions fixed;
     fixed.counts = plan_.counts;
     fixed.hosts = layout_.hosts;
     fixed.host_of = layout_.host_of;
@@ -295,43 +292,43 @@ class FixedSizeController {
       slots.push_back(std::min(allocation_.hosts[i].slots, cores_[i]));
     fixed.threads = placed_.threads(slots);
     fixed.helper = helper_options(options_, job_);
-    const bool limited = !options_.oversubscribe && options_.compat == launcher::Compat::kOpenMpi;
+    const bool limited = !options_.oversubscribe && options_.compat == spec::Compat::kOpenMpi;
     fixed.most = limited ? slots_for(options_, 0) : 0;
     fixed.term_grace = options_.term_grace;
     return fixed;
   }
 
   Options options_;
-  const launcher::Allocation here_;
-  launcher::ProcessTableOptions processes_;
+  const alloc::Allocation here_;
+  process::ProcessTableOptions processes_;
   const std::string job_;  // its id
-  launcher::Allocation allocation_;
+  alloc::Allocation allocation_;
   boost::asio::io_context loop_{1};
-  std::unique_ptr<node::Hosts> hosts_;
+  std::unique_ptr<agent::Hosts> hosts_;
   JobPlan plan_;
-  std::vector<std::uint32_t> cores_;                  // as options_.hosts: what each has, its quota heeded
-  std::vector<launcher::ClusterHost> cluster_hosts_;  // as options_.hosts
-  launcher::PlacedJob placed_;
+  std::vector<std::uint32_t> cores_;                   // as options_.hosts: what each has, its quota heeded
+  std::vector<placement::ClusterHost> cluster_hosts_;  // as options_.hosts
+  placement::PlacedJob placed_;
   Layout layout_;
   std::optional<FixedJob> announced_;
-  launcher::Cluster cluster_;  // of roles
-  launcher::HeldPorts held_;   // the ports of this host
-  CheckpointPlan checkpoints_;
-  HeldLocks locks_;  // of their directory
+  job::Cluster cluster_;  // of roles
+  job::HeldPorts held_;   // the ports of this host
+  writer::CheckpointPlan checkpoints_;
+  process::HeldLocks locks_;  // of their directory
 };
 
 }  // namespace
 
-int run_on_hosts(Options options, const launcher::Allocation& here) {
+int run_on_hosts(Options options, const alloc::Allocation& here) {
   if (const std::string ignored = unheeded_options(options); !ignored.empty()) fail(ignored, 0);
-  launcher::ProcessTableOptions processes = process_table_options(options, {});
+  process::ProcessTableOptions processes = process_table_options(options, {});
   const auto record = processes.record;
   const std::vector<int> forwarded = forwarded_signals(options);
   const std::vector<int> notices = notice_signals(options);
   const bool quiet = options.quiet;
   const auto folder = runtime_folder(options.environment);
   const JobFiles files{folder.ok() ? *folder + "/" + processes.job : ""};
-  const int status = launcher::Guardian(
+  const int status = agent::Guardian(
                          [&](base::Fd guardian) {
                            return FixedSizeController(std::move(options), here, std::move(processes))
                                .run(std::move(guardian));
@@ -342,4 +339,4 @@ int run_on_hosts(Options options, const launcher::Allocation& here) {
   return status;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -4,9 +4,9 @@
 #include "launcher/alloc/allocator.h"
 #include "launcher/job/option_rules.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // `here`: what this host has. The exit status of the job.
-[[nodiscard]] int run_on_hosts(Options options, const launcher::Allocation& here);
+[[nodiscard]] int run_on_hosts(Options options, const alloc::Allocation& here);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

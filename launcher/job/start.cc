@@ -21,7 +21,7 @@
 #include "launcher/process/time_limit.h"
 #include "launcher/topology/nvml.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr base::Duration kClearing =
@@ -45,49 +45,48 @@ std::string new_job_id() {
   return fmt::format("{:08x}", bits);
 }
 
-std::shared_ptr<launcher::JobRecord> record_of(const launcher::Environment& environment,
-                                               const std::string& job) {
+std::shared_ptr<process::JobRecord> record_of(const spec::Environment& environment, const std::string& job) {
   const auto folder = runtime_folder(environment);
   if (!folder.ok()) return nullptr;
-  auto record = launcher::JobRecord::create(*folder, job);
+  auto record = process::JobRecord::create(*folder, job);
   return record.ok() ? std::move(*record) : nullptr;
 }
 
-launcher::ProcessTableOptions process_table_options(const Options& options, std::vector<launcher::App> apps) {
-  launcher::ProcessTableOptions processes;
+process::ProcessTableOptions process_table_options(const Options& options, std::vector<process::App> apps) {
+  process::ProcessTableOptions processes;
   processes.apps = std::move(apps);
   processes.job = new_job_id();
   processes.record = record_of(options.environment, processes.job);
-  processes.claims = launcher::claim_scope(options.environment, processes.job);
+  processes.claims = process::claim_scope(options.environment, processes.job);
   processes.output = options.output;
   processes.stdin_to = options.stdin_to;
   processes.verbose = options.verbose;
   processes.tell_exit_codes = options.print_exit_codes;
   processes.quiet = options.quiet;
   processes.memory = options.mapping.memory;
-  processes.priority = launcher::current_priority();
-  processes.open_files = launcher::raise_open_files();
+  processes.priority = process::current_priority();
+  processes.open_files = process::raise_open_files();
   return processes;
 }
 
 // Reads NVIDIA GPUs of members that were assigned some; the library is loaded for the first such member.
-launcher::UsageMeter::GpuReader gpu_reader() {
-  auto nvml = std::make_shared<std::optional<base::Result<launcher::Nvml>>>();
-  return [nvml](const std::string& uuid) -> base::Result<launcher::GpuUse> {
-    if (!*nvml) *nvml = launcher::Nvml::open();
+metrics::UsageMeter::GpuReader gpu_reader() {
+  auto nvml = std::make_shared<std::optional<base::Result<topology::Nvml>>>();
+  return [nvml](const std::string& uuid) -> base::Result<metrics::GpuUse> {
+    if (!*nvml) *nvml = topology::Nvml::open();
     if (!(*nvml)->ok()) return (*nvml)->status();
     auto sample = (**nvml)->sample(uuid);
     if (!sample.ok()) return sample.status();
-    return launcher::GpuUse{sample->uuid, sample->busy_percent, sample->memory_used, sample->memory_total,
-                            sample->watts};
+    return metrics::GpuUse{sample->uuid, sample->busy_percent, sample->memory_used, sample->memory_total,
+                           sample->watts};
   };
 }
 
-launcher::AgentOptions agent_options(const Options& options, launcher::ProcessTableOptions processes,
-                                     launcher::HeldPort port) {
-  launcher::AgentOptions agent{std::move(processes), std::move(port), said_term_grace(options)};
+agent::AgentOptions agent_options(const Options& options, process::ProcessTableOptions processes,
+                                  process::HeldPort port) {
+  agent::AgentOptions agent{std::move(processes), std::move(port), said_term_grace(options)};
   agent.timeout = options.timeout;
-  agent.teardown_limit = time_limit(options.environment, agent.teardown_limit);
+  agent.teardown_limit = process::time_limit(options.environment, agent.teardown_limit);
   agent.notice_status = options.notice_status;
   agent.usage.log = options.usage_log;
   // A sample reads all of /proc. Sample fixed-size jobs less often, since many of them may share a host.
@@ -96,7 +95,7 @@ launcher::AgentOptions agent_options(const Options& options, launcher::ProcessTa
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   agent.usage.host = name.data();
-  if (options.compat == launcher::Compat::kMpich)
+  if (options.compat == spec::Compat::kMpich)
     agent.stopped_status = agent.timeout_status = agent.start_failed_status = kHydraFailed;
   return agent;
 }
@@ -116,21 +115,21 @@ base::Duration term_grace(const Options& options) {
   return grace.ok() ? std::max(grace->head - kClearing, grace->head / 2) : options.term_grace;
 }
 
-std::unique_ptr<launcher::NoticeWatch> watch_notices(const Options& options, launcher::Agent& agent) {
+std::unique_ptr<preempt::NoticeWatch> watch_notices(const Options& options, agent::Agent& agent) {
   if (!options.notice.any()) return nullptr;
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
-  auto watch = std::make_unique<launcher::NoticeWatch>(
+  auto watch = std::make_unique<preempt::NoticeWatch>(
       agent.loop(), options.notice, name.data(), options.environment,
-      launcher::NoticeWatch::Events{
-          [&options, &agent](const launcher::Notice& notice, const std::string& source) {
+      preempt::NoticeWatch::Events{
+          [&options, &agent](const preempt::Notice& notice, const std::string& source) {
             // A notice that has begun does not say how much time is left. The usual grace is used, and no
             // less time, because only this deadline ends the job.
             const base::Duration within =
                 notice.begun ? notice_grace(options) : notice.within.value_or(notice_grace(options));
             if (!options.quiet) {
               agent.say(fmt::format(
-                  "{}: {} within {:g} s: the job {}", source, launcher::kind_name(notice.kind),
+                  "{}: {} within {:g} s: the job {}", source, preempt::kind_name(notice.kind),
                   std::chrono::duration<double>(within).count(), agent.ending() ? "has less time" : "ends"));
             }
             agent.on_notice(within);
@@ -146,7 +145,7 @@ std::unique_ptr<launcher::NoticeWatch> watch_notices(const Options& options, lau
 std::vector<int> forwarded_signals(const Options& options) {
   if (options.forward_signals) return *options.forward_signals;
   const bool of_mpi = !options.elastic && !has_roles(options);
-  auto signals = launcher::signals_forwarded_by(of_mpi ? options.compat : launcher::Compat::kOpenMpi);
+  auto signals = process::signals_forwarded_by(of_mpi ? options.compat : spec::Compat::kOpenMpi);
   const std::vector<int> ours = notice_signals(options);
   std::erase_if(signals, [&](int signal) { return std::ranges::find(ours, signal) != ours.end(); });
   // Grid Engine sends SIGUSR1 before it stops a job; forwarded it would kill members.
@@ -176,9 +175,9 @@ std::optional<pmi::HelperOptions> helper_options(const Options& options, const s
   const auto library = options.environment.find("REGROUP_LIBPMIX");
   if (library != options.environment.end()) helper.library = library->second;
   helper.environment = options.environment;
-  helper.answer_limit = time_limit(options.environment, helper.answer_limit);
+  helper.answer_limit = process::time_limit(options.environment, helper.answer_limit);
   helper.verbose = options.verbose;
   return helper;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -12,7 +12,7 @@
 #include "launcher/preempt/notice_watch.h"
 #include "launcher/process/job_record.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // Prints "regroup: MESSAGE" on standard error and returns `exit_status`.
 int fail(const std::string& message, int exit_status);
@@ -20,14 +20,14 @@ int fail(const std::string& message, int exit_status);
 [[nodiscard]] std::string new_job_id();
 // Lets the next regroup find the processes of a launcher that was killed with its reaper. Null: the job runs
 // without a record.
-[[nodiscard]] std::shared_ptr<launcher::JobRecord> record_of(const launcher::Environment& environment,
-                                                             const std::string& job);
+[[nodiscard]] std::shared_ptr<process::JobRecord> record_of(const spec::Environment& environment,
+                                                            const std::string& job);
 // Options that all members share; the agent's process adds the rest of AgentOptions.
-[[nodiscard]] launcher::ProcessTableOptions process_table_options(const Options& options,
-                                                                  std::vector<launcher::App> apps);
-[[nodiscard]] launcher::AgentOptions agent_options(const Options& options,
-                                                   launcher::ProcessTableOptions processes,
-                                                   launcher::HeldPort port);
+[[nodiscard]] process::ProcessTableOptions process_table_options(const Options& options,
+                                                                 std::vector<process::App> apps);
+[[nodiscard]] agent::AgentOptions agent_options(const Options& options,
+                                                process::ProcessTableOptions processes,
+                                                process::HeldPort port);
 // Time from a notice without a deadline to the loss of the host: --notice-grace, else the allocator's, for
 // which this may run its commands, else 30 s.
 [[nodiscard]] base::Duration notice_grace(const Options& options);
@@ -35,10 +35,10 @@ int fail(const std::string& message, int exit_status);
 [[nodiscard]] base::Duration term_grace(const Options& options);
 // Watches --notice-file and the other sources of notices and passes notices to `agent`, whose members run on
 // this host. The result must live as long as the agent runs; null: there are no sources.
-[[nodiscard]] std::unique_ptr<launcher::NoticeWatch> watch_notices(const Options& options,
-                                                                   launcher::Agent& agent);
+[[nodiscard]] std::unique_ptr<preempt::NoticeWatch> watch_notices(const Options& options,
+                                                                  agent::Agent& agent);
 // Reads the use of the members' GPUs by NVML.
-[[nodiscard]] launcher::UsageMeter::GpuReader gpu_reader();
+[[nodiscard]] metrics::UsageMeter::GpuReader gpu_reader();
 [[nodiscard]] std::vector<int> forwarded_signals(const Options& options);
 // Signals by which an allocator announces the end of the job; they are not forwarded.
 [[nodiscard]] std::vector<int> notice_signals(const Options& options);
@@ -46,4 +46,4 @@ int fail(const std::string& message, int exit_status);
 [[nodiscard]] std::optional<pmi::HelperOptions> helper_options(const Options& options,
                                                                const std::string& job);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <fstream>
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr std::size_t kLargestFile = 16 << 20;
@@ -38,4 +38,4 @@ base::Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 // Of this machine: that by which jobs call it first.
 [[nodiscard]] std::vector<std::string> host_names();
@@ -14,4 +14,4 @@ namespace regroup::cmd {
 // All of a file, or of a pipe; at most 16 MiB.
 [[nodiscard]] base::Result<std::string> read_file(const std::string& path);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -13,7 +13,7 @@
 #include "proto/node_message.h"
 #include "proto/world.h"
 
-namespace regroup::cmd {
+namespace regroup::lease {
 namespace {
 
 using base::invalid_argument;
@@ -68,14 +68,14 @@ std::optional<proto::NodeId> node_in(const json& value, const char* name) {
 }
 
 base::Result<json> parse(std::string_view line, std::string_view what) {
-  json value = launcher::parse_json(line);
+  json value = base::parse_json(line);
   if (!value.is_object()) return invalid_argument(fmt::format("this is no {}", what));
   return value;
 }
 
-json list_of(const std::vector<launcher::HostRequest>& hosts) {
+json list_of(const std::vector<spec::HostRequest>& hosts) {
   json out = json::array();
-  for (const launcher::HostRequest& host : hosts) {
+  for (const spec::HostRequest& host : hosts) {
     out.push_back({{"name", host.name},
                    {"slots", host.slots},
                    {"user", host.user},
@@ -86,12 +86,12 @@ json list_of(const std::vector<launcher::HostRequest>& hosts) {
   return out;
 }
 
-base::Result<std::vector<launcher::HostRequest>> hosts_in(const json& value, const std::string& what) {
+base::Result<std::vector<spec::HostRequest>> hosts_in(const json& value, const std::string& what) {
   const base::Status none = invalid_argument(fmt::format("this {} names no host", what));
   if (!value.contains("hosts") || !value["hosts"].is_array() || value["hosts"].empty()) return none;
-  std::vector<launcher::HostRequest> out;
+  std::vector<spec::HostRequest> out;
   for (const json& each : value["hosts"]) {
-    launcher::HostRequest host;
+    spec::HostRequest host;
     if (each.is_object()) {
       host.name = text_in(each, "name");
       host.user = text_in(each, "user");
@@ -188,7 +188,7 @@ base::Result<Resized> parse_resized(std::string_view line) {
 }
 
 std::string to_line(const AgentStart& start) {
-  const launcher::AgentOrder& order = start.order;
+  const agent::AgentOrder& order = start.order;
   return line_of({{"start", order.node},
                   {"host", order.host},
                   {"program", order.program},
@@ -240,12 +240,12 @@ base::Result<AgentNews> parse_agent_news(std::string_view line) {
   if (!node || what == std::end(kNews)) return invalid_argument("this is no news of an agent");
   AgentNews news{.node = *node, .what = static_cast<AgentNews::What>(what - std::begin(kNews))};
   const std::string text = text_in(*value, "text");
-  if (news.what == AgentNews::What::kLine) news.line = launcher::printable(text);
+  if (news.what == AgentNews::What::kLine) news.line = agent::printable(text);
   if (news.what != AgentNews::What::kEnded) return news;
   const json code = value->value("code", json());
   constexpr auto kLast = static_cast<std::uint64_t>(base::Code::kInternal);
   const std::uint64_t number = code.is_number_unsigned() ? std::min(code.get<std::uint64_t>(), kLast) : kLast;
-  if (number != 0) news.why = {static_cast<base::Code>(number), launcher::printable(text)};
+  if (number != 0) news.why = {static_cast<base::Code>(number), agent::printable(text)};
   return news;
 }
 
@@ -260,4 +260,4 @@ base::Result<LeaseReply> parse_reply(std::string_view line) {
                     value->value("ok", json()) == json(true)};
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::lease

@@ -12,11 +12,11 @@
 #include "launcher/agent/spawner.h"
 #include "launcher/spec/hosts.h"
 
-namespace regroup::cmd {
+namespace regroup::lease {
 
 // Leases hosts to a running job, for as long as the connection lives.
 struct LeaseOffer {
-  launcher::Grant grant;
+  spec::Grant grant;
   base::Duration grace{};    // from a notice to the loss of a host
   bool own = false;          // they belong to the job's own allocation, which has grown: the job keeps them
   std::string request = {};  // id of the allocator's job that they belong to; "": none
@@ -33,7 +33,7 @@ struct LeaseOffer {
 struct LeaseRevoke {
   base::Duration within{};
   std::string why;
-  std::vector<launcher::HostRequest> hosts = {};
+  std::vector<spec::HostRequest> hosts = {};
 };
 [[nodiscard]] std::string to_line(const LeaseRevoke& revoke);
 [[nodiscard]] base::Result<LeaseRevoke> parse_revoke(std::string_view line);
@@ -57,7 +57,7 @@ struct Resized {
 // Controller -> joiner, for an offer with `starts`: start an agent on one of its hosts. `secret`: the job's
 // secret follows the line, as JobSecret writes it.
 struct AgentStart {
-  launcher::AgentOrder order;  // without user and address, which are the joiner's matter
+  agent::AgentOrder order;  // without user and address, which are the joiner's matter
   bool secret = false;
 };
 [[nodiscard]] std::string to_line(const AgentStart& start);
@@ -90,4 +90,4 @@ struct LeaseReply {
 [[nodiscard]] std::string to_line(const LeaseReply& reply);
 [[nodiscard]] base::Result<LeaseReply> parse_reply(std::string_view line);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::lease

@@ -7,7 +7,7 @@
 #include <array>
 #include <cerrno>
 
-namespace regroup::cmd {
+namespace regroup::lease {
 namespace {
 
 constexpr std::size_t kMostGrantClients = 1024;
@@ -112,7 +112,7 @@ void LeaseServer::end(GrantId id, const std::string& text, bool ok) {
 }
 
 void LeaseServer::connect(GrantId id, JoinerLink& joiner) {
-  joiner.send = [this, id](const std::string& line, const launcher::JobSecret* secret) {
+  joiner.send = [this, id](const std::string& line, const transport::JobSecret* secret) {
     if (!send(id, line)) return false;
     const int socket = clients_.at(id).socket.native_handle();
     if (secret == nullptr || secret->write(socket).ok()) return true;
@@ -145,4 +145,4 @@ void LeaseServer::drop_joiner(GrantId id) {
   if (joiner.mapped()->gone) joiner.mapped()->gone();
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::lease

@@ -17,7 +17,7 @@
 #include "launcher/lease/leased_host_spawner.h"
 #include "launcher/transport/unix_socket.h"
 
-namespace regroup::cmd {
+namespace regroup::lease {
 
 using GrantId = std::uint64_t;
 
@@ -65,10 +65,10 @@ class LeaseServer {
 
   boost::asio::io_context& loop_;
   const Events events_;
-  launcher::Listener listener_;
+  transport::Listener listener_;
   std::map<GrantId, Client> clients_;
   std::map<GrantId, std::shared_ptr<JoinerLink>> joiners_;  // of clients that start agents
   GrantId last_ = 0;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::lease

@@ -10,7 +10,7 @@
 #include "launcher/agent/process_spawner.h"
 #include "launcher/lease/grant_lines.h"
 
-namespace regroup::cmd {
+namespace regroup::lease {
 namespace {
 
 constexpr std::chrono::seconds kSecretLimit{5};
@@ -18,8 +18,8 @@ constexpr std::chrono::seconds kAgentUp{20};  // allocators have queues
 
 }  // namespace
 
-LeasedAgents::LeasedAgents(boost::asio::io_context& loop, launcher::Grant grant,
-                           launcher::Environment environment, std::function<void(const std::string&)> send)
+LeasedAgents::LeasedAgents(boost::asio::io_context& loop, spec::Grant grant, spec::Environment environment,
+                           std::function<void(const std::string&)> send)
     : loop_(loop), grant_(std::move(grant)), environment_(std::move(environment)), send_(std::move(send)) {}
 
 base::Result<bool> LeasedAgents::on_line(std::string_view line, int socket) {
@@ -31,7 +31,7 @@ base::Result<bool> LeasedAgents::on_line(std::string_view line, int socket) {
   auto order = parse_agent_start(line);
   if (!order.ok()) return false;
   if (order->secret) {
-    auto secret = launcher::JobSecret::read(socket, kSecretLimit);
+    auto secret = transport::JobSecret::read(socket, kSecretLimit);
     if (!secret.ok()) return secret.status();
     if (!secret_) secret_ = std::move(*secret);
   }
@@ -39,9 +39,9 @@ base::Result<bool> LeasedAgents::on_line(std::string_view line, int socket) {
   return true;
 }
 
-void LeasedAgents::start(launcher::AgentOrder order) {
+void LeasedAgents::start(agent::AgentOrder order) {
   const proto::NodeId node = order.node;
-  const auto host = std::ranges::find(grant_.hosts, order.host, &launcher::HostRequest::name);
+  const auto host = std::ranges::find(grant_.hosts, order.host, &spec::HostRequest::name);
   const auto by = host != grant_.hosts.end()
                       ? way(host->here)
                       : base::invalid_argument(order.host + ": it is no host of this allocation");
@@ -53,12 +53,12 @@ void LeasedAgents::start(launcher::AgentOrder order) {
   (*by)->start(std::move(order));
 }
 
-base::Result<launcher::Spawner*> LeasedAgents::way(bool here) {
+base::Result<agent::Spawner*> LeasedAgents::way(bool here) {
   auto& made = here ? forker_ : commander_;
   if (made) return made.get();
   if (!secret_) return base::internal_error("the job has not told its secret");
   using What = AgentNews::What;
-  launcher::SpawnEvents events{
+  agent::SpawnEvents events{
       .up = [this](proto::NodeId node) { send_(to_line(AgentNews{.node = node, .what = What::kUp})); },
       .line =
           [this](proto::NodeId node, const std::string& line) {
@@ -69,15 +69,15 @@ base::Result<launcher::Spawner*> LeasedAgents::way(bool here) {
             agents_.erase(node);
             send_(to_line(AgentNews{.node = node, .what = What::kEnded, .why = why}));
           }};
-  launcher::SpawnOptions options;
+  agent::SpawnOptions options;
   options.environment = environment_;
   options.limit = kAgentUp;
-  auto spawner = here ? launcher::make_fork_spawner(loop_, secret_, std::move(events), std::move(options))
-                      : launcher::make_ssh_spawner(loop_, secret_, std::move(events), std::move(options),
-                                                   grant_.before, grant_.after);
+  auto spawner = here ? agent::make_fork_spawner(loop_, secret_, std::move(events), std::move(options))
+                      : agent::make_ssh_spawner(loop_, secret_, std::move(events), std::move(options),
+                                                grant_.before, grant_.after);
   if (!spawner.ok()) return spawner.status();
   made = std::move(*spawner);
   return made.get();
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::lease

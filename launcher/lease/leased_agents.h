@@ -18,14 +18,14 @@
 #include "launcher/spec/request.h"
 #include "launcher/transport/job_secret.h"
 
-namespace regroup::cmd {
+namespace regroup::lease {
 
 // Used by the loop's thread. The destructor ends the start commands, and so the standard input of the agents,
 // which end then.
 class LeasedAgents {
  public:
   // Only on hosts of `grant`. `send` takes lines for the controller.
-  LeasedAgents(boost::asio::io_context& loop, launcher::Grant grant, launcher::Environment environment,
+  LeasedAgents(boost::asio::io_context& loop, spec::Grant grant, spec::Environment environment,
                std::function<void(const std::string& line)> send);
   // Handles a line of the other job. The job's secret may follow it on `socket` and is read here, which
   // blocks for kSecretLimit at most. False: the line is not about agents. An error: the position in the
@@ -33,16 +33,16 @@ class LeasedAgents {
   [[nodiscard]] base::Result<bool> on_line(std::string_view line, int socket);
 
  private:
-  void start(launcher::AgentOrder order);
-  [[nodiscard]] base::Result<launcher::Spawner*> way(bool here);
+  void start(agent::AgentOrder order);
+  [[nodiscard]] base::Result<agent::Spawner*> way(bool here);
 
   boost::asio::io_context& loop_;
-  const launcher::Grant grant_;
-  const launcher::Environment environment_;
+  const spec::Grant grant_;
+  const spec::Environment environment_;
   const std::function<void(const std::string&)> send_;
-  std::shared_ptr<const launcher::JobSecret> secret_;
-  std::unique_ptr<launcher::Spawner> forker_, commander_;  // here, and on other hosts
-  std::map<proto::NodeId, launcher::Spawner*> agents_;
+  std::shared_ptr<const transport::JobSecret> secret_;
+  std::unique_ptr<agent::Spawner> forker_, commander_;  // here, and on other hosts
+  std::map<proto::NodeId, agent::Spawner*> agents_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::lease

@@ -9,7 +9,7 @@
 
 #include "launcher/process/due.h"
 
-namespace regroup::cmd {
+namespace regroup::lease {
 namespace {
 
 constexpr std::size_t kParallel = 16;
@@ -19,8 +19,8 @@ constexpr std::chrono::seconds kUp{25}, kLeave{5};
 }  // namespace
 
 LeasedHostSpawner::LeasedHostSpawner(boost::asio::io_context& loop,
-                                     std::shared_ptr<const launcher::JobSecret> secret,
-                                     launcher::SpawnEvents events, std::shared_ptr<JoinerLink> joiner)
+                                     std::shared_ptr<const transport::JobSecret> secret,
+                                     agent::SpawnEvents events, std::shared_ptr<JoinerLink> joiner)
     : loop_(loop), secret_(std::move(secret)), events_(std::move(events)), joiner_(std::move(joiner)) {
   joiner_->heard = [this](const AgentNews& news) { heard(news); };
   // Agents that it has started end with it.
@@ -37,7 +37,7 @@ LeasedHostSpawner::~LeasedHostSpawner() {
   joiner_->gone = {};
 }
 
-void LeasedHostSpawner::start(launcher::AgentOrder order) {
+void LeasedHostSpawner::start(agent::AgentOrder order) {
   const proto::NodeId node = order.node;
   if (!agents_.try_emplace(node, loop_, std::move(order)).second) return;  // one order for each
   waiting_.push_back(node);
@@ -78,7 +78,7 @@ void LeasedHostSpawner::wait(proto::NodeId node, base::Duration limit, const bas
   timer.async_wait([this, node, late, alive = alive_](const boost::system::error_code& error) {
     if (error || !*alive) return;
     const auto agent = agents_.find(node);
-    if (agent != agents_.end() && launcher::is_due(agent->second.timer)) report(node, late);
+    if (agent != agents_.end() && process::is_due(agent->second.timer)) report(node, late);
   });
 }
 
@@ -91,7 +91,7 @@ void LeasedHostSpawner::heard(const AgentNews& news) {
     return;
   }
   if (std::exchange(agent->second.up, true)) return;
-  if (!agent->second.ending) launcher::call_off(agent->second.timer);
+  if (!agent->second.ending) process::call_off(agent->second.timer);
   --on_their_way_;
   const auto alive = alive_;  // a handler may end us
   if (events_.up) events_.up(news.node);
@@ -124,4 +124,4 @@ void LeasedHostSpawner::report(proto::NodeId node, const base::Status& why) {
   if (*alive) fill();
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::lease

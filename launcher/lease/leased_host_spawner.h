@@ -17,29 +17,29 @@
 #include "launcher/lease/grant_lines.h"
 #include "launcher/transport/job_secret.h"
 
-namespace regroup::cmd {
+namespace regroup::lease {
 
 // A `regroup join` that starts agents.
 struct JoinerLink {
   // Sends a line and, if any, the secret after it. False: the connection is lost. Empty: the client has left.
-  std::function<bool(const std::string& line, const launcher::JobSecret* secret)> send;
+  std::function<bool(const std::string& line, const transport::JobSecret* secret)> send;
   std::function<void(const AgentNews&)> heard;  // what it reports; empty: no spawner is attached
   std::function<void()> gone;                   // its hosts have been released
 };
 
 // A Spawner that sends its orders over the connection of a `regroup join`. Used by the loop's thread.
-class LeasedHostSpawner final : public launcher::Spawner {
+class LeasedHostSpawner final : public agent::Spawner {
  public:
-  LeasedHostSpawner(boost::asio::io_context& loop, std::shared_ptr<const launcher::JobSecret> secret,
-                    launcher::SpawnEvents events, std::shared_ptr<JoinerLink> joiner);
+  LeasedHostSpawner(boost::asio::io_context& loop, std::shared_ptr<const transport::JobSecret> secret,
+                    agent::SpawnEvents events, std::shared_ptr<JoinerLink> joiner);
   ~LeasedHostSpawner() override;
-  void start(launcher::AgentOrder order) override;
+  void start(agent::AgentOrder order) override;
   void end(proto::NodeId node) override;
 
  private:
   struct Agent {
-    Agent(boost::asio::io_context& loop, launcher::AgentOrder o) : order(std::move(o)), timer(loop) {}
-    launcher::AgentOrder order;
+    Agent(boost::asio::io_context& loop, agent::AgentOrder o) : order(std::move(o)), timer(loop) {}
+    agent::AgentOrder order;
     boost::asio::steady_timer timer;  // until it is up, or has left
     bool sent = false, up = false, ending = false;
   };
@@ -51,8 +51,8 @@ class LeasedHostSpawner final : public launcher::Spawner {
   void report(proto::NodeId node, const base::Status& why);
 
   boost::asio::io_context& loop_;
-  const std::shared_ptr<const launcher::JobSecret> secret_;
-  const launcher::SpawnEvents events_;
+  const std::shared_ptr<const transport::JobSecret> secret_;
+  const agent::SpawnEvents events_;
   const std::shared_ptr<JoinerLink> joiner_;
   std::map<proto::NodeId, Agent> agents_;
   std::deque<proto::NodeId> waiting_;
@@ -61,4 +61,4 @@ class LeasedHostSpawner final : public launcher::Spawner {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::lease

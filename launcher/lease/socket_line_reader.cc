@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace regroup::cmd {
+namespace regroup::lease {
 
 SocketLineReader::Outcome SocketLineReader::receive(int socket) {
   std::array<char, 16 << 10> bytes;
@@ -25,4 +25,4 @@ SocketLineReader::Outcome SocketLineReader::receive(int socket) {
   return read_.size() < kLongest ? Outcome::kNothing : Outcome::kEnd;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::lease

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace regroup::cmd {
+namespace regroup::lease {
 
 class SocketLineReader {
  public:
@@ -25,4 +25,4 @@ class SocketLineReader {
   std::string read_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::lease

@@ -14,7 +14,7 @@
 #include <memory>
 #include <sstream>
 
-namespace regroup::launcher {
+namespace regroup::metrics {
 namespace {
 
 // As one read: there is one such file for each process of the machine.
@@ -104,4 +104,4 @@ GroupUsage usage_of_control_groups(const std::vector<std::string>& folders) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::metrics

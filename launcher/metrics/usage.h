@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace regroup::launcher {
+namespace regroup::metrics {
 
 struct Usage {
   double cpu_seconds = 0;          // since the start, of what lives and of what it has waited for
@@ -29,4 +29,4 @@ struct GroupUsage {
 };
 [[nodiscard]] GroupUsage usage_of_control_groups(const std::vector<std::string>& folders);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::metrics

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace regroup::cmd {
+namespace regroup::metrics {
 
 // "  1.98    812 MiB 93% 14.2/40.0 GiB"; "-" for a value that is not known.
 inline std::string usage_columns(const nlohmann::json& member) {
@@ -23,4 +23,4 @@ inline std::string usage_columns(const nlohmann::json& member) {
   return out;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::metrics

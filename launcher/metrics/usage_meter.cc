@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::metrics {
 namespace {
 
 Usage usage_of(const UsageTarget& target, const std::map<pid_t, Usage>& groups) {
@@ -38,4 +38,4 @@ std::vector<UsageSample> UsageMeter::sample(const std::vector<UsageTarget>& targ
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::metrics

@@ -14,7 +14,7 @@
 #include "launcher/metrics/usage.h"
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::metrics {
 
 struct UsageTarget {
   proto::MemberId member = 0;
@@ -60,4 +60,4 @@ class UsageMeter {
   std::map<proto::MemberId, Before> before_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::metrics

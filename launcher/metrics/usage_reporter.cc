@@ -12,7 +12,7 @@
 
 #include "launcher/metrics/usage_text.h"
 
-namespace regroup::launcher {
+namespace regroup::metrics {
 namespace {
 
 constexpr base::Duration kFirst =
@@ -106,4 +106,4 @@ void UsageReporter::complain(const base::Status& status) {
   say_(status.message() + "; usage is not told");
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::metrics

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "launcher/metrics/usage_meter.h"
 
-namespace regroup::launcher {
+namespace regroup::metrics {
 
 struct UsageOptions {
   std::string log;          // CSV is appended; "": none
@@ -63,4 +63,4 @@ class UsageReporter {
   boost::asio::steady_timer timer_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::metrics

@@ -8,7 +8,7 @@
 
 #include "base/json_input.h"
 
-namespace regroup::launcher {
+namespace regroup::metrics {
 namespace {
 
 using nlohmann::json;
@@ -121,9 +121,9 @@ base::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) 
   constexpr std::size_t kMost = 65536;
   static constexpr std::string_view kReal[] = {"cpu_seconds", "cpus", "watts"};
   const base::Status refused(base::Code::kDataLoss, "what a host said of usage is not whole");
-  const json report = parse_json(text);
+  const json report = base::parse_json(text);
   if (!report.is_object() || !report.contains("members") || report["members"].size() > kMost ||
-      !whole_but(report, kReal))
+      !base::whole_but(report, kReal))
     return refused;
   std::vector<UsageSample> out;
   try {
@@ -172,4 +172,4 @@ std::string prometheus_text(const std::string& status_json) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::metrics

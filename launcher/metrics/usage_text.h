@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "launcher/metrics/usage_meter.h"
 
-namespace regroup::launcher {
+namespace regroup::metrics {
 
 [[nodiscard]] std::string usage_csv_header();
 // A line for each sample and GPU (or one, without GPUs). `seconds`: since 1970.
@@ -23,4 +23,4 @@ namespace regroup::launcher {
 // 0.0.4.
 [[nodiscard]] std::string prometheus_text(const std::string& status_json);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::metrics

@@ -15,29 +15,29 @@
 #include "launcher/topology/machine_json.h"
 #include "launcher/topology/read_topology.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using base::Result;
 using base::Status;
 
-bool wants_devices(const Options& options) {
-  const MapBy& map = options.mapping.map;
+bool wants_devices(const spec::Options& options) {
+  const spec::MapBy& map = options.mapping.map;
   return options.mapping.packing || options.mapping.gpus > 0 ||
-         (map.kind == MapBy::Kind::kDistance && !map.device.empty());
+         (map.kind == spec::MapBy::Kind::kDistance && !map.device.empty());
 }
 
-bool shows_machine(const Options& options) {
+bool shows_machine(const spec::Options& options) {
   return options.display.map || options.display.topology || options.display.bindings;
 }
 
-bool asks_for_binding(const BindTo& bind) {
-  return bind.kind != BindTo::Kind::kDefault && bind.kind != BindTo::Kind::kNone;
+bool asks_for_binding(const spec::BindTo& bind) {
+  return bind.kind != spec::BindTo::Kind::kDefault && bind.kind != spec::BindTo::Kind::kNone;
 }
 
 // All hosts of a job: their distinct machines, and what belongs to one host only.
 struct ClusterView {
-  Fabric fabric;
+  topology::Fabric fabric;
   std::vector<HostShare> shares;
   std::vector<HostDevices> devices;
   std::vector<std::uint32_t> quotas;
@@ -47,41 +47,41 @@ struct ClusterView {
 
 class Machines {
  public:
-  explicit Machines(Fabric& fabric) : fabric_(fabric) {}
+  explicit Machines(topology::Fabric& fabric) : fabric_(fabric) {}
 
-  std::uint32_t add(Machine machine) {
-    for (Gpu& gpu : machine.gpus) gpu.uuid.clear();
+  std::uint32_t add(topology::Machine machine) {
+    for (topology::Gpu& gpu : machine.gpus) gpu.uuid.clear();
     machine.name.clear();
-    const auto [at, added] =
-        known_.try_emplace(machine_to_json(machine), static_cast<std::uint32_t>(fabric_.machines.size()));
+    const auto [at, added] = known_.try_emplace(topology::machine_to_json(machine),
+                                                static_cast<std::uint32_t>(fabric_.machines.size()));
     if (added) fabric_.machines.push_back(std::move(machine));
     return at->second;
   }
 
  private:
-  Fabric& fabric_;
+  topology::Fabric& fabric_;
   std::map<std::string, std::uint32_t> known_;
 };
 
-Status no_gpu(const Options& options, const ClusterHost& host, bool alone) {
+Status no_gpu(const spec::Options& options, const ClusterHost& host, bool alone) {
   const std::string& path = options.mapping.machine;
   const std::string where = alone ? "this machine" : "host " + host.name;
   return base::invalid_argument(fmt::format("--placement: {} has no GPU", path.empty() ? where : path));
 }
 
 // Connects the hosts to switches as --fabric says, else all to one switch.
-Status attach_to_switches(const Options& options, Fabric& fabric) {
+Status attach_to_switches(const spec::Options& options, topology::Fabric& fabric) {
   if (options.mapping.fabric.empty()) {
     fabric.nodes.push_back({.name = "network"});
-    for (FabricHost& host : fabric.hosts) host.leaf = 0;
+    for (topology::FabricHost& host : fabric.hosts) host.leaf = 0;
     return {};
   }
-  auto known = load_fabric(options.mapping.fabric, Machine());
+  auto known = topology::load_fabric(options.mapping.fabric, topology::Machine());
   if (!known.ok()) return known.status();
   fabric.nodes = std::move(known->nodes);
-  std::map<std::string, const FabricHost*> by_name;
-  for (const FabricHost& host : known->hosts) by_name[host.name] = &host;
-  for (FabricHost& host : fabric.hosts) {
+  std::map<std::string, const topology::FabricHost*> by_name;
+  for (const topology::FabricHost& host : known->hosts) by_name[host.name] = &host;
+  for (topology::FabricHost& host : fabric.hosts) {
     const auto found = by_name.find(host.name);
     if (found == by_name.end())
       return base::invalid_argument(
@@ -92,7 +92,8 @@ Status attach_to_switches(const Options& options, Fabric& fabric) {
   return {};
 }
 
-Result<ClusterView> cluster_view_of(const Options& options, std::vector<ClusterHost> hosts, bool devices) {
+Result<ClusterView> cluster_view_of(const spec::Options& options, std::vector<ClusterHost> hosts,
+                                    bool devices) {
   ClusterView out;
   Machines machines(out.fabric);
   bool any_gpu = false;
@@ -118,7 +119,8 @@ Result<ClusterView> cluster_view_of(const Options& options, std::vector<ClusterH
     out.claimed.push_back(std::move(inventory.claimed));
     own.nics = std::move(inventory.nics);
     out.shares.push_back({i, idle, std::move(inventory.cpus), host.slots, host.max_slots});
-    out.fabric.hosts.push_back({host.name, machines.add(std::move(inventory.machine)), kNoPart, kNoPart});
+    out.fabric.hosts.push_back(
+        {host.name, machines.add(std::move(inventory.machine)), topology::kNoPart, topology::kNoPart});
   }
   if (devices && !any_gpu) return no_gpu(options, hosts.front(), hosts.size() == 1);
   REGROUP_RETURN_IF_ERROR(attach_to_switches(options, out.fabric));
@@ -133,7 +135,7 @@ void share_claimed(ClusterView& cluster) {
 }
 
 std::string gpu_of(const ClusterView& cluster, std::uint32_t host, std::uint32_t gpu) {
-  const Machine& machine = cluster.fabric.machines[cluster.fabric.hosts[host].machine];
+  const topology::Machine& machine = cluster.fabric.machines[cluster.fabric.hosts[host].machine];
   return fmt::format("GPU {} of {}", machine.gpus[gpu].number, cluster.fabric.hosts[host].name);
 }
 
@@ -171,7 +173,7 @@ std::vector<std::string> shared_gpus(const ClusterView& cluster, const std::vect
 
 }  // namespace
 
-void keep_granted(const HostRequest& granted, HostInventory& inventory) {
+void keep_granted(const spec::HostRequest& granted, HostInventory& inventory) {
   std::vector<int> cpus;
   for (const int cpu : inventory.cpus) {
     if (std::ranges::find(granted.cores, cpu) != granted.cores.end()) cpus.push_back(cpu);
@@ -180,7 +182,7 @@ void keep_granted(const HostRequest& granted, HostInventory& inventory) {
   if (granted.gpus.empty() || count_of(inventory.free) <= granted.gpus.size()) return;
   GpuSet kept = 0;
   for (std::uint32_t i = 0; i < inventory.machine.gpus.size() && i < kMostGpus; ++i) {
-    const Gpu& gpu = inventory.machine.gpus[i];
+    const topology::Gpu& gpu = inventory.machine.gpus[i];
     const bool named = std::ranges::any_of(granted.gpus, [&](const std::string& name) {
       return name == gpu.uuid || name == std::to_string(gpu.number);
     });
@@ -191,30 +193,31 @@ void keep_granted(const HostRequest& granted, HostInventory& inventory) {
   std::erase_if(inventory.claimed, [&](const auto& claim) { return (kept & bit_of(claim.first)) == 0; });
 }
 
-std::optional<InventoryOptions> inventory_options(const Options& options, const MemberNeeds& needs) {
+std::optional<InventoryOptions> inventory_options(const spec::Options& options, const MemberNeeds& needs) {
   const JobRequest request = job_request(options, {1}, needs);
   if (wants_devices(options))
-    return InventoryOptions{true, options.mapping.machine, claim_scope(options.environment, "")};
+    return InventoryOptions{true, options.mapping.machine, process::claim_scope(options.environment, "")};
   const auto policy = policy_of(request.ranks);
-  const bool over_objects = options.mapping.map.span || options.mapping.map.kind == MapBy::Kind::kPerUnit;
+  const bool over_objects =
+      options.mapping.map.span || options.mapping.map.kind == spec::MapBy::Kind::kPerUnit;
   if ((policy.ok() && needs_topology(*policy)) || over_objects || shows_machine(options))
     return InventoryOptions{};
   return std::nullopt;
 }
 
-JobRequest job_request(const Options& options, const std::vector<std::uint32_t>& counts,
+JobRequest job_request(const spec::Options& options, const std::vector<std::uint32_t>& counts,
                        const MemberNeeds& needs) {
   JobRequest out;
   out.ranks = {options.mapping, options.compat, counts, options.oversubscribe};
   if (options.elastic && !asks_for_binding(options.mapping.bind) && !wants_devices(options))
     out.ranks.why_unbound = "members of an elastic job are bound only with --bind-to";
-  for (const AppRequest& app : options.apps) out.per_host.push_back(app.per_node.value_or(0));
+  for (const spec::AppRequest& app : options.apps) out.per_host.push_back(app.per_node.value_or(0));
   out.roles = needs.roles;
   if (!wants_devices(options)) return out;
   out.gpus = needs.gpus;
   if (out.gpus.empty()) out.gpus.assign(counts.size(), std::max(1U, options.mapping.gpus));
   out.cores = needs.cores;
-  out.devices.packing = options.mapping.packing.value_or(Packing::kBest);
+  out.devices.packing = options.mapping.packing.value_or(spec::Packing::kBest);
   out.devices.label = options.mapping.gpu_label;
   if (options.elastic) {
     out.devices.min_sets = std::max(1U, options.min);
@@ -223,13 +226,13 @@ JobRequest job_request(const Options& options, const std::vector<std::uint32_t>&
   return out;
 }
 
-Result<PlacedJob> place_on_cluster(const Options& options, std::vector<ClusterHost> hosts,
+Result<PlacedJob> place_on_cluster(const spec::Options& options, std::vector<ClusterHost> hosts,
                                    JobRequest request) {
   const bool devices = request.on_devices();
   auto cluster = cluster_view_of(options, std::move(hosts), devices);
   if (!cluster.ok()) return cluster.status();
   if (!cluster->unknown.ok()) {
-    const BindTo& bind = options.mapping.bind;
+    const spec::BindTo& bind = options.mapping.bind;
     if ((asks_for_binding(bind) && !bind.if_supported) || options.display.topology)
       return Status(cluster->unknown.code(),
                     fmt::format("--bind-to, --display topo: {}", cluster->unknown.message()));
@@ -248,11 +251,11 @@ Result<PlacedJob> place_on_cluster(const Options& options, std::vector<ClusterHo
   PlacedJob out;
   if (devices)
     // NCCL gets the file where it could not detect the contents itself.
-    out.environments =
-        rank_environments(cluster->fabric, placed->devices, nccl_topology_file(options.mapping.machine),
-                          options.environment, cluster->devices);
+    out.environments = rank_environments(cluster->fabric, placed->devices,
+                                         topology::nccl_topology_file(options.mapping.machine),
+                                         options.environment, cluster->devices);
   for (const HostShare& share : cluster->shares) {
-    Topology usable = usable_processors(cluster->fabric, share);
+    topology::Topology usable = usable_processors(cluster->fabric, share);
     if (!usable.threads.empty()) out.topologies.resize(share.host + std::size_t{1});
     if (!usable.threads.empty()) out.topologies.back() = std::move(usable);
   }
@@ -260,22 +263,23 @@ Result<PlacedJob> place_on_cluster(const Options& options, std::vector<ClusterHo
   if (is_unread(cluster->unknown))
     out.warnings.push_back(cluster->unknown.message() + ": ranks are not bound");
   const bool read = !out.topologies.empty() || is_unread(cluster->unknown);
-  std::string passed_over = read ? passed_over_by_hwloc(options.environment) : "";
+  std::string passed_over = read ? topology::passed_over_by_hwloc(options.environment) : "";
   if (!passed_over.empty()) out.warnings.push_back(std::move(passed_over));
   out.placement = std::move(*placed);
   out.quotas = std::move(cluster->quotas);
   return out;
 }
 
-Result<std::uint32_t> members_of_ppr(const Options& options, const std::vector<ClusterHost>& hosts) {
+Result<std::uint32_t> members_of_ppr(const spec::Options& options, const std::vector<ClusterHost>& hosts) {
   auto cluster = cluster_view_of(options, hosts, false);
   if (!cluster.ok()) return cluster.status();
   if (!cluster->unknown.ok()) return cluster->unknown;
-  const MapBy& map = options.mapping.map;
+  const spec::MapBy& map = options.mapping.map;
   const std::uint32_t out = members_of_ppr(cluster->fabric, cluster->shares, options.mapping);
   if (out > 0) return out;
-  return base::invalid_argument(fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit, unit_name(map.unit),
+  return base::invalid_argument(fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit,
+                                            spec::unit_name(map.unit),
                                             hosts.size() == 1 ? "this machine has" : "the hosts have"));
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

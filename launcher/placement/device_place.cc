@@ -13,7 +13,7 @@
 #include "launcher/placement/gang.h"
 #include "launcher/placement/near_device.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using base::Code;
@@ -23,23 +23,24 @@ using base::Status;
 
 using HostShares = std::vector<HostShare>;
 
-const Machine& machine_of(const Fabric& fabric, const HostShare& share) {
+const topology::Machine& machine_of(const topology::Fabric& fabric, const HostShare& share) {
   return fabric.machines[fabric.hosts[share.host].machine];
 }
 
-std::string gpu_list(const Machine& machine, GpuSet set) {
+std::string gpu_list(const topology::Machine& machine, GpuSet set) {
   std::vector<int> numbers;
   for (const std::uint32_t gpu : members_of(set)) {
     numbers.push_back(gpu < machine.gpus.size() ? machine.gpus[gpu].number : static_cast<int>(gpu));
   }
   std::sort(numbers.begin(), numbers.end());
-  return fmt::format("GPU{} {}", numbers.size() == 1 ? "" : "s", ranges(numbers));
+  return fmt::format("GPU{} {}", numbers.size() == 1 ? "" : "s", topology::ranges(numbers));
 }
 
-Status check_kept(const Fabric& fabric, const HostShares& allocation, const DeviceRequest& request) {
+Status check_kept(const topology::Fabric& fabric, const HostShares& allocation,
+                  const DeviceRequest& request) {
   if (request.keep == 0) return {};
   if (allocation.size() != 1) return invalid_argument("--keep: requires exactly one host");
-  const Machine& machine = machine_of(fabric, allocation[0]);
+  const topology::Machine& machine = machine_of(fabric, allocation[0]);
   const GpuSet taken = request.keep & ~allocation[0].free;
   if (taken != 0) {
     return {Code::kResourceExhausted,
@@ -54,7 +55,7 @@ Status check_kept(const Fabric& fabric, const HostShares& allocation, const Devi
   return {};
 }
 
-Status check(const Fabric& fabric, const HostShares& allocation, const DeviceRequest& request) {
+Status check(const topology::Fabric& fabric, const HostShares& allocation, const DeviceRequest& request) {
   if (request.sets == 0 || request.set.ranks == 0 || request.set.gpus == 0)
     return invalid_argument("a placement needs at least one rank and one GPU in each set");
   if (request.min_sets > request.sets) {
@@ -63,7 +64,7 @@ Status check(const Fabric& fabric, const HostShares& allocation, const DeviceReq
   }
   REGROUP_RETURN_IF_ERROR(check_kept(fabric, allocation, request));
   for (const HostShare& share : allocation) {
-    const Machine& machine = machine_of(fabric, share);
+    const topology::Machine& machine = machine_of(fabric, share);
     if (machine.gpus.size() > kMostGpus) {
       return invalid_argument(fmt::format("{} has {} GPUs; expected at most {}",
                                           fabric.hosts[share.host].name, machine.gpus.size(), kMostGpus));
@@ -72,14 +73,14 @@ Status check(const Fabric& fabric, const HostShares& allocation, const DeviceReq
   return {};
 }
 
-bool is_called(const Gpu& gpu, const std::string& label) {
+bool is_called(const topology::Gpu& gpu, const std::string& label) {
   return std::find(gpu.labels.begin(), gpu.labels.end(), label) != gpu.labels.end() ||
          gpu.product.find(label) != std::string::npos;
 }
 
-HostShares only(const Fabric& fabric, HostShares allocation, const std::string& label) {
+HostShares only(const topology::Fabric& fabric, HostShares allocation, const std::string& label) {
   for (HostShare& share : allocation) {
-    const Machine& machine = machine_of(fabric, share);
+    const topology::Machine& machine = machine_of(fabric, share);
     for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
       if (!is_called(machine.gpus[i], label)) share.free &= ~bit_of(i);
     }
@@ -88,13 +89,13 @@ HostShares only(const Fabric& fabric, HostShares allocation, const std::string& 
 }
 
 // A label distinguishes kinds of GPUs of one product.
-std::string kind_of(const Gpu& gpu) {
+std::string kind_of(const topology::Gpu& gpu) {
   return gpu.labels.empty() ? gpu.product : fmt::format("{} ({})", gpu.product, fmt::join(gpu.labels, ", "));
 }
 
-HostShares of_kind(const Fabric& fabric, HostShares allocation, const std::string& kind) {
+HostShares of_kind(const topology::Fabric& fabric, HostShares allocation, const std::string& kind) {
   for (HostShare& share : allocation) {
-    const Machine& machine = machine_of(fabric, share);
+    const topology::Machine& machine = machine_of(fabric, share);
     for (const std::uint32_t gpu : members_of(share.free)) {
       if (kind_of(machine.gpus[gpu]) != kind) share.free &= ~bit_of(gpu);
     }
@@ -102,12 +103,12 @@ HostShares of_kind(const Fabric& fabric, HostShares allocation, const std::strin
   return allocation;
 }
 
-std::vector<std::string> kinds_of(const Fabric& fabric, const HostShares& allocation) {
+std::vector<std::string> kinds_of(const topology::Fabric& fabric, const HostShares& allocation) {
   std::set<std::pair<std::uint32_t, GpuSet>> seen;
   std::set<std::string> out;
   for (const HostShare& share : allocation) {
     if (!seen.emplace(fabric.hosts[share.host].machine, share.free).second) continue;
-    const Machine& machine = machine_of(fabric, share);
+    const topology::Machine& machine = machine_of(fabric, share);
     for (const std::uint32_t gpu : members_of(share.free)) out.insert(kind_of(machine.gpus[gpu]));
   }
   return {out.begin(), out.end()};
@@ -123,7 +124,8 @@ std::uint64_t room(const HostShares& allocation, const DeviceRequest& request) {
   return out;
 }
 
-Status does_not_fit(const Fabric& fabric, const HostShares& allocation, const DeviceRequest& request) {
+Status does_not_fit(const topology::Fabric& fabric, const HostShares& allocation,
+                    const DeviceRequest& request) {
   constexpr std::size_t kShown = 4;
   std::uint64_t gpus = 0;
   std::vector<std::string> hosts;
@@ -206,7 +208,7 @@ std::string speed(double gbytes) {
 }
 
 // Describes the rings with the most bandwidth.
-void tell_rings(const Machine& machine, const RingPlan& plan, std::vector<std::string>& why) {
+void tell_rings(const topology::Machine& machine, const RingPlan& plan, std::vector<std::string>& why) {
   constexpr std::size_t kShown = 4;
   for (std::size_t i = 0; i < std::min(plan.rings.size(), kShown); ++i) {
     if (plan.rings[i].ends.size() < 2) return;
@@ -219,7 +221,7 @@ void tell_rings(const Machine& machine, const RingPlan& plan, std::vector<std::s
 }
 
 void tell_one_host(PlacementScorers& scorers, const HostPart& part, std::vector<std::string>& why) {
-  const Machine& machine = scorers.machine_of(part.host);
+  const topology::Machine& machine = scorers.machine_of(part.host);
   PlacementScorer& scorer = scorers.of_host(part.host);
   const PlacementScore score = scorer.score(part.gpus, part.free, RingScope::kInside);
   const std::string& name = scorers.fabric().hosts[part.host].name;
@@ -282,7 +284,7 @@ void number_by_shrink_order(DevicePlacement& out, std::uint32_t sets) {
 
 }  // namespace
 
-Result<DevicePlacement> choose_devices(const Fabric& fabric, const HostShares& allocation,
+Result<DevicePlacement> choose_devices(const topology::Fabric& fabric, const HostShares& allocation,
                                        const DeviceRequest& request) {
   REGROUP_RETURN_IF_ERROR(check(fabric, allocation, request));
   PlacementScorers scorers(fabric);
@@ -311,7 +313,7 @@ Result<DevicePlacement> choose_devices(const Fabric& fabric, const HostShares& a
   return out;
 }
 
-Result<DevicePlacement> place_on_devices(const Fabric& fabric, const HostShares& allocation,
+Result<DevicePlacement> place_on_devices(const topology::Fabric& fabric, const HostShares& allocation,
                                          const DeviceRequest& request) {
   auto out = choose_devices(fabric, allocation, request);
   if (!out.ok()) return out;
@@ -324,7 +326,7 @@ Result<DevicePlacement> place_on_devices(const Fabric& fabric, const HostShares&
   return out;
 }
 
-std::vector<HostShare> whole_fabric(const Fabric& fabric) {
+std::vector<HostShare> whole_fabric(const topology::Fabric& fabric) {
   HostShares out;
   for (std::uint32_t host = 0; host < fabric.hosts.size(); ++host) {
     const std::size_t gpus = fabric.machines[fabric.hosts[host].machine].gpus.size();
@@ -333,4 +335,4 @@ std::vector<HostShare> whole_fabric(const Fabric& fabric) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -11,7 +11,7 @@
 #include "launcher/spec/mapping.h"
 #include "launcher/topology/fabric.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 // What a job may use of a host.
 struct HostShare {
@@ -41,7 +41,7 @@ struct DeviceRequest {
   std::uint32_t sets_per_host = 0;  // at most; 0: any number
   std::uint32_t min_sets = 0;       // an elastic job may be left with so few; 0: it is not elastic
   bool last_goes_first = false;     // the highest ranks come first in the shrink order
-  Packing packing = Packing::kBest;
+  spec::Packing packing = spec::Packing::kBest;
   std::string label;   // only GPUs of this label or product; "": all, of one product if that is possible
   std::string device;  // --map-by device=: the nearest GPUs to this NIC ("mlx5_0") or GPU ("gpu3"); "": any
   GpuSet keep = 0;     // these must be among them, of the only host
@@ -53,12 +53,12 @@ struct DeviceRequest {
 struct DeviceSlot {
   std::uint32_t host = 0;  // index into Fabric::hosts
   std::uint32_t set = 0;
-  std::string role;                 // of a server; "": none
-  std::vector<std::uint32_t> gpus;  // index into Machine::gpus
-  std::vector<std::uint32_t> nics;  // index into Machine::nics, the nearest first
-  std::uint32_t numa = kNoPart;     // index into Machine::numas
-  std::vector<int> cpus;            // operating system numbers; empty: nothing is known of them
-  std::string why;                  // a sentence
+  std::string role;                        // of a server; "": none
+  std::vector<std::uint32_t> gpus;         // index into Machine::gpus
+  std::vector<std::uint32_t> nics;         // index into Machine::nics, the nearest first
+  std::uint32_t numa = topology::kNoPart;  // index into Machine::numas
+  std::vector<int> cpus;                   // operating system numbers; empty: nothing is known of them
+  std::string why;                         // a sentence
 };
 
 struct Prediction {
@@ -78,21 +78,21 @@ struct DevicePlacement {
 // GPUs, and no processors yet, of `request.sets` sets: no servers. kResourceExhausted: says what is missing
 // and the nearest that fits. kInvalidArgument: what is asked for contradicts itself, or a machine has more
 // than kMostGpus.
-[[nodiscard]] base::Result<DevicePlacement> choose_devices(const Fabric& fabric,
+[[nodiscard]] base::Result<DevicePlacement> choose_devices(const topology::Fabric& fabric,
                                                            const std::vector<HostShare>& allocation,
                                                            const DeviceRequest& request);
 
 // The same with servers and processors.
-[[nodiscard]] base::Result<DevicePlacement> place_on_devices(const Fabric& fabric,
+[[nodiscard]] base::Result<DevicePlacement> place_on_devices(const topology::Fabric& fabric,
                                                              const std::vector<HostShare>& allocation,
                                                              const DeviceRequest& request);
 
 // All GPUs of all hosts.
-[[nodiscard]] std::vector<HostShare> whole_fabric(const Fabric& fabric);
+[[nodiscard]] std::vector<HostShare> whole_fabric(const topology::Fabric& fabric);
 
 // A step of data-parallel training: gradients of `bytes`, `seconds` on one GPU, of which the backward pass,
 // two thirds, hides communication. Seconds with `ranks` of them.
 [[nodiscard]] double predicted_step(const Prediction& predicted, std::uint32_t ranks, double bytes,
                                     double seconds);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -11,18 +11,19 @@
 
 #include "launcher/topology/paths.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using Cores = std::vector<std::vector<int>>;  // processors of each
 
 // Whole cores of a NUMA node (of all, if it is not known) that the job may use.
-Cores cores_of(const Machine& machine, std::uint32_t numa, const std::vector<int>& allowed) {
+Cores cores_of(const topology::Machine& machine, std::uint32_t numa, const std::vector<int>& allowed) {
   std::map<int, std::uint32_t> core_of;
-  for (const HwThread& thread : machine.processors.threads) core_of[thread.os] = thread.part(Unit::kCore);
+  for (const topology::HwThread& thread : machine.processors.threads)
+    core_of[thread.os] = thread.part(spec::Unit::kCore);
   std::map<std::pair<std::size_t, std::uint32_t>, std::vector<int>> cores;
   for (std::size_t i = 0; i < machine.numas.size(); ++i) {
-    if (numa != kNoPart && i != numa) continue;
+    if (numa != topology::kNoPart && i != numa) continue;
     for (const int cpu : machine.numas[i].cpus) {
       if (!allowed.empty() && !std::binary_search(allowed.begin(), allowed.end(), cpu)) continue;
       const auto at = core_of.find(cpu);
@@ -37,7 +38,7 @@ Cores cores_of(const Machine& machine, std::uint32_t numa, const std::vector<int
 // cores_of() of hosts; those that are alike have it worked out once.
 class NearCores {
  public:
-  explicit NearCores(const Fabric& fabric) : fabric_(fabric) {}
+  explicit NearCores(const topology::Fabric& fabric) : fabric_(fabric) {}
 
   const Cores& of(const HostShare& share, std::uint32_t numa) {
     const std::uint32_t machine = fabric_.hosts[share.host].machine;
@@ -47,7 +48,7 @@ class NearCores {
   }
 
  private:
-  const Fabric& fabric_;
+  const topology::Fabric& fabric_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::vector<int>>, Cores> known_;
 };
 
@@ -65,7 +66,8 @@ std::vector<int> cut(const Cores& cores, std::size_t from, std::size_t to) {
 }
 
 // One from each NIC's GPUs in turn.
-std::vector<std::uint32_t> dealt_over_nics(const Machine& machine, const std::vector<std::uint32_t>& gpus) {
+std::vector<std::uint32_t> dealt_over_nics(const topology::Machine& machine,
+                                           const std::vector<std::uint32_t>& gpus) {
   std::map<std::vector<std::uint32_t>, std::vector<std::uint32_t>> by_nic;
   for (const std::uint32_t gpu : gpus) by_nic[nearest_nics(machine, gpu)].push_back(gpu);
   std::vector<std::uint32_t> out;
@@ -77,15 +79,15 @@ std::vector<std::uint32_t> dealt_over_nics(const Machine& machine, const std::ve
   return out;
 }
 
-std::string where_text(const Machine& machine, const DeviceSlot& slot) {
+std::string where_text(const topology::Machine& machine, const DeviceSlot& slot) {
   std::string out;
   for (const std::uint32_t gpu : slot.gpus) out += fmt::format(" GPU {}", machine.gpus[gpu].number);
   if (!slot.nics.empty() && !slot.gpus.empty()) {
-    const Path& path = machine.path(slot.gpus.front(), machine.nic_end(slot.nics.front()));
-    out +=
-        fmt::format(", nearest NIC {} ({})", machine.nics[slot.nics.front()].name, path_class_name(path.cls));
+    const topology::Path& path = machine.path(slot.gpus.front(), machine.nic_end(slot.nics.front()));
+    out += fmt::format(", nearest NIC {} ({})", machine.nics[slot.nics.front()].name,
+                       topology::path_class_name(path.cls));
   }
-  if (slot.numa != kNoPart) out += fmt::format(", NUMA node {}", machine.numas[slot.numa].number);
+  if (slot.numa != topology::kNoPart) out += fmt::format(", NUMA node {}", machine.numas[slot.numa].number);
   return out;
 }
 
@@ -114,13 +116,13 @@ std::vector<std::uint32_t> ring_order(PlacementScorers& scorers, const HostPart&
   return ends;
 }
 
-std::vector<std::uint32_t> nearest_nics(const Machine& machine, std::uint32_t end) {
+std::vector<std::uint32_t> nearest_nics(const topology::Machine& machine, std::uint32_t end) {
   std::vector<std::uint32_t> out;
   for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
-    const Path& here = machine.path(end, machine.nic_end(nic));
-    if (here.cls == PathClass::kDis) continue;
+    const topology::Path& here = machine.path(end, machine.nic_end(nic));
+    if (here.cls == topology::PathClass::kDis) continue;
     if (!out.empty()) {
-      const Path& best = machine.path(end, machine.nic_end(out.front()));
+      const topology::Path& best = machine.path(end, machine.nic_end(out.front()));
       if (here.cls > best.cls || (here.cls == best.cls && here.gbytes < best.gbytes)) continue;
       if (here.cls < best.cls || here.gbytes > best.gbytes) out.clear();
     }
@@ -134,7 +136,7 @@ std::vector<DeviceSlot> ranks_of(PlacementScorers& scorers, const std::vector<Ho
   std::vector<DeviceSlot> out;
   std::uint32_t number = 0;
   for (const HostPart& part : parts) {
-    const Machine& machine = scorers.machine_of(part.host);
+    const topology::Machine& machine = scorers.machine_of(part.host);
     std::vector<std::uint32_t> order = ring_order(scorers, part, reach);
     if (near_nics) order = dealt_over_nics(machine, order);
     for (std::size_t at = 0; at + set.gpus <= order.size(); at += set.gpus, ++number) {
@@ -168,14 +170,14 @@ std::vector<DeviceSlot> dealt_over_hosts(std::vector<DeviceSlot> ranks, std::uin
   return out;
 }
 
-void settle_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
+void settle_servers(const topology::Fabric& fabric, const std::vector<HostShare>& allocation,
                     const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> taken;
   for (const bool servers : {false, true}) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       DeviceSlot& slot = ranks[rank];
       if (slot.gpus.empty() != servers) continue;
-      const Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
+      const topology::Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
       const auto left = [&](std::uint32_t numa) {
         const std::size_t all = cores_of(machine, numa, share_of(allocation, slot.host).cpus).size();
         return all - std::min(all, taken[{slot.host, numa}]);
@@ -190,11 +192,12 @@ void settle_servers(const Fabric& fabric, const std::vector<HostShare>& allocati
   }
 }
 
-std::size_t leave_small_nodes(const Fabric& fabric, std::uint32_t least, std::vector<HostShare>& left) {
+std::size_t leave_small_nodes(const topology::Fabric& fabric, std::uint32_t least,
+                              std::vector<HostShare>& left) {
   std::size_t out = 0;
   NearCores near(fabric);
   for (HostShare& share : left) {
-    const Machine& machine = fabric.machines[fabric.hosts[share.host].machine];
+    const topology::Machine& machine = fabric.machines[fabric.hosts[share.host].machine];
     for (const std::uint32_t gpu : members_of(share.free)) {
       if (near.of(share, machine.gpus[gpu].numa).size() >= least) continue;
       share.free &= ~bit_of(gpu);
@@ -204,15 +207,16 @@ std::size_t leave_small_nodes(const Fabric& fabric, std::uint32_t least, std::ve
   return out;
 }
 
-std::vector<std::string> leave_crowded_nodes(const Fabric& fabric, const std::vector<std::uint32_t>& cores,
+std::vector<std::string> leave_crowded_nodes(const topology::Fabric& fabric,
+                                             const std::vector<std::uint32_t>& cores,
                                              const std::vector<DeviceSlot>& ranks,
                                              std::vector<HostShare>& left) {
   std::vector<std::string> why;
   for (const auto& [where, near] : ranks_near_nodes(ranks)) {
     const auto [host, numa] = where;
     const auto share = std::ranges::find(left, host, &HostShare::host);
-    if (share == left.end() || numa == kNoPart) continue;
-    const Machine& machine = fabric.machines[fabric.hosts[host].machine];
+    if (share == left.end() || numa == topology::kNoPart) continue;
+    const topology::Machine& machine = fabric.machines[fabric.hosts[host].machine];
     const std::size_t there = cores_of(machine, numa, share->cpus).size();
     std::size_t wanted = 0;
     GpuSet kept = 0;
@@ -235,12 +239,12 @@ std::vector<std::string> leave_crowded_nodes(const Fabric& fabric, const std::ve
   return why;
 }
 
-base::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation,
+base::Status give_cpus(const topology::Fabric& fabric, const std::vector<HostShare>& allocation,
                        const std::vector<std::uint32_t>& cores, std::vector<DeviceSlot>& ranks) {
   NearCores known(fabric);
   for (const auto& [where, near] : ranks_near_nodes(ranks)) {
     const auto [host, numa] = where;
-    const Machine& machine = fabric.machines[fabric.hosts[host].machine];
+    const topology::Machine& machine = fabric.machines[fabric.hosts[host].machine];
     const Cores& there = known.of(share_of(allocation, host), numa);
     std::size_t wanted = 0, sharing = 0;
     for (const std::size_t rank : near) {
@@ -252,8 +256,8 @@ base::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& alloc
               fmt::format(
                   "{}: {} ranks near NUMA node {} need {} cores, it has {}; {}", fabric.hosts[host].name,
                   near.size() - sharing,
-                  numa == kNoPart ? std::string("?") : std::to_string(machine.numas[numa].number), wanted,
-                  there.size(),
+                  numa == topology::kNoPart ? std::string("?") : std::to_string(machine.numas[numa].number),
+                  wanted, there.size(),
                   there.size() < near.size() - sharing
                       ? "fewer than one for each"
                       : fmt::format("the nearest fit is {} each", there.size() / (near.size() - sharing)))};
@@ -269,7 +273,7 @@ base::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& alloc
   return {};
 }
 
-void add_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
+void add_servers(const topology::Fabric& fabric, const std::vector<HostShare>& allocation,
                  const std::vector<ServerRole>& servers, std::vector<DeviceSlot>& ranks) {
   std::map<std::uint32_t, double> members;  // of each host
   for (const DeviceSlot& slot : ranks) ++members[slot.host];
@@ -279,9 +283,9 @@ void add_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
   std::map<std::uint32_t, double> load;  // each member sends each server its part of one unit
   for (const auto& [host, here] : members) load[host] = here;
   const auto busy = [&](std::uint32_t host, double more) {
-    const Machine& machine = fabric.machines[fabric.hosts[host].machine];
+    const topology::Machine& machine = fabric.machines[fabric.hosts[host].machine];
     double wire = 0;
-    for (const Nic& nic : machine.nics) wire += nic.up ? nic.gbits : 0;
+    for (const topology::Nic& nic : machine.nics) wire += nic.up ? nic.gbits : 0;
     return (load[host] + more) / std::max(wire, 1.0);
   };
   for (const ServerRole& server : servers) {
@@ -295,10 +299,10 @@ void add_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
       }
       const double own = members.contains(best) ? members[best] : 0;
       load[best] += (all - 2 * own) / count;
-      const Machine& machine = fabric.machines[fabric.hosts[best].machine];
+      const topology::Machine& machine = fabric.machines[fabric.hosts[best].machine];
       DeviceSlot slot;
       slot.host = best;
-      slot.set = kNoPart;
+      slot.set = topology::kNoPart;
       slot.role = server.name;
       for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
         if (machine.nics[nic].up) slot.nics.push_back(nic);
@@ -311,4 +315,4 @@ void add_servers(const Fabric& fabric, const std::vector<HostShare>& allocation,
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -7,7 +7,7 @@
 
 #include "launcher/placement/members.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using Row = std::vector<std::string>;
@@ -30,17 +30,17 @@ std::string table(const std::vector<Row>& rows, const std::vector<bool>& right) 
   return out;
 }
 
-std::string name_of(const AppRequest& app) {
+std::string name_of(const spec::AppRequest& app) {
   if (!app.role.empty()) return app.role;
   const std::string& path = app.command.at(0);
   return path.substr(path.rfind('/') + 1);
 }
 
-std::string allocation_text(const Allocation& allocation) {
+std::string allocation_text(const alloc::Allocation& allocation) {
   std::vector<Row> rows = {{"host", "slots", "processors"}};
-  for (const Host& host : allocation.hosts) {
-    rows.push_back(
-        {host.name, std::to_string(host.slots), host.cores.empty() ? "unknown" : ranges(host.cores)});
+  for (const alloc::Host& host : allocation.hosts) {
+    rows.push_back({host.name, std::to_string(host.slots),
+                    host.cores.empty() ? "unknown" : topology::ranges(host.cores)});
   }
   return fmt::format("allocation: {} slots\n{}", allocation.slots(), table(rows, {false, true, false}));
 }
@@ -48,19 +48,19 @@ std::string allocation_text(const Allocation& allocation) {
 std::string policy_text(const Policy& policy) {
   std::string out;
   switch (policy.map.kind) {
-    case MapBy::Kind::kPerUnit:
-      out = fmt::format("{} on each {}", policy.map.per_unit, unit_name(policy.map_unit));
+    case spec::MapBy::Kind::kPerUnit:
+      out = fmt::format("{} on each {}", policy.map.per_unit, spec::unit_name(policy.map_unit));
       break;
-    case MapBy::Kind::kUnit:
-      out = fmt::format("by {}", unit_name(policy.map_unit));
+    case spec::MapBy::Kind::kUnit:
+      out = fmt::format("by {}", spec::unit_name(policy.map_unit));
       break;
-    case MapBy::Kind::kRankFile:
+    case spec::MapBy::Kind::kRankFile:
       out = "by rank file";
       break;
-    case MapBy::Kind::kCpuList:
+    case spec::MapBy::Kind::kCpuList:
       out = "by list of processors";
       break;
-    case MapBy::Kind::kDistance:
+    case spec::MapBy::Kind::kDistance:
       out = "by GPU";
       break;
     default:
@@ -68,23 +68,24 @@ std::string policy_text(const Policy& policy) {
       break;
   }
   if (!policy.bound) return fmt::format("{}, not bound: {}", out, policy.why_unbound);
-  const bool share = policy.map.kind == MapBy::Kind::kDistance && !policy.bind_asked;
-  if (share || policy.map.kind == MapBy::Kind::kRankFile || policy.map.kind == MapBy::Kind::kCpuList)
+  const bool share = policy.map.kind == spec::MapBy::Kind::kDistance && !policy.bind_asked;
+  if (share || policy.map.kind == spec::MapBy::Kind::kRankFile ||
+      policy.map.kind == spec::MapBy::Kind::kCpuList)
     return out + ", bound";
   if (policy.cpus > 1)
     return fmt::format("{}, bound to {} {}s each", out, policy.cpus,
-                       unit_name(policy.hwthreads ? Unit::kHwThread : Unit::kCore));
-  return fmt::format("{}, bound to {}", out, unit_name(policy.bind_unit));
+                       spec::unit_name(policy.hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore));
+  return fmt::format("{}, bound to {}", out, spec::unit_name(policy.bind_unit));
 }
 
 std::string binding_of(const PlacedJob& job, std::size_t rank) {
-  const Topology* const topology = job.topology_of(rank);
+  const topology::Topology* const topology = job.topology_of(rank);
   if (topology == nullptr) return "UNBOUND";
   return binding_text(*topology, job.placement.slots[rank].threads, job.placement.policy.hwthreads);
 }
 
 // With the host of each, where there are several, and what was decided on GPUs.
-std::string map_text(const Options& options, const Allocation& allocation, const PlacedJob& job,
+std::string map_text(const spec::Options& options, const alloc::Allocation& allocation, const PlacedJob& job,
                      const std::vector<std::uint32_t>& counts) {
   const bool several = allocation.hosts.size() > 1;
   std::vector<Row> rows = {{"rank", "program", "on", "processors", "binding"}};
@@ -95,7 +96,7 @@ std::string map_text(const Options& options, const Allocation& allocation, const
     for (std::uint32_t i = 0; i < counts[app] && rank < job.placement.slots.size(); ++i, ++rank) {
       const Slot& slot = job.placement.slots[rank];
       rows.push_back({std::to_string(rank), name_of(options.apps.at(app)), slot.object,
-                      slot.cpus.empty() ? "any" : ranges(slot.cpus), binding_of(job, rank)});
+                      slot.cpus.empty() ? "any" : topology::ranges(slot.cpus), binding_of(job, rank)});
       if (several)
         rows.back().insert(rows.back().begin() + 2, allocation.hosts.at(job.placement.hosts[rank]).name);
       if (options.verbose) rows.back().push_back(slot.why);
@@ -112,18 +113,18 @@ std::string map_text(const Options& options, const Allocation& allocation, const
 
 }  // namespace
 
-std::string display_text(const Options& options, const Allocation& allocation, const PlacedJob& job,
-                         const std::vector<std::uint32_t>& counts) {
+std::string display_text(const spec::Options& options, const alloc::Allocation& allocation,
+                         const PlacedJob& job, const std::vector<std::uint32_t>& counts) {
   std::string out;
   const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : "\n") + part; };
   for (std::size_t host = 0; options.display.topology && host < job.topologies.size(); ++host)
-    add(describe(job.topologies[host], allocation.hosts.at(host).name));
+    add(topology::describe(job.topologies[host], allocation.hosts.at(host).name));
   if (options.display.allocation) add(allocation_text(allocation));
   if (options.display.map) add(map_text(options, allocation, job, counts));
   return out;
 }
 
-std::string bindings_text(const Allocation& allocation, const PlacedJob& job, int pid) {
+std::string bindings_text(const alloc::Allocation& allocation, const PlacedJob& job, int pid) {
   std::string out;
   for (std::size_t rank = 0; rank < job.placement.slots.size(); ++rank) {
     const bool bound = !job.placement.slots[rank].threads.empty() && job.topology_of(rank) != nullptr;
@@ -135,11 +136,11 @@ std::string bindings_text(const Allocation& allocation, const PlacedJob& job, in
   return out;
 }
 
-void print_display(const Options& options, const Allocation& allocation, const PlacedJob& job,
+void print_display(const spec::Options& options, const alloc::Allocation& allocation, const PlacedJob& job,
                    const std::vector<std::uint32_t>& counts) {
   fmt::print("{}", display_text(options, allocation, job, counts));
   std::fflush(stdout);
   if (options.display.bindings) fmt::print(stderr, "{}", bindings_text(allocation, job, ::getpid()));
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

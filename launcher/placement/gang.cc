@@ -12,7 +12,7 @@
 
 #include "launcher/placement/rails.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 struct HostClass {
@@ -29,7 +29,7 @@ using Classes = std::vector<HostClass>;
 // `class_of`: by share, the number of its class.
 Classes classes_of(PlacementScorers& scorers, const std::vector<HostShare>& allocation,
                    const GangRequest& request, std::vector<std::uint32_t>& class_of) {
-  class_of.assign(allocation.size(), kNoPart);
+  class_of.assign(allocation.size(), topology::kNoPart);
   std::map<std::tuple<std::uint32_t, GpuSet, std::uint32_t>, std::uint32_t> numbers;
   Classes out;
   for (std::uint32_t i = 0; i < allocation.size(); ++i) {
@@ -57,15 +57,15 @@ class Chooser {
         classes_(classes_of(scorers, allocation, request, class_of_)) {
     constexpr std::size_t kMostWidths = 8;
     std::set<double> widths{0};
-    for (const FabricNode& node : fabric_.nodes) widths.insert(node.up_gbytes);
+    for (const topology::FabricNode& node : fabric_.nodes) widths.insert(node.up_gbytes);
     uplinks_.assign(widths.begin(), widths.end());
     uplinks_.resize(std::min(uplinks_.size(), kMostWidths));
   }
 
   std::vector<HostPart> choose() {
     one_host();
-    const bool enough =
-        !best_.empty() && (request_.packing == Packing::kPack || request_.packing == Packing::kAny);
+    const bool enough = !best_.empty() &&
+                        (request_.packing == spec::Packing::kPack || request_.packing == spec::Packing::kAny);
     if (!enough && request_.keep == 0 && request_.sets > 1) {
       one_domain();
       several_hosts();
@@ -89,7 +89,7 @@ class Chooser {
               .best(one.free, request_.sets * request_.gpus, request_.keep, RingScope::kInside);
       if (here.score.gbytes <= 0) continue;
       const bool same = chosen != nullptr && about_equal(here.score.gbytes, choice.score.gbytes);
-      const bool any = chosen != nullptr && request_.packing == Packing::kAny;
+      const bool any = chosen != nullptr && request_.packing == spec::Packing::kAny;
       if (chosen == nullptr || (same || any ? count_of(one.free) < count_of(chosen->free)
                                             : here.score.gbytes > choice.score.gbytes)) {
         chosen = &one;
@@ -108,7 +108,7 @@ class Chooser {
     for (const HostClass& one : classes_) {
       for (const std::uint32_t share : one.shares) {
         const std::uint32_t domain = fabric_.hosts[allocation_[share].host].nvlink;
-        if (domain == kNoPart) continue;
+        if (domain == topology::kNoPart) continue;
         domains[domain].push_back({share, one.room});
         room[domain] += one.room;
       }
@@ -128,7 +128,7 @@ class Chooser {
   // From the highest bandwidth that some hosts offer downwards, until no lower one can be better.
   void several_hosts() {
     bound_all();
-    const bool indifferent = request_.packing != Packing::kBest;
+    const bool indifferent = request_.packing != spec::Packing::kBest;
     for (double least = indifferent ? 0 : HUGE_VAL;;) {
       const std::optional<double> next = indifferent ? 0 : next_threshold(least);
       if (!next ||
@@ -153,7 +153,7 @@ class Chooser {
         if (taken.empty()) break;
         if (learn(taken)) return false;
         offer(taken, RingScope::kOutward);
-        if (request_.packing != Packing::kBest || wide()) return true;
+        if (request_.packing != spec::Packing::kBest || wide()) return true;
       }
     }
     return true;
@@ -208,7 +208,7 @@ class Chooser {
   // others.
   [[nodiscard]] std::optional<std::uint32_t> most_per_host(double least) const {
     const std::uint32_t largest = largest_room();
-    const bool few = request_.packing == Packing::kBest || request_.packing == Packing::kSpread;
+    const bool few = request_.packing == spec::Packing::kBest || request_.packing == spec::Packing::kSpread;
     for (std::uint32_t most = few ? 1 : largest; most <= largest; ++most) {
       if (room(least, most) >= request_.sets) return most;
     }
@@ -219,7 +219,7 @@ class Chooser {
   [[nodiscard]] std::vector<Taken> take(double least, std::uint32_t most, double wider_than) const {
     struct Offer {
       Taken taken;
-      std::uint32_t leaf = kNoPart, free = 0;
+      std::uint32_t leaf = topology::kNoPart, free = 0;
     };
     std::vector<Offer> offers;
     std::vector<std::uint64_t> below(fabric_.nodes.size(), 0);
@@ -229,16 +229,18 @@ class Chooser {
       for (const std::uint32_t share : one.shares) {
         const std::uint32_t leaf = fabric_.hosts[allocation_[share].host].leaf;
         offers.push_back({{share, sets}, leaf, count_of(one.free)});
-        for (std::uint32_t node = leaf; node != kNoPart; node = fabric_.nodes[node].parent)
+        for (std::uint32_t node = leaf; node != topology::kNoPart; node = fabric_.nodes[node].parent)
           below[node] += sets;
       }
     }
     const std::uint32_t top = smallest_part(below);
-    if (top != kNoPart) {
+    if (top != topology::kNoPart) {
       std::erase_if(offers, [&](const Offer& offer) { return !lies_under(offer.leaf, top, wider_than); });
     }
-    const auto room_of = [&](const Offer& offer) { return offer.leaf == kNoPart ? 0 : below[offer.leaf]; };
-    const bool any = request_.packing == Packing::kAny;
+    const auto room_of = [&](const Offer& offer) {
+      return offer.leaf == topology::kNoPart ? 0 : below[offer.leaf];
+    };
+    const bool any = request_.packing == spec::Packing::kAny;
     std::stable_sort(offers.begin(), offers.end(), [&](const Offer& a, const Offer& b) {
       if (room_of(a) != room_of(b)) return room_of(a) > room_of(b);
       if (a.leaf != b.leaf) return a.leaf < b.leaf;
@@ -252,16 +254,16 @@ class Chooser {
   }
 
   [[nodiscard]] std::uint32_t smallest_part(const std::vector<std::uint64_t>& below) const {
-    std::uint32_t out = kNoPart;
+    std::uint32_t out = topology::kNoPart;
     for (std::uint32_t i = 0; i < below.size(); ++i) {
-      if (below[i] >= request_.sets && (out == kNoPart || below[i] <= below[out])) out = i;
+      if (below[i] >= request_.sets && (out == topology::kNoPart || below[i] <= below[out])) out = i;
     }
     return out;
   }
 
   // All links of the way up being wider than that.
   [[nodiscard]] bool lies_under(std::uint32_t node, std::uint32_t top, double wider_than) const {
-    for (; node != kNoPart && node != top; node = fabric_.nodes[node].parent) {
+    for (; node != topology::kNoPart && node != top; node = fabric_.nodes[node].parent) {
       const double up = fabric_.nodes[node].up_gbytes;
       if (up > 0 && up <= wider_than) return false;
     }
@@ -314,7 +316,7 @@ class Chooser {
   }
 
   [[nodiscard]] bool better(const Prediction& other) const {
-    if (request_.packing == Packing::kSpread && other.hosts != score_.hosts)
+    if (request_.packing == spec::Packing::kSpread && other.hosts != score_.hosts)
       return other.hosts > score_.hosts;
     if (!about_equal(other.gbytes, score_.gbytes)) return other.gbytes > score_.gbytes;
     if (!about_equal(other.outward, score_.outward)) return other.outward > score_.outward;
@@ -322,7 +324,7 @@ class Chooser {
   }
 
   PlacementScorers& scorers_;
-  const Fabric& fabric_;
+  const topology::Fabric& fabric_;
   const std::vector<HostShare>& allocation_;
   const GangRequest& request_;
   std::vector<std::uint32_t> class_of_;
@@ -339,4 +341,4 @@ std::vector<HostPart> choose_hosts(PlacementScorers& scorers, const std::vector<
   return Chooser(scorers, allocation, request).choose();
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

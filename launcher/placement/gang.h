@@ -9,12 +9,13 @@
 
 #include "launcher/placement/device_place.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 // The PlacementScorer of each machine of a fabric, made at its first use.
 class PlacementScorers {
  public:
-  explicit PlacementScorers(const Fabric& fabric) : fabric_(fabric), scorers_(fabric.machines.size()) {}
+  explicit PlacementScorers(const topology::Fabric& fabric)
+      : fabric_(fabric), scorers_(fabric.machines.size()) {}
   [[nodiscard]] PlacementScorer& of_machine(std::uint32_t machine) {
     if (scorers_[machine] == nullptr)
       scorers_[machine] = std::make_unique<PlacementScorer>(fabric_.machines[machine]);
@@ -23,13 +24,13 @@ class PlacementScorers {
   [[nodiscard]] PlacementScorer& of_host(std::uint32_t host) {
     return of_machine(fabric_.hosts[host].machine);
   }
-  [[nodiscard]] const Machine& machine_of(std::uint32_t host) const {
+  [[nodiscard]] const topology::Machine& machine_of(std::uint32_t host) const {
     return fabric_.machines[fabric_.hosts[host].machine];
   }
-  [[nodiscard]] const Fabric& fabric() const { return fabric_; }
+  [[nodiscard]] const topology::Fabric& fabric() const { return fabric_; }
 
  private:
-  const Fabric& fabric_;
+  const topology::Fabric& fabric_;
   std::vector<std::unique_ptr<PlacementScorer>> scorers_;
 };
 
@@ -46,7 +47,7 @@ struct GangRequest {
   std::uint32_t sets = 1;
   std::uint32_t gpus = 1;      // of each
   std::uint32_t per_host = 0;  // sets; 0: any number
-  Packing packing = Packing::kBest;
+  spec::Packing packing = spec::Packing::kBest;
   GpuSet keep = 0;          // of the only host
   std::uint32_t ranks = 0;  // of each set, where hosts' slots are heeded; 0: they are not
 };
@@ -57,4 +58,4 @@ struct GangRequest {
                                                  const std::vector<HostShare>& allocation,
                                                  const GangRequest& request);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

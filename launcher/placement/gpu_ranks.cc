@@ -13,26 +13,27 @@
 #include "launcher/placement/device_ranks.h"
 #include "launcher/placement/explicit_places.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using base::Code;
 using base::invalid_argument;
 using base::Result;
 using base::Status;
-using Map = MapBy::Kind;
+using Map = spec::MapBy::Kind;
 
 // What mpirun's words cannot say beside GPUs.
-Status check_mapping(const Mapping& mapping) {
-  const MapBy& map = mapping.map;
-  const bool per_host = map.kind == Map::kPerUnit && map.unit == Unit::kNode;
-  const bool plain = map.kind == Map::kUnit && (map.unit <= Unit::kCore || map.unit == Unit::kNode);
+Status check_mapping(const spec::Mapping& mapping) {
+  const spec::MapBy& map = mapping.map;
+  const bool per_host = map.kind == Map::kPerUnit && map.unit == spec::Unit::kNode;
+  const bool plain =
+      map.kind == Map::kUnit && (map.unit <= spec::Unit::kCore || map.unit == spec::Unit::kNode);
   if (map.kind != Map::kDefault && map.kind != Map::kSlot && map.kind != Map::kDistance && !per_host &&
       !plain) {
     return invalid_argument(
         "--map-by of members with GPUs: expected slot, core, node, ppr:N:node or device=NAME");
   }
-  if (mapping.bind.kind == BindTo::Kind::kCpuList || !mapping.cpu_set.empty())
+  if (mapping.bind.kind == spec::BindTo::Kind::kCpuList || !mapping.cpu_set.empty())
     return invalid_argument("members with GPUs are bound to cores near them: remove the processor list");
   return {};
 }
@@ -59,7 +60,7 @@ Members members_of_job(const JobRequest& request) {
 }
 
 DeviceRequest devices_of(const JobRequest& request, std::uint32_t gpus, std::size_t members, bool several) {
-  const MapBy& map = request.ranks.mapping.map;
+  const spec::MapBy& map = request.ranks.mapping.map;
   DeviceRequest out = request.devices;
   out.servers.clear();
   out.set.gpus = gpus;
@@ -70,9 +71,9 @@ DeviceRequest devices_of(const JobRequest& request, std::uint32_t gpus, std::siz
     if (most != 0) out.sets_per_host = out.sets_per_host == 0 ? most : std::min(out.sets_per_host, most);
   }
   if (map.kind == Map::kDistance) out.device = map.device;
-  if (map.kind == Map::kUnit && map.unit == Unit::kNode) {
+  if (map.kind == Map::kUnit && map.unit == spec::Unit::kNode) {
     out.by_node = true;
-    if (out.packing == Packing::kBest) out.packing = Packing::kSpread;
+    if (out.packing == spec::Packing::kBest) out.packing = spec::Packing::kSpread;
   }
   out.heed_slots = several && !request.ranks.oversubscribe;
   return out;
@@ -87,8 +88,8 @@ void take_away(const std::vector<DeviceSlot>& ranks, std::vector<HostShare>& lef
   }
 }
 
-Status choose_gpus(const Fabric& fabric, const std::vector<HostShare>& hosts, const JobRequest& request,
-                   const Members& members, JobPlacement& out) {
+Status choose_gpus(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
+                   const JobRequest& request, const Members& members, JobPlacement& out) {
   std::vector<HostShare> left = hosts;
   std::uint32_t sets = 0;
   const bool one_ring = members.by_need.size() - members.by_need.count(0) == 1;
@@ -111,8 +112,8 @@ Status choose_gpus(const Fabric& fabric, const std::vector<HostShare>& hosts, co
   return {};
 }
 
-void place_servers(const Fabric& fabric, const std::vector<HostShare>& hosts, const JobRequest& request,
-                   const Members& members, JobPlacement& out) {
+void place_servers(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
+                   const JobRequest& request, const Members& members, JobPlacement& out) {
   const auto found = members.by_need.find(0);
   if (found == members.by_need.end()) return;
   std::vector<ServerRole> servers;
@@ -147,8 +148,8 @@ std::vector<std::uint32_t> cores_wanted(const JobRequest& request, const Members
 }
 
 // The best GPUs for the collectives; where those do not have so many cores near them, the best of the others.
-Status choose_with_cores(const Fabric& fabric, const std::vector<HostShare>& hosts, const JobRequest& request,
-                         const Members& members, JobPlacement& out) {
+Status choose_with_cores(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
+                         const JobRequest& request, const Members& members, JobPlacement& out) {
   constexpr int kMostRounds = 64;  // each leaves NUMA nodes out for good
   const std::vector<std::uint32_t> cores = cores_wanted(request, members);
   const JobPlacement blank = out;
@@ -186,31 +187,34 @@ Status choose_with_cores(const Fabric& fabric, const std::vector<HostShare>& hos
 }
 
 // What of the cores near a member's GPU it is bound to.
-ThreadSet bound_to(const Topology& topology, const BindTo& bind, const ThreadSet& near) {
-  if (bind.kind != BindTo::Kind::kUnit || near.empty()) return near;
-  const HwThread& first = topology.threads[near.front()];
-  if (bind.unit == Unit::kHwThread) return {near.front()};
-  const bool narrow = bind.unit <= Unit::kCore;
-  ThreadSet out;
+topology::ThreadSet bound_to(const topology::Topology& topology, const spec::BindTo& bind,
+                             const topology::ThreadSet& near) {
+  if (bind.kind != spec::BindTo::Kind::kUnit || near.empty()) return near;
+  const topology::HwThread& first = topology.threads[near.front()];
+  if (bind.unit == spec::Unit::kHwThread) return {near.front()};
+  const bool narrow = bind.unit <= spec::Unit::kCore;
+  topology::ThreadSet out;
   for (std::uint32_t i = 0; i < topology.threads.size(); ++i) {
     if (narrow && !std::binary_search(near.begin(), near.end(), i)) continue;
-    if (bind.unit == Unit::kNode || topology.threads[i].part(bind.unit) == first.part(bind.unit))
+    if (bind.unit == spec::Unit::kNode || topology.threads[i].part(bind.unit) == first.part(bind.unit))
       out.push_back(i);
   }
   return out;
 }
 
-Slot slot_of(const Fabric& fabric, const DeviceSlot& device) {
-  const Machine& machine = fabric.machines[fabric.hosts[device.host].machine];
+Slot slot_of(const topology::Fabric& fabric, const DeviceSlot& device) {
+  const topology::Machine& machine = fabric.machines[fabric.hosts[device.host].machine];
   std::vector<std::string> gpus;
   for (const std::uint32_t gpu : device.gpus) gpus.push_back(fmt::format("GPU {}", machine.gpus[gpu].number));
   return {{}, {}, gpus.empty() ? device.role : fmt::format("{}", fmt::join(gpus, ", ")), device.why};
 }
 
 // Two members that share what was to be their own.
-Status check_shared(const Fabric& fabric, const JobRequest& request, const JobPlacement& placement) {
-  const BindTo& bind = request.ranks.mapping.bind;
-  const bool own = bind.kind == BindTo::Kind::kUnit && bind.unit <= Unit::kCore && !bind.overload_allowed;
+Status check_shared(const topology::Fabric& fabric, const JobRequest& request,
+                    const JobPlacement& placement) {
+  const spec::BindTo& bind = request.ranks.mapping.bind;
+  const bool own =
+      bind.kind == spec::BindTo::Kind::kUnit && bind.unit <= spec::Unit::kCore && !bind.overload_allowed;
   std::set<std::pair<std::uint32_t, std::vector<int>>> seen;
   for (std::size_t rank = 0; own && rank < placement.slots.size(); ++rank) {
     const Slot& slot = placement.slots[rank];
@@ -218,54 +222,56 @@ Status check_shared(const Fabric& fabric, const JobRequest& request, const JobPl
     return {Code::kResourceExhausted,
             fmt::format("--bind-to {0}: {1} has fewer cores near {2} than members; --bind-to "
                         "{0}:overload-allowed permits sharing",
-                        unit_name(bind.unit), fabric.hosts[placement.hosts[rank]].name, slot.object)};
+                        spec::unit_name(bind.unit), fabric.hosts[placement.hosts[rank]].name, slot.object)};
   }
   return {};
 }
 
-Status bind_members(const Fabric& fabric, const std::vector<HostShare>& hosts, const JobRequest& request,
-                    JobPlacement& out) {
-  const BindTo& bind = request.ranks.mapping.bind;
+Status bind_members(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
+                    const JobRequest& request, JobPlacement& out) {
+  const spec::BindTo& bind = request.ranks.mapping.bind;
   std::map<std::uint32_t, const HostShare*> shares;
   for (const HostShare& share : hosts) shares.try_emplace(share.host, &share);
-  std::map<std::uint32_t, Topology> usable;  // of hosts that members go to
+  std::map<std::uint32_t, topology::Topology> usable;  // of hosts that members go to
   for (DeviceSlot& device : out.devices) {
     out.hosts.push_back(device.host);
     Slot& slot = out.slots.emplace_back(slot_of(fabric, device));
     const auto [known, added] = usable.try_emplace(device.host);
     if (added) known->second = usable_processors(fabric, *shares.at(device.host));
-    const Topology& topology = known->second;
+    const topology::Topology& topology = known->second;
     if (!out.policy.bound) device.cpus.clear();
     slot.cpus = device.cpus;
     slot.threads = threads_with(topology, device.cpus);
-    if (bind.kind == BindTo::Kind::kUnit && slot.threads.empty() && !bind.if_supported)
+    if (bind.kind == spec::BindTo::Kind::kUnit && slot.threads.empty() && !bind.if_supported)
       return invalid_argument(fmt::format("--bind-to {}: the processors of {} near {} are unknown",
-                                          unit_name(bind.unit), fabric.hosts[device.host].name, slot.object));
-    if (slot.threads.empty() || bind.kind != BindTo::Kind::kUnit) continue;
+                                          spec::unit_name(bind.unit), fabric.hosts[device.host].name,
+                                          slot.object));
+    if (slot.threads.empty() || bind.kind != spec::BindTo::Kind::kUnit) continue;
     if (request.ranks.mapping.map.cpus == 0) slot.threads = bound_to(topology, bind, slot.threads);
-    slot.cpus = device.cpus = os_numbers(topology, slot.threads);
+    slot.cpus = device.cpus = topology::os_numbers(topology, slot.threads);
   }
   return check_shared(fabric, request, out);
 }
 
 }  // namespace
 
-Result<JobPlacement> place_by_gpus(const Fabric& fabric, const std::vector<HostShare>& hosts,
+Result<JobPlacement> place_by_gpus(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
                                    const JobRequest& request) {
-  const Mapping& mapping = request.ranks.mapping;
+  const spec::Mapping& mapping = request.ranks.mapping;
   REGROUP_RETURN_IF_ERROR(check_mapping(mapping));
   const Members members = members_of_job(request);
   JobPlacement out;
   out.policy.map = mapping.map;
   out.policy.map.kind = Map::kDistance;
   out.policy.bind_unit = mapping.bind.unit;
-  out.policy.bind_asked = mapping.bind.kind == BindTo::Kind::kUnit;
-  out.policy.bound = mapping.bind.kind != BindTo::Kind::kNone;
+  out.policy.bind_asked = mapping.bind.kind == spec::BindTo::Kind::kUnit;
+  out.policy.bound = mapping.bind.kind != spec::BindTo::Kind::kNone;
   if (!out.policy.bound) out.policy.why_unbound = "--bind-to none";
-  out.policy.hwthreads = mapping.bind.kind == BindTo::Kind::kUnit && mapping.bind.unit == Unit::kHwThread;
+  out.policy.hwthreads =
+      mapping.bind.kind == spec::BindTo::Kind::kUnit && mapping.bind.unit == spec::Unit::kHwThread;
   REGROUP_RETURN_IF_ERROR(choose_with_cores(fabric, hosts, request, members, out));
   REGROUP_RETURN_IF_ERROR(bind_members(fabric, hosts, request, out));
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

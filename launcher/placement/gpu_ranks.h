@@ -6,12 +6,12 @@
 #include "base/status.h"
 #include "launcher/placement/job_place.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 // As place_job(). Programs whose members need the same number of GPUs form one ring; larger needs are placed
 // first.
-[[nodiscard]] base::Result<JobPlacement> place_by_gpus(const Fabric& fabric,
+[[nodiscard]] base::Result<JobPlacement> place_by_gpus(const topology::Fabric& fabric,
                                                        const std::vector<HostShare>& hosts,
                                                        const JobRequest& request);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

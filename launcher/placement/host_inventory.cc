@@ -17,19 +17,19 @@
 #include "launcher/topology/paths.h"
 #include "launcher/topology/read_topology.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 namespace {
 
-void find_nics(HostInventory& inventory, const SysfsRoots& roots) {
-  inventory.nics = host_nics(inventory.machine, roots);
+void find_nics(HostInventory& inventory, const topology::SysfsRoots& roots) {
+  inventory.nics = topology::host_nics(inventory.machine, roots);
   bool any_down = false;
   for (std::size_t i = 0; i < inventory.nics.size(); ++i) {
     if (inventory.nics[i].up) continue;
     inventory.machine.nics[i].up = false;
     any_down = true;
   }
-  if (any_down) find_paths(inventory.machine);
+  if (any_down) topology::find_paths(inventory.machine);
 }
 
 // Names are printed on terminals: control characters, including 8-bit ones, become '?'. The input is UTF-8.
@@ -53,30 +53,31 @@ void make_printable(nlohmann::json& json) {
 }  // namespace
 
 base::Result<HostInventory> take_inventory(const InventoryOptions& order, std::vector<int> cpus,
-                                           const Environment& own, const std::string& cache_folder,
-                                           const SysfsRoots& roots) {
-  const std::string source = machine_source(own);
-  auto processors = read_this_machine(source);
+                                           const spec::Environment& own, const std::string& cache_folder,
+                                           const topology::SysfsRoots& roots) {
+  const std::string source = topology::machine_source(own);
+  auto processors = topology::read_this_machine(source);
   if (!processors.ok()) return processors.status();
   if (!processors->this_machine)
     return base::Status(base::Code::kUnavailable, fmt::format("{} describes another machine", source));
   HostInventory out;
   out.cpus = std::move(cpus);
   if (order.devices) {
-    DiscoverOptions discover;
+    topology::DiscoverOptions discover;
     discover.roots = roots;
     discover.cache_folder = cache_folder;
     discover.processors = *processors;
-    auto machine = order.topology.empty() ? discover_machine(discover) : load_machine(order.topology);
+    auto machine = order.topology.empty() ? topology::discover_machine(discover)
+                                          : topology::load_machine(order.topology);
     if (!machine.ok()) return machine.status();
     out.machine = std::move(*machine);
     if (!order.topology.empty()) find_nics(out, roots);
     auto free = visible_gpus(out.machine, own);
     if (!free.ok()) return free.status();
     out.free = *free;
-    const ClaimedGpus claimed(claim_scope(own, order.claims.job, order.claims));
+    const process::ClaimedGpus claimed(process::claim_scope(own, order.claims.job, order.claims));
     for (const std::uint32_t gpu : members_of(out.free)) {
-      if (const GpuOwner* owner = claimed.owner(claim_name(out.machine.gpus[gpu])))
+      if (const process::GpuOwner* owner = claimed.owner(claim_name(out.machine.gpus[gpu])))
         out.claimed[gpu] = owner->text();
     }
   }
@@ -90,7 +91,7 @@ GpuSet idle_gpus(const HostInventory& inventory) {
   return out;
 }
 
-std::string claim_name(const Gpu& gpu) {
+std::string claim_name(const topology::Gpu& gpu) {
   return !gpu.uuid.empty()     ? gpu.uuid
          : !gpu.bus_id.empty() ? gpu.bus_id
                                : fmt::format("number {}", gpu.number);
@@ -101,20 +102,21 @@ std::string inventory_to_json(const HostInventory& inventory) {
   for (const auto& [gpu, by] : inventory.claimed) claimed.push_back({gpu, by});
   return fmt::format(R"({{"cpus":{},"free":{},"claimed":{},"quota":{},"nics":{},"machine":{}}})",
                      nlohmann::json(inventory.cpus).dump(), inventory.free, claimed.dump(), inventory.quota,
-                     nics_to_json(inventory.nics), machine_to_json(inventory.machine));
+                     topology::nics_to_json(inventory.nics), topology::machine_to_json(inventory.machine));
 }
 
 base::Result<HostInventory> inventory_from_json(std::string_view text) {
   const base::Status refused(base::Code::kDataLoss, "the inventory of a host is incomplete");
-  nlohmann::json json = parse_json(text);
+  nlohmann::json json = base::parse_json(text);
   make_printable(json);
-  if (!json.is_object() || !json.contains("machine") || !whole_but(json, kRealOfMachine)) return refused;
-  auto machine = machine_from_json(json["machine"].dump());
+  if (!json.is_object() || !json.contains("machine") || !base::whole_but(json, topology::kRealOfMachine))
+    return refused;
+  auto machine = topology::machine_from_json(json["machine"].dump());
   if (!machine.ok()) return machine.status();
   HostInventory out;
   out.machine = std::move(*machine);
   if (!json.contains("nics")) return refused;
-  auto nics = nics_from_json(json["nics"].dump());
+  auto nics = topology::nics_from_json(json["nics"].dump());
   if (!nics.ok()) return nics.status();
   out.nics = std::move(*nics);
   if (!out.nics.empty() && out.nics.size() != out.machine.nics.size()) return refused;
@@ -128,7 +130,7 @@ base::Result<HostInventory> inventory_from_json(std::string_view text) {
     return refused;
   }
   std::set<int> there;
-  for (const HwThread& thread : out.machine.processors.threads) there.insert(thread.os);
+  for (const topology::HwThread& thread : out.machine.processors.threads) there.insert(thread.os);
   const bool known =
       std::all_of(out.cpus.begin(), out.cpus.end(), [&](int cpu) { return there.contains(cpu); });
   const GpuSet all = out.machine.gpus.size() >= kMostGpus ? ~GpuSet{0} : bit_of(out.machine.gpus.size()) - 1;
@@ -139,4 +141,4 @@ base::Result<HostInventory> inventory_from_json(std::string_view text) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

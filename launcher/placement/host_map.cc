@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 class Mapper {
@@ -27,7 +27,8 @@ class Mapper {
   using Limit = std::uint32_t (Mapper::*)(std::uint32_t host) const;
 
   base::Status map(std::uint32_t count) {
-    const bool round = request_.map.kind == MapBy::Kind::kUnit && request_.map.unit == Unit::kNode;
+    const bool round =
+        request_.map.kind == spec::MapBy::Kind::kUnit && request_.map.unit == spec::Unit::kNode;
     std::vector<std::uint32_t> added(used_.size());  // members of this program, by host
     std::uint32_t left = count;
     if (round) {
@@ -110,7 +111,7 @@ class Mapper {
     const auto& hosts = request_.hosts;
     const std::uint64_t slots =
         std::accumulate(hosts.begin(), hosts.end(), std::uint64_t{0},
-                        [](std::uint64_t sum, const HostRequest& host) { return sum + host.slots; });
+                        [](std::uint64_t sum, const spec::HostRequest& host) { return sum + host.slots; });
     const std::string each = most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
     return {base::Code::kResourceExhausted,
             fmt::format(
@@ -129,7 +130,7 @@ base::Result<std::vector<std::uint32_t>> in_sequence(const HostMapRequest& reque
   const std::size_t size = std::accumulate(request.counts.begin(), request.counts.end(), std::size_t{0});
   for (const std::string& name : request.sequence) {
     const auto host = std::find_if(request.hosts.begin(), request.hosts.end(),
-                                   [&](const HostRequest& each) { return each.name == name; });
+                                   [&](const spec::HostRequest& each) { return each.name == name; });
     if (host == request.hosts.end())
       return base::invalid_argument(fmt::format("--map-by seq: host {} is not a host of the job", name));
     if (host_of.size() < size) host_of.push_back(static_cast<std::uint32_t>(host - request.hosts.begin()));
@@ -142,8 +143,8 @@ base::Result<std::vector<std::uint32_t>> in_sequence(const HostMapRequest& reque
 }  // namespace
 
 base::Result<std::vector<std::uint32_t>> map_to_hosts(const HostMapRequest& request) {
-  if (request.map.kind == MapBy::Kind::kSequence) return in_sequence(request);
+  if (request.map.kind == spec::MapBy::Kind::kSequence) return in_sequence(request);
   return Mapper(request).run();
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

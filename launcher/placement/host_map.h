@@ -10,14 +10,14 @@
 #include "launcher/spec/hosts.h"
 #include "launcher/spec/mapping.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 struct HostMapRequest {
-  std::vector<HostRequest> hosts;       // in their order, slots known
-  std::vector<std::uint32_t> counts;    // members of each program; ranks go through the programs in order
-  std::vector<std::uint32_t> per_host;  // most of each program on a host (-N); 0: any number
-  std::vector<std::uint32_t> most;      // by host, the same for it alone (ppr); empty: any number
-  MapBy map;
+  std::vector<spec::HostRequest> hosts;  // in their order, slots known
+  std::vector<std::uint32_t> counts;     // members of each program; ranks go through the programs in order
+  std::vector<std::uint32_t> per_host;   // most of each program on a host (-N); 0: any number
+  std::vector<std::uint32_t> most;       // by host, the same for it alone (ppr); empty: any number
+  spec::MapBy map;
   std::vector<std::string> sequence;  // --map-by seq: by rank, the name of its host
   bool oversubscribe = false;         // slots may be exceeded; max_slots never are
 };
@@ -26,4 +26,4 @@ struct HostMapRequest {
 // (--map-by node) or are counted for each host. kResourceExhausted names what is asked for and what there is.
 [[nodiscard]] base::Result<std::vector<std::uint32_t>> map_to_hosts(const HostMapRequest& request);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

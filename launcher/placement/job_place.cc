@@ -10,39 +10,42 @@
 #include "launcher/placement/gpu_ranks.h"
 #include "launcher/placement/host_map.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using base::invalid_argument;
 using base::Result;
 using base::Status;
-using Map = MapBy::Kind;
+using Map = spec::MapBy::Kind;
 
 // Hosts that are alike have one.
 class Processors {
  public:
-  Processors(const Fabric& fabric, const std::vector<HostShare>& hosts) : fabric_(fabric), hosts_(hosts) {}
+  Processors(const topology::Fabric& fabric, const std::vector<HostShare>& hosts)
+      : fabric_(fabric), hosts_(hosts) {}
 
-  const Topology& of(std::size_t host) {
+  const topology::Topology& of(std::size_t host) {
     const HostShare& share = hosts_[host];
-    const auto [at, added] = known_.try_emplace({fabric_.hosts[share.host].machine, share.cpus}, Topology());
+    const auto [at, added] =
+        known_.try_emplace({fabric_.hosts[share.host].machine, share.cpus}, topology::Topology());
     if (added) at->second = usable_processors(fabric_, share);
     return at->second;
   }
 
  private:
-  const Fabric& fabric_;
+  const topology::Fabric& fabric_;
   const std::vector<HostShare>& hosts_;
-  std::map<std::pair<std::uint32_t, std::vector<int>>, Topology> known_;
+  std::map<std::pair<std::uint32_t, std::vector<int>>, topology::Topology> known_;
 };
 
-std::uint32_t objects_in(const Topology& topology, Unit unit) {
-  return unit == Unit::kNode ? 1 : static_cast<std::uint32_t>(parts_of(topology, unit).size());
+std::uint32_t objects_in(const topology::Topology& topology, spec::Unit unit) {
+  return unit == spec::Unit::kNode ? 1
+                                   : static_cast<std::uint32_t>(topology::parts_of(topology, unit).size());
 }
 
-HostMapRequest host_request(const Fabric& fabric, const std::vector<HostShare>& hosts,
+HostMapRequest host_request(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
                             const JobRequest& request, Processors& processors) {
-  const Mapping& mapping = request.ranks.mapping;
+  const spec::Mapping& mapping = request.ranks.mapping;
   HostMapRequest out;
   out.counts = request.ranks.counts;
   out.per_host = request.per_host;
@@ -83,11 +86,11 @@ Result<std::vector<std::uint32_t>> span_hosts(const std::vector<HostShare>& host
                   members, out.size(), hosts.size()));
 }
 
-Result<std::vector<std::uint32_t>> hosts_of_rank_file(const Fabric& fabric,
+Result<std::vector<std::uint32_t>> hosts_of_rank_file(const topology::Fabric& fabric,
                                                       const std::vector<HostShare>& hosts,
                                                       const JobRequest& request) {
   std::vector<std::uint32_t> out;
-  for (const RankPlace& place : request.ranks.mapping.ranks) {
+  for (const spec::RankPlace& place : request.ranks.mapping.ranks) {
     if (out.size() == request.ranks.members()) break;
     const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const HostShare& share) {
       return fabric.hosts[share.host].name == place.host;
@@ -102,12 +105,13 @@ Result<std::vector<std::uint32_t>> hosts_of_rank_file(const Fabric& fabric,
                 fmt::format("rank file: got {} ranks for {} members", out.size(), request.ranks.members()));
 }
 
-Result<std::vector<std::uint32_t>> map_ranks(const Fabric& fabric, const std::vector<HostShare>& hosts,
-                                             const JobRequest& request, Processors& processors) {
-  const MapBy& map = request.ranks.mapping.map;
+Result<std::vector<std::uint32_t>> map_ranks(const topology::Fabric& fabric,
+                                             const std::vector<HostShare>& hosts, const JobRequest& request,
+                                             Processors& processors) {
+  const spec::MapBy& map = request.ranks.mapping.map;
   if (hosts.size() == 1) return std::vector<std::uint32_t>(request.ranks.members(), 0);
   if (map.kind == Map::kRankFile) return hosts_of_rank_file(fabric, hosts, request);
-  if (map.kind == Map::kUnit && map.span && map.unit != Unit::kNode)
+  if (map.kind == Map::kUnit && map.span && map.unit != spec::Unit::kNode)
     return span_hosts(hosts, request, processors);
   return map_to_hosts(host_request(fabric, hosts, request, processors));
 }
@@ -138,7 +142,7 @@ Placement unbound(const Policy& policy, const PlaceRequest& request) {
   return out;
 }
 
-Result<JobPlacement> place_by_processors(const Fabric& fabric, const std::vector<HostShare>& hosts,
+Result<JobPlacement> place_by_processors(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
                                          const JobRequest& request) {
   const auto policy = policy_of(request.ranks);
   if (!policy.ok()) return policy.status();
@@ -154,7 +158,7 @@ Result<JobPlacement> place_by_processors(const Fabric& fabric, const std::vector
   bool first = true;
   for (const auto& [host, ranks] : ranks_on) {
     const PlaceRequest here = hosts.size() == 1 ? request.ranks : on_host(request.ranks, ranks, program_of);
-    const Topology& topology = processors.of(host);
+    const topology::Topology& topology = processors.of(host);
     const bool blind = topology.threads.empty() && !needs_topology(*policy);
     auto placed = blind ? Result<Placement>(unbound(*policy, here)) : place_on_processors(topology, here);
     if (!placed.ok() && hosts.size() == 1) return placed.status();
@@ -174,13 +178,13 @@ bool JobRequest::on_devices() const {
   return std::any_of(gpus.begin(), gpus.end(), [](std::uint32_t count) { return count > 0; });
 }
 
-Topology usable_processors(const Fabric& fabric, const HostShare& host) {
-  const Topology& all = fabric.machines[fabric.hosts[host.host].machine].processors;
-  return host.cpus.empty() ? all : restricted(all, host.cpus);
+topology::Topology usable_processors(const topology::Fabric& fabric, const HostShare& host) {
+  const topology::Topology& all = fabric.machines[fabric.hosts[host.host].machine].processors;
+  return host.cpus.empty() ? all : topology::restricted(all, host.cpus);
 }
 
-std::uint32_t members_of_ppr(const Fabric& fabric, const std::vector<HostShare>& hosts,
-                             const Mapping& mapping) {
+std::uint32_t members_of_ppr(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
+                             const spec::Mapping& mapping) {
   if (mapping.map.kind != Map::kPerUnit) return 0;
   Processors processors(fabric, hosts);
   std::uint32_t out = 0;
@@ -189,11 +193,11 @@ std::uint32_t members_of_ppr(const Fabric& fabric, const std::vector<HostShare>&
   return out;
 }
 
-Result<JobPlacement> place_job(const Fabric& fabric, const std::vector<HostShare>& hosts,
+Result<JobPlacement> place_job(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
                                const JobRequest& request) {
   if (hosts.empty()) return invalid_argument("no host available to place members on");
   return request.on_devices() ? place_by_gpus(fabric, hosts, request)
                               : place_by_processors(fabric, hosts, request);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

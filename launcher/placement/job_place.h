@@ -11,7 +11,7 @@
 #include "launcher/placement/device_place.h"
 #include "launcher/placement/place.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 struct JobRequest {
   PlaceRequest ranks;                   // members of each program, and what mpirun's options say of them
@@ -40,14 +40,15 @@ struct JobPlacement {
 // `hosts`: those the job may use, in the order in which they are filled. Only a machine's `processors` count
 // where nobody gets a GPU. kInvalidArgument: what is asked for does not exist or contradicts itself;
 // kResourceExhausted: it does not fit; messages name what there is and the nearest that fits.
-[[nodiscard]] base::Result<JobPlacement> place_job(const Fabric& fabric, const std::vector<HostShare>& hosts,
+[[nodiscard]] base::Result<JobPlacement> place_job(const topology::Fabric& fabric,
+                                                   const std::vector<HostShare>& hosts,
                                                    const JobRequest& request);
 
 // The processors of a host that the job may use.
-[[nodiscard]] Topology usable_processors(const Fabric& fabric, const HostShare& host);
+[[nodiscard]] topology::Topology usable_processors(const topology::Fabric& fabric, const HostShare& host);
 
 // How many members ppr:N:OBJECT gives on all of them; 0: there is no such object, or no ppr.
-[[nodiscard]] std::uint32_t members_of_ppr(const Fabric& fabric, const std::vector<HostShare>& hosts,
-                                           const Mapping& mapping);
+[[nodiscard]] std::uint32_t members_of_ppr(const topology::Fabric& fabric,
+                                           const std::vector<HostShare>& hosts, const spec::Mapping& mapping);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -11,47 +11,48 @@
 #include "launcher/placement/cluster_view.h"
 #include "launcher/topology/read_topology.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using base::Result;
 using base::Status;
 
 // The machine as this job may use it.
-Result<Topology> usable_topology(const Options& options, const Allocation& allocation) {
-  auto topology = read_this_machine(machine_source(options.environment));
+Result<topology::Topology> usable_topology(const spec::Options& options,
+                                           const alloc::Allocation& allocation) {
+  auto topology = topology::read_this_machine(topology::machine_source(options.environment));
   if (!topology.ok()) return topology;
   if (!topology->this_machine) {
     if (options.do_not_launch) return topology;
     return Status(base::Code::kUnavailable,
-                  fmt::format("{} describes another machine", machine_source(options.environment)));
+                  fmt::format("{} describes another machine", topology::machine_source(options.environment)));
   }
-  return restricted(std::move(*topology), allocation.hosts.at(0).cores);
+  return topology::restricted(std::move(*topology), allocation.hosts.at(0).cores);
 }
 
-bool described(const Options& options) {
+bool described(const spec::Options& options) {
   return options.environment.contains("HWLOC_XMLFILE") || options.environment.contains("HWLOC_SYNTHETIC");
 }
 
-Machine processors_only(Topology topology) {
-  Machine out;
+topology::Machine processors_only(topology::Topology topology) {
+  topology::Machine out;
   out.processors = std::move(topology);
   return out;
 }
 
-Status take_described_machine(const Environment& own, Allocation& allocation) {
-  auto topology = read_this_machine(machine_source(own));
+Status take_described_machine(const spec::Environment& own, alloc::Allocation& allocation) {
+  auto topology = topology::read_this_machine(topology::machine_source(own));
   if (!topology.ok()) return topology.status();
-  Host& host = allocation.hosts.at(0);
+  alloc::Host& host = allocation.hosts.at(0);
   host.cores.clear();
-  for (const HwThread& thread : topology->threads) host.cores.push_back(thread.os);
-  host.slots = static_cast<std::uint32_t>(parts_of(*topology, Unit::kCore).size());
+  for (const topology::HwThread& thread : topology->threads) host.cores.push_back(thread.os);
+  host.slots = static_cast<std::uint32_t>(topology::parts_of(*topology, spec::Unit::kCore).size());
   return {};
 }
 
 }  // namespace
 
-const Topology* PlacedJob::topology_of(std::size_t rank) const {
+const topology::Topology* PlacedJob::topology_of(std::size_t rank) const {
   const std::uint32_t host = placement.hosts.at(rank);
   return host < topologies.size() && !topologies[host].threads.empty() ? &topologies[host] : nullptr;
 }
@@ -59,15 +60,16 @@ const Topology* PlacedJob::topology_of(std::size_t rank) const {
 PlacedJob PlacedJob::with_spare() const {
   PlacedJob out = *this;
   const Policy& policy = placement.policy;
-  if (!policy.bound || topologies.size() != 1 || policy.bind_unit > Unit::kCore) return out;
-  const Topology& topology = topologies.front();
+  if (!policy.bound || topologies.size() != 1 || policy.bind_unit > spec::Unit::kCore) return out;
+  const topology::Topology& topology = topologies.front();
   std::set<std::uint32_t> taken;
   for (const Slot& slot : placement.slots) taken.insert(slot.threads.begin(), slot.threads.end());
-  for (const ThreadSet& cpu : parts_of(topology, policy.hwthreads ? Unit::kHwThread : Unit::kCore)) {
+  for (const topology::ThreadSet& cpu :
+       topology::parts_of(topology, policy.hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore)) {
     const bool free =
         std::none_of(cpu.begin(), cpu.end(), [&](auto thread) { return taken.contains(thread); });
     if (!free) continue;
-    out.placement.slots.push_back({os_numbers(topology, cpu), cpu, "host", "unused"});
+    out.placement.slots.push_back({topology::os_numbers(topology, cpu), cpu, "host", "unused"});
     out.placement.hosts.push_back(0);
   }
   return out;
@@ -85,8 +87,9 @@ std::vector<pmi::Binding> PlacedJob::bindings() const {
   if (!placement.policy.bound || topologies.empty()) return out;
   for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
     const Slot& slot = placement.slots[rank];
-    const Topology* const topology = topology_of(rank);
-    out.push_back({ranges(slot.cpus), topology == nullptr ? "" : locality_text(*topology, slot.threads)});
+    const topology::Topology* const topology = topology_of(rank);
+    out.push_back(
+        {topology::ranges(slot.cpus), topology == nullptr ? "" : locality_text(*topology, slot.threads)});
   }
   return out;
 }
@@ -102,13 +105,14 @@ std::vector<std::uint32_t> PlacedJob::threads(const std::vector<std::uint32_t>& 
   for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
     const std::uint32_t host = placement.hosts[rank];
     const Slot& slot = placement.slots[rank];
-    const Topology* const topology = topology_of(rank);
+    const topology::Topology* const topology = topology_of(rank);
     if (slot.threads.empty() || topology == nullptr) {
       out.push_back(std::max(1U, host < slots.size() ? slots[host] / members_on[host] : 1U));
       continue;
     }
     std::set<std::uint32_t> cores;
-    for (const std::uint32_t thread : slot.threads) cores.insert(topology->threads[thread].part(Unit::kCore));
+    for (const std::uint32_t thread : slot.threads)
+      cores.insert(topology->threads[thread].part(spec::Unit::kCore));
     const auto units =
         static_cast<std::uint32_t>(placement.policy.hwthreads ? slot.threads.size() : cores.size());
     const std::uint32_t quota = host < quotas.size() ? quotas[host] : 0;
@@ -118,37 +122,37 @@ std::vector<std::uint32_t> PlacedJob::threads(const std::vector<std::uint32_t>& 
   return out;
 }
 
-Status prepare_members(Options& options, Allocation& allocation) {
+Status prepare_members(spec::Options& options, alloc::Allocation& allocation) {
   if (options.do_not_launch && described(options)) {
     REGROUP_RETURN_IF_ERROR(take_described_machine(options.environment, allocation));
     allocation.hosts.at(0).quota = 0;
   }
-  const MapBy& map = options.mapping.map;
-  Host& host = allocation.hosts.at(0);
+  const spec::MapBy& map = options.mapping.map;
+  alloc::Host& host = allocation.hosts.at(0);
   const bool threads =
-      map.hwthread_cpus.value_or(map.kind == MapBy::Kind::kUnit && map.unit == Unit::kHwThread);
+      map.hwthread_cpus.value_or(map.kind == spec::MapBy::Kind::kUnit && map.unit == spec::Unit::kHwThread);
   if (threads) host.slots = static_cast<std::uint32_t>(host.cores.size());
   if (host.quota > 0) host.slots = std::min(host.slots, host.quota);
-  if (map.kind != MapBy::Kind::kPerUnit || options.max != 0) return {};
+  if (map.kind != spec::MapBy::Kind::kPerUnit || options.max != 0) return {};
   auto topology = usable_topology(options, allocation);
   if (!topology.ok()) return topology.status();
   options.min = options.max = members_of_ppr(*topology, options.mapping);
   if (options.max > 0) return {};
   return base::invalid_argument(
-      fmt::format("--map-by ppr:{}:{}: this machine has none", map.per_unit, unit_name(map.unit)));
+      fmt::format("--map-by ppr:{}:{}: this machine has none", map.per_unit, spec::unit_name(map.unit)));
 }
 
-Result<PlacedJob> place_members(const Options& options, const Allocation& allocation,
+Result<PlacedJob> place_members(const spec::Options& options, const alloc::Allocation& allocation,
                                 const std::vector<std::uint32_t>& counts, const MemberNeeds& needs,
                                 const std::string& cache_folder) {
   const JobRequest request = job_request(options, counts, needs);
   const auto policy = policy_of(request.ranks);
   if (!request.on_devices() && !policy.ok()) return policy.status();
   const auto order = inventory_options(options, needs);
-  const Host& host = allocation.hosts.at(0);
+  const alloc::Host& host = allocation.hosts.at(0);
   ClusterHost here{host.name, 0, 0, HostInventory()};
   if (order && options.do_not_launch && !order->devices && described(options)) {
-    auto topology = read_this_machine(machine_source(options.environment));
+    auto topology = topology::read_this_machine(topology::machine_source(options.environment));
     here.inventory =
         topology.ok()
             ? Result<HostInventory>(HostInventory{processors_only(std::move(*topology)), host.cores, 0})
@@ -161,4 +165,4 @@ Result<PlacedJob> place_members(const Options& options, const Allocation& alloca
   return place_on_cluster(options, {std::move(here)}, request);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

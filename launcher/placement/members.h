@@ -12,7 +12,7 @@
 #include "launcher/spec/options.h"
 #include "launcher/topology/topology.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 // By program, where its members are placed by GPUs; empty: what the options say.
 struct MemberNeeds {
@@ -22,14 +22,14 @@ struct MemberNeeds {
 };
 
 struct PlacedJob {
-  std::vector<Topology> topologies;  // by host, where they were needed; empty: they were not
+  std::vector<topology::Topology> topologies;  // by host, where they were needed; empty: they were not
   JobPlacement placement;
-  std::vector<Environment> environments = {};  // by rank, of their devices; empty: no devices
-  std::vector<std::string> warnings = {};      // lines: GPUs of other jobs, descriptions that cannot be read
-  std::vector<std::uint32_t> quotas = {};      // by host, as Host::quota; one without an entry has no limit
+  std::vector<spec::Environment> environments = {};  // by rank, of their devices; empty: no devices
+  std::vector<std::string> warnings = {};  // lines: GPUs of other jobs, descriptions that cannot be read
+  std::vector<std::uint32_t> quotas = {};  // by host, as Host::quota; one without an entry has no limit
 
   // The topology of the rank's host; null: it was not needed.
-  [[nodiscard]] const Topology* topology_of(std::size_t rank) const;
+  [[nodiscard]] const topology::Topology* topology_of(std::size_t rank) const;
   // The same with a further rank for each free cpu, if members are bound to cpus of their own.
   [[nodiscard]] PlacedJob with_spare() const;
   // By rank, operating system numbers; an empty list: not bound.
@@ -43,26 +43,27 @@ struct PlacedJob {
 
 // Before members are counted: with --do-not-launch HWLOC_XMLFILE or HWLOC_SYNTHETIC put their machine in
 // place of this one; slots may be hardware threads; ppr:N:OBJECT without -np says how many members there are.
-[[nodiscard]] base::Status prepare_members(Options& options, Allocation& allocation);
+[[nodiscard]] base::Status prepare_members(spec::Options& options, alloc::Allocation& allocation);
 
 // `counts`: members of each program. Reads the machine only if members are bound, get GPUs, are dealt out
 // over its parts, or shown; detected GPUs are cached in `cache_folder` (discover.h). A default binding that
 // is not possible is omitted.
-[[nodiscard]] base::Result<PlacedJob> place_members(const Options& options, const Allocation& allocation,
+[[nodiscard]] base::Result<PlacedJob> place_members(const spec::Options& options,
+                                                    const alloc::Allocation& allocation,
                                                     const std::vector<std::uint32_t>& counts,
                                                     const MemberNeeds& needs = {},
                                                     const std::string& cache_folder = "");
 
 // What --display asks for on standard output: topo, allocation, map; "" if nothing. `allocation`: the hosts
 // that the placement counts.
-[[nodiscard]] std::string display_text(const Options& options, const Allocation& allocation,
+[[nodiscard]] std::string display_text(const spec::Options& options, const alloc::Allocation& allocation,
                                        const PlacedJob& job, const std::vector<std::uint32_t>& counts);
 
 // A line for each member as --report-bindings of Open MPI 5 has it.
-[[nodiscard]] std::string bindings_text(const Allocation& allocation, const PlacedJob& job, int pid);
+[[nodiscard]] std::string bindings_text(const alloc::Allocation& allocation, const PlacedJob& job, int pid);
 
 // Writes both where they belong.
-void print_display(const Options& options, const Allocation& allocation, const PlacedJob& job,
+void print_display(const spec::Options& options, const alloc::Allocation& allocation, const PlacedJob& job,
                    const std::vector<std::uint32_t>& counts);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
-base::Result<std::uint32_t> find_device(const Machine& machine, const std::string& host,
+base::Result<std::uint32_t> find_device(const topology::Machine& machine, const std::string& host,
                                         const std::string& name) {
   std::vector<std::string> known;
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
@@ -29,10 +29,10 @@ base::Result<std::uint32_t> find_device(const Machine& machine, const std::strin
                   known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
 }
 
-std::vector<std::uint32_t> by_nearness(const Machine& machine, GpuSet free, std::uint32_t device) {
+std::vector<std::uint32_t> by_nearness(const topology::Machine& machine, GpuSet free, std::uint32_t device) {
   std::vector<std::uint32_t> out = members_of(free);
   std::stable_sort(out.begin(), out.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const Path &to_a = machine.path(a, device), &to_b = machine.path(b, device);
+    const topology::Path &to_a = machine.path(a, device), &to_b = machine.path(b, device);
     return to_a.cls != to_b.cls ? to_a.cls < to_b.cls : to_a.gbytes > to_b.gbytes;
   });
   return out;
@@ -40,13 +40,13 @@ std::vector<std::uint32_t> by_nearness(const Machine& machine, GpuSet free, std:
 
 }  // namespace
 
-base::Result<std::vector<HostPart>> choose_near(const Fabric& fabric,
+base::Result<std::vector<HostPart>> choose_near(const topology::Fabric& fabric,
                                                 const std::vector<HostShare>& allocation,
                                                 const DeviceRequest& request) {
   std::vector<HostPart> out;
   std::uint32_t left = request.sets;
   for (const HostShare& share : allocation) {
-    const Machine& machine = fabric.machines[fabric.hosts[share.host].machine];
+    const topology::Machine& machine = fabric.machines[fabric.hosts[share.host].machine];
     std::uint32_t sets = std::min(left, count_of(share.free) / request.set.gpus);
     if (request.sets_per_host != 0) sets = std::min(sets, request.sets_per_host);
     if (request.heed_slots && share.slots != 0) sets = std::min(sets, share.slots / request.set.ranks);
@@ -63,4 +63,4 @@ base::Result<std::vector<HostPart>> choose_near(const Fabric& fabric,
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

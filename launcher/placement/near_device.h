@@ -6,12 +6,12 @@
 #include "base/status.h"
 #include "launcher/placement/gang.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 // Host after host, on each the GPUs with the best path to request.device. Empty: they do not fit.
 // kInvalidArgument: some host has no such device; the message names what it has.
-[[nodiscard]] base::Result<std::vector<HostPart>> choose_near(const Fabric& fabric,
+[[nodiscard]] base::Result<std::vector<HostPart>> choose_near(const topology::Fabric& fabric,
                                                               const std::vector<HostShare>& allocation,
                                                               const DeviceRequest& request);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 constexpr std::size_t kSlack = SIZE_MAX;
@@ -106,4 +106,4 @@ void PackingLp::reprice() {
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

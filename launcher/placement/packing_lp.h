@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 struct Use {
   std::uint32_t row = 0;
@@ -42,4 +42,4 @@ class PackingLp {
   std::vector<double> prices_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

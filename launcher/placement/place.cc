@@ -10,7 +10,7 @@
 
 #include "launcher/placement/explicit_places.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using base::Code;
@@ -24,19 +24,20 @@ struct Assignment {
 };
 
 struct Objects {
-  std::vector<ThreadSet> sets;
-  std::vector<std::vector<ThreadSet>> cpus;  // of each object
+  std::vector<topology::ThreadSet> sets;
+  std::vector<std::vector<topology::ThreadSet>> cpus;  // of each object
 };
 
 std::string_view map_word(const Policy& policy) {
-  if (policy.map.kind == MapBy::Kind::kSequence) return "seq";
-  return policy.map.kind == MapBy::Kind::kUnit ? unit_name(policy.map_unit) : "slot";
+  if (policy.map.kind == spec::MapBy::Kind::kSequence) return "seq";
+  return policy.map.kind == spec::MapBy::Kind::kUnit ? spec::unit_name(policy.map_unit) : "slot";
 }
 
 std::string spelled(const Policy& policy) {
-  std::string out = policy.map.kind == MapBy::Kind::kPerUnit
-                        ? fmt::format("--map-by ppr:{}:{}", policy.map.per_unit, unit_name(policy.map_unit))
-                        : fmt::format("--map-by {}", map_word(policy));
+  std::string out =
+      policy.map.kind == spec::MapBy::Kind::kPerUnit
+          ? fmt::format("--map-by ppr:{}:{}", policy.map.per_unit, spec::unit_name(policy.map_unit))
+          : fmt::format("--map-by {}", map_word(policy));
   if (policy.map.cpus > 0) out += fmt::format(":PE={}", policy.map.cpus);
   return out;
 }
@@ -44,25 +45,26 @@ std::string spelled(const Policy& policy) {
 std::string_view cpu_word(const Policy& policy) { return policy.hwthreads ? "hardware threads" : "cores"; }
 
 // The parts of one kind that lie within `whole`, cut to it.
-std::vector<ThreadSet> within(const Topology& topology, const ThreadSet& whole, Unit unit) {
-  std::map<std::uint32_t, ThreadSet> found;
+std::vector<topology::ThreadSet> within(const topology::Topology& topology, const topology::ThreadSet& whole,
+                                        spec::Unit unit) {
+  std::map<std::uint32_t, topology::ThreadSet> found;
   for (const std::uint32_t thread : whole) found[topology.threads[thread].part(unit)].push_back(thread);
-  std::vector<ThreadSet> out;
+  std::vector<topology::ThreadSet> out;
   for (auto& [number, set] : found) {
-    if (number != kNoPart) out.push_back(std::move(set));
+    if (number != topology::kNoPart) out.push_back(std::move(set));
   }
   return out;
 }
 
-Result<Objects> objects_of(const Topology& topology, const Policy& policy) {
+Result<Objects> objects_of(const topology::Topology& topology, const Policy& policy) {
   Objects out;
-  out.sets = parts_of(topology, policy.map_unit);
+  out.sets = topology::parts_of(topology, policy.map_unit);
   if (out.sets.empty()) {
     return invalid_argument(
-        fmt::format("{}: this machine has no {}", spelled(policy), unit_name(policy.map_unit)));
+        fmt::format("{}: this machine has no {}", spelled(policy), spec::unit_name(policy.map_unit)));
   }
-  const Unit cpu = policy.hwthreads ? Unit::kHwThread : Unit::kCore;
-  for (const ThreadSet& set : out.sets) out.cpus.push_back(within(topology, set, cpu));
+  const spec::Unit cpu = policy.hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore;
+  for (const topology::ThreadSet& set : out.sets) out.cpus.push_back(within(topology, set, cpu));
   return out;
 }
 
@@ -70,20 +72,22 @@ Result<Objects> objects_of(const Topology& topology, const Policy& policy) {
 // packages.
 std::uint32_t room_in(const PlaceRequest& request, const Policy& policy, const Objects& objects,
                       std::size_t i) {
-  if (!policy.bound || request.mapping.bind.overload_allowed || policy.map.kind == MapBy::Kind::kPerUnit)
+  if (!policy.bound || request.mapping.bind.overload_allowed ||
+      policy.map.kind == spec::MapBy::Kind::kPerUnit)
     return request.members();
   return static_cast<std::uint32_t>(objects.cpus[i].size()) / policy.cpus;
 }
 
 Status no_room(const PlaceRequest& request, const Policy& policy, std::uint64_t room) {
   if (room == 0) {
-    return {Code::kResourceExhausted, fmt::format("{}: no {} has {} {}", spelled(policy),
-                                                  unit_name(policy.map_unit), policy.cpus, cpu_word(policy))};
+    return {Code::kResourceExhausted,
+            fmt::format("{}: no {} has {} {}", spelled(policy), spec::unit_name(policy.map_unit), policy.cpus,
+                        cpu_word(policy))};
   }
   return {Code::kResourceExhausted,
           fmt::format("--bind-to {0}: {1} members with {2} {3} each requested, only {4} fit; --bind-to "
                       "{0}:overload-allowed permits sharing",
-                      unit_name(policy.bind_unit), request.members(), policy.cpus,
+                      spec::unit_name(policy.bind_unit), request.members(), policy.cpus,
                       policy.cpus > 1    ? cpu_word(policy)
                       : policy.hwthreads ? "hardware thread"
                                          : "core",
@@ -91,7 +95,7 @@ Status no_room(const PlaceRequest& request, const Policy& policy, std::uint64_t 
 }
 
 Status check_room(const PlaceRequest& request, const Policy& policy, const std::vector<std::uint32_t>& room) {
-  if (policy.map.kind != MapBy::Kind::kPerUnit) {
+  if (policy.map.kind != spec::MapBy::Kind::kPerUnit) {
     const std::uint64_t all = std::accumulate(room.begin(), room.end(), std::uint64_t{0});
     return all < request.members() ? no_room(request, policy, all) : Status();
   }
@@ -108,7 +112,7 @@ Status check_room(const PlaceRequest& request, const Policy& policy, const std::
 // the other. `used` counts the members of earlier programs.
 std::vector<Assignment> deal(const Policy& policy, const std::vector<std::uint32_t>& room,
                              std::uint32_t members, std::vector<std::uint32_t>& used) {
-  const bool ppr = policy.map.kind == MapBy::Kind::kPerUnit;
+  const bool ppr = policy.map.kind == spec::MapBy::Kind::kPerUnit;
   std::vector<std::uint32_t> count(room.size());
   for (std::uint32_t left = members; left > 0;) {
     for (std::size_t i = 0; i < room.size() && left > 0; ++i) {
@@ -126,9 +130,9 @@ std::vector<Assignment> deal(const Policy& policy, const std::vector<std::uint32
 }
 
 // One from each unit in turn.
-std::vector<Assignment> ranked(const Topology& topology, const Policy& policy, const Objects& objects,
-                               std::vector<Assignment> assignments) {
-  if (policy.fill || policy.map_unit == Unit::kNode) return assignments;
+std::vector<Assignment> ranked(const topology::Topology& topology, const Policy& policy,
+                               const Objects& objects, std::vector<Assignment> assignments) {
+  if (policy.fill || policy.map_unit == spec::Unit::kNode) return assignments;
   std::map<std::uint32_t, std::vector<Assignment>> by_unit;
   for (const Assignment& assignment : assignments) {
     by_unit[topology.threads[objects.sets[assignment.object][0]].part(policy.rank_unit)].push_back(
@@ -145,9 +149,11 @@ std::vector<Assignment> ranked(const Topology& topology, const Policy& policy, c
 
 // The first cpu of assignment number `turn`, where each takes policy.cpus and none may reach over two
 // packages.
-Result<std::size_t> first_cpu(const Topology& topology, const Policy& policy,
-                              const std::vector<ThreadSet>& cpus, std::uint32_t turn) {
-  const auto package = [&](std::size_t cpu) { return topology.threads[cpus[cpu][0]].part(Unit::kPackage); };
+Result<std::size_t> first_cpu(const topology::Topology& topology, const Policy& policy,
+                              const std::vector<topology::ThreadSet>& cpus, std::uint32_t turn) {
+  const auto package = [&](std::size_t cpu) {
+    return topology.threads[cpus[cpu][0]].part(spec::Unit::kPackage);
+  };
   std::vector<std::size_t> starts;
   for (std::size_t at = 0; at + policy.cpus <= cpus.size();) {
     const bool whole = package(at) == package(at + policy.cpus - 1);
@@ -162,29 +168,30 @@ Result<std::size_t> first_cpu(const Topology& topology, const Policy& policy,
 }
 
 // What a member is bound to whose first cpu this is.
-ThreadSet bound_to(const Topology& topology, const Policy& policy, const ThreadSet& object,
-                   const std::vector<ThreadSet>& cpus, std::size_t first) {
-  if (policy.cpus == 1 && policy.bind_unit != Unit::kHwThread) {
-    for (const ThreadSet& part : within(topology, object, policy.bind_unit)) {
+topology::ThreadSet bound_to(const topology::Topology& topology, const Policy& policy,
+                             const topology::ThreadSet& object, const std::vector<topology::ThreadSet>& cpus,
+                             std::size_t first) {
+  if (policy.cpus == 1 && policy.bind_unit != spec::Unit::kHwThread) {
+    for (const topology::ThreadSet& part : within(topology, object, policy.bind_unit)) {
       if (std::find(part.begin(), part.end(), cpus[first][0]) != part.end()) return part;
     }
   }
-  ThreadSet out;
+  topology::ThreadSet out;
   for (std::size_t i = first; i < first + policy.cpus; ++i)
     out.insert(out.end(), cpus[i].begin(), cpus[i].end());
   return out;
 }
 
 // Whether the turns of an object fit in it without sharing; the packages' edges may cost some.
-Status check_turn(const PlaceRequest& request, const Topology& topology, const Policy& policy,
-                  const std::vector<ThreadSet>& cpus, std::uint32_t turn) {
+Status check_turn(const PlaceRequest& request, const topology::Topology& topology, const Policy& policy,
+                  const std::vector<topology::ThreadSet>& cpus, std::uint32_t turn) {
   if (request.mapping.bind.overload_allowed) return {};
-  const bool own = policy.cpus > 1 || policy.bind_unit <= Unit::kCore;
+  const bool own = policy.cpus > 1 || policy.bind_unit <= spec::Unit::kCore;
   if (own && std::uint64_t{turn + 1} * policy.cpus > cpus.size()) {
-    return {
-        Code::kResourceExhausted,
-        fmt::format("{}: a {} has only {} {}; --bind-to {}:overload-allowed permits sharing", spelled(policy),
-                    unit_name(policy.map_unit), cpus.size(), cpu_word(policy), unit_name(policy.bind_unit))};
+    return {Code::kResourceExhausted,
+            fmt::format("{}: a {} has only {} {}; --bind-to {}:overload-allowed permits sharing",
+                        spelled(policy), spec::unit_name(policy.map_unit), cpus.size(), cpu_word(policy),
+                        spec::unit_name(policy.bind_unit))};
   }
   if (policy.cpus == 1 || turn == 0) return {};
   auto before = first_cpu(topology, policy, cpus, turn - 1);
@@ -194,8 +201,8 @@ Status check_turn(const PlaceRequest& request, const Topology& topology, const P
 }
 
 std::string dealt(const Policy& policy) {
-  if (policy.map.kind == MapBy::Kind::kPerUnit)
-    return fmt::format("{} on each {}", policy.map.per_unit, unit_name(policy.map_unit));
+  if (policy.map.kind == spec::MapBy::Kind::kPerUnit)
+    return fmt::format("{} on each {}", policy.map.per_unit, spec::unit_name(policy.map_unit));
   return fmt::format("by {}", map_word(policy));
 }
 
@@ -203,22 +210,23 @@ std::string share_text(const Policy& policy) {
   if (policy.cpus > 1) return fmt::format("its next {} {}", policy.cpus, cpu_word(policy));
   if (policy.bind_unit == policy.map_unit) return "all of it";
   const std::string_view cpu = policy.hwthreads ? "hwthread" : "core";
-  if (unit_name(policy.bind_unit) == cpu) return fmt::format("its next free {}", cpu);
-  return fmt::format("the {} of its next free {}", unit_name(policy.bind_unit), cpu);
+  if (spec::unit_name(policy.bind_unit) == cpu) return fmt::format("its next free {}", cpu);
+  return fmt::format("the {} of its next free {}", spec::unit_name(policy.bind_unit), cpu);
 }
 
-Result<Slot> take(const PlaceRequest& request, const Topology& topology, const Policy& policy,
+Result<Slot> take(const PlaceRequest& request, const topology::Topology& topology, const Policy& policy,
                   const Objects& objects, const Assignment& assignment) {
   Slot out;
-  const ThreadSet& object = objects.sets[assignment.object];
+  const topology::ThreadSet& object = objects.sets[assignment.object];
   const std::uint32_t number = topology.threads[object[0]].part(policy.map_unit);
-  out.object =
-      policy.map_unit == Unit::kNode ? "host" : fmt::format("{} {}", unit_name(policy.map_unit), number);
+  out.object = policy.map_unit == spec::Unit::kNode
+                   ? "host"
+                   : fmt::format("{} {}", spec::unit_name(policy.map_unit), number);
   if (!policy.bound) {
     out.why = fmt::format("not bound: {}", policy.why_unbound);
     return out;
   }
-  const std::vector<ThreadSet>& cpus = objects.cpus[assignment.object];
+  const std::vector<topology::ThreadSet>& cpus = objects.cpus[assignment.object];
   if (cpus.size() < policy.cpus) return no_room(request, policy, 0);
   REGROUP_RETURN_IF_ERROR(check_turn(request, topology, policy, cpus, assignment.turn));
   auto first = first_cpu(topology, policy, cpus, assignment.turn);
@@ -229,24 +237,25 @@ Result<Slot> take(const PlaceRequest& request, const Topology& topology, const P
   return out;
 }
 
-Result<Policy> fitted_policy(const Topology& topology, const PlaceRequest& request) {
+Result<Policy> fitted_policy(const topology::Topology& topology, const PlaceRequest& request) {
   auto policy = policy_of(request);
   if (!policy.ok() || !policy->bound) return policy;
-  const std::size_t cpus = parts_of(topology, policy->hwthreads ? Unit::kHwThread : Unit::kCore).size();
+  const std::size_t cpus =
+      topology::parts_of(topology, policy->hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore).size();
   const bool asked = policy->bind_asked || policy->map.cpus > 0;
   if (!asked && std::uint64_t{request.members()} * policy->cpus > cpus) {
     policy->bound = false;
     policy->why_unbound = fmt::format("{} members on {} {}", request.members(), cpus, cpu_word(*policy));
   }
-  if (!parts_of(topology, policy->bind_unit).empty()) return policy;
+  if (!topology::parts_of(topology, policy->bind_unit).empty()) return policy;
   if (asked)
     return invalid_argument(
-        fmt::format("--bind-to {0}: this machine has no {0}", unit_name(policy->bind_unit)));
-  policy->bind_unit = Unit::kPackage;
+        fmt::format("--bind-to {0}: this machine has no {0}", spec::unit_name(policy->bind_unit)));
+  policy->bind_unit = spec::Unit::kPackage;
   return policy;
 }
 
-Status place_by_objects(const Topology& topology, const PlaceRequest& request, Placement& out) {
+Status place_by_objects(const topology::Topology& topology, const PlaceRequest& request, Placement& out) {
   const Policy& policy = out.policy;
   auto objects = objects_of(topology, policy);
   if (!objects.ok()) return objects.status();
@@ -268,11 +277,12 @@ Status place_by_objects(const Topology& topology, const PlaceRequest& request, P
 
 }  // namespace
 
-Result<Placement> place_on_processors(const Topology& whole, const PlaceRequest& request) {
-  const bool listed = request.mapping.map.kind != MapBy::Kind::kDefault && !request.mapping.cpu_set.empty();
-  auto allowed = listed ? only_cpu_set(whole, request.mapping) : Result<Topology>(whole);
+Result<Placement> place_on_processors(const topology::Topology& whole, const PlaceRequest& request) {
+  const bool listed =
+      request.mapping.map.kind != spec::MapBy::Kind::kDefault && !request.mapping.cpu_set.empty();
+  auto allowed = listed ? only_cpu_set(whole, request.mapping) : Result<topology::Topology>(whole);
   if (!allowed.ok()) return allowed.status();
-  const Topology& topology = *allowed;
+  const topology::Topology& topology = *allowed;
   if (topology.threads.empty())
     return Status(Code::kResourceExhausted, "no processor available to place members on");
   auto policy = fitted_policy(topology, request);
@@ -284,15 +294,16 @@ Result<Placement> place_on_processors(const Topology& whole, const PlaceRequest&
   }
   REGROUP_RETURN_IF_ERROR(place_by_objects(topology, request, out));
   for (Slot& slot : out.ranks) {
-    slot.cpus = os_numbers(topology, slot.threads);
+    slot.cpus = topology::os_numbers(topology, slot.threads);
     if (listed) slot.threads = threads_with(whole, slot.cpus);
   }
   return out;
 }
 
-std::uint32_t members_of_ppr(const Topology& topology, const Mapping& mapping) {
-  if (mapping.map.kind != MapBy::Kind::kPerUnit) return 0;
-  return mapping.map.per_unit * static_cast<std::uint32_t>(parts_of(topology, mapping.map.unit).size());
+std::uint32_t members_of_ppr(const topology::Topology& topology, const spec::Mapping& mapping) {
+  if (mapping.map.kind != spec::MapBy::Kind::kPerUnit) return 0;
+  return mapping.map.per_unit *
+         static_cast<std::uint32_t>(topology::parts_of(topology, mapping.map.unit).size());
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

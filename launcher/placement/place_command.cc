@@ -12,7 +12,7 @@
 #include "base/values.h"
 #include "launcher/spec/mapping.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using base::invalid_argument;
@@ -30,9 +30,9 @@ constexpr std::uint32_t kMostRanks = 65536;  // as of a job
 constexpr std::uint32_t kMostHosts = 1 << 17;
 
 Status count(const std::string& name, const std::string& text, std::uint32_t least, std::uint32_t& out) {
-  REGROUP_RETURN_IF_ERROR(parse_count(name, text, least, out));
+  REGROUP_RETURN_IF_ERROR(base::parse_count(name, text, least, out));
   const std::uint32_t most = name == "--hosts" ? kMostHosts : kMostRanks;
-  return out <= most ? Status() : bad_value(name, text, fmt::format("expected at most {}", most));
+  return out <= most ? Status() : base::bad_value(name, text, fmt::format("expected at most {}", most));
 }
 
 Status check_ranks(const PlaceCommand& command) {
@@ -44,18 +44,18 @@ Status check_ranks(const PlaceCommand& command) {
 
 Status packing(PlaceCommand& command, const std::string& name, const std::string& text) {
   command.of_gpus = true;
-  const Status status = parse_packing(text, command.request.packing);
-  return status.ok() ? status : bad_value(name, text, status.message());
+  const Status status = spec::parse_packing(text, command.request.packing);
+  return status.ok() ? status : base::bad_value(name, text, status.message());
 }
 
 Status gpu_numbers(const std::string& name, const std::string& text, GpuSet& out) {
   std::vector<std::uint32_t> numbers;
-  if (Status status = parse_cpu_list(text, numbers); !status.ok())
-    return bad_value(name, text, "expected a GPU list, for example 0,2-5");
+  if (Status status = spec::parse_cpu_list(text, numbers); !status.ok())
+    return base::bad_value(name, text, "expected a GPU list, for example 0,2-5");
   out = 0;
   for (const std::uint32_t number : numbers) {
     if (number >= kMostGpus)
-      return bad_value(name, text, fmt::format("GPU {}: expected at most {}", number, kMostGpus - 1));
+      return base::bad_value(name, text, fmt::format("GPU {}: expected at most {}", number, kMostGpus - 1));
     out |= bit_of(number);
   }
   return {};
@@ -69,19 +69,19 @@ Status number(const std::string& name, const std::string& text, double& out) {
     used = 0;
   }
   const bool good = used == text.size() && !text.empty() && std::isfinite(out) && out > 0;
-  return good ? Status() : bad_value(name, text, "expected a positive number");
+  return good ? Status() : base::bad_value(name, text, "expected a positive number");
 }
 
 Status refused(const std::string& name, const std::string& text, const Status& status) {
-  return status.ok() ? status : bad_value(name, text, status.message());
+  return status.ok() ? status : base::bad_value(name, text, status.message());
 }
 
 Status map_by(PlaceCommand& command, const std::string& name, const std::string& text) {
   constexpr std::string_view kDevice = "device=";
-  if (!text.starts_with(kDevice)) return refused(name, text, parse_map_by(text, command.mapping.map));
+  if (!text.starts_with(kDevice)) return refused(name, text, spec::parse_map_by(text, command.mapping.map));
   if (text.size() == kDevice.size())
-    return bad_value(name, text,
-                     "expected device=NAME with gpu, nic, or a NIC or GPU such as mlx5_0 or gpu3");
+    return base::bad_value(name, text,
+                           "expected device=NAME with gpu, nic, or a NIC or GPU such as mlx5_0 or gpu3");
   command.of_gpus = true;
   return command.request.device = text.substr(kDevice.size()), Status();
 }
@@ -143,11 +143,11 @@ const std::vector<Word>& words_known() {
       {{"rank-by"},
        "OBJECT",
        "as mpirun's --rank-by",
-       [](C& c, S& n, S& v) { return refused(n, v, parse_rank_by(v, c.mapping.rank)); }},
+       [](C& c, S& n, S& v) { return refused(n, v, spec::parse_rank_by(v, c.mapping.rank)); }},
       {{"bind-to"},
        "OBJECT",
        "as mpirun's --bind-to; with GPUs, objects of the cores near them",
-       [](C& c, S& n, S& v) { return refused(n, v, parse_bind_to(v, c.mapping.bind)); }},
+       [](C& c, S& n, S& v) { return refused(n, v, spec::parse_bind_to(v, c.mapping.bind)); }},
       {{"label"},
        "NAME",
        "use only GPUs with this label or product name",
@@ -192,7 +192,7 @@ const Word* find_word(std::string name) {
 Status unknown(const std::string& given) {
   std::vector<std::string> names;
   for (const Word& word : words_known()) names.push_back(word.names.front());
-  const std::string like = nearest(given.substr(given.find_first_not_of('-')), names);
+  const std::string like = base::nearest(given.substr(given.find_first_not_of('-')), names);
   return invalid_argument(fmt::format("regroup place: unknown option {}{}", given,
                                       like.empty() ? "" : fmt::format("; did you mean --{}?", like)));
 }
@@ -203,25 +203,26 @@ std::string words(const std::vector<std::string>& list) {
   return list.empty() ? std::string("-") : fmt::format("{}", fmt::join(list, ","));
 }
 
-Line line_of(const Fabric& fabric, const DeviceSlot& slot) {
-  const Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
+Line line_of(const topology::Fabric& fabric, const DeviceSlot& slot) {
+  const topology::Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
   std::vector<std::string> gpus, nics;
   for (const std::uint32_t gpu : slot.gpus) gpus.push_back(std::to_string(machine.gpus[gpu].number));
   for (const std::uint32_t nic : slot.nics) nics.push_back(machine.nics[nic].name);
-  return {words(gpus), words(nics),
-          slot.numa == kNoPart ? "-" : std::to_string(machine.numas[slot.numa].number),
-          (slot.cpus.empty() ? "-" : ranges(slot.cpus)) + (slot.role.empty() ? "" : "  " + slot.role)};
+  return {
+      words(gpus), words(nics),
+      slot.numa == topology::kNoPart ? "-" : std::to_string(machine.numas[slot.numa].number),
+      (slot.cpus.empty() ? "-" : topology::ranges(slot.cpus)) + (slot.role.empty() ? "" : "  " + slot.role)};
 }
 
 // As wide as what stands in them.
-std::string rank_table(const Fabric& fabric, const JobPlacement& placement) {
+std::string rank_table(const topology::Fabric& fabric, const JobPlacement& placement) {
   const bool devices = !placement.devices.empty();
   std::vector<Line> lines = {devices ? Line{"rank", "host", "GPU", "NIC", "NUMA", "processors"}
                                      : Line{"rank", "host", "on", "processors"}};
   for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
     const Slot& slot = placement.slots[rank];
     Line line = devices ? line_of(fabric, placement.devices[rank])
-                        : Line{slot.object, slot.cpus.empty() ? "any" : ranges(slot.cpus)};
+                        : Line{slot.object, slot.cpus.empty() ? "any" : topology::ranges(slot.cpus)};
     line.insert(line.begin(), {std::to_string(rank), fabric.hosts[placement.hosts[rank]].name});
     lines.push_back(std::move(line));
   }
@@ -239,24 +240,31 @@ std::string rank_table(const Fabric& fabric, const JobPlacement& placement) {
 }
 
 // Of a machine of which only NUMA nodes are known: each of their processors is a core.
-Topology processors_of(const Machine& machine) {
-  Topology out = machine.processors;
+topology::Topology processors_of(const topology::Machine& machine) {
+  topology::Topology out = machine.processors;
   if (!out.threads.empty()) return out;
   out.this_machine = false;
   for (std::uint32_t numa = 0; numa < machine.numas.size(); ++numa) {
     for (const int cpu : machine.numas[numa].cpus) {
       const auto number = static_cast<std::uint32_t>(out.threads.size());
-      HwThread& thread = out.threads.emplace_back();
+      topology::HwThread& thread = out.threads.emplace_back();
       thread.os = cpu;
-      thread.parts = {number, number, kNoPart, kNoPart, kNoPart, numa, machine.numas[numa].package, 0};
+      thread.parts = {number,
+                      number,
+                      topology::kNoPart,
+                      topology::kNoPart,
+                      topology::kNoPart,
+                      numa,
+                      machine.numas[numa].package,
+                      0};
     }
   }
   return out;
 }
 
 // What `numbers` of `option` are called by their bits, as indices of the machine's GPUs.
-Status gpus_numbered(const PlaceCommand& command, const char* option, const Machine& machine, GpuSet numbers,
-                     GpuSet& out) {
+Status gpus_numbered(const PlaceCommand& command, const char* option, const topology::Machine& machine,
+                     GpuSet numbers, GpuSet& out) {
   GpuSet there = 0;
   out = 0;
   for (std::size_t i = 0; i < machine.gpus.size() && i < kMostGpus; ++i) {
@@ -270,7 +278,7 @@ Status gpus_numbered(const PlaceCommand& command, const char* option, const Mach
   const auto text = [](GpuSet set) {
     std::vector<int> list;
     for (const std::uint32_t one : members_of(set)) list.push_back(static_cast<int>(one));
-    return ranges(list);
+    return topology::ranges(list);
   };
   return invalid_argument(
       fmt::format("{}: {} has no GPU {}; it has {}", option, command.machine, text(absent), text(there)));
@@ -326,22 +334,23 @@ std::string place_help() {
   return out;
 }
 
-Result<JobPlacement> place_command(const PlaceCommand& command, const Fabric& fabric) {
+Result<JobPlacement> place_command(const PlaceCommand& command, const topology::Fabric& fabric) {
   const bool any_gpu = !fabric.machines.front().gpus.empty();
   if (!any_gpu && command.of_gpus)
     return invalid_argument(fmt::format("{}: this machine has no GPU to place ranks on", command.machine));
   const bool by_gpus = any_gpu && command.request.set.gpus > 0;
   GpuSet free = ~GpuSet{0}, keep = 0;
-  const Machine& machine = fabric.machines.front();
+  const topology::Machine& machine = fabric.machines.front();
   if (command.free) REGROUP_RETURN_IF_ERROR(gpus_numbered(command, "--free", machine, *command.free, free));
   REGROUP_RETURN_IF_ERROR(gpus_numbered(command, "--keep", machine, command.request.keep, keep));
   std::vector<HostShare> hosts = whole_fabric(fabric);
-  Fabric known = fabric;
-  for (Machine& machine : known.machines) machine.processors = processors_of(machine);
+  topology::Fabric known = fabric;
+  for (topology::Machine& machine : known.machines) machine.processors = processors_of(machine);
   for (HostShare& host : hosts) {
     host.free &= free;
     if (!by_gpus)
-      host.slots = static_cast<std::uint32_t>(parts_of(known.machines[0].processors, Unit::kCore).size());
+      host.slots = static_cast<std::uint32_t>(
+          topology::parts_of(known.machines[0].processors, spec::Unit::kCore).size());
   }
   JobRequest request;
   request.ranks.mapping = command.mapping;
@@ -357,7 +366,8 @@ Result<JobPlacement> place_command(const PlaceCommand& command, const Fabric& fa
   return place_job(known, hosts, request);
 }
 
-std::string place_text(const PlaceCommand& command, const Fabric& fabric, const JobPlacement& placement) {
+std::string place_text(const PlaceCommand& command, const topology::Fabric& fabric,
+                       const JobPlacement& placement) {
   std::string out;
   for (std::size_t i = 0; command.explain && i < placement.why.size(); ++i) out += placement.why[i] + "\n";
   for (std::size_t rank = 0; command.explain && placement.devices.empty() && rank < placement.slots.size();
@@ -368,13 +378,13 @@ std::string place_text(const PlaceCommand& command, const Fabric& fabric, const 
   return out;
 }
 
-std::string place_json(const Fabric& fabric, const JobPlacement& placement) {
+std::string place_json(const topology::Fabric& fabric, const JobPlacement& placement) {
   using nlohmann::json;
   const auto finite = [](double value) { return std::isinf(value) ? json() : json(value); };
   json ranks = json::array();
   for (std::size_t rank = 0; rank < placement.slots.size(); ++rank) {
-    const FabricHost& host = fabric.hosts[placement.hosts[rank]];
-    const Machine& machine = fabric.machines[host.machine];
+    const topology::FabricHost& host = fabric.hosts[placement.hosts[rank]];
+    const topology::Machine& machine = fabric.machines[host.machine];
     const Slot& bound = placement.slots[rank];
     const DeviceSlot slot = placement.devices.empty() ? DeviceSlot() : placement.devices[rank];
     json one = {{"host", host.name},     {"on", bound.object},    {"cpus", bound.cpus},
@@ -383,7 +393,7 @@ std::string place_json(const Fabric& fabric, const JobPlacement& placement) {
     for (const std::uint32_t nic : slot.nics) one["nics"].push_back(machine.nics[nic].name);
     if (!slot.gpus.empty()) one["set"] = slot.set;
     if (!slot.role.empty()) one["role"] = slot.role;
-    if (slot.numa != kNoPart) one["numa"] = machine.numas[slot.numa].number;
+    if (slot.numa != topology::kNoPart) one["numa"] = machine.numas[slot.numa].number;
     ranks.push_back(std::move(one));
   }
   json out = {{"why", placement.why}, {"ranks", std::move(ranks)}};
@@ -396,4 +406,4 @@ std::string place_json(const Fabric& fabric, const JobPlacement& placement) {
   return out.dump(2) + "\n";
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -9,14 +9,14 @@
 #include "base/status.h"
 #include "launcher/placement/job_place.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 struct PlaceCommand {
   std::string machine;  // file
   std::string fabric;   // file of the network between hosts that are such machines; "": `hosts` on one switch
   std::uint32_t hosts = 1;     // that are such machines on one switch
   std::optional<GpuSet> free;  // by GPU number, on each host; absent: all
-  Mapping mapping;             // --map-by, --rank-by, --bind-to in mpirun's words
+  spec::Mapping mapping;       // --map-by, --rank-by, --bind-to in mpirun's words
   bool of_gpus = false;        // something was said that only GPUs have
   DeviceRequest request;       // with set.gpus 0 ranks are placed by processors
   double gradient_bytes = 0;   // of a training step, where it is to be predicted
@@ -31,11 +31,12 @@ struct PlaceCommand {
 [[nodiscard]] std::string place_help();
 
 // On `fabric` whose hosts are all alike; kInvalidArgument: their machine has no GPU, and words speak of some.
-[[nodiscard]] base::Result<JobPlacement> place_command(const PlaceCommand& command, const Fabric& fabric);
+[[nodiscard]] base::Result<JobPlacement> place_command(const PlaceCommand& command,
+                                                       const topology::Fabric& fabric);
 
 // What it prints: a line for each rank; before them, where it explains, a sentence for each decision.
-[[nodiscard]] std::string place_text(const PlaceCommand& command, const Fabric& fabric,
+[[nodiscard]] std::string place_text(const PlaceCommand& command, const topology::Fabric& fabric,
                                      const JobPlacement& placement);
-[[nodiscard]] std::string place_json(const Fabric& fabric, const JobPlacement& placement);
+[[nodiscard]] std::string place_json(const topology::Fabric& fabric, const JobPlacement& placement);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -9,7 +9,7 @@
 
 #include "launcher/placement/device_ranks.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 namespace {
 
@@ -68,7 +68,7 @@ struct PlacementScorer::Search {
   GpuSetChoice best;
 };
 
-PlacementScorer::PlacementScorer(const Machine& machine) : machine_(machine), routes_(machine) {
+PlacementScorer::PlacementScorer(const topology::Machine& machine) : machine_(machine), routes_(machine) {
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
     if (machine.nics[i].up) nic_ends_.push_back(machine.nic_end(i));
   }
@@ -76,7 +76,7 @@ PlacementScorer::PlacementScorer(const Machine& machine) : machine_(machine), ro
     outward_ports_.push_back(port(gpu, 0, RingScope::kOutward));
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     NicSet& near = near_nics_.emplace_back(0);
-    for (const std::uint32_t nic : launcher::nearest_nics(machine, gpu))
+    for (const std::uint32_t nic : placement::nearest_nics(machine, gpu))
       near |= nic < 64 ? NicSet{1} << nic : 0;
   }
 }
@@ -108,7 +108,7 @@ double PlacementScorer::memory_gbytes(GpuSet gpus) const {
   std::vector<double> load(routes_.rows(), 0.0);
   for (const std::uint32_t gpu : members_of(gpus)) {
     const std::uint32_t numa = machine_.gpus[gpu].numa;
-    if (numa == kNoPart) continue;
+    if (numa == topology::kNoPart) continue;
     for (const Use& use : routes_.between(gpu, machine_.numa_end(numa))) load[use.row] += use.amount;
   }
   double out = 0;
@@ -230,7 +230,7 @@ void PlacementScorer::try_all(Search& search) {
 GpuSet PlacementScorer::grown_from(const Search& search, std::uint32_t seed, bool over_nics) const {
   GpuSet out = search.keep | bit_of(seed);
   while (count_of(out) < search.count) {
-    std::uint32_t best = kNoPart;
+    std::uint32_t best = topology::kNoPart;
     std::tuple<std::uint32_t, double, double> most;
     for (const std::uint32_t gpu : members_of(search.free & ~out)) {
       double gbytes = 0, near = 0;
@@ -239,7 +239,7 @@ GpuSet PlacementScorer::grown_from(const Search& search, std::uint32_t seed, boo
         near += machine_.gpus[gpu].numa == machine_.gpus[other].numa ? 1 : 0;
       }
       const std::tuple here(over_nics ? nearest_nics(out | bit_of(gpu)) : 0, gbytes, near);
-      if (best == kNoPart || here > most) most = here, best = gpu;
+      if (best == topology::kNoPart || here > most) most = here, best = gpu;
     }
     out |= bit_of(best);
   }
@@ -282,4 +282,4 @@ GpuSetChoice PlacementScorer::best(GpuSet free, std::uint32_t count, GpuSet keep
   return at->second = search.best;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

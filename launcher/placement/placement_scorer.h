@@ -9,7 +9,7 @@
 
 #include "launcher/placement/rings.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 // GPUs of one machine by their index in Machine::gpus; more than 64 are refused before.
 using GpuSet = std::uint64_t;
@@ -48,7 +48,7 @@ struct GpuSetChoice {
 class PlacementScorer {
  public:
   // `machine` outlives this; it has at most kMostGpus.
-  explicit PlacementScorer(const Machine& machine);
+  explicit PlacementScorer(const topology::Machine& machine);
 
   [[nodiscard]] const Routes& routes() const { return routes_; }
   [[nodiscard]] const RingPlan& rings(GpuSet gpus, RingScope reach);
@@ -79,7 +79,7 @@ class PlacementScorer {
   [[nodiscard]] bool fills_nics(const Search& search) const;
   [[nodiscard]] GpuSet grown_from(const Search& search, std::uint32_t seed, bool over_nics) const;
 
-  const Machine& machine_;
+  const topology::Machine& machine_;
   Routes routes_;
   std::vector<std::uint32_t> nic_ends_;
   std::vector<double> outward_ports_;  // by GPU: of the links next to it that lead to NICs
@@ -89,4 +89,4 @@ class PlacementScorer {
   std::map<std::pair<std::pair<GpuSet, GpuSet>, std::uint32_t>, GpuSetChoice> choices_[2];
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -3,15 +3,15 @@
 
 #include "launcher/placement/place.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using base::invalid_argument;
 using base::Status;
-using Map = MapBy::Kind;
-using Bind = BindTo::Kind;
+using Map = spec::MapBy::Kind;
+using Bind = spec::BindTo::Kind;
 
-void default_map(const Mapping& mapping, Policy& out) {
+void default_map(const spec::Mapping& mapping, Policy& out) {
   if (out.map.kind != Map::kDefault) return;
   if (!mapping.cpu_set.empty()) {
     out.map.kind = Map::kCpuList;
@@ -21,31 +21,31 @@ void default_map(const Mapping& mapping, Policy& out) {
   } else {
     out.map.kind = Map::kUnit;
     out.map.unit = mapping.bind.kind == Bind::kUnit ? mapping.bind.unit
-                   : out.hwthreads                  ? Unit::kHwThread
-                                                    : Unit::kCore;
+                   : out.hwthreads                  ? spec::Unit::kHwThread
+                                                    : spec::Unit::kCore;
   }
 }
 
-bool by_unit(const MapBy& map) { return map.kind == Map::kUnit || map.kind == Map::kPerUnit; }
+bool by_unit(const spec::MapBy& map) { return map.kind == Map::kUnit || map.kind == Map::kPerUnit; }
 
 void default_bind(const PlaceRequest& request, Policy& out) {
-  const BindTo& bind = request.mapping.bind;
+  const spec::BindTo& bind = request.mapping.bind;
   out.bind_asked = bind.kind != Bind::kDefault && bind.kind != Bind::kNone;
   out.bound = true;
   if (bind.kind == Bind::kUnit) {
     out.bind_unit = bind.unit;
   } else if (out.map.cpus > 0 || !by_unit(out.map)) {
     const bool wide = out.map.cpus == 0 && out.map.kind == Map::kSlot;
-    out.bind_unit = wide ? Unit::kNuma : out.hwthreads ? Unit::kHwThread : Unit::kCore;
+    out.bind_unit = wide ? spec::Unit::kNuma : out.hwthreads ? spec::Unit::kHwThread : spec::Unit::kCore;
   } else {
-    out.bind_unit = out.map.unit == Unit::kNode ? Unit::kNuma : out.map.unit;
+    out.bind_unit = out.map.unit == spec::Unit::kNode ? spec::Unit::kNuma : out.map.unit;
   }
   const bool exact = out.map.cpus > 0 || out.map.kind == Map::kRankFile || out.map.kind == Map::kCpuList;
   if (!request.why_unbound.empty()) {
     out.why_unbound = request.why_unbound;
   } else if (bind.kind == Bind::kNone) {
     out.why_unbound = "--bind-to none";
-  } else if (bind.kind == Bind::kDefault && request.compat == Compat::kMpich && !exact) {
+  } else if (bind.kind == Bind::kDefault && request.compat == spec::Compat::kMpich && !exact) {
     out.why_unbound = "-bind-to is not given";
   } else if (bind.kind == Bind::kDefault && request.oversubscribe && !exact) {
     out.why_unbound = "members may outnumber the slots";
@@ -54,17 +54,17 @@ void default_bind(const PlaceRequest& request, Policy& out) {
 }
 
 Status contradiction(const PlaceRequest& request, const Policy& policy) {
-  const BindTo& bind = request.mapping.bind;
-  if (policy.map.cpus > 0 && request.compat == Compat::kOpenMpi && bind.kind != Bind::kDefault &&
-      !(bind.kind == Bind::kUnit && bind.unit <= Unit::kCore)) {
+  const spec::BindTo& bind = request.mapping.bind;
+  if (policy.map.cpus > 0 && request.compat == spec::Compat::kOpenMpi && bind.kind != Bind::kDefault &&
+      !(bind.kind == Bind::kUnit && bind.unit <= spec::Unit::kCore)) {
     return invalid_argument(fmt::format(
         "PE={} binds each member to its cores: requires --bind-to core or hwthread", policy.map.cpus));
   }
-  if (request.compat == Compat::kOpenMpi && binds_beyond_map(request.mapping)) {
+  if (request.compat == spec::Compat::kOpenMpi && binds_beyond_map(request.mapping)) {
     return invalid_argument(
         fmt::format("--bind-to {0} with --map-by {1}: a {1} lies within a {0}; bind to the mapped "
                     "object or to a part of it",
-                    unit_name(bind.unit), unit_name(policy.map.unit)));
+                    spec::unit_name(bind.unit), spec::unit_name(policy.map.unit)));
   }
   if (policy.map.kind == Map::kDistance) {
     return invalid_argument(
@@ -75,30 +75,30 @@ Status contradiction(const PlaceRequest& request, const Policy& policy) {
 }
 
 // By object neighbours in rank stay together, with ppr too; any other ranking goes round objects.
-void default_rank(const Mapping& mapping, Policy& out) {
-  const RankBy& rank = mapping.rank;
+void default_rank(const spec::Mapping& mapping, Policy& out) {
+  const spec::RankBy& rank = mapping.rank;
   out.rank_unit = out.map_unit;
   if (out.map.kind == Map::kPerUnit) {
-    out.fill = rank.kind != RankBy::Kind::kSpan && !rank.span;
-  } else if (rank.kind == RankBy::Kind::kDefault) {
+    out.fill = rank.kind != spec::RankBy::Kind::kSpan && !rank.span;
+  } else if (rank.kind == spec::RankBy::Kind::kDefault) {
     out.fill = !out.map.span;
   } else {
-    out.fill = rank.kind == RankBy::Kind::kFill || rank.fill;
+    out.fill = rank.kind == spec::RankBy::Kind::kFill || rank.fill;
   }
-  if (rank.kind != RankBy::Kind::kUnit || rank.fill) return;
+  if (rank.kind != spec::RankBy::Kind::kUnit || rank.fill) return;
   out.fill = rank.unit < out.map_unit;
   out.rank_unit = rank.unit;
 }
 
 }  // namespace
 
-bool binds_beyond_map(const Mapping& mapping) {
+bool binds_beyond_map(const spec::Mapping& mapping) {
   return by_unit(mapping.map) && mapping.map.cpus == 0 && mapping.bind.kind == Bind::kUnit &&
          mapping.map.unit < mapping.bind.unit;
 }
 
 base::Result<Policy> policy_of(const PlaceRequest& request) {
-  const Mapping& mapping = request.mapping;
+  const spec::Mapping& mapping = request.mapping;
   Policy out;
   out.map = mapping.map;
   out.hwthreads = mapping.map.hwthread_cpus.value_or(false);
@@ -106,7 +106,7 @@ base::Result<Policy> policy_of(const PlaceRequest& request) {
   default_bind(request, out);
   REGROUP_RETURN_IF_ERROR(contradiction(request, out));
   // A thread is bound to, or a core would be shared by what looks like two places.
-  if (out.bind_unit == Unit::kHwThread || (by_unit(out.map) && out.map.unit == Unit::kHwThread))
+  if (out.bind_unit == spec::Unit::kHwThread || (by_unit(out.map) && out.map.unit == spec::Unit::kHwThread))
     out.hwthreads = true;
   if (by_unit(out.map)) out.map_unit = out.map.unit;
   out.cpus = out.map.cpus > 0 ? out.map.cpus : 1;
@@ -116,7 +116,8 @@ base::Result<Policy> policy_of(const PlaceRequest& request) {
 
 bool needs_topology(const Policy& policy) {
   if (policy.bound) return true;
-  return policy.map.kind == Map::kPerUnit || (policy.map.kind == Map::kUnit && policy.map_unit > Unit::kCore);
+  return policy.map.kind == Map::kPerUnit ||
+         (policy.map.kind == Map::kUnit && policy.map_unit > spec::Unit::kCore);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -8,18 +8,18 @@
 #include "launcher/placement/gang.h"
 #include "launcher/placement/rails.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 // GB/s each way of a GPU in an NVLink domain over hosts.
-double domain_port(const Fabric& fabric, std::uint32_t domain, std::uint32_t host) {
+double domain_port(const topology::Fabric& fabric, std::uint32_t domain, std::uint32_t host) {
   if (const double said = fabric.nodes[domain].host_gbytes; said > 0) return said;
-  const Machine& machine = fabric.machines[fabric.hosts[host].machine];
+  const topology::Machine& machine = fabric.machines[fabric.hosts[host].machine];
   double out = 0;
-  for (const Link& link : machine.links) {
-    const bool of_gpu =
-        machine.nodes[link.a].kind == NodeKind::kGpu || machine.nodes[link.b].kind == NodeKind::kGpu;
-    if (link.kind == LinkKind::kNvlink && of_gpu) out = std::max(out, link.gbytes);
+  for (const topology::Link& link : machine.links) {
+    const bool of_gpu = machine.nodes[link.a].kind == topology::NodeKind::kGpu ||
+                        machine.nodes[link.b].kind == topology::NodeKind::kGpu;
+    if (link.kind == topology::LinkKind::kNvlink && of_gpu) out = std::max(out, link.gbytes);
   }
   return out;
 }
@@ -39,14 +39,15 @@ std::string narrow_of(const Routes& routes, const RingPlan& plan, const std::str
 }
 
 // Links upward that a ring over these hosts goes through: of every node that has some of them, not all.
-void narrow_uplinks(const Fabric& fabric, const std::vector<HostPart>& parts, Prediction& out) {
+void narrow_uplinks(const topology::Fabric& fabric, const std::vector<HostPart>& parts, Prediction& out) {
   std::vector<std::uint32_t> below(fabric.nodes.size(), 0);
   for (const HostPart& part : parts) {
-    for (std::uint32_t node = fabric.hosts[part.host].leaf; node != kNoPart; node = fabric.nodes[node].parent)
+    for (std::uint32_t node = fabric.hosts[part.host].leaf; node != topology::kNoPart;
+         node = fabric.nodes[node].parent)
       ++below[node];
   }
   for (std::size_t i = 0; i < below.size(); ++i) {
-    const FabricNode& node = fabric.nodes[i];
+    const topology::FabricNode& node = fabric.nodes[i];
     if (below[i] == 0 || below[i] == parts.size() || node.up_gbytes <= 0) continue;
     narrow_to(out, node.up_gbytes, fmt::format("the links of switch {} upward", node.name));
   }
@@ -55,12 +56,12 @@ void narrow_uplinks(const Fabric& fabric, const std::vector<HostPart>& parts, Pr
 }  // namespace
 
 Prediction predict(PlacementScorers& scorers, const std::vector<HostPart>& parts) {
-  const Fabric& fabric = scorers.fabric();
+  const topology::Fabric& fabric = scorers.fabric();
   Prediction out{HUGE_VAL, HUGE_VAL, "", static_cast<std::uint32_t>(parts.size())};
   if (parts.empty()) return {};
   const std::uint32_t domain = fabric.hosts[parts[0].host].nvlink;
   const bool one_domain =
-      domain != kNoPart && std::all_of(parts.begin(), parts.end(), [&](const HostPart& part) {
+      domain != topology::kNoPart && std::all_of(parts.begin(), parts.end(), [&](const HostPart& part) {
         return fabric.hosts[part.host].nvlink == domain;
       });
   const RingScope reach = parts.size() == 1 || one_domain ? RingScope::kInside : RingScope::kOutward;
@@ -94,4 +95,4 @@ double predicted_step(const Prediction& predicted, std::uint32_t ranks, double b
   return seconds + std::max(0.0, busy - kHides * seconds);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -10,7 +10,7 @@
 
 #include "launcher/placement/device_ranks.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 constexpr std::size_t kMostTries = 4;  // sets of NICs, near the GPUs of as many hosts
@@ -26,20 +26,22 @@ struct Kinds {
   std::string narrow;
 };
 
-const FabricNode* rails_of(const Fabric& fabric, std::uint32_t host) {
+const topology::FabricNode* rails_of(const topology::Fabric& fabric, std::uint32_t host) {
   const std::uint32_t leaf = fabric.hosts[host].leaf;
-  return leaf != kNoPart && fabric.nodes[leaf].rails > 0 ? &fabric.nodes[leaf] : nullptr;
+  return leaf != topology::kNoPart && fabric.nodes[leaf].rails > 0 ? &fabric.nodes[leaf] : nullptr;
 }
 
-Kinds kinds_of(const Fabric& fabric, const std::vector<HostPart>& parts) {
+Kinds kinds_of(const topology::Fabric& fabric, const std::vector<HostPart>& parts) {
   Kinds out;
   std::set<std::uint32_t> leaves;
   for (const HostPart& part : parts) leaves.insert(fabric.hosts[part.host].leaf);
   for (const HostPart& part : parts) {
-    const FabricNode* const leaf = rails_of(fabric, part.host);
+    const topology::FabricNode* const leaf = rails_of(fabric, part.host);
     (leaf != nullptr ? out.railed : out.plain).insert({fabric.hosts[part.host].machine, part.gpus});
     if (leaf == nullptr) continue;
-    const double up = leaf->parent == kNoPart ? 0 : leaf->up_gbytes > 0 ? leaf->up_gbytes : HUGE_VAL;
+    const double up = leaf->parent == topology::kNoPart ? 0
+                      : leaf->up_gbytes > 0             ? leaf->up_gbytes
+                                                        : HUGE_VAL;
     if (out.narrow.empty() || up < out.change) out.narrow = leaf->name;
     out.change = std::min(out.change, up);
     if (leaves.size() > 1) out.rail_up = std::min(out.rail_up, up / leaf->rails);
@@ -48,7 +50,7 @@ Kinds kinds_of(const Fabric& fabric, const std::vector<HostPart>& parts) {
 }
 
 // GB/s through each NIC.
-std::vector<double> by_nic(const Machine& machine, const RingPlan& plan) {
+std::vector<double> by_nic(const topology::Machine& machine, const RingPlan& plan) {
   std::vector<double> out(machine.nics.size(), 0.0);
   for (const Ring& ring : plan.rings) {
     for (const std::uint32_t end : ring.ends) {
@@ -59,7 +61,7 @@ std::vector<double> by_nic(const Machine& machine, const RingPlan& plan) {
 }
 
 // Nearest to any of the GPUs.
-NicSet near_rails(const Machine& machine, GpuSet gpus) {
+NicSet near_rails(const topology::Machine& machine, GpuSet gpus) {
   NicSet out = 0;
   for (const std::uint32_t gpu : members_of(gpus)) {
     for (const std::uint32_t nic : nearest_nics(machine, gpu)) {
@@ -121,7 +123,7 @@ double over_rails(PlacementScorers& scorers, const std::vector<HostPart>& parts,
 }
 
 void keep_to_rails(PlacementScorers& scorers, std::vector<HostPart>& parts) {
-  const Fabric& fabric = scorers.fabric();
+  const topology::Fabric& fabric = scorers.fabric();
   const auto pivot = std::min_element(parts.begin(), parts.end(), [](const HostPart& a, const HostPart& b) {
     return count_of(a.free) < count_of(b.free);
   });
@@ -129,7 +131,7 @@ void keep_to_rails(PlacementScorers& scorers, std::vector<HostPart>& parts) {
   const NicSet rails = near_rails(scorers.machine_of(pivot->host), pivot->gpus);
   std::vector<HostPart> changed = parts;
   for (HostPart& part : changed) {
-    const Machine& machine = scorers.machine_of(part.host);
+    const topology::Machine& machine = scorers.machine_of(part.host);
     GpuSet near = 0;
     for (const std::uint32_t gpu : members_of(part.free)) {
       if ((near_rails(machine, bit_of(gpu)) & rails) != 0) near |= bit_of(gpu);
@@ -142,4 +144,4 @@ void keep_to_rails(PlacementScorers& scorers, std::vector<HostPart>& parts) {
   if (after > before && !about_equal(after, before)) parts = std::move(changed);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -6,7 +6,7 @@
 
 #include "launcher/placement/gang.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 // GB/s that rings over these hosts carry, no more than `gbytes`, which they would without rails. Each ring
 // stays on one rail as far as all hosts have room there; the rest changes rails. `narrow`, if that is less,
@@ -18,4 +18,4 @@ namespace regroup::launcher {
 // where that is faster.
 void keep_to_rails(PlacementScorers& scorers, std::vector<HostPart>& parts);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -12,21 +12,23 @@
 #include <numeric>
 #include <set>
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
-bool is_amd(const Gpu& gpu) { return gpu.arch.starts_with("gfx"); }
+bool is_amd(const topology::Gpu& gpu) { return gpu.arch.starts_with("gfx"); }
 
-bool is_verbs(const Nic& nic) { return nic.kind == NicKind::kInfiniband || nic.kind == NicKind::kRoce; }
+bool is_verbs(const topology::Nic& nic) {
+  return nic.kind == topology::NicKind::kInfiniband || nic.kind == topology::NicKind::kRoce;
+}
 
-const std::string& uuid_of(const Machine& machine, const HostDevices* own, std::uint32_t gpu) {
+const std::string& uuid_of(const topology::Machine& machine, const HostDevices* own, std::uint32_t gpu) {
   return own != nullptr && gpu < own->uuids.size() ? own->uuids[gpu] : machine.gpus[gpu].uuid;
 }
 
 // nullptr: the host does not have it, or it is down.
-const Nic* nic_of(const Machine& machine, const HostDevices* own, std::uint32_t number) {
+const topology::Nic* nic_of(const topology::Machine& machine, const HostDevices* own, std::uint32_t number) {
   const bool listed = own != nullptr && number < own->nics.size();
-  const Nic& nic = listed ? own->nics[number] : machine.nics[number];
+  const topology::Nic& nic = listed ? own->nics[number] : machine.nics[number];
   return nic.up && machine.nics[number].up && !nic.name.empty() ? &nic : nullptr;
 }
 
@@ -36,8 +38,9 @@ const HostDevices* own_of(const std::vector<HostDevices>& devices, std::uint32_t
 
 // As CUDA takes it: all by uuid, or all by number. A number counts in the order of PCI, as NVML does; CUDA's
 // own order has the fastest first.
-void set_gpus(const Machine& machine, const HostDevices* own, const std::vector<std::uint32_t>& gpus,
-              const Environment& users, Environment& rank) {
+void set_gpus(const topology::Machine& machine, const HostDevices* own,
+              const std::vector<std::uint32_t>& gpus, const spec::Environment& users,
+              spec::Environment& rank) {
   const bool named = std::all_of(gpus.begin(), gpus.end(),
                                  [&](std::uint32_t gpu) { return !uuid_of(machine, own, gpu).empty(); });
   std::vector<std::string> out;
@@ -58,8 +61,8 @@ void set_gpus(const Machine& machine, const HostDevices* own, const std::vector<
 }
 
 // "mlx5_0:1"; UCX takes other cards by the name of their interface.
-std::string ucx_name(const Nic& nic) {
-  if (is_verbs(nic) || nic.kind == NicKind::kEfa) return fmt::format("{}:{}", nic.name, nic.port);
+std::string ucx_name(const topology::Nic& nic) {
+  if (is_verbs(nic) || nic.kind == topology::NicKind::kEfa) return fmt::format("{}:{}", nic.name, nic.port);
   return nic.interface.empty() ? nic.name : nic.interface;
 }
 
@@ -67,30 +70,31 @@ struct HostNics {
   std::set<std::string> verbs, interfaces;
 };
 
-std::map<std::uint32_t, HostNics> nics_of(const Fabric& fabric, const std::vector<DeviceSlot>& ranks,
+std::map<std::uint32_t, HostNics> nics_of(const topology::Fabric& fabric,
+                                          const std::vector<DeviceSlot>& ranks,
                                           const std::vector<HostDevices>& devices) {
   std::map<std::uint32_t, HostNics> all;
   for (const DeviceSlot& slot : ranks) {
-    const Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
+    const topology::Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
     HostNics& out = all[slot.host];
     for (const std::uint32_t number : slot.nics) {
-      const Nic* const nic = nic_of(machine, own_of(devices, slot.host), number);
+      const topology::Nic* const nic = nic_of(machine, own_of(devices, slot.host), number);
       if (nic == nullptr) continue;
       if (is_verbs(*nic)) out.verbs.insert(fmt::format("{}:{}", nic->name, nic->port));
       const std::string interface = !nic->interface.empty() ? nic->interface : nic->name;
-      const bool known = nic->kind == NicKind::kEthernet || !nic->interface.empty();
+      const bool known = nic->kind == topology::NicKind::kEthernet || !nic->interface.empty();
       if (known && nic->addressed) out.interfaces.insert(interface);
     }
   }
   return all;
 }
 
-std::string as_json(const Fabric& fabric, const DeviceSlot& slot, const HostDevices* own) {
-  const Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
+std::string as_json(const topology::Fabric& fabric, const DeviceSlot& slot, const HostDevices* own) {
+  const topology::Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
   nlohmann::json out = {{"host", fabric.hosts[slot.host].name},
                         {"gpus", nlohmann::json::array()},
                         {"nics", nlohmann::json::array()},
-                        {"cpus", ranges(slot.cpus)},
+                        {"cpus", topology::ranges(slot.cpus)},
                         {"why", slot.why}};
   for (const std::uint32_t gpu : slot.gpus) {
     out["gpus"].push_back({{"number", machine.gpus[gpu].number},
@@ -100,33 +104,35 @@ std::string as_json(const Fabric& fabric, const DeviceSlot& slot, const HostDevi
     if (claimed) out["gpus"].back()["claim"] = own->claims[gpu];
   }
   for (const std::uint32_t number : slot.nics) {
-    const Nic* const nic = nic_of(machine, own, number);
+    const topology::Nic* const nic = nic_of(machine, own, number);
     out["nics"].push_back((nic != nullptr ? *nic : machine.nics[number]).name);
   }
   if (!slot.role.empty()) out["role"] = slot.role;
-  if (slot.numa != kNoPart) out["numa"] = machine.numas[slot.numa].number;
+  if (slot.numa != topology::kNoPart) out["numa"] = machine.numas[slot.numa].number;
   return out.dump();
 }
 
 }  // namespace
 
-std::vector<Environment> rank_environments(const Fabric& fabric, const std::vector<DeviceSlot>& ranks,
-                                           const std::string& nccl_topology, const Environment& own,
-                                           const std::vector<HostDevices>& devices) {
+std::vector<spec::Environment> rank_environments(const topology::Fabric& fabric,
+                                                 const std::vector<DeviceSlot>& ranks,
+                                                 const std::string& nccl_topology,
+                                                 const spec::Environment& own,
+                                                 const std::vector<HostDevices>& devices) {
   const std::map<std::uint32_t, HostNics> nics_on = nics_of(fabric, ranks, devices);
-  std::vector<Environment> out;
+  std::vector<spec::Environment> out;
   for (const DeviceSlot& slot : ranks) {
-    const Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
+    const topology::Machine& machine = fabric.machines[fabric.hosts[slot.host].machine];
     const HostNics& nics = nics_on.at(slot.host);
     const HostDevices* const named = own_of(devices, slot.host);
-    Environment& rank = out.emplace_back();
+    spec::Environment& rank = out.emplace_back();
     const auto set = [&](const std::string& name, const std::string& value) {
       if (!value.empty() && !own.contains(name)) rank[name] = value;
     };
     set_gpus(machine, named, slot.gpus, own, rank);
     std::vector<std::string> near;
     for (const std::uint32_t nic : slot.nics) {
-      if (const Nic* const here = nic_of(machine, named, nic)) near.push_back(ucx_name(*here));
+      if (const topology::Nic* const here = nic_of(machine, named, nic)) near.push_back(ucx_name(*here));
     }
     set("UCX_NET_DEVICES", fmt::format("{}", fmt::join(near, ",")));
     if (!nics.verbs.empty()) set("NCCL_IB_HCA", fmt::format("={}", fmt::join(nics.verbs, ",")));
@@ -138,4 +144,4 @@ std::vector<Environment> rank_environments(const Fabric& fabric, const std::vect
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -7,13 +7,14 @@
 #include "launcher/placement/device_place.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 // What a host's own devices are called.
 struct HostDevices {
   std::vector<std::string> uuids;   // of its GPUs
   std::vector<std::string> claims;  // the same, claim_name(); "": it is not claimed, for others have it too
-  std::vector<Nic> nics;  // by NIC of its machine; empty: as that says. One without a name: not there
+  std::vector<topology::Nic>
+      nics;  // by NIC of its machine; empty: as that says. One without a name: not there
 };
 
 // By rank:
@@ -26,10 +27,10 @@ struct HostDevices {
 //   sentence that says why.
 // What the user's own environment, `own`, says of NICs stays; of NICs that a host does not have nothing is
 // said. `devices`: by host of the fabric; a host without an entry has those of its machine.
-[[nodiscard]] std::vector<Environment> rank_environments(const Fabric& fabric,
-                                                         const std::vector<DeviceSlot>& ranks,
-                                                         const std::string& nccl_topology,
-                                                         const Environment& own,
-                                                         const std::vector<HostDevices>& devices = {});
+[[nodiscard]] std::vector<spec::Environment> rank_environments(const topology::Fabric& fabric,
+                                                               const std::vector<DeviceSlot>& ranks,
+                                                               const std::string& nccl_topology,
+                                                               const spec::Environment& own,
+                                                               const std::vector<HostDevices>& devices = {});
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

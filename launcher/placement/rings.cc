@@ -9,7 +9,7 @@
 #include <numeric>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -120,7 +120,11 @@ Tour good_tour(const Costs& costs) {
 class Planner {
  public:
   Planner(const Routes& routes, std::span<const std::uint32_t> gpus, std::span<const std::uint32_t> nics)
-      : routes_(routes), gpus_(gpus), nics_(nics), local_(routes.rows(), kNoPart), lp_(capacities()) {}
+      : routes_(routes),
+        gpus_(gpus),
+        nics_(nics),
+        local_(routes.rows(), topology::kNoPart),
+        lp_(capacities()) {}
 
   RingPlan plan() {
     prices_.clear();
@@ -146,7 +150,7 @@ class Planner {
     std::vector<double> out;
     const auto note = [&](std::uint32_t from, std::uint32_t to) {
       for (const Use& use : routes_.between(from, to)) {
-        if (local_[use.row] != kNoPart) continue;
+        if (local_[use.row] != topology::kNoPart) continue;
         local_[use.row] = static_cast<std::uint32_t>(rows_.size());
         rows_.push_back(use.row);
         out.push_back(routes_.capacity(use.row));
@@ -278,4 +282,4 @@ RingPlan plan_rings(const Routes& routes, std::span<const std::uint32_t> gpus,
   return Planner(routes, gpus, nics).plan();
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -9,7 +9,7 @@
 
 #include "launcher/placement/routes.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 struct Ring {
   std::vector<std::uint32_t> ends;  // of Machine::paths, in order; the last is joined with the first
@@ -29,4 +29,4 @@ struct RingPlan {
 [[nodiscard]] RingPlan plan_rings(const Routes& routes, std::span<const std::uint32_t> gpus,
                                   std::span<const std::uint32_t> nics);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

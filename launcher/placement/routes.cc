@@ -8,41 +8,41 @@
 
 #include "launcher/topology/paths.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 constexpr double kUnknownWire = 10.0 / 8;  // as NCCL takes it
 
-std::string node_name(const Machine& machine, std::uint32_t number) {
-  const MachineNode& node = machine.nodes[number];
+std::string node_name(const topology::Machine& machine, std::uint32_t number) {
+  const topology::MachineNode& node = machine.nodes[number];
   switch (node.kind) {
-    case NodeKind::kGpu:
+    case topology::NodeKind::kGpu:
       return fmt::format("GPU {}", machine.gpus[node.index].number);
-    case NodeKind::kNic:
+    case topology::NodeKind::kNic:
       return machine.nics[node.index].name;
-    case NodeKind::kNuma:
+    case topology::NodeKind::kNuma:
       return fmt::format("NUMA node {}", machine.numas[node.index].number);
-    case NodeKind::kPciSwitch:
+    case topology::NodeKind::kPciSwitch:
       return fmt::format("PCIe switch {}", machine.pci_switches[node.index].name);
-    case NodeKind::kNvSwitch:
+    case topology::NodeKind::kNvSwitch:
       return "the NVSwitches";
-    case NodeKind::kCard:
+    case topology::NodeKind::kCard:
       return fmt::format("card {}", node.index);
   }
   return "?";
 }
 
-std::string_view kind_name(LinkKind kind) {
+std::string_view kind_name(topology::LinkKind kind) {
   switch (kind) {
-    case LinkKind::kNvlink:
+    case topology::LinkKind::kNvlink:
       return "NVLink";
-    case LinkKind::kXgmi:
+    case topology::LinkKind::kXgmi:
       return "xGMI link";
-    case LinkKind::kC2c:
+    case topology::LinkKind::kC2c:
       return "C2C link";
-    case LinkKind::kPci:
+    case topology::LinkKind::kPci:
       return "PCIe link";
-    case LinkKind::kSys:
+    case topology::LinkKind::kSys:
       return "link between processors";
   }
   return "link";
@@ -50,23 +50,23 @@ std::string_view kind_name(LinkKind kind) {
 
 // Excludes NVB and PXN, which pass another GPU: it may belong to another job. If it is ours, a ring goes
 // through it anyway.
-const Path& direct(const Machine& machine, std::uint32_t a, std::uint32_t b) {
+const topology::Path& direct(const topology::Machine& machine, std::uint32_t a, std::uint32_t b) {
   const auto [gpu, nic] = std::minmax(a, b);
   return machine.direct_path(gpu, nic - machine.gpus.size());
 }
 
-Machine without_nvlink(Machine machine) {
-  for (Link& link : machine.links) {
-    if (link.kind == LinkKind::kNvlink || link.kind == LinkKind::kXgmi) link.gbytes = 0;
+topology::Machine without_nvlink(topology::Machine machine) {
+  for (topology::Link& link : machine.links) {
+    if (link.kind == topology::LinkKind::kNvlink || link.kind == topology::LinkKind::kXgmi) link.gbytes = 0;
   }
-  find_paths(machine);
+  topology::find_paths(machine);
   return machine;
 }
 
 // PCIe to a GPU or a NIC that the processors' own model slows down: NCCL's factor on top of the links.
-double slowed(const Machine& machine, const Path& path) {
+double slowed(const topology::Machine& machine, const topology::Path& path) {
   double narrowest = 0;
-  for (const Hop& hop : path.hops) {
+  for (const topology::Hop& hop : path.hops) {
     const double gbytes = machine.links[hop.link].gbytes;
     narrowest = narrowest == 0 ? gbytes : std::min(narrowest, gbytes);
   }
@@ -75,35 +75,35 @@ double slowed(const Machine& machine, const Path& path) {
 
 }  // namespace
 
-Routes::Routes(const Machine& machine)
+Routes::Routes(const topology::Machine& machine)
     : machine_(machine), ends_(static_cast<std::uint32_t>(machine.ends())) {
-  for (const Link& link : machine.links) capacity_.push_back(link.gbytes);
+  for (const topology::Link& link : machine.links) capacity_.push_back(link.gbytes);
   for (std::size_t nic = 0; nic < machine.nics.size(); ++nic) {
-    const double wire = wire_gbytes(machine, nic);
+    const double wire = topology::wire_gbytes(machine, nic);
     capacity_.push_back(wire > 0 ? wire : kUnknownWire);
   }
-  std::optional<Machine> plain;
+  std::optional<topology::Machine> plain;
   starts_.push_back(0);
   for (std::uint32_t from = 0; from < ends_; ++from) {
     for (std::uint32_t to = 0; to < ends_; ++to) {
-      const Path& path = machine.path(from, to);
-      if (path.cls == PathClass::kNvb && !plain) plain = without_nvlink(machine);
-      append(path.cls == PathClass::kNvb   ? plain->path(from, to)
-             : path.cls == PathClass::kPxn ? direct(machine, from, to)
-                                           : path,
+      const topology::Path& path = machine.path(from, to);
+      if (path.cls == topology::PathClass::kNvb && !plain) plain = without_nvlink(machine);
+      append(path.cls == topology::PathClass::kNvb   ? plain->path(from, to)
+             : path.cls == topology::PathClass::kPxn ? direct(machine, from, to)
+                                                     : path,
              from, to);
       starts_.push_back(static_cast<std::uint32_t>(uses_.size()));
     }
   }
 }
 
-void Routes::append(const Path& path, std::uint32_t from, std::uint32_t to) {
+void Routes::append(const topology::Path& path, std::uint32_t from, std::uint32_t to) {
   const auto gpus = static_cast<std::uint32_t>(machine_.gpus.size());
   const auto nics = gpus + static_cast<std::uint32_t>(machine_.nics.size());
   const auto is_nic = [&](std::uint32_t end) { return end >= gpus && end < nics; };
-  if (from == to || (is_nic(from) && is_nic(to)) || path.cls == PathClass::kDis) return;
+  if (from == to || (is_nic(from) && is_nic(to)) || path.cls == topology::PathClass::kDis) return;
   const double amount = from < gpus && to < gpus ? slowed(machine_, path) : 1;
-  for (const Hop& hop : path.hops) uses_.push_back({hop.link, amount});
+  for (const topology::Hop& hop : path.hops) uses_.push_back({hop.link, amount});
   const auto wire = [&](std::uint32_t nic) {
     uses_.push_back({static_cast<std::uint32_t>(machine_.links.size()) + nic - gpus, 1});
   };
@@ -114,9 +114,9 @@ void Routes::append(const Path& path, std::uint32_t from, std::uint32_t to) {
 std::string Routes::name(std::uint32_t row) const {
   if (row >= machine_.links.size())
     return fmt::format("the wire of {}", machine_.nics[row - machine_.links.size()].name);
-  const Link& link = machine_.links[row];
+  const topology::Link& link = machine_.links[row];
   return fmt::format("the {} of {} to {}", kind_name(link.kind), node_name(machine_, link.a),
                      node_name(machine_, link.b));
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -10,14 +10,14 @@
 #include "launcher/placement/packing_lp.h"
 #include "launcher/topology/machine.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
 class Routes {
  public:
   // `machine` outlives this.
-  explicit Routes(const Machine& machine);
+  explicit Routes(const topology::Machine& machine);
 
-  [[nodiscard]] const Machine& machine() const { return machine_; }
+  [[nodiscard]] const topology::Machine& machine() const { return machine_; }
   [[nodiscard]] std::size_t rows() const { return capacity_.size(); }
   // GB/s each way.
   [[nodiscard]] double capacity(std::uint32_t row) const { return capacity_[row]; }
@@ -31,13 +31,13 @@ class Routes {
   [[nodiscard]] std::string name(std::uint32_t row) const;
 
  private:
-  void append(const Path& path, std::uint32_t from, std::uint32_t to);
+  void append(const topology::Path& path, std::uint32_t from, std::uint32_t to);
 
-  const Machine& machine_;
+  const topology::Machine& machine_;
   std::uint32_t ends_ = 0;
   std::vector<double> capacity_;
   std::vector<Use> uses_;
   std::vector<std::uint32_t> starts_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

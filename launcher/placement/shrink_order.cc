@@ -8,7 +8,7 @@
 
 #include "launcher/placement/device_ranks.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 constexpr std::uint32_t kMostOrdered = 8;  // up to so many sets all orders are tried
@@ -168,4 +168,4 @@ std::vector<std::uint32_t> shrink_order(PlacementScorers& scorers, const std::ve
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

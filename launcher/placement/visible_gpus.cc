@@ -11,7 +11,7 @@
 
 #include "base/values.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using Gpus = std::vector<std::uint32_t>;  // in the order in which they are counted
@@ -33,17 +33,18 @@ struct Variable {
   std::string within;  // the variable that hides GPUs from this one: it counts what that leaves; "": none
 };
 
-Gpus matches(const Machine& machine, const Gpus& from, const Variable& variable, std::string_view word) {
+Gpus matches(const topology::Machine& machine, const Gpus& from, const Variable& variable,
+             std::string_view word) {
   Gpus out;
   for (std::uint32_t i = 0; i < from.size(); ++i) {
-    const Gpu& gpu = machine.gpus[from[i]];
+    const topology::Gpu& gpu = machine.gpus[from[i]];
     const std::string number = std::to_string(variable.within.empty() ? gpu.number : static_cast<int>(i));
     if (word == number || (is_uuid(word) && begins_uuid(gpu.uuid, word))) out.push_back(from[i]);
   }
   return out;
 }
 
-base::Status no_gpu(const Machine& machine, const Gpus& from, const Variable& variable,
+base::Status no_gpu(const topology::Machine& machine, const Gpus& from, const Variable& variable,
                     std::string_view word) {
   const std::string given = fmt::format("{}={}: {}", variable.name, variable.value, word);
   const bool named = std::any_of(from.begin(), from.end(),
@@ -58,10 +59,10 @@ base::Status no_gpu(const Machine& machine, const Gpus& from, const Variable& va
                   variable.within));
 }
 
-base::Result<Gpus> left_by(const Machine& machine, const Gpus& from, const Variable& variable) {
+base::Result<Gpus> left_by(const topology::Machine& machine, const Gpus& from, const Variable& variable) {
   Gpus out;
-  for (const std::string& piece : split(variable.value, ",")) {
-    const std::string_view word = trim(piece);
+  for (const std::string& piece : base::split(variable.value, ",")) {
+    const std::string_view word = base::trim(piece);
     if (word.empty()) continue;
     if (ends_the_list(word)) break;
     const Gpus found = matches(machine, from, variable, word);
@@ -74,12 +75,12 @@ base::Result<Gpus> left_by(const Machine& machine, const Gpus& from, const Varia
   return out;
 }
 
-const std::string* find(const Environment& own, std::string_view name) {
+const std::string* find(const spec::Environment& own, std::string_view name) {
   const auto found = own.find(std::string(name));
   return found == own.end() ? nullptr : &found->second;
 }
 
-base::Result<Gpus> visible_of_amd(const Machine& machine, const Environment& own, Gpus all) {
+base::Result<Gpus> visible_of_amd(const topology::Machine& machine, const spec::Environment& own, Gpus all) {
   std::string within;
   if (const std::string* rocr = find(own, "ROCR_VISIBLE_DEVICES")) {
     auto left = left_by(machine, all, {"ROCR_VISIBLE_DEVICES", *rocr, ""});
@@ -96,7 +97,7 @@ base::Result<Gpus> visible_of_amd(const Machine& machine, const Environment& own
 
 }  // namespace
 
-base::Result<GpuSet> visible_gpus(const Machine& machine, const Environment& own) {
+base::Result<GpuSet> visible_gpus(const topology::Machine& machine, const spec::Environment& own) {
   Gpus all;
   for (std::uint32_t i = 0; i < machine.gpus.size() && i < kMostGpus; ++i) all.push_back(i);
   const bool amd = !machine.gpus.empty() && machine.gpus.front().arch.starts_with("gfx");
@@ -110,4 +111,4 @@ base::Result<GpuSet> visible_gpus(const Machine& machine, const Environment& own
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

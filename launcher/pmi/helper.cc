@@ -32,20 +32,20 @@ constexpr std::array<std::pair<const char*, const char*>, 5> kHelperEnvironment{
 constexpr std::array<const char*, 2> kPluginPaths{"HWLOC_PLUGINS_PATH", "PMIX_MCA_mca_base_component_path"};
 
 // These would replace our topology by one of a file that this libhwloc may not be able to read.
-bool of_hwloc(const launcher::Environment::value_type& entry) { return entry.first.starts_with("HWLOC_"); }
+bool of_hwloc(const spec::Environment::value_type& entry) { return entry.first.starts_with("HWLOC_"); }
 
 // An outer launcher set these: with them libpmix would act as one of its clients.
-bool of_outer_launcher(const launcher::Environment::value_type& entry) {
+bool of_outer_launcher(const spec::Environment::value_type& entry) {
   return entry.first.starts_with("PMIX_") || entry.first.starts_with("PMI_");
 }
 
 }  // namespace
 
-std::string find_helper() { return launcher::find_helper("regroup-pmi"); }
+std::string find_helper() { return process::find_helper("regroup-pmi"); }
 
-std::string find_pmix(const launcher::App& app) {
+std::string find_pmix(const process::App& app) {
   std::vector<fs::path> programs{app.path};
-  if (auto mpirun = launcher::find_program("mpirun", "", app.environment); mpirun.ok()) {
+  if (auto mpirun = process::find_program("mpirun", "", app.environment); mpirun.ok()) {
     programs.emplace_back(*mpirun);
   }
   for (const fs::path& program : programs) {
@@ -64,22 +64,22 @@ base::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loo
   if (!sockets.ok()) return sockets.status();
   const base::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.valid()) return base::system_error("open", "/dev/null", errno);
-  launcher::Environment environment = options.environment;
+  spec::Environment environment = options.environment;
   std::erase_if(environment, of_outer_launcher);
   std::erase_if(environment, of_hwloc);
   for (const auto& [name, value] : kHelperEnvironment) environment[name] = value;
   const std::string folder = fmt::format("{}/pmi-{}{}", options.folder, options.job,
                                          options.host == 0 ? "" : fmt::format("-{}", options.host));
-  REGROUP_RETURN_IF_ERROR(launcher::make_private_folder(folder));
+  REGROUP_RETURN_IF_ERROR(transport::make_private_folder(folder));
   for (const char* plugins : kPluginPaths) environment[plugins] = folder;
-  launcher::SpawnSpec spec;
+  process::SpawnSpec spec;
   spec.path = options.program;
   spec.argv = {"regroup-pmi", options.job, folder, options.library, std::to_string(options.host)};
-  spec.environment = launcher::to_strings(environment);
+  spec.environment = process::to_strings(environment);
   spec.in = spec.out = null.get();
   spec.err = options.verbose ? STDERR_FILENO : null.get();
   spec.inherited = sockets->second.get();
-  auto pid = launcher::spawn(spec);
+  auto pid = process::spawn(spec);
   if (!pid.ok()) {
     ::rmdir(folder.c_str());
     return pid.status();

@@ -23,13 +23,13 @@
 namespace regroup::pmi {
 
 struct HelperOptions {
-  std::string program;                // path of regroup-pmi
-  std::string job;                    // its id
-  std::string folder;                 // private, exists; a folder of the job's own is made in it, and removed
-  std::string library;                // libpmix: a file, or a name that the loader finds; "": see find_pmix()
-  bool verbose = false;               // pass libpmix's own messages on to the user
-  launcher::Environment environment;  // of the job
-  std::uint32_t host = 0;             // number of this host in the job
+  std::string program;            // path of regroup-pmi
+  std::string job;                // its id
+  std::string folder;             // private, exists; a folder of the job's own is made in it, and removed
+  std::string library;            // libpmix: a file, or a name that the loader finds; "": see find_pmix()
+  bool verbose = false;           // pass libpmix's own messages on to the user
+  spec::Environment environment;  // of the job
+  std::uint32_t host = 0;         // number of this host in the job
   // A regroup-pmi that does not answer for so long is killed, so that no rank hangs in MPI_Init.
   base::Duration answer_limit = std::chrono::seconds(20);
 };
@@ -39,7 +39,7 @@ struct HelperOptions {
 
 // The libpmix of the installation that holds the program, or that holds the first mpirun in its PATH; else
 // the system's. A server must not be older than its clients, since it does not know all their requests.
-[[nodiscard]] std::string find_pmix(const launcher::App& app);
+[[nodiscard]] std::string find_pmix(const process::App& app);
 
 struct HelperEvents {
   std::function<void(const Message& message, base::Fd fd)> message;

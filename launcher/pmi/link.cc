@@ -14,7 +14,7 @@
 namespace regroup::pmi {
 namespace {
 
-using launcher::Ancillary;
+using transport::Ancillary;
 
 constexpr std::size_t kPacketBytes = 32 << 10;
 constexpr std::byte kLast{0};

@@ -14,14 +14,14 @@ namespace {
 
 constexpr const char* kWithout = "MPI programs have no services of their launcher";
 
-void add_variable(launcher::Environment& environment, const std::string& variable) {
+void add_variable(spec::Environment& environment, const std::string& variable) {
   const std::size_t equals = variable.find('=');
   if (equals != std::string::npos) environment[variable.substr(0, equals)] = variable.substr(equals + 1);
 }
 
 }  // namespace
 
-void add_hints(launcher::Extras& extras, const launcher::App& app, bool oversubscribed) {
+void add_hints(process::Extras& extras, const process::App& app, bool oversubscribed) {
   const auto hint = [&](const char* name) {
     if (!app.environment.contains(name)) extras.environment.emplace(name, "1");
   };
@@ -34,19 +34,19 @@ std::string name_of(ProcId process) {
   return fmt::format("rank {} of spawn {}", process.rank, process.space);
 }
 
-base::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted) {
-  launcher::App app = parent;
+base::Result<process::App> spawned_app(const process::App& parent, const SpawnApp& wanted) {
+  process::App app = parent;
   app.argv = {wanted.command};
   app.argv.insert(app.argv.end(), wanted.arguments.begin(), wanted.arguments.end());
   if (!wanted.wdir.empty()) app.wdir = wanted.wdir;
   for (const std::string& variable : wanted.environment) add_variable(app.environment, variable);
-  auto path = launcher::find_program(wanted.command, app.wdir, app.environment);
+  auto path = process::find_program(wanted.command, app.wdir, app.environment);
   if (!path.ok()) return path.status();
   app.path = std::move(*path);
   return app;
 }
 
-Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events)
+Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const process::App& app, MpiEvents events)
     : limit_(options.answer_limit), beat_(loop), events_(std::move(events)) {
   if (options.library.empty()) options.library = find_pmix(app);
   auto helper =
@@ -90,7 +90,7 @@ void Mpi::give_up() {
 
 Mpi::OpeningId Mpi::await(const std::vector<ProcId>& processes, Ready ready) {
   const OpeningId id = ++last_opening_;
-  openings_[id] = {std::vector<launcher::Extras>(processes.size()), processes.size(), std::move(ready)};
+  openings_[id] = {std::vector<process::Extras>(processes.size()), processes.size(), std::move(ready)};
   for (std::size_t i = 0; i < processes.size(); ++i) awaited_[processes[i]] = {id, i};
   return id;
 }
@@ -101,7 +101,7 @@ void Mpi::open(const OpenSpace& space, Ready ready) {
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     if (space.here(rank)) here.push_back({space.space, rank});
   }
-  if (!helper_ || lost_) return ready(std::vector<launcher::Extras>(here.size()));
+  if (!helper_ || lost_) return ready(std::vector<process::Extras>(here.size()));
   if (here.empty()) {  // regroup-pmi must know it nevertheless: processes here may connect to that space
     send(space);
     return ready({});
@@ -112,10 +112,10 @@ void Mpi::open(const OpenSpace& space, Ready ready) {
   finish(id);
 }
 
-void Mpi::reopen(ProcId process, std::function<void(launcher::Extras)> ready) {
+void Mpi::reopen(ProcId process, std::function<void(process::Extras)> ready) {
   if (!helper_ || lost_) return ready({});
   await({process},
-        [ready = std::move(ready)](std::vector<launcher::Extras> extras) { ready(std::move(extras.at(0))); });
+        [ready = std::move(ready)](std::vector<process::Extras> extras) { ready(std::move(extras.at(0))); });
   send(ReplaceRank{process});
 }
 

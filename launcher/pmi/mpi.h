@@ -34,28 +34,28 @@ struct MpiEvents {
 
 // Adds variables that tell an MPI how it was started, and that keep processes from spinning where there are
 // more of them than cores. Variables that the user set in `app` stay.
-void add_hints(launcher::Extras& extras, const launcher::App& app, bool oversubscribed);
+void add_hints(process::Extras& extras, const process::App& app, bool oversubscribed);
 
 // "rank 3", "rank 0 of spawn 1".
 [[nodiscard]] std::string name_of(ProcId process);
 
 // The program that MPI_Comm_spawn starts for `wanted` when a process of `parent` calls it. kNotFound names
 // it.
-[[nodiscard]] base::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted);
+[[nodiscard]] base::Result<process::App> spawned_app(const process::App& parent, const SpawnApp& wanted);
 
 // Used by the loop's thread.
 class Mpi {
  public:
   // Starts regroup-pmi, with the libpmix of `app` unless `options` name one. If that fails it reports it by
   // `events.said`, and members get no extras.
-  Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events);
+  Mpi(boost::asio::io_context& loop, HelperOptions options, const process::App& app, MpiEvents events);
 
   // Calls `ready` once, from the loop or before it returns, with the extras of each rank of this host; if
   // regroup-pmi dies or does not answer in time, with those received until then.
-  using Ready = std::function<void(std::vector<launcher::Extras>)>;
+  using Ready = std::function<void(std::vector<process::Extras>)>;
   void open(const OpenSpace& space, Ready ready);
   // The same for one rank of an open space that never called MPI_Init and is restarted.
-  void reopen(ProcId process, std::function<void(launcher::Extras)> ready);
+  void reopen(ProcId process, std::function<void(process::Extras)> ready);
   // MemberGone, CloseSpace, SpawnDone, Gathered, Fetch, Fetched.
   void tell(const Message& message) { send(message); }
   // Handles all that regroup-pmi has reported of members that are dead by now.
@@ -66,7 +66,7 @@ class Mpi {
  private:
   using OpeningId = std::uint64_t;
   struct Opening {
-    std::vector<launcher::Extras> extras;
+    std::vector<process::Extras> extras;
     std::size_t missing = 0;
     Ready ready;
   };

@@ -10,7 +10,7 @@
 #include "base/values.h"
 #include "launcher/preempt/notice.h"
 
-namespace regroup::launcher {
+namespace regroup::preempt {
 namespace {
 
 using base::invalid_argument;
@@ -40,24 +40,25 @@ void set_time(Notice& notice, const std::string& text, std::int64_t now) {
 
 bool is_over(const std::string& status) {
   static constexpr const char* kOver[] = {"completed", "complete", "canceled", "cancelled"};
-  return std::ranges::find(kOver, lower(status)) != std::end(kOver);
+  return std::ranges::find(kOver, base::lower(status)) != std::end(kOver);
 }
 
 Found parse_ec2(const json& value, std::int64_t now) {
-  const std::string action = lower(text_in(value, "action"));
+  const std::string action = base::lower(text_in(value, "action"));
   Notice notice{Kind::kKill};
   set_time(notice, text_in(value, "time"), now);
   notice.what = action;
   if (action == "stop" || action == "hibernate") notice.kind = Kind::kSuspend;
   if (action == "terminate" || notice.kind == Kind::kSuspend) return std::vector{notice};
-  return invalid_argument(fmt::format("unknown \"action\" '{}'", printable_word(text_in(value, "action"))));
+  return invalid_argument(
+      fmt::format("unknown \"action\" '{}'", base::printable_word(text_in(value, "action"))));
 }
 
 // events/maintenance/scheduled: a list, of which some are over.
 Found parse_ec2_plans(const json& plans, std::int64_t now) {
   std::vector<Notice> out;
   for (const json& plan : plans) {
-    const std::string code = text_in(plan, "Code"), description = lower(text_in(plan, "Description"));
+    const std::string code = text_in(plan, "Code"), description = base::lower(text_in(plan, "Description"));
     if (code.empty())
       return invalid_argument("malformed notice: expected a \"Code\" in each event of the list");
     const bool over = is_over(text_in(plan, "State")) || description.starts_with("[completed]") ||
@@ -67,7 +68,7 @@ Found parse_ec2_plans(const json& plans, std::int64_t now) {
     Notice notice{code == "system-maintenance" ? Kind::kSuspend : Kind::kKill};
     set_time(notice, text_in(plan, "NotBefore"), now);
     notice.planned = true;
-    notice.what = printable_word(code);
+    notice.what = base::printable_word(code);
     out.push_back(std::move(notice));
   }
   return out;
@@ -80,10 +81,10 @@ std::optional<base::Duration> duration_of(const json& event) {
 }
 
 std::optional<Notice> azure_event(const json& event, std::int64_t now) {
-  const std::string type = lower(text_in(event, "EventType")), status = text_in(event, "EventStatus");
+  const std::string type = base::lower(text_in(event, "EventType")), status = text_in(event, "EventStatus");
   if (type.empty() || is_over(status)) return std::nullopt;
   Notice notice{Kind::kAdvice};
-  notice.what = printable_word(text_in(event, "EventType"));
+  notice.what = base::printable_word(text_in(event, "EventType"));
   notice.lasts = duration_of(event);
   if (type == "freeze") notice.kind = Kind::kPause;
   if (type == "preempt" || type == "terminate" || type == "reboot" || type == "redeploy")
@@ -91,7 +92,7 @@ std::optional<Notice> azure_event(const json& event, std::int64_t now) {
   if (notice.kind == Kind::kPause && notice.lasts == base::Duration::zero()) return std::nullopt;
   const std::string at = text_in(event, "NotBefore");
   set_time(notice, at, now);
-  const bool started = lower(status) == "started" || (at.empty() && event.contains("NotBefore"));
+  const bool started = base::lower(status) == "started" || (at.empty() && event.contains("NotBefore"));
   if (started) notice.begun = true, notice.within = base::Duration::zero();
   notice.planned = notice.machines = true;
   for (const json& machine : event.value("Resources", json::array())) {
@@ -119,7 +120,7 @@ Found parse_google(const json& value, std::int64_t now) {
   if (is_over(status)) return std::vector<Notice>();
   Notice notice{Kind::kKill};
   set_time(notice, field("window_start_time", "windowStartTime"), now);
-  if (lower(status) == "ongoing") notice.begun = true, notice.within = base::Duration::zero();
+  if (base::lower(status) == "ongoing") notice.begun = true, notice.within = base::Duration::zero();
   notice.planned = true;
   notice.what = "maintenance";
   return std::vector{notice};
@@ -142,7 +143,7 @@ Found parse_cloud_notices(std::string_view text, std::int64_t now) {
     return parse_google(value, now);
   if (value.is_array()) return parse_ec2_plans(value, now);
   return invalid_argument(fmt::format("unknown notice '{}': expected an answer of EC2, Azure or Google Cloud",
-                                      printable_word(text)));
+                                      base::printable_word(text)));
 }
 
 std::vector<std::string> parse_machine_names(std::string_view text) {
@@ -152,8 +153,9 @@ std::vector<std::string> parse_machine_names(std::string_view text) {
   };
   const json value = json::parse(text, nullptr, false);
   if (value.is_discarded()) {  // the name alone, as format=text gives it
-    const std::string_view word = trimmed_word(text);
-    if (word.find_first_of(kBlanks) == std::string_view::npos && word.size() < 256) add(std::string(word));
+    const std::string_view word = base::trimmed_word(text);
+    if (word.find_first_of(base::kBlanks) == std::string_view::npos && word.size() < 256)
+      add(std::string(word));
     return out;
   }
   if (!value.is_object()) return out;
@@ -163,4 +165,4 @@ std::vector<std::string> parse_machine_names(std::string_view text) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::preempt

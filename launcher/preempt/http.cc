@@ -7,7 +7,7 @@
 #include <boost/beast/http.hpp>
 #include <memory>
 
-namespace regroup::launcher {
+namespace regroup::preempt {
 namespace {
 
 namespace beast = boost::beast;
@@ -117,4 +117,4 @@ void ask_http(boost::asio::io_context& loop, const HttpQuestion& question, base:
   std::make_shared<Exchange>(loop, question, std::move(done))->start(limit);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::preempt

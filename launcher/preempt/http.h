@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::preempt {
 
 struct HttpAddress {
   std::string host, port, target;  // "169.254.169.254", "80", "/latest/meta-data"
@@ -32,4 +32,4 @@ struct HttpAnswer {
 void ask_http(boost::asio::io_context& loop, const HttpQuestion& question, base::Duration limit,
               std::function<void(base::Result<HttpAnswer>)> done);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::preempt

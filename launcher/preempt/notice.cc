@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "base/values.h"
 
-namespace regroup::launcher {
+namespace regroup::preempt {
 namespace {
 
 using base::invalid_argument;
@@ -31,18 +31,18 @@ base::Status parse_field(std::string_view word, Notice* notice) {
   std::string_view rest = equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
   if (name == "within" || name == "for") {
     double count = 0;
-    if (!whole(rest, count) || !(count >= 0)) {
-      return invalid_argument(fmt::format("'{}': expected a number of seconds", printable_word(word)));
+    if (!base::whole(rest, count) || !(count >= 0)) {
+      return invalid_argument(fmt::format("'{}': expected a number of seconds", base::printable_word(word)));
     }
     (name == "within" ? notice->within : notice->lasts) = seconds(count);
     return {};
   }
   if (name != "who" || rest.empty())
-    return invalid_argument(
-        fmt::format("'{}': expected within=SECONDS, for=SECONDS or who=HOST,...", printable_word(word)));
-  for (std::string_view host; next_part(rest, ',', host);) {
+    return invalid_argument(fmt::format("'{}': expected within=SECONDS, for=SECONDS or who=HOST,...",
+                                        base::printable_word(word)));
+  for (std::string_view host; base::next_part(rest, ',', host);) {
     if (host.empty() || notice->hosts.size() == kMostHosts)
-      return invalid_argument(fmt::format("'{}': expected host names", printable_word(word)));
+      return invalid_argument(fmt::format("'{}': expected host names", base::printable_word(word)));
     notice->hosts.emplace_back(host);
   }
   return {};
@@ -59,22 +59,23 @@ std::optional<Kind> kind_of(std::string_view word) {
 Found parse_words(std::string_view text) {
   std::vector<Notice> out;
   std::string_view rest = text;
-  for (std::string_view line; next_part(rest, '\n', line);) {
-    line = trimmed_word(line);
+  for (std::string_view line; base::next_part(rest, '\n', line);) {
+    line = base::trimmed_word(line);
     if (line.empty() || line.front() == '#') continue;
     std::string_view words = line, word;
-    const bool goes_on = !out.empty() && line.substr(0, line.find_first_of(kBlanks)).find('=') != line.npos;
+    const bool goes_on =
+        !out.empty() && line.substr(0, line.find_first_of(base::kBlanks)).find('=') != line.npos;
     if (!goes_on) {
-      static_cast<void>(next_blank_word(words, word));
+      static_cast<void>(base::next_blank_word(words, word));
       const auto kind = kind_of(word);
       if (!kind || out.size() == kMostNotices)
         return invalid_argument(fmt::format(
             "malformed notice '{}': expected shrink, suspend, kill or pause, then [within=SECONDS] "
             "[for=SECONDS] [who=HOST,...]",
-            printable_word(line)));
+            base::printable_word(line)));
       out.push_back(Notice{*kind});
     }
-    while (next_blank_word(words, word)) REGROUP_RETURN_IF_ERROR(parse_field(word, &out.back()));
+    while (base::next_blank_word(words, word)) REGROUP_RETURN_IF_ERROR(parse_field(word, &out.back()));
   }
   return out;
 }
@@ -82,7 +83,7 @@ Found parse_words(std::string_view text) {
 // What Google and EC2 say in a word, with the quotation marks that alt=json puts around it.
 std::optional<std::vector<Notice>> parse_word(std::string_view text, std::int64_t now) {
   if (text.size() > 1 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
-  const std::string word = lower(text);
+  const std::string word = base::lower(text);
   Notice notice{Kind::kKill};
   for (const char* none : {"", "false", "none", "inservice"}) {
     if (word == none) return std::vector<Notice>();
@@ -103,7 +104,7 @@ std::optional<std::vector<Notice>> parse_word(std::string_view text, std::int64_
 
 // Seconds east of Greenwich: "", "Z", "GMT", "+02:00", "-0530".
 std::optional<std::int64_t> zone_offset(std::string_view zone) {
-  const std::string word = lower(zone);
+  const std::string word = base::lower(zone);
   for (const char* utc : {"", "z", "gmt", "utc", "ut"}) {
     if (word == utc) return 0;
   }
@@ -111,7 +112,7 @@ std::optional<std::int64_t> zone_offset(std::string_view zone) {
   std::string digits = word.substr(1);
   std::erase(digits, ':');
   int number = 0;
-  if (!whole(digits, number) || (digits.size() != 2 && digits.size() != 4)) return std::nullopt;
+  if (!base::whole(digits, number) || (digits.size() != 2 && digits.size() != 4)) return std::nullopt;
   const int hours = digits.size() == 2 ? number : number / 100,
             minutes = digits.size() == 2 ? 0 : number % 100;
   return (word[0] == '-' ? -1 : 1) * (hours * 3600 + minutes * 60);
@@ -121,7 +122,7 @@ std::string_view short_form(std::string_view name) { return name.substr(0, name.
 
 bool is_same_host(std::string one, std::string other) {
   for (std::string* name : {&one, &other}) {
-    *name = lower(*name);
+    *name = base::lower(*name);
     if (name->ends_with('.')) name->pop_back();
   }
   const bool one_is_short = one.find('.') == std::string::npos;
@@ -133,7 +134,8 @@ bool is_same_host(std::string one, std::string other) {
 std::string scale_set_host(const std::string& machine) {
   const std::size_t mark = machine.rfind('_');
   std::uint64_t number = 0;
-  if (mark == std::string::npos || !whole(std::string_view(machine).substr(mark + 1), number)) return "";
+  if (mark == std::string::npos || !base::whole(std::string_view(machine).substr(mark + 1), number))
+    return "";
   std::string digits;
   for (; number > 0 || digits.size() < 6; number /= 36)
     digits.insert(digits.begin(), "0123456789abcdefghijklmnopqrstuvwxyz"[number % 36]);
@@ -144,7 +146,7 @@ std::string scale_set_host(const std::string& machine) {
 std::string machine_name(std::string_view text) {
   text = text.substr(text.rfind('/') + 1);
   if (text.starts_with('_')) text.remove_prefix(1);
-  return lower(text);
+  return base::lower(text);
 }
 
 bool is_machine(std::string_view resource, std::string_view host, const std::vector<std::string>& names) {
@@ -171,7 +173,7 @@ base::Duration time_left(const Notice& notice) {
 }
 
 Found parse_notices(std::string_view text, std::int64_t now) {
-  text = trimmed_word(text);
+  text = base::trimmed_word(text);
   if (auto found = parse_word(text, now)) return std::move(*found);
   auto found =
       text.front() == '{' || text.front() == '[' ? parse_cloud_notices(text, now) : parse_words(text);
@@ -206,7 +208,7 @@ std::optional<std::int64_t> parse_time(const std::string& text) {
     std::string_view zone = end;
     if (zone.starts_with('.'))
       zone = zone.substr(std::min(zone.find_first_not_of("0123456789", 1), zone.size()));
-    const auto east = zone_offset(trimmed_word(zone));
+    const auto east = zone_offset(base::trimmed_word(zone));
     if (east) return ::timegm(&tm) - *east;
   }
   return std::nullopt;
@@ -219,4 +221,4 @@ bool is_for(const Notice& notice, std::string_view host, const std::vector<std::
          });
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::preempt

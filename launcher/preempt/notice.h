@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::preempt {
 
 struct Notice {
   enum class Kind : std::uint8_t {
@@ -67,4 +67,4 @@ struct Notice {
 // The names of a virtual machine in Azure's instance metadata; empty: they are none.
 [[nodiscard]] std::vector<std::string> parse_machine_names(std::string_view text);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::preempt

@@ -15,7 +15,7 @@
 #include "launcher/preempt/http.h"
 #include "launcher/process/hook.h"
 
-namespace regroup::launcher {
+namespace regroup::preempt {
 namespace {
 
 constexpr std::chrono::seconds kLimit{10};  // of a command, or of an address
@@ -33,7 +33,7 @@ struct NoticeWatch::Source {
   const Kind kind;
   const std::string option, what;  // "--notice-file", "/run/notice"
   boost::asio::steady_timer timer;
-  std::shared_ptr<Hook> hook;  // that runs
+  std::shared_ptr<process::Hook> hook;  // that runs
   std::string last_failure, token;
   bool over = false;       // the watch was destroyed
   bool suspended = false;  // the source says that the host is, or will be, suspended
@@ -43,8 +43,8 @@ struct NoticeWatch::Source {
   [[nodiscard]] std::string name() const { return option + " " + what; }
 };
 
-NoticeWatch::NoticeWatch(boost::asio::io_context& loop, NoticeRequest sources, std::string host,
-                         Environment environment, Events events)
+NoticeWatch::NoticeWatch(boost::asio::io_context& loop, spec::NoticeRequest sources, std::string host,
+                         spec::Environment environment, Events events)
     : loop_(loop),
       request_(std::move(sources)),
       host_(std::move(host)),
@@ -105,12 +105,12 @@ void NoticeWatch::ask_file(Source& source) {
 }
 
 void NoticeWatch::ask_command(Source& source) {
-  source.hook = Hook::start(loop_, {"/bin/sh", "-c", source.what}, environment_, kLimit,
-                            [this, &source](base::Result<std::string> text) {
-                              source.hook.reset();
-                              if (!text.ok()) return failed(source, text.status().message());
-                              on_text(source, *text);
-                            });
+  source.hook = process::Hook::start(loop_, {"/bin/sh", "-c", source.what}, environment_, kLimit,
+                                     [this, &source](base::Result<std::string> text) {
+                                       source.hook.reset();
+                                       if (!text.ok()) return failed(source, text.status().message());
+                                       on_text(source, *text);
+                                     });
 }
 
 // 404: nothing is announced. EC2 wants a token first, Google and Azure a header.
@@ -190,7 +190,7 @@ void NoticeWatch::ask_names(Source& source, std::vector<Notice> notices) {
 bool NoticeWatch::is_ours(Source& source, const Notice& notice) {
   if (is_for(notice, host_, machine_names_)) return true;
   if (notice.machines && machine_names_.empty()) {
-    const std::string named = printable_word(notice.hosts.front());
+    const std::string named = base::printable_word(notice.hosts.front());
     remark(source, named,
            fmt::format("{} of {} is assumed to concern another machine; this host is {}{}", notice.what,
                        named, host_,
@@ -278,4 +278,4 @@ void NoticeWatch::failed(Source& source, const std::string& why) {
   ask_later(source);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::preempt

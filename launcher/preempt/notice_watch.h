@@ -14,7 +14,7 @@
 #include "launcher/preempt/notice.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::preempt {
 
 // Used by the loop's thread. Keeps the loop busy until stop().
 class NoticeWatch {
@@ -37,8 +37,8 @@ class NoticeWatch {
   static constexpr std::chrono::seconds kLongPause{60};  // longer ones are suspensions, where those end
   static constexpr std::chrono::seconds kPauseLead{10};  // before a pause
   // `host`: its name in the job. `environment`: of the command.
-  NoticeWatch(boost::asio::io_context& loop, NoticeRequest sources, std::string host, Environment environment,
-              Events events);
+  NoticeWatch(boost::asio::io_context& loop, spec::NoticeRequest sources, std::string host,
+              spec::Environment environment, Events events);
   ~NoticeWatch();
   // `suspended_by`: the sources that are known to have suspended the host.
   void start(const std::vector<std::string>& suspended_by = {});
@@ -63,13 +63,13 @@ class NoticeWatch {
   [[nodiscard]] bool any_suspended() const;
 
   boost::asio::io_context& loop_;
-  const NoticeRequest request_;
+  const spec::NoticeRequest request_;
   const std::string host_;
-  const Environment environment_;
+  const spec::Environment environment_;
   const Events events_;
   std::vector<std::shared_ptr<Source>> sources_;
   std::vector<std::string> machine_names_;  // of this host, as its cloud calls it; empty: not known
   std::string why_nameless_;                // why they could not be asked
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::preempt

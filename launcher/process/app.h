@@ -10,16 +10,16 @@
 #include "launcher/spec/request.h"
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // One program of a job, ready to be started.
 struct App {
   std::string path;  // as find_program() found it
   std::vector<std::string> argv;
-  Environment environment;
+  spec::Environment environment;
   std::string wdir;  // "": the current folder
   std::string role;  // "": none
-  Limits limits;
+  spec::Limits limits;
 };
 
 // Identity and position of a member when its process starts.
@@ -41,11 +41,11 @@ struct Place {
 
 // Settings of one member in addition to its App.
 struct Extras {
-  Environment environment;    // overrides the App's
-  base::Fd inherited;         // becomes descriptor kInheritedFd of the member; may be invalid
-  std::uint32_t threads = 1;  // OMP_NUM_THREADS, unless the App says it
-  std::vector<int> cores;     // operating system numbers it is bound to; empty: not bound
+  spec::Environment environment;  // overrides the App's
+  base::Fd inherited;             // becomes descriptor kInheritedFd of the member; may be invalid
+  std::uint32_t threads = 1;      // OMP_NUM_THREADS, unless the App says it
+  std::vector<int> cores;         // operating system numbers it is bound to; empty: not bound
 };
 inline constexpr int kInheritedFd = 3;
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

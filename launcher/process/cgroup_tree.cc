@@ -13,7 +13,7 @@
 #include <sstream>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 std::vector<std::string> split(const std::string& text, char by) {
@@ -127,4 +127,4 @@ std::vector<CgroupBranch> own_cgroups(const std::string& root) {
   return branches;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // One hierarchy of control groups.
 struct CgroupBranch {
@@ -18,4 +18,4 @@ struct CgroupBranch {
 // recorded machines; "" is this machine. Empty: there are none.
 [[nodiscard]] std::vector<CgroupBranch> own_cgroups(const std::string& root = "");
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

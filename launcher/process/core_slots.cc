@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 std::optional<std::size_t> CoreSlots::take(proto::MemberId member,
                                            const std::function<bool(std::size_t)>& usable) {
@@ -28,4 +28,4 @@ std::size_t CoreSlots::free() const {
   return slots_ - taken.size();
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -9,7 +9,7 @@
 
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 class CoreSlots {
  public:
@@ -29,4 +29,4 @@ class CoreSlots {
   std::map<proto::MemberId, std::size_t> held_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

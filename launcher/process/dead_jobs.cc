@@ -21,7 +21,7 @@
 #include "base/fd.h"
 #include "launcher/process/job_record.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr int kRecheckMs = 5;
@@ -115,4 +115,4 @@ bool are_dead_jobs(const std::string& folder) {
                      [](const std::string& path) { return JobRecord::take_over(path) != nullptr; });
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 struct DeadJob {
   std::string job;
@@ -23,4 +23,4 @@ struct DeadJob {
 // Whether end_dead_jobs() has work to do. Blocks for some microseconds.
 [[nodiscard]] bool are_dead_jobs(const std::string& folder);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -16,7 +16,7 @@
 
 #include "launcher/process/reaped_child.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr timespec kChildRecheck{0, 20'000'000};
@@ -70,4 +70,4 @@ bool kill_descendants(base::Duration limit, const std::function<void(pid_t, int)
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

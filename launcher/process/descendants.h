@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Makes this process a child subreaper: orphaned descendants become its children.
 void become_subreaper();
@@ -23,4 +23,4 @@ void become_subreaper();
 bool kill_descendants(base::Duration limit, const std::function<void(pid_t, int)>& reaped = {},
                       bool exiting = false);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -7,7 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // False if the timer was set again or cancelled since the handler was queued.
 [[nodiscard]] inline bool is_due(const boost::asio::steady_timer& timer) {
@@ -25,4 +25,4 @@ inline void call_off(boost::asio::steady_timer& timer) {
   return ::poll(&polled, 1, 0) == 1;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

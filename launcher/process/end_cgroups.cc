@@ -13,7 +13,7 @@
 
 #include "launcher/process/job_cgroup.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 namespace fs = std::filesystem;
@@ -95,4 +95,4 @@ bool end_cgroups(const std::vector<std::string>& folders, base::Duration limit) 
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -15,7 +15,7 @@
 #include <system_error>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 std::string in_folder(const std::string& wdir, const std::string& path) {
@@ -32,7 +32,7 @@ int executable_error(const std::string& path) {
 
 }  // namespace
 
-std::vector<std::string> to_strings(const Environment& environment) {
+std::vector<std::string> to_strings(const spec::Environment& environment) {
   std::vector<std::string> out;
   out.reserve(environment.size());
   for (const auto& [name, value] : environment) out.push_back(fmt::format("{}={}", name, value));
@@ -40,7 +40,7 @@ std::vector<std::string> to_strings(const Environment& environment) {
 }
 
 base::Result<std::string> find_program(const std::string& program, const std::string& wdir,
-                                       const Environment& environment) {
+                                       const spec::Environment& environment) {
   if (program.find('/') != std::string::npos) {
     const int error = executable_error(in_folder(wdir, program));
     if (error == 0) return program;
@@ -96,8 +96,9 @@ base::Result<HeldPort> hold_port() {
   return held;
 }
 
-Environment member_environment(Environment base, const Place& place, const std::string& job,
-                               const Master& master, const std::string& agent_socket, std::uint32_t threads) {
+spec::Environment member_environment(spec::Environment base, const Place& place, const std::string& job,
+                                     const Master& master, const std::string& agent_socket,
+                                     std::uint32_t threads) {
   const std::string rank = std::to_string(place.rank);
   const std::string size = std::to_string(place.world_size);
   const std::string local_rank = std::to_string(place.local_rank.value_or(place.rank));
@@ -122,4 +123,4 @@ Environment member_environment(Environment base, const Place& place, const std::
   return base;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -9,15 +9,15 @@
 #include "base/status.h"
 #include "launcher/process/app.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // "NAME=value" for each, for execve.
-[[nodiscard]] std::vector<std::string> to_strings(const Environment& environment);
+[[nodiscard]] std::vector<std::string> to_strings(const spec::Environment& environment);
 
 // The file that `program` means when it is started in `wdir` ("" is the current folder) with `environment`.
 // kNotFound names the program, and PATH if it was searched.
 [[nodiscard]] base::Result<std::string> find_program(const std::string& program, const std::string& wdir,
-                                                     const Environment& environment);
+                                                     const spec::Environment& environment);
 
 // The path of this program's file, even if the file has been replaced.
 [[nodiscard]] std::string own_program();
@@ -43,8 +43,8 @@ struct Master {
 // (`threads`) where it does not have them, REGROUP_JOB, and for an elastic job (`agent_socket` not empty)
 // REGROUP_AGENT and REGROUP_MEMBER. Members of a fixed-size job get OMPI_COMM_WORLD_* and OMPI_UNIVERSE_SIZE
 // too, which many scripts read. What a launcher around this one said is not in `base`: outer_place.h.
-[[nodiscard]] Environment member_environment(Environment base, const Place& place, const std::string& job,
-                                             const Master& master, const std::string& agent_socket,
-                                             std::uint32_t threads);
+[[nodiscard]] spec::Environment member_environment(spec::Environment base, const Place& place,
+                                                   const std::string& job, const Master& master,
+                                                   const std::string& agent_socket, std::uint32_t threads);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

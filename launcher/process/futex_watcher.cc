@@ -12,7 +12,7 @@
 
 #include "launcher/process/priority.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr long kFutexWaitv = 449;  // SYS_futex_waitv, younger than this C library's headers
@@ -146,4 +146,4 @@ void FutexWatcher::run() {
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

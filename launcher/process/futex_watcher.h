@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // The futex word of a robust mutex as glibc lays it out: the owner's thread id and two flags of the kernel.
 [[nodiscard]] std::atomic<std::uint32_t>* futex_word(pthread_mutex_t& mutex);
@@ -67,4 +67,4 @@ class FutexWatcher {
   std::atomic<bool> stop_{false};
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

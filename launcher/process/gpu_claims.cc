@@ -22,7 +22,7 @@
 #include "base/crc32c.h"
 #include "base/unix_address.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr std::size_t kLongestGpu = 56;  // the limit of a socket name is 107
@@ -98,7 +98,7 @@ base::Result<base::Fd> take_name(const std::string& name) {
 
 }  // namespace
 
-ClaimScope claim_scope(const Environment& environment, const std::string& job, const ClaimScope& told) {
+ClaimScope claim_scope(const spec::Environment& environment, const std::string& job, const ClaimScope& told) {
   const auto value = [&environment](const char* name) {
     const auto found = environment.find(name);
     return found == environment.end() ? std::string() : found->second;
@@ -180,4 +180,4 @@ base::Status GpuClaims::claim_all(const ClaimScope& scope, const std::vector<std
   return {};
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

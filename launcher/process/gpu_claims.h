@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "launcher/process/environment.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Which claims count, and for which job.
 struct ClaimScope {
@@ -24,7 +24,7 @@ struct ClaimScope {
 };
 // Reads REGROUP_GPU_CLAIMS and REGROUP_JOB of `environment`; what the controller of the job has `told` takes
 // precedence.
-[[nodiscard]] ClaimScope claim_scope(const Environment& environment, const std::string& job,
+[[nodiscard]] ClaimScope claim_scope(const spec::Environment& environment, const std::string& job,
                                      const ClaimScope& told = {});
 
 struct GpuOwner {
@@ -69,4 +69,4 @@ class GpuClaims {
   std::map<std::string, Held> held_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -9,7 +9,7 @@
 
 #include "launcher/process/environment.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr std::size_t kMostPrinted = 64 << 20;
@@ -18,14 +18,14 @@ constexpr std::size_t kMostComplaint = 200;
 }  // namespace
 
 std::shared_ptr<Hook> Hook::start(boost::asio::io_context& loop, const std::vector<std::string>& argv,
-                                  const Environment& environment, base::Duration limit, Done done) {
+                                  const spec::Environment& environment, base::Duration limit, Done done) {
   std::shared_ptr<Hook> self(new Hook(loop, std::move(done)));
   self->run(loop, argv, environment, limit);
   return self;
 }
 
 void Hook::run(boost::asio::io_context& loop, const std::vector<std::string>& argv,
-               const Environment& environment, base::Duration limit) {
+               const spec::Environment& environment, base::Duration limit) {
   const auto fail = [&](const base::Status& why) {
     boost::asio::post(loop, [self = shared_from_this(), why] { self->end(why); });
   };
@@ -76,4 +76,4 @@ void Hook::end(base::Result<std::string> result) {
   if (done_) std::exchange(done_, nullptr)(std::move(result));
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -13,7 +13,7 @@
 #include "launcher/process/piped_process.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Used by the loop's thread.
 class Hook : public std::enable_shared_from_this<Hook> {
@@ -23,14 +23,14 @@ class Hook : public std::enable_shared_from_this<Hook> {
   using Done = std::function<void(base::Result<std::string>)>;
   // Runs `argv` in `environment` with empty standard input. `done` is called once, from the loop.
   static std::shared_ptr<Hook> start(boost::asio::io_context& loop, const std::vector<std::string>& argv,
-                                     const Environment& environment, base::Duration limit, Done done);
+                                     const spec::Environment& environment, base::Duration limit, Done done);
   // Kills the command; `done` is not called any more.
   void abandon();
 
  private:
   Hook(boost::asio::io_context& loop, Done done) : timer_(loop), done_(std::move(done)) {}
   void run(boost::asio::io_context& loop, const std::vector<std::string>& argv,
-           const Environment& environment, base::Duration limit);
+           const spec::Environment& environment, base::Duration limit);
   void on_line(std::string_view line, bool error);
   void on_end(int wait_status);
   void end(base::Result<std::string> result);
@@ -41,4 +41,4 @@ class Hook : public std::enable_shared_from_this<Hook> {
   std::string printed_, complaint_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

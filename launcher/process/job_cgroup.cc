@@ -15,7 +15,7 @@
 
 #include "launcher/process/cgroup_tree.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr int kPeriodUs = 100'000;
@@ -154,7 +154,7 @@ base::Status JobCgroup::make_groups(const std::string& job, CgroupNeeds needs, c
           fmt::format("there is no control group of the controller {}", needs.memory ? "memory" : "cpu")};
 }
 
-base::Result<std::vector<base::Fd>> JobCgroup::add(proto::MemberId member, const Limits& limits) const {
+base::Result<std::vector<base::Fd>> JobCgroup::add(proto::MemberId member, const spec::Limits& limits) const {
   std::vector<base::Fd> cgroup_procs;
   for (const std::string& parent : folders_) {
     const std::string folder = member_folder(parent, member);
@@ -191,4 +191,4 @@ void JobCgroup::remove(proto::MemberId member) const {
   for (const std::string& parent : folders_) ::rmdir(member_folder(parent, member).c_str());
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

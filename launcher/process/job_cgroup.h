@@ -11,7 +11,7 @@
 #include "launcher/spec/request.h"
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // The limits that the groups must enforce.
 struct CgroupNeeds {
@@ -26,7 +26,8 @@ class JobCgroup {
   [[nodiscard]] static base::Result<JobCgroup> make(const std::string& job, CgroupNeeds needs,
                                                     const std::string& root = "");
   // Creates the member's groups with its limits. A process enters a group by writing "0" to its cgroup.procs.
-  [[nodiscard]] base::Result<std::vector<base::Fd>> add(proto::MemberId member, const Limits& limits) const;
+  [[nodiscard]] base::Result<std::vector<base::Fd>> add(proto::MemberId member,
+                                                        const spec::Limits& limits) const;
   // The number of the member's processes that the OOM killer has killed.
   [[nodiscard]] std::uint64_t memory_kills(proto::MemberId member) const;
   // The member's groups, one per hierarchy.
@@ -46,4 +47,4 @@ class JobCgroup {
 // false: some are left. Missing groups count as removed.
 bool end_cgroups(const std::vector<std::string>& folders, base::Duration limit);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

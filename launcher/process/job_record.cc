@@ -20,7 +20,7 @@
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/process_mark.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 namespace fs = std::filesystem;
@@ -168,4 +168,4 @@ std::vector<std::string> job_records(const std::string& folder) {
   return found;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

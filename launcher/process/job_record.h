@@ -14,7 +14,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 class JobRecord {
  public:
@@ -57,4 +57,4 @@ class JobRecord {
 // The records in `folder`, of dead and living jobs.
 [[nodiscard]] std::vector<std::string> job_records(const std::string& folder);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 std::vector<int> allowed_cores() {
@@ -24,9 +24,9 @@ std::vector<int> allowed_cores() {
 
 }  // namespace
 
-Restraint Limiter::restrain(proto::MemberId member, const Limits& limits) {
+Restraint Limiter::restrain(proto::MemberId member, const spec::Limits& limits) {
   Restraint restraint;
-  const bool limited = limits != Limits{};
+  const bool limited = limits != spec::Limits{};
   if (!limited && !groups_) return restraint;
   if (!refused_) {
     const base::Status status = enter(member, limits, restraint);
@@ -42,7 +42,7 @@ Restraint Limiter::restrain(proto::MemberId member, const Limits& limits) {
   return restraint;
 }
 
-base::Status Limiter::enter(proto::MemberId member, const Limits& limits, Restraint& restraint) {
+base::Status Limiter::enter(proto::MemberId member, const spec::Limits& limits, Restraint& restraint) {
   if (!groups_) {
     auto made = JobCgroup::make(job_, {true, true}, root_);
     if (!made.ok()) return made.status();
@@ -56,7 +56,7 @@ base::Status Limiter::enter(proto::MemberId member, const Limits& limits, Restra
   return {};
 }
 
-void Limiter::fall_back(const Limits& limits, Restraint& restraint) {
+void Limiter::fall_back(const spec::Limits& limits, Restraint& restraint) {
   restraint.data_bytes = limits.memory_bytes;
   if (limits.cpus <= 0) return;
   const std::vector<int> cores = allowed_cores();
@@ -76,4 +76,4 @@ std::uint64_t Limiter::exceeded_memory(proto::MemberId member) {
   return exceeded ? limit : 0;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

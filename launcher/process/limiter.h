@@ -14,7 +14,7 @@
 #include "launcher/spec/request.h"
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Settings for the start of a member's process.
 struct Restraint {
@@ -31,7 +31,7 @@ class Limiter {
       : job_(std::move(job)), record_(std::move(record)), root_(std::move(root)) {}
 
   // Groups are created if a member of the job has limits; then every member gets one.
-  [[nodiscard]] Restraint restrain(proto::MemberId member, const Limits& limits);
+  [[nodiscard]] Restraint restrain(proto::MemberId member, const spec::Limits& limits);
   // Call when a member has ended: its limit in bytes if the kernel killed one of its processes for it, else
   // 0.
   std::uint64_t exceeded_memory(proto::MemberId member);
@@ -41,8 +41,8 @@ class Limiter {
   }
 
  private:
-  [[nodiscard]] base::Status enter(proto::MemberId member, const Limits& limits, Restraint& restraint);
-  void fall_back(const Limits& limits, Restraint& restraint);
+  [[nodiscard]] base::Status enter(proto::MemberId member, const spec::Limits& limits, Restraint& restraint);
+  void fall_back(const spec::Limits& limits, Restraint& restraint);
 
   std::string job_;
   std::shared_ptr<JobRecord> record_;
@@ -53,4 +53,4 @@ class Limiter {
   std::size_t next_core_ = 0;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 std::string_view LineCutter::cut(std::string_view bytes) {
   const std::size_t end = bytes.rfind('\n');
@@ -21,4 +21,4 @@ void append_prefixed(std::string& out, std::string_view lines, std::string_view 
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // The beginning of a line is kept in memory up to this size, and a longer one in a file (long_line.h).
 inline constexpr std::size_t kLineInMemory = 64 << 10;
@@ -29,4 +29,4 @@ class LineCutter {
 // others follow.
 void append_prefixed(std::string& out, std::string_view lines, std::string_view prefix);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 // Some file systems lack O_TMPFILE.
@@ -65,4 +65,4 @@ void LongLine::clear() {
   size_ = 0;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Keeps the bytes in an unnamed file in $TMPDIR or /tmp, which vanishes however the process ends.
 class LongLine {
@@ -29,4 +29,4 @@ class LongLine {
   std::uint64_t size_ = 0;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

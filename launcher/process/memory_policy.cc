@@ -10,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr std::size_t kBits = 8 * sizeof(unsigned long);
@@ -62,25 +62,25 @@ std::set<int> nodes_of(const std::vector<int>& cores, const std::set<int>& among
 
 }  // namespace
 
-base::Result<MemoryOrder> memory_order(MemoryPolicy policy, const std::vector<int>& cores,
+base::Result<MemoryOrder> memory_order(spec::MemoryPolicy policy, const std::vector<int>& cores,
                                        const std::string& root) {
   MemoryOrder out;
-  if (policy == MemoryPolicy::kKernel) return out;
-  if (policy == MemoryPolicy::kLocal) {
+  if (policy == spec::MemoryPolicy::kKernel) return out;
+  if (policy == spec::MemoryPolicy::kLocal) {
     out.mode = MPOL_LOCAL;
     return out;
   }
-  if (cores.empty() && policy != MemoryPolicy::kInterleave)
+  if (cores.empty() && policy != spec::MemoryPolicy::kInterleave)
     return base::invalid_argument(
         "--mem-bind bind, prefer: the member is not bound to cores; --bind-to binds it");
   std::set<int> nodes = nodes_of(cores, allowed_nodes(root), root);
   if (nodes.empty() || *nodes.rbegin() >= kMostNodes)
     return base::invalid_argument(
         "--mem-bind: its control group (cpuset.mems) leaves no memory near the member's cores");
-  if (policy == MemoryPolicy::kPrefer) nodes = {*nodes.begin()};
-  out.mode = policy == MemoryPolicy::kBind     ? MPOL_BIND
-             : policy == MemoryPolicy::kPrefer ? MPOL_PREFERRED
-                                               : MPOL_INTERLEAVE;
+  if (policy == spec::MemoryPolicy::kPrefer) nodes = {*nodes.begin()};
+  out.mode = policy == spec::MemoryPolicy::kBind     ? MPOL_BIND
+             : policy == spec::MemoryPolicy::kPrefer ? MPOL_PREFERRED
+                                                     : MPOL_INTERLEAVE;
   out.nodes.resize(static_cast<std::size_t>(*nodes.rbegin()) / kBits + 1);
   for (const int node : nodes) {
     const auto number = static_cast<std::size_t>(node);
@@ -89,4 +89,4 @@ base::Result<MemoryOrder> memory_order(MemoryPolicy policy, const std::vector<in
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

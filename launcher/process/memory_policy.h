@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // For set_mempolicy(2).
 struct MemoryOrder {
@@ -18,7 +18,7 @@ struct MemoryOrder {
 // The policy for a member that is bound to `cores` (operating system numbers; empty: not bound). Uses only
 // nodes that this process may use (cpuset.mems). kInvalidArgument: no node is left, or the policy needs a
 // bound member. `root` replaces "/" in tests.
-[[nodiscard]] base::Result<MemoryOrder> memory_order(MemoryPolicy policy, const std::vector<int>& cores,
+[[nodiscard]] base::Result<MemoryOrder> memory_order(spec::MemoryPolicy policy, const std::vector<int>& cores,
                                                      const std::string& root = "");
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr rlim_t kEnough = 1 << 18;  // enough for 65,536 members
@@ -30,4 +30,4 @@ bool restore_open_files(std::uint64_t soft) {
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <ctime>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr std::size_t kFullPipe = 64 << 10;  // default capacity of a pipe
@@ -259,4 +259,4 @@ void Output::close() {
   if (path_.closed) path_.closed();
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -19,7 +19,7 @@
 #include "launcher/process/sink.h"
 #include "launcher/process/tag.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Buffers that all outputs of a loop share, one at a time.
 struct OutputSpace {
@@ -97,4 +97,4 @@ class Output : public std::enable_shared_from_this<Output> {
   bool long_lines_ = false;  // a long line was seen
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

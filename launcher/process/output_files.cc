@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <filesystem>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 std::string host_name() {
@@ -98,4 +98,4 @@ void OutputFiles::when_free(std::function<void()> resume) {
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

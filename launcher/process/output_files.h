@@ -15,7 +15,7 @@
 #include "launcher/process/sink.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // FOLDER/1/rank.N/stdout for OutputRequest::folder, as Open MPI 4 writes them, and the files of the patterns
 // of hydra: %r is the rank, %h the host, %g and %p (process group and proxy) are 0, %% is a %. A file that
@@ -24,7 +24,7 @@ namespace regroup::launcher {
 class OutputFiles {
  public:
   // `broken` is called once for each file that cannot be written.
-  OutputFiles(boost::asio::io_context& loop, OutputRequest request,
+  OutputFiles(boost::asio::io_context& loop, spec::OutputRequest request,
               std::function<void(const base::Status&)> broken)
       : loop_(loop), request_(std::move(request)), broken_(std::move(broken)) {}
 
@@ -41,10 +41,10 @@ class OutputFiles {
   [[nodiscard]] base::Result<Sink*> open(const std::string& path);
 
   boost::asio::io_context& loop_;
-  const OutputRequest request_;
+  const spec::OutputRequest request_;
   const std::function<void(const base::Status&)> broken_;
   std::size_t digits_ = 0;  // digits of the rank in a folder's name; 0: not known yet
   std::map<std::string, std::unique_ptr<Sink>> files_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

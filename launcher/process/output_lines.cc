@@ -1,7 +1,7 @@
 // Scans only new bytes: a line may arrive byte by byte.
 #include "launcher/process/output_lines.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 std::vector<std::string> OutputLines::add(std::string_view bytes) {
   std::vector<std::string> lines;
@@ -14,4 +14,4 @@ std::vector<std::string> OutputLines::add(std::string_view bytes) {
   return lines;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 class OutputLines {
  public:
@@ -23,4 +23,4 @@ class OutputLines {
   std::string rest_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

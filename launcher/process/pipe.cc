@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr const char* kTerminal = "a member's terminal";
@@ -56,4 +56,4 @@ base::Result<Pipe> empty_input() {
   return pipe;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -4,7 +4,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 struct Pipe {
   base::Fd read, write;
@@ -21,4 +21,4 @@ struct Pipe {
 // An empty input (/dev/null); no writing end.
 [[nodiscard]] base::Result<Pipe> empty_input();
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

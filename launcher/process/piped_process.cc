@@ -14,7 +14,7 @@
 #include "base/fd.h"
 #include "launcher/process/due.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr std::size_t kMostAtEnd = 1 << 20;
@@ -174,4 +174,4 @@ void PipedProcess::on_end() {
   if (const auto ended = std::exchange(events_, {}).ended) ended(status);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

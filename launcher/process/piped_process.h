@@ -18,7 +18,7 @@
 #include "launcher/process/reaped_child.h"
 #include "launcher/process/spawn.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Used by the loop's thread; kept alive by its pending operations until the process has ended.
 class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
@@ -73,4 +73,4 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
   const ReapedChild child_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

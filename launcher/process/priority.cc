@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 struct SchedAttr {  // struct sched_attr, version 0
@@ -43,4 +43,4 @@ void prefer_promptness() {
 
 void restore_priority(Priority priority) { set(priority.nice, 0); }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

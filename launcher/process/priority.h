@@ -1,7 +1,7 @@
 // Scheduling priority of launcher processes, which must run promptly while members keep all cores busy.
 #pragma once
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // The priority to restore in members.
 struct Priority {
@@ -18,4 +18,4 @@ void prefer_promptness();
 // Restores the priority of the calling process. Async-signal-safe.
 void restore_priority(Priority priority);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

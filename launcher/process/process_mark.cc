@@ -17,7 +17,7 @@
 
 #include "base/fd.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 // Fields of /proc/PID/stat after the name, which may contain spaces and parentheses.
@@ -77,4 +77,4 @@ void end_marked(const std::vector<std::string>& marks, base::Duration limit) {
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

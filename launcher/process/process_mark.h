@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // "PID START", as in a job's record; "" if there is no such process.
 [[nodiscard]] std::string process_mark(pid_t pid);
@@ -17,4 +17,4 @@ namespace regroup::launcher {
 // still run after `limit`. Blocks. Invalid marks are skipped.
 void end_marked(const std::vector<std::string>& marks, base::Duration limit);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

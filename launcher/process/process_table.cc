@@ -20,7 +20,7 @@
 #include "launcher/process/spawn.h"
 #include "launcher/process/stuck_process.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr std::chrono::milliseconds kTeardown{200};
@@ -39,7 +39,7 @@ std::string in_units(std::uint64_t bytes) {
 }
 
 // Sets the working directory as mpirun does; Open MPI 4 shows it as `wdir` of MPI_INFO_ENV.
-void add_folder(const std::string& wdir, Environment& environment) {
+void add_folder(const std::string& wdir, spec::Environment& environment) {
   std::error_code error;
   const std::string folder = std::filesystem::canonical(wdir.empty() ? "." : wdir, error);
   if (error) return;
@@ -48,7 +48,7 @@ void add_folder(const std::string& wdir, Environment& environment) {
 }
 
 // The GPUs that the environment assigns by UUID.
-std::vector<std::string> gpus_in(const Environment& environment) {
+std::vector<std::string> gpus_in(const spec::Environment& environment) {
   const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
   std::vector<std::string> out;
   std::istringstream rest(visible == environment.end() ? "" : visible->second);
@@ -102,7 +102,7 @@ void ProcessTable::set_app(std::uint32_t number, App app) {
 }
 
 // REGROUP_PLACEMENT marks with "claim" the GPUs that the job uses exclusively.
-base::Status ProcessTable::claim_gpus(const Environment& given) {
+base::Status ProcessTable::claim_gpus(const spec::Environment& given) {
   const auto placement = given.find("REGROUP_PLACEMENT");
   if (placement == given.end()) return {};
   const nlohmann::json told = nlohmann::json::parse(placement->second, nullptr, false);
@@ -117,8 +117,8 @@ base::Status ProcessTable::claim_gpus(const Environment& given) {
 base::Status ProcessTable::start_with(MemberPipes pipes, const Place& place, const Extras& extras) {
   REGROUP_RETURN_IF_ERROR(claim_gpus(extras.environment));
   const App& app = options_.apps.at(place.app);
-  Environment environment = member_environment(app.environment, place, options_.job, options_.master,
-                                               options_.agent_socket, extras.threads);
+  spec::Environment environment = member_environment(app.environment, place, options_.job, options_.master,
+                                                     options_.agent_socket, extras.threads);
   if (!options_.world_socket.empty() && place.space == 0) {
     environment["REGROUP_AGENT"] = options_.world_socket;
     environment["REGROUP_MEMBER"] = std::to_string(place.rank);
@@ -246,8 +246,8 @@ void ProcessTable::reaped(pid_t pid, int status) {
   exited_(exit);
 }
 
-std::vector<UsageTarget> ProcessTable::usage_targets() const {
-  std::vector<UsageTarget> out;
+std::vector<metrics::UsageTarget> ProcessTable::usage_targets() const {
+  std::vector<metrics::UsageTarget> out;
   for (const auto& [member, process] : running_)
     out.push_back({member, process.rank, process.pid, limiter_.folders_of(member), process.gpus});
   return out;
@@ -258,4 +258,4 @@ pid_t ProcessTable::pid_of(proto::MemberId member) const {
   return found == running_.end() ? 0 : found->second.pid;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -25,7 +25,7 @@
 #include "launcher/process/streams.h"
 #include "proto/world.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // The command line of a program for a message, cut after 200 characters.
 [[nodiscard]] std::string shown(const App& app);
@@ -39,10 +39,10 @@ struct ProcessTableOptions {
   std::string
       world_socket;  // of a fixed-size job: where ranks join their World; "": they join without an agent
   std::string exits_file;  // of such a job: file that lists the ranks that have ended; "": none
-  OutputRequest output;
-  StdinRequest stdin_to;
+  spec::OutputRequest output;
+  spec::StdinRequest stdin_to;
   Priority priority;
-  MemoryPolicy memory = MemoryPolicy::kKernel;
+  spec::MemoryPolicy memory = spec::MemoryPolicy::kKernel;
   std::uint64_t open_files = 0;       // soft RLIMIT_NOFILE of members; 0: the agent's
   bool verbose = false;               // print each start and end of a member
   bool tell_exit_codes = false;       // at the end of the job, of all members
@@ -107,9 +107,9 @@ class ProcessTable {
   [[nodiscard]] bool output_lost() const { return streams_.lost(); }
   // Claims for this job the GPUs that `given` assigns to a member: all of them or none. kUnavailable: another
   // job has claimed one, which the message names.
-  [[nodiscard]] base::Status claim_gpus(const Environment& given);
+  [[nodiscard]] base::Status claim_gpus(const spec::Environment& given);
   // The running members, with the sources of their resource usage.
-  [[nodiscard]] std::vector<UsageTarget> usage_targets() const;
+  [[nodiscard]] std::vector<metrics::UsageTarget> usage_targets() const;
   // The pid of a running member, or 0.
   [[nodiscard]] pid_t pid_of(proto::MemberId member) const;
 
@@ -134,4 +134,4 @@ class ProcessTable {
   std::map<proto::MemberId, MemberExit> exits_;  // for tell_exit_codes()
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -6,7 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 void Readiness::wait(int fd, std::uint32_t events, std::function<void()> ready) {
   if (!poll_.is_open()) poll_.assign(::epoll_create1(EPOLL_CLOEXEC));
@@ -26,4 +26,4 @@ void Readiness::wait(int fd, std::uint32_t events, std::function<void()> ready) 
   });
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

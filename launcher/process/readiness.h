@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Owns an epoll instance, which the loop waits on.
 class Readiness {
@@ -23,4 +23,4 @@ class Readiness {
   boost::asio::posix::stream_descriptor poll_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -5,7 +5,7 @@
 #include <map>
 #include <mutex>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 struct Registry {
@@ -39,4 +39,4 @@ void ReapedChild::record(pid_t pid, int status) {
   registry().children.erase(found);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

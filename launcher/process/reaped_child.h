@@ -6,7 +6,7 @@
 
 #include <optional>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Registers one child from construction to destruction, for the code that waits for this child by its pid.
 class ReapedChild {
@@ -30,4 +30,4 @@ class ReapedChild {
   std::optional<int> status_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -21,7 +21,7 @@
 #include "launcher/process/dead_jobs.h"
 #include "launcher/process/descendants.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 // Their sum is below the two seconds within which a job must be gone.
@@ -159,4 +159,4 @@ std::optional<int> Reaper::agent_status() const {
   return state_->ended.load() ? std::optional(state_->status.load()) : std::nullopt;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "launcher/process/job_record.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 struct ReaperOptions {
   std::shared_ptr<JobRecord> record;  // none: there are no files or control groups to remove
@@ -64,4 +64,4 @@ class Reaper {
   std::unique_ptr<SharedState, Unmap> state_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -27,7 +27,7 @@
 #include "launcher/process/spawn.h"
 #include "launcher/process/stuck_process.h"
 
-namespace regroup::cmd {
+namespace regroup::process {
 namespace {
 
 namespace fs = std::filesystem;
@@ -179,7 +179,7 @@ bool launcher_is_gone(const std::string& holder, const std::string& owner) {
   if (!theirs || !ours || theirs->second != ours->second) return false;
   if (theirs->first == ours->first) return true;
   const bool none = ::kill(theirs->first, 0) != 0 && errno == ESRCH;
-  return none || launcher::is_exiting(theirs->first);
+  return none || process::is_exiting(theirs->first);
 }
 
 std::vector<base::FileLock>& HeldLocks::kept() {
@@ -214,7 +214,7 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
     }
     if (const int signal = pending_end_signal(); signal != 0)
       return Status(Code::kUnavailable, fmt::format("{}, and {} came while its end was waited for", has,
-                                                    launcher::signal_name(signal)));
+                                                    process::signal_name(signal)));
   }
 }
 
@@ -236,11 +236,11 @@ Result<std::string> run_persist(std::vector<std::string> words, const std::strin
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return base::system_error("pipe", "regroup-persist", errno);
   const base::Fd ours(ends[0]);
   base::Fd theirs(ends[1]);
-  launcher::SpawnSpec spec;
-  spec.path = launcher::find_helper("regroup-persist");
+  process::SpawnSpec spec;
+  spec.path = process::find_helper("regroup-persist");
   spec.argv = std::move(words);
   spec.in = STDIN_FILENO, spec.out = theirs.get(), spec.err = STDERR_FILENO;
-  const auto pid = launcher::spawn(spec);
+  const auto pid = process::spawn(spec);
   if (!pid.ok()) return pid.status();
   theirs.reset();
   std::string text;
@@ -262,4 +262,4 @@ Result<std::string> run_persist(std::vector<std::string> words, const std::strin
   return text;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::process

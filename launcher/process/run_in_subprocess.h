@@ -13,7 +13,7 @@
 #include "base/file_lock.h"
 #include "base/status.h"
 
-namespace regroup::cmd {
+namespace regroup::process {
 
 struct LockWait {
   base::Duration answer{};                           // limit for the file system to answer
@@ -59,4 +59,4 @@ class HeldLocks {
 [[nodiscard]] base::Result<std::string> run_persist(std::vector<std::string> words, const std::string& about,
                                                     base::Duration quiet);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::process

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstring>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 void block_signals() {
   sigset_t all;
@@ -24,8 +24,8 @@ std::string signal_name(int signal) {
   return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
 }
 
-std::vector<int> signals_forwarded_by(Compat compat) {
-  if (compat == Compat::kMpich) return {SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGALRM};
+std::vector<int> signals_forwarded_by(spec::Compat compat) {
+  if (compat == spec::Compat::kMpich) return {SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGALRM};
   return {SIGTSTP, SIGUSR1, SIGUSR2, SIGABRT, SIGALRM, SIGCONT};
 }
 
@@ -52,4 +52,4 @@ void SignalReader::wait() {
   });
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

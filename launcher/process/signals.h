@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Blocks every signal and ignores SIGPIPE; children inherit that until `spawn` resets it. Before any thread
 // is started.
@@ -29,7 +29,7 @@ void block_signals();
 [[nodiscard]] std::string signal_name(int signal);
 
 // What mpirun passes on to the ranks where nothing else is said, SIGTSTP as SIGSTOP; and what hydra does.
-[[nodiscard]] std::vector<int> signals_forwarded_by(Compat compat);
+[[nodiscard]] std::vector<int> signals_forwarded_by(spec::Compat compat);
 
 // Calls `handler` for each of `signals` that arrives, on the loop's thread.
 class SignalReader {
@@ -75,4 +75,4 @@ class StopRequests {
   std::map<int, Stop> stop_requests_;  // by signal
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -15,7 +15,7 @@
 #include <cerrno>
 #include <climits>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 Sink::Sink(boost::asio::io_context& loop, int fd, std::string name)
     : readiness_(loop), fd_(fd), name_(std::move(name)) {
@@ -137,4 +137,4 @@ bool same_file(int a, int b) {
          first.st_ino == second.st_ino && first.st_rdev == second.st_rdev;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

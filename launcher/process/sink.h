@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "launcher/process/readiness.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Used by the loop's thread.
 class Sink {
@@ -89,4 +89,4 @@ class Sink {
 // Size to which a busy pipe is enlarged; the default limit for unprivileged users.
 inline constexpr int kLargePipe = 1 << 20;
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -18,7 +18,7 @@
 #include "launcher/process/app.h"
 #include "launcher/process/open_files.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 struct Failure {
@@ -153,4 +153,4 @@ base::Result<pid_t> spawn(const SpawnSpec& spec) {
   return base::system_error(failure.call, folder ? spec.wdir : spec.path, failure.error);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

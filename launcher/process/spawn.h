@@ -11,7 +11,7 @@
 #include "launcher/process/memory_policy.h"
 #include "launcher/process/priority.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 struct SpawnSpec {
   std::string path;  // of the program; relative to wdir
@@ -33,4 +33,4 @@ struct SpawnSpec {
 // error names the failed call and the program. The caller reaps the process.
 [[nodiscard]] base::Result<pid_t> spawn(const SpawnSpec& spec);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

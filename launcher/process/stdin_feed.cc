@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <chrono>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 // No signal tells a background process group that it came to the foreground, so this is polled.
@@ -102,4 +102,4 @@ void StdinFeed::next_if_taken() {
   wait_input();
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

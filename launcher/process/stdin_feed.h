@@ -14,7 +14,7 @@
 #include "base/fd.h"
 #include "launcher/process/readiness.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // Every member gets every byte. Reads no more than the slowest member takes; a member that closed its end is
 // left out, and without members reading ends. EOF of the input closes the pipes. A terminal is read only
@@ -53,4 +53,4 @@ class StdinFeed : public std::enable_shared_from_this<StdinFeed> {
   std::array<char, 64 << 10> bytes_{};
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

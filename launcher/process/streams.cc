@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr int kPipesTotal = 32 << 20;  // total bytes of enlarged pipes of all members
@@ -23,8 +23,8 @@ int large_pipe(const Place& place) {
 
 }  // namespace
 
-Streams::Streams(boost::asio::io_context& loop, OutputRequest output, StdinRequest input, Sink& out,
-                 Sink& err, std::function<void()> changed)
+Streams::Streams(boost::asio::io_context& loop, spec::OutputRequest output, spec::StdinRequest input,
+                 Sink& out, Sink& err, std::function<void()> changed)
     : loop_(loop),
       output_(std::move(output)),
       input_(input),
@@ -67,8 +67,8 @@ base::Result<Pipe> Streams::make_output() const {
 
 bool Streams::gets_input(const Place& place) const {
   if (feeding_) return false;
-  if (input_.to == StdinRequest::To::kAll) return true;
-  return input_.to == StdinRequest::To::kRank && place.rank == input_.rank;
+  if (input_.to == spec::StdinRequest::To::kAll) return true;
+  return input_.to == spec::StdinRequest::To::kRank && place.rank == input_.rank;
 }
 
 void Streams::start(MemberPipes pipes, const Place& place) {
@@ -83,8 +83,8 @@ void Streams::start(MemberPipes pipes, const Place& place) {
 void Streams::feed(base::Fd pipe, const Place& place) {
   if (!feed_) feed_ = std::make_shared<StdinFeed>(loop_, STDIN_FILENO, input_.own);
   feed_->add(std::move(pipe));
-  feeding_ =
-      input_.to == StdinRequest::To::kRank || feed_->members() == place.local_size.value_or(place.world_size);
+  feeding_ = input_.to == spec::StdinRequest::To::kRank ||
+             feed_->members() == place.local_size.value_or(place.world_size);
   if (feeding_) feed_->start();
 }
 
@@ -131,4 +131,4 @@ void Streams::on_broken(const base::Status& error) {
   err_.write("regroup: " + base::escaped_lines(error.message()) + ": what comes is lost\n");
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

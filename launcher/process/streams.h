@@ -19,7 +19,7 @@
 #include "launcher/process/stdin_feed.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // The pipes of one member that is about to start. The member gets in(), out() and err().
 struct MemberPipes {
@@ -36,8 +36,8 @@ struct MemberPipes {
 class Streams {
  public:
   // `changed` is called when an output was closed, or when a congested file has drained.
-  Streams(boost::asio::io_context& loop, OutputRequest output, StdinRequest input, Sink& out, Sink& err,
-          std::function<void()> changed);
+  Streams(boost::asio::io_context& loop, spec::OutputRequest output, spec::StdinRequest input, Sink& out,
+          Sink& err, std::function<void()> changed);
 
   // Makes the pipes and output files of a member. Standard input goes to the members that start first: the
   // requested rank or, if all read it, all ranks of the first job.
@@ -59,8 +59,8 @@ class Streams {
   void on_closed();
 
   boost::asio::io_context& loop_;
-  const OutputRequest output_;
-  const StdinRequest input_;
+  const spec::OutputRequest output_;
+  const spec::StdinRequest input_;
   Sink& out_;
   Sink& err_;
   const std::function<void()> changed_;
@@ -72,4 +72,4 @@ class Streams {
   bool lost_ = false;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -15,7 +15,7 @@
 
 #include "base/printable.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 namespace fs = std::filesystem;
@@ -105,4 +105,4 @@ std::string hangs_in(const std::string& where) {
   return where.empty() ? "hangs in the kernel" : fmt::format("hangs in the kernel ({})", where);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 // The process does not run its program any more: the kernel tears it down, or it is a zombie.
 [[nodiscard]] bool is_exiting(pid_t pid);
@@ -25,4 +25,4 @@ namespace regroup::launcher {
 // then "N more". Empty: there are none, or the process is gone.
 [[nodiscard]] std::vector<std::string> threads_besides_first(pid_t pid, std::size_t most = 8);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -5,16 +5,16 @@
 
 #include <array>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
-std::string text_of(const OutputRequest& request, const Place& place, std::string_view stream) {
+std::string text_of(const spec::OutputRequest& request, const Place& place, std::string_view stream) {
   switch (request.tag) {
-    case OutputRequest::Tag::kNone:
+    case spec::OutputRequest::Tag::kNone:
       return request.timestamp ? fmt::format("<{}>:", stream) : "";
-    case OutputRequest::Tag::kJobRank:
+    case spec::OutputRequest::Tag::kJobRank:
       return fmt::format("[{},{}]<{}>:", place.space + 1, number_of(place), stream);
-    case OutputRequest::Tag::kRank:
+    case spec::OutputRequest::Tag::kRank:
       return fmt::format("[{}] ", number_of(place));
   }
   return "";
@@ -22,7 +22,7 @@ std::string text_of(const OutputRequest& request, const Place& place, std::strin
 
 }  // namespace
 
-Tag::Tag(const OutputRequest& request, const Place& place, std::string_view stream)
+Tag::Tag(const spec::OutputRequest& request, const Place& place, std::string_view stream)
     : timestamp_(request.timestamp), text_(text_of(request, place, stream)) {}
 
 std::string_view Tag::at(std::time_t now) {
@@ -38,4 +38,4 @@ std::string_view Tag::at(std::time_t now) {
   return timed_;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

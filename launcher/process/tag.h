@@ -8,13 +8,13 @@
 #include "launcher/process/app.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 class Tag {
  public:
   // `stream` is stdout or stderr. The format is that of Open MPI 4: "[1,3]<stdout>:", with the time of
   // ctime() before it; kRank is hydra's.
-  Tag(const OutputRequest& request, const Place& place, std::string_view stream);
+  Tag(const spec::OutputRequest& request, const Place& place, std::string_view stream);
   [[nodiscard]] bool empty() const { return !timestamp_ && text_.empty(); }
   // The prefix of a line that arrived at `now`; valid until the next call.
   [[nodiscard]] std::string_view at(std::time_t now);
@@ -26,4 +26,4 @@ class Tag {
   std::string timed_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <string>
 
-namespace regroup::cmd {
+namespace regroup::process {
 namespace {
 
 constexpr const char* kName = "REGROUP_TIME_LIMIT_FACTOR";
@@ -15,7 +15,7 @@ constexpr double kMost = 1000;
 
 }  // namespace
 
-base::Result<double> time_limit_factor(const launcher::Environment& environment) {
+base::Result<double> time_limit_factor(const spec::Environment& environment) {
   const auto found = environment.find(kName);
   if (found == environment.end() || found->second.empty()) return 1.0;
   const std::string& text = found->second;
@@ -27,9 +27,9 @@ base::Result<double> time_limit_factor(const launcher::Environment& environment)
       fmt::format("{} must be a number from {:g} to {:g}, got \"{}\"", kName, kLeast, kMost, text));
 }
 
-base::Duration time_limit(const launcher::Environment& environment, base::Duration usual) {
+base::Duration time_limit(const spec::Environment& environment, base::Duration usual) {
   const auto factor = time_limit_factor(environment);
   return std::chrono::duration_cast<base::Duration>(usual * (factor.ok() ? *factor : 1.0));
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::process

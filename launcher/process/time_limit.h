@@ -7,13 +7,13 @@
 #include "base/status.h"
 #include "launcher/process/app.h"
 
-namespace regroup::cmd {
+namespace regroup::process {
 
 // The value of REGROUP_TIME_LIMIT_FACTOR in `environment`, 1 if it is unset. kInvalidArgument: not a number
 // from 0.01 to 1000.
-[[nodiscard]] base::Result<double> time_limit_factor(const launcher::Environment& environment);
+[[nodiscard]] base::Result<double> time_limit_factor(const spec::Environment& environment);
 
 // `usual` times that factor. parse_options() has refused a malformed one, which counts as 1 here.
-[[nodiscard]] base::Duration time_limit(const launcher::Environment& environment, base::Duration usual);
+[[nodiscard]] base::Duration time_limit(const spec::Environment& environment, base::Duration usual);
 
-}  // namespace regroup::cmd
+}  // namespace regroup::process

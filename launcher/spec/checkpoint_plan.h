@@ -7,7 +7,7 @@
 
 #include "proto/world.h"
 
-namespace regroup::node {
+namespace regroup::spec {
 
 // The checkpoint from which a job resumes.
 struct Resume {
@@ -34,4 +34,4 @@ struct CheckpointPlan {
   bool operator==(const CheckpointPlan&) const = default;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::spec

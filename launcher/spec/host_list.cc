@@ -11,7 +11,7 @@
 
 #include "base/text.h"
 
-namespace regroup::launcher {
+namespace regroup::spec {
 namespace {
 
 using base::invalid_argument;
@@ -22,11 +22,11 @@ constexpr std::size_t kMostDigits = 12;
 constexpr std::ptrdiff_t kMostBrackets = 8;  // in one name
 
 base::Status too_many(std::string_view word, std::size_t most) {
-  return invalid_argument(fmt::format("'{}': more than {} names", printable_word(word), most));
+  return invalid_argument(fmt::format("'{}': more than {} names", base::printable_word(word), most));
 }
 
 base::Status bad(std::string_view word, std::string_view why) {
-  return invalid_argument(fmt::format("'{}': {}", printable_word(word), why));
+  return invalid_argument(fmt::format("'{}': {}", base::printable_word(word), why));
 }
 
 struct Range {
@@ -39,8 +39,8 @@ Result<Range> read_range(std::string_view piece) {
   const std::string_view first = piece.substr(0, dash);
   const std::string_view last = dash == std::string_view::npos ? first : piece.substr(dash + 1);
   Range range{0, 0, first.size()};
-  if (first.size() > kMostDigits || last.size() > kMostDigits || !whole(first, range.from) ||
-      !whole(last, range.to))
+  if (first.size() > kMostDigits || last.size() > kMostDigits || !base::whole(first, range.from) ||
+      !base::whole(last, range.to))
     return bad(piece, "expected a number or a range of numbers");
   if (range.to < range.from) return bad(piece, "expected an ascending range");
   return range;
@@ -57,7 +57,7 @@ void append_number(std::string& out, std::uint64_t number, std::size_t width) {
 // "08-10,12"
 Result<Names> bracketed(std::string_view word, std::string_view text, std::size_t most, std::size_t limit) {
   Names out;
-  for (std::string_view rest = text, piece; next_part(rest, ',', piece);) {
+  for (std::string_view rest = text, piece; base::next_part(rest, ',', piece);) {
     const auto range = read_range(piece);
     if (!range.ok()) return range.status();
     if (range->to - range->from >= most - std::min(most, out.size())) return too_many(word, limit);
@@ -102,7 +102,7 @@ Result<std::string_view> next_word(std::string_view& rest) {
     inside = !inside;
   }
   if (inside) return bad(rest, "unbalanced bracket");
-  const std::string_view word = trimmed_word(rest.substr(0, i));
+  const std::string_view word = base::trimmed_word(rest.substr(0, i));
   rest = i < rest.size() ? rest.substr(i + 1) : std::string_view();
   return word;
 }
@@ -111,7 +111,7 @@ Result<std::string_view> next_word(std::string_view& rest) {
 
 Result<Names> expand_host_list(std::string_view text, std::size_t most) {
   Names out;
-  std::string_view rest = trimmed_word(text);
+  std::string_view rest = base::trimmed_word(text);
   if (rest.empty()) return out;
   if (rest.back() == ',') return bad(text, "expected a host name between commas");
   while (!rest.empty()) {
@@ -129,8 +129,8 @@ Result<Names> expand_host_list(std::string_view text, std::size_t most) {
 
 Result<std::vector<int>> expand_numbers(std::string_view text, std::size_t most) {
   std::vector<int> out;
-  for (std::string_view rest = trimmed_word(text), piece; next_part(rest, ',', piece);) {
-    const auto range = read_range(trimmed_word(piece));
+  for (std::string_view rest = base::trimmed_word(text), piece; base::next_part(rest, ',', piece);) {
+    const auto range = read_range(base::trimmed_word(piece));
     if (!range.ok()) return range.status();
     if (range->to > INT32_MAX || range->to - range->from >= most - std::min(most, out.size()))
       return too_many(text, most);
@@ -139,4 +139,4 @@ Result<std::vector<int>> expand_numbers(std::string_view text, std::size_t most)
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::spec {
 
 inline constexpr std::size_t kMostHosts = 200'000;
 
@@ -21,4 +21,4 @@ inline constexpr std::size_t kMostHosts = 200'000;
 // "0-3,8" as numbers; the same errors.
 [[nodiscard]] base::Result<std::vector<int>> expand_numbers(std::string_view text, std::size_t most = 65536);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

@@ -9,7 +9,7 @@
 
 #include "base/values.h"
 
-namespace regroup::launcher {
+namespace regroup::spec {
 
 using base::invalid_argument;
 using base::Status;
@@ -41,7 +41,7 @@ Status read_host(std::string_view word, HostRequest& out) {
   if (colon != std::string_view::npos && word.find(':', colon + 1) == std::string_view::npos) {
     name = word.substr(0, colon);
     slots = word.substr(colon + 1);
-    if (slots != "*" && (!read_number(slots, out.slots) || out.slots == 0)) {
+    if (slots != "*" && (!base::read_number(slots, out.slots) || out.slots == 0)) {
       return invalid_argument(fmt::format("'{}': expected HOST:SLOTS with SLOTS a whole number >= 1", word));
     }
   }
@@ -59,7 +59,7 @@ Status read_host(std::string_view word, HostRequest& out) {
 // slots=2 and its relatives, after the host's name.
 Status read_field(std::string_view word, HostRequest& out) {
   const std::size_t equals = word.find('=');
-  const std::string key = lower(word.substr(0, equals));
+  const std::string key = base::lower(word.substr(0, equals));
   const std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
   if (key == "user" || key == "username") {
     out.user = value;
@@ -75,7 +75,7 @@ Status read_field(std::string_view word, HostRequest& out) {
     return invalid_argument(
         fmt::format("field '{}': unknown; expected slots=N, max_slots=N or user=NAME", word));
   }
-  if (!read_number(value, *number) || *number == 0) {
+  if (!base::read_number(value, *number) || *number == 0) {
     return invalid_argument(fmt::format("field '{}': expected a whole number >= 1", word));
   }
   return {};
@@ -102,7 +102,7 @@ std::string without_blanks_at_equals(std::string_view text) {
 base::Result<Line> read_line(std::string_view text) {
   Line line;
   bool named = false;
-  for (const std::string& word : split(without_blanks_at_equals(text), " \t")) {
+  for (const std::string& word : base::split(without_blanks_at_equals(text), " \t")) {
     if (word.empty()) continue;
     if (named) {
       if (Status status = read_field(word, line.host); !status.ok()) return status;
@@ -154,10 +154,10 @@ bool same_host(const HostRequest& a, const HostRequest& b) {
 base::Result<std::vector<HostRequest>> parse_host_list(std::string_view text,
                                                        std::vector<std::string>* mentions) {
   std::vector<HostRequest> hosts;
-  for (const std::string& word : split(text, ",")) {
+  for (const std::string& word : base::split(text, ",")) {
     HostRequest host;
-    if (trim(word).empty()) return invalid_argument(fmt::format("'{}': a host name is missing", text));
-    if (Status status = read_host(trim(word), host); !status.ok()) return status;
+    if (base::trim(word).empty()) return invalid_argument(fmt::format("'{}': a host name is missing", text));
+    if (Status status = read_host(base::trim(word), host); !status.ok()) return status;
     if (mentions != nullptr) mentions->push_back(host.name);
     const bool all = word.ends_with(":*");
     if (!all && host.slots == 0) host.slots = 1;
@@ -181,9 +181,9 @@ base::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, st
   std::unordered_set<std::string> unsized;  // hosts that stood in a line without slots
   Index index;
   std::size_t number = 0;
-  for (const std::string& whole : split(text, "\n")) {
+  for (const std::string& whole : base::split(text, "\n")) {
     ++number;
-    const std::string_view content = trim(std::string_view(whole).substr(0, whole.find('#')));
+    const std::string_view content = base::trim(std::string_view(whole).substr(0, whole.find('#')));
     if (content.empty()) continue;
     auto line = read_line(content);
     if (!line.ok()) {
@@ -255,14 +255,14 @@ base::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
 }
 
 bool is_this_host(const std::vector<std::string>& host_names, const std::string& given) {
-  const std::string name = lower(given);
+  const std::string name = base::lower(given);
   if (name == "localhost" || name.starts_with("localhost.") || name.starts_with("127.") || name == "::1" ||
       name == "+n0") {
     return true;
   }
   const bool address = name.find_first_not_of("0123456789.") == std::string::npos;
   return std::any_of(host_names.begin(), host_names.end(), [&](const std::string& known) {
-    const std::string mine = lower(known);
+    const std::string mine = base::lower(known);
     if (mine == name) return true;
     const bool one_is_short = (mine.find('.') == std::string::npos) != (name.find('.') == std::string::npos);
     return !address && one_is_short && mine.substr(0, mine.find('.')) == name.substr(0, name.find('.'));
@@ -289,4 +289,4 @@ std::vector<HostRequest> by_one_name(const std::vector<std::string>& host_names,
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::spec {
 
 struct HostRequest {
   std::string name;
@@ -66,4 +66,4 @@ void add_mention(std::vector<HostRequest>& hosts, const HostRequest& host);
                                                                   const std::vector<HostRequest>& wanted,
                                                                   bool oversubscribe);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

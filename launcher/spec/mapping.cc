@@ -9,7 +9,7 @@
 
 #include "base/values.h"
 
-namespace regroup::launcher {
+namespace regroup::spec {
 
 using base::invalid_argument;
 using base::Status;
@@ -55,12 +55,12 @@ std::optional<std::string> value_of(std::string_view word) {
 }
 
 Status positive(std::string_view what, std::string_view text, std::uint32_t& out) {
-  if (read_number(text, out) && out > 0) return {};
+  if (base::read_number(text, out) && out > 0) return {};
   return invalid_argument(fmt::format("{} '{}': expected a whole number >= 1", what, text));
 }
 
 Status map_qualifier(const std::string& given, MapBy& out) {
-  const std::string whole = lower(given);
+  const std::string whole = base::lower(given);
   const std::string word = whole.substr(0, whole.find('='));
   if (word == "pe") return positive("PE", value_of(given).value_or(""), out.cpus);
   if (word == "file") return out.file = value_of(given).value_or(""), Status();
@@ -79,7 +79,7 @@ Status map_qualifier(const std::string& given, MapBy& out) {
 
 Status map_qualifiers(const std::vector<std::string>& words, std::size_t from, MapBy& out) {
   for (std::size_t i = from; i < words.size(); ++i) {
-    for (const std::string& word : split(words[i], ",")) {
+    for (const std::string& word : base::split(words[i], ",")) {
       if (word.empty()) continue;
       if (Status status = map_qualifier(word, out); !status.ok()) return status;
     }
@@ -92,8 +92,8 @@ Status map_per_unit(const std::vector<std::string>& words, MapBy& out) {
   if (words.size() < 3)
     return invalid_argument("ppr: expected a number and an object, for example ppr:2:package");
   if (Status status = positive("ppr", words[1], out.per_unit); !status.ok()) return status;
-  const std::vector<std::string> object = split(words[2], ",");
-  const auto unit = find_unit(lower(object[0]));
+  const std::vector<std::string> object = base::split(words[2], ",");
+  const auto unit = find_unit(base::lower(object[0]));
   if (!unit) return unknown(object[0], "object", kObjects);
   out.kind = MapBy::Kind::kPerUnit;
   out.unit = *unit;
@@ -115,7 +115,7 @@ std::optional<MapBy::Kind> map_policy(std::string_view word) {
 }
 
 Status map_directive(const std::vector<std::string>& words, MapBy& out) {
-  const std::string whole = lower(words[0]);
+  const std::string whole = base::lower(words[0]);
   const std::string word = whole.substr(0, whole.find_first_of("=,"));
   if (is(word, "ppr", 2)) return map_per_unit(words, out);
   if (word == "pe-list") {
@@ -135,8 +135,8 @@ Status map_directive(const std::vector<std::string>& words, MapBy& out) {
   if (const auto policy = map_policy(word)) {
     out.kind = *policy;
     if (*policy == MapBy::Kind::kDistance && words.size() > 1) {
-      out.device = split(words[1], ",")[0];
-      return map_qualifiers(split(words[1], ","), 1, out);
+      out.device = base::split(words[1], ",")[0];
+      return map_qualifiers(base::split(words[1], ","), 1, out);
     }
     return map_qualifiers(words, 1, out);
   }
@@ -148,14 +148,14 @@ Status map_directive(const std::vector<std::string>& words, MapBy& out) {
   out.kind = MapBy::Kind::kUnit;
   out.unit = *unit;
   std::uint32_t count = 0;  // hydra's core:2
-  const bool counted = words.size() > 1 && read_number(words[1], count);
+  const bool counted = words.size() > 1 && base::read_number(words[1], count);
   if (counted) out.cpus = count;
-  if (Status status = map_qualifiers(split(whole, ","), 1, out); !status.ok()) return status;
+  if (Status status = map_qualifiers(base::split(whole, ","), 1, out); !status.ok()) return status;
   return map_qualifiers(words, counted ? 2 : 1, out);
 }
 
 Status bind_qualifier(const std::string& given, BindTo& out) {
-  const std::string word = lower(given);
+  const std::string word = base::lower(given);
   if (is(word, "overload-allowed", 2)) return out.overload_allowed = true, Status();
   if (is(word, "no-overload", 2)) return out.overload_allowed = false, Status();
   if (is(word, "if-supported", 2)) return out.if_supported = true, Status();
@@ -167,9 +167,9 @@ Status bind_qualifier(const std::string& given, BindTo& out) {
 Status bind_user(std::string_view text, BindTo& out) {
   out.kind = BindTo::Kind::kCpuList;
   out.cpu_lists.clear();
-  for (const std::string& one : split(text, ",")) {
+  for (const std::string& one : base::split(text, ",")) {
     std::vector<std::uint32_t>& list = out.cpu_lists.emplace_back();
-    for (const std::string& part : split(one, "+")) {
+    for (const std::string& part : base::split(one, "+")) {
       if (Status status = parse_cpu_list(part, list); !status.ok()) return status;
     }
     if (out.cpu_lists.size() > kLongestCpuList) return invalid_argument("the processor list is too long");
@@ -187,13 +187,14 @@ std::string_view unit_name(Unit unit) {
 }
 
 Status parse_cpu_list(std::string_view text, std::vector<std::uint32_t>& out) {
-  for (const std::string& part : split(text, ",")) {
+  for (const std::string& part : base::split(text, ",")) {
     const std::size_t dash = part.find('-');
     std::uint32_t first = 0;
     std::uint32_t last = 0;
-    const bool read = dash == std::string::npos ? read_number(part, first) && read_number(part, last)
-                                                : read_number(part.substr(0, dash), first) &&
-                                                      read_number(part.substr(dash + 1), last);
+    const bool read = dash == std::string::npos
+                          ? base::read_number(part, first) && base::read_number(part, last)
+                          : base::read_number(part.substr(0, dash), first) &&
+                                base::read_number(part.substr(dash + 1), last);
     if (!read || last < first) {
       return invalid_argument(fmt::format("'{}': expected a processor list, for example 0,2-5", text));
     }
@@ -206,7 +207,7 @@ Status parse_cpu_list(std::string_view text, std::vector<std::uint32_t>& out) {
 }
 
 Status parse_map_by(std::string_view text, MapBy& out) {
-  const std::vector<std::string> words = split(text, ":");
+  const std::vector<std::string> words = base::split(text, ":");
   MapBy mapped = out;  // a policy replaces the one before it, a qualifier adds to those before it
   if (words[0].empty()) {
     if (words.size() == 1) return invalid_argument("expected a mapping");
@@ -231,8 +232,8 @@ Status parse_packing(std::string_view text, Packing& out) {
 }
 
 Status parse_rank_by(std::string_view text, RankBy& out) {
-  const std::vector<std::string> words = split(text, ":,");
-  const std::string word = lower(words[0]);
+  const std::vector<std::string> words = base::split(text, ":,");
+  const std::string word = base::lower(words[0]);
   RankBy ranked;
   using Kind = RankBy::Kind;
   if (is(word, "slot", 2)) {
@@ -250,7 +251,7 @@ Status parse_rank_by(std::string_view text, RankBy& out) {
     return unknown(words[0], "ranking", fmt::format("slot, fill, span, {}", kObjects));
   }
   for (std::size_t i = 1; i < words.size(); ++i) {
-    const std::string qualifier = lower(words[i]);
+    const std::string qualifier = base::lower(words[i]);
     if (qualifier != "span" && qualifier != "fill") {
       return unknown(words[i], "ranking qualifier", "SPAN, FILL");
     }
@@ -261,8 +262,8 @@ Status parse_rank_by(std::string_view text, RankBy& out) {
 }
 
 Status parse_bind_to(std::string_view text, BindTo& out) {
-  const std::vector<std::string> words = split(text, ":");
-  const std::string word = lower(words[0]);
+  const std::vector<std::string> words = base::split(text, ":");
+  const std::string word = base::lower(words[0]);
   BindTo bound = out;
   std::size_t next = 1;
   if (word == "user" || word == "cpu-list" || word == "cpulist") {
@@ -280,12 +281,12 @@ Status parse_bind_to(std::string_view text, BindTo& out) {
     bound.kind = BindTo::Kind::kUnit;
     bound.unit = *unit;
     bound.count = 1;
-    if (words.size() > 1 && read_number(words[1], bound.count) && bound.count > 0) next = 2;
+    if (words.size() > 1 && base::read_number(words[1], bound.count) && bound.count > 0) next = 2;
   } else if (!word.empty() || words.size() == 1) {
     return unknown(words[0], "binding", fmt::format("none, {}, user:LIST", kObjects));
   }
   for (std::size_t i = next; i < words.size(); ++i) {
-    for (const std::string& qualifier : split(words[i], ",")) {
+    for (const std::string& qualifier : base::split(words[i], ",")) {
       if (Status status = bind_qualifier(qualifier, bound); !status.ok()) return status;
     }
   }
@@ -293,4 +294,4 @@ Status parse_bind_to(std::string_view text, BindTo& out) {
   return {};
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

@@ -11,7 +11,7 @@
 #include "launcher/spec/rankfile.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::spec {
 
 // Parts of a machine, from the smallest. kPackage is "socket" too.
 enum class Unit : std::uint8_t { kHwThread, kCore, kL1Cache, kL2Cache, kL3Cache, kNuma, kPackage, kNode };
@@ -95,4 +95,4 @@ struct Mapping {
 // "0,2-5" as numbers in the order written. At most 4096 of them.
 [[nodiscard]] base::Status parse_cpu_list(std::string_view text, std::vector<std::uint32_t>& out);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

@@ -15,7 +15,7 @@
 #include "launcher/spec/mapping.h"
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::spec {
 
 // What is printed on standard output before the job starts.
 struct Display {
@@ -117,4 +117,4 @@ struct Options {
 
 inline constexpr int kHydraFailed = 255;  // exit status of all that hydra refuses, or ends itself
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

@@ -5,7 +5,7 @@
 #include <array>
 #include <string_view>
 
-namespace regroup::launcher {
+namespace regroup::spec {
 namespace {
 
 constexpr std::array<std::string_view, 4> kPrefixes = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_", "REGROUP_ROLE"};
@@ -30,4 +30,4 @@ Environment without_outer_place(Environment environment) {
   return environment;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

@@ -4,10 +4,10 @@
 
 #include "launcher/spec/request.h"
 
-namespace regroup::launcher {
+namespace regroup::spec {
 
 // `environment` without what mpirun, hydra, torchrun or regroup told the process in which we were started.
 // What a user may have set for all jobs stays: PMIX_MCA_*, OMPI_MCA_*.
 [[nodiscard]] Environment without_outer_place(Environment environment);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

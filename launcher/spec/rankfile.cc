@@ -8,7 +8,7 @@
 #include "base/values.h"
 #include "launcher/spec/mapping.h"
 
-namespace regroup::launcher {
+namespace regroup::spec {
 namespace {
 
 using base::invalid_argument;
@@ -21,7 +21,7 @@ Status read_slot(std::string_view text, RankPlace& out) {
   std::string_view cpus = text;
   if (const std::size_t colon = text.find(':'); colon != std::string_view::npos) {
     std::uint32_t package = 0;
-    if (!read_number(text.substr(0, colon), package)) {
+    if (!base::read_number(text.substr(0, colon), package)) {
       return invalid_argument(
           fmt::format("slot={}: expected PACKAGE:CORES with PACKAGE a whole number", text));
     }
@@ -36,18 +36,18 @@ base::Result<RankPlace> read_rank_line(std::string_view line) {
   RankPlace out;
   const std::size_t equals = line.find('=');
   if (!line.starts_with("rank") || equals == std::string_view::npos ||
-      !read_number(trim(line.substr(4, equals - 4)), out.rank)) {
+      !base::read_number(base::trim(line.substr(4, equals - 4)), out.rank)) {
     return invalid_argument("expected rank N=HOST slot=CPUS");
   }
-  const std::string_view rest = trim(line.substr(equals + 1));
+  const std::string_view rest = base::trim(line.substr(equals + 1));
   const std::size_t blank = std::min(rest.find_first_of(" \t"), rest.size());
   out.host = rest.substr(0, blank);
-  const std::string_view slot = trim(rest.substr(blank));
+  const std::string_view slot = base::trim(rest.substr(blank));
   if (out.host.empty() || !slot.starts_with("slot"))
     return invalid_argument("expected rank N=HOST slot=CPUS");
-  const std::string_view value = trim(slot.substr(4));
+  const std::string_view value = base::trim(slot.substr(4));
   if (!value.starts_with('=')) return invalid_argument("expected slot=CPUS");
-  if (Status status = read_slot(trim(value.substr(1)), out); !status.ok()) return status;
+  if (Status status = read_slot(base::trim(value.substr(1)), out); !status.ok()) return status;
   return out;
 }
 
@@ -56,9 +56,9 @@ base::Result<RankPlace> read_rank_line(std::string_view line) {
 base::Result<std::vector<RankPlace>> parse_rank_file(std::string_view text, std::string_view file) {
   std::vector<RankPlace> out;
   std::size_t number = 0;
-  for (const std::string& whole : split(text, "\n")) {
+  for (const std::string& whole : base::split(text, "\n")) {
     ++number;
-    const std::string_view line = trim(std::string_view(whole).substr(0, whole.find('#')));
+    const std::string_view line = base::trim(std::string_view(whole).substr(0, whole.find('#')));
     if (line.empty()) continue;
     auto place = read_rank_line(line);
     if (!place.ok())
@@ -77,4 +77,4 @@ base::Result<std::vector<RankPlace>> parse_rank_file(std::string_view text, std:
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

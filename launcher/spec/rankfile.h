@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::spec {
 
 struct RankPlace {
   std::uint32_t rank = 0;
@@ -24,4 +24,4 @@ struct RankPlace {
 [[nodiscard]] base::Result<std::vector<RankPlace>> parse_rank_file(std::string_view text,
                                                                    std::string_view file);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 
-namespace regroup::launcher {
+namespace regroup::spec {
 
 using Environment = std::map<std::string, std::string>;
 
@@ -111,4 +111,4 @@ struct CheckpointRequest {
   bool operator==(const CheckpointRequest&) const = default;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::spec

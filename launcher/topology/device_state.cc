@@ -10,7 +10,7 @@
 
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 namespace fs = std::filesystem;
@@ -55,4 +55,4 @@ std::string device_state(const SysfsRoots& roots) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

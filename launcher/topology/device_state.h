@@ -5,7 +5,7 @@
 
 #include "launcher/topology/sysfs.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 // A line for each: devices on PCI; device nodes of GPUs that this process may read and write, as file modes
 // and its device control group leave them, whatever CUDA_VISIBLE_DEVICES and its like say; the version of
@@ -14,4 +14,4 @@ namespace regroup::launcher {
 // Any thread.
 [[nodiscard]] std::string device_state(const SysfsRoots& roots);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

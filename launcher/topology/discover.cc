@@ -16,7 +16,7 @@
 #include "launcher/topology/read_topology.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 // A divided GPU has neither NVLinks nor, without slices, any use.
@@ -118,4 +118,4 @@ base::Result<Machine> discover_machine(const DiscoverOptions& options) {
   return machine;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

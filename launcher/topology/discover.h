@@ -8,7 +8,7 @@
 #include "launcher/topology/machine.h"
 #include "launcher/topology/sysfs.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 struct DiscoverOptions {
   SysfsRoots roots;
@@ -27,4 +27,4 @@ struct DiscoverOptions {
 // no libhwloc.so.15.
 [[nodiscard]] base::Result<Machine> discover_machine(const DiscoverOptions& options);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

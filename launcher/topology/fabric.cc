@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 double narrower(double a, double b) { return a == 0 ? b : b == 0 ? a : std::min(a, b); }
@@ -49,4 +49,4 @@ Fabric flat_fabric(const Machine& machine, const std::vector<std::string>& hosts
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

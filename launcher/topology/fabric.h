@@ -7,7 +7,7 @@
 
 #include "launcher/topology/machine.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 // kSwitch: a network switch, or a group of rail switches. kBlock: hosts that belong together, nothing more is
 // known. kNvlink: an NVLink domain over hosts, as in a rack of GB200.
@@ -57,4 +57,4 @@ struct FabricPath {
 // Hosts NAME0... with `machine`, on one switch: the default for a network without a description.
 [[nodiscard]] Fabric flat_fabric(const Machine& machine, const std::vector<std::string>& hosts);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -9,7 +9,7 @@
 #include "launcher/spec/host_list.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 class FabricBuilder {
@@ -82,7 +82,8 @@ class FabricBuilder {
     for (const std::string& name : part.hosts) {
       const auto [at, fresh] = hosts_.emplace(name, out_.hosts.size());
       if (fresh) out_.hosts.push_back({name});
-      if (out_.hosts.size() > kMostHosts) return fail(part, fmt::format("more than {} hosts", kMostHosts));
+      if (out_.hosts.size() > spec::kMostHosts)
+        return fail(part, fmt::format("more than {} hosts", spec::kMostHosts));
       FabricHost& host = out_.hosts[at->second];
       std::uint32_t& place = part.kind == FabricKind::kNvlink ? host.nvlink : host.leaf;
       if (place != kNoPart)
@@ -116,4 +117,4 @@ base::Result<Fabric> build_fabric(std::vector<FabricPart> parts, const Machine& 
   return FabricBuilder(std::move(parts), source).build(machine);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "launcher/topology/fabric.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 struct FabricPart {
   std::string name;
@@ -25,4 +25,4 @@ struct FabricPart {
 [[nodiscard]] base::Result<Fabric> build_fabric(std::vector<FabricPart> parts, const Machine& machine,
                                                 const std::string& source);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 std::vector<Nic> host_nics(const Machine& machine, const SysfsRoots& roots) {
   std::vector<Nic> there;
@@ -26,4 +26,4 @@ std::vector<Nic> host_nics(const Machine& machine, const SysfsRoots& roots) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <memory>
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 constexpr const char* kLibrary = "libhwloc.so.15";  // all of 2.x
@@ -28,26 +28,26 @@ base::Result<Hwloc> load_hwloc() {
   return base::Status(base::Code::kUnavailable, fmt::format("{}: function {} is missing", kLibrary, missing));
 }
 
-constexpr std::pair<hwloc_obj_type_t, Unit> kParts[] = {{HWLOC_OBJ_CORE, Unit::kCore},
-                                                        {HWLOC_OBJ_L1CACHE, Unit::kL1Cache},
-                                                        {HWLOC_OBJ_L2CACHE, Unit::kL2Cache},
-                                                        {HWLOC_OBJ_L3CACHE, Unit::kL3Cache},
-                                                        {HWLOC_OBJ_PACKAGE, Unit::kPackage}};
+constexpr std::pair<hwloc_obj_type_t, spec::Unit> kParts[] = {{HWLOC_OBJ_CORE, spec::Unit::kCore},
+                                                              {HWLOC_OBJ_L1CACHE, spec::Unit::kL1Cache},
+                                                              {HWLOC_OBJ_L2CACHE, spec::Unit::kL2Cache},
+                                                              {HWLOC_OBJ_L3CACHE, spec::Unit::kL3Cache},
+                                                              {HWLOC_OBJ_PACKAGE, spec::Unit::kPackage}};
 
 HwThread read_thread(hwloc_obj_t object, Topology& out) {
   HwThread thread;
   thread.os = static_cast<int>(object->os_index);
   thread.parts.fill(kNoPart);
-  const auto set = [&thread](Unit unit, std::uint32_t number) {
+  const auto set = [&thread](spec::Unit unit, std::uint32_t number) {
     thread.parts[static_cast<std::size_t>(unit)] = number;
   };
-  set(Unit::kHwThread, object->logical_index);
-  set(Unit::kNode, 0);
+  set(spec::Unit::kHwThread, object->logical_index);
+  set(spec::Unit::kNode, 0);
   for (hwloc_obj_t parent = object->parent; parent != nullptr; parent = parent->parent) {
     for (const auto& [type, unit] : kParts) {
       if (parent->type != type) continue;
       set(unit, parent->logical_index);
-      const auto cache = static_cast<std::size_t>(unit) - static_cast<std::size_t>(Unit::kL1Cache);
+      const auto cache = static_cast<std::size_t>(unit) - static_cast<std::size_t>(spec::Unit::kL1Cache);
       if (cache < out.cache_bytes.size()) out.cache_bytes[cache] = parent->attr->cache.size;
     }
   }
@@ -57,9 +57,9 @@ HwThread read_thread(hwloc_obj_t object, Topology& out) {
 // Fills in missing levels: each thread becomes a core, and all cores one package.
 void complete(Topology& topology) {
   for (HwThread& thread : topology.threads) {
-    std::uint32_t& core = thread.parts[static_cast<std::size_t>(Unit::kCore)];
-    if (core == kNoPart) core = thread.part(Unit::kHwThread);
-    std::uint32_t& package = thread.parts[static_cast<std::size_t>(Unit::kPackage)];
+    std::uint32_t& core = thread.parts[static_cast<std::size_t>(spec::Unit::kCore)];
+    if (core == kNoPart) core = thread.part(spec::Unit::kHwThread);
+    std::uint32_t& package = thread.parts[static_cast<std::size_t>(spec::Unit::kPackage)];
     if (package == kNoPart) package = 0;
   }
 }
@@ -101,7 +101,7 @@ Topology hwloc_processors(const Hwloc& hwloc, hwloc_topology_t from) {
   for (const hwloc_obj_t node : hwloc_objects(hwloc, from, HWLOC_OBJ_NUMANODE)) {
     out.numa_bytes.push_back(node->attr->numanode.local_memory);
     for (HwThread& thread : out.threads) {
-      std::uint32_t& numa = thread.parts[static_cast<std::size_t>(Unit::kNuma)];
+      std::uint32_t& numa = thread.parts[static_cast<std::size_t>(spec::Unit::kNuma)];
       // A thread may be near to two, of fast and of large memory: the first counts.
       if (numa == kNoPart && hwloc.bitmap_isset(node->cpuset, static_cast<unsigned>(thread.os)) != 0)
         numa = node->logical_index;
@@ -129,4 +129,4 @@ const char* hwloc_info(hwloc_obj_t object, const char* name) {
   return nullptr;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "launcher/topology/topology.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 #define REGROUP_HWLOC_FUNCTIONS(X) \
   X(topology_init)                 \
@@ -58,4 +58,4 @@ struct Hwloc {
 // The text after this name; nullptr: there is none.
 [[nodiscard]] const char* hwloc_info(hwloc_obj_t object, const char* name);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

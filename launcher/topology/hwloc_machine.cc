@@ -17,7 +17,7 @@
 #include "launcher/topology/products.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using PciAttributes = hwloc_obj_attr_u::hwloc_pcidev_attr_s;
@@ -236,4 +236,4 @@ base::Result<Machine> read_hwloc_xml(const XmlInput& xml, const std::string& tex
   return std::move(*out);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -12,7 +12,7 @@
 #include "launcher/topology/fabric_parts.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using Parts = std::vector<FabricPart>;
@@ -90,7 +90,7 @@ base::Result<Parts> read_slurm(const std::string& text, const std::string& sourc
         return input_error(
             source, line.number,
             fmt::format("{}={}: expected names, since this file does not list all of them", key, value(key)));
-      auto expanded = expand_host_list(value(key));
+      auto expanded = spec::expand_host_list(value(key));
       if (!expanded.ok() || expanded->empty())
         return input_error(source, line.number,
                            fmt::format("{}={}: expected a host list: {}", key, value(key).substr(0, 60),
@@ -250,7 +250,7 @@ class YamlReader {
     if (key == "name") {
       part.name = value;
     } else if (key == "hosts") {
-      auto hosts = expand_host_list(value);
+      auto hosts = spec::expand_host_list(value);
       if (!hosts.ok() || hosts->empty())
         return fail(
             node, fmt::format("hosts: '{}': expected a host list: {}", value.substr(0, 60), why_none(hosts)));
@@ -301,4 +301,4 @@ base::Result<Fabric> load_fabric(const std::string& path, const Machine& machine
   return parse_fabric(*text, machine, path);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

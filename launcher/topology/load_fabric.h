@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "launcher/topology/fabric.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 // All hosts have this `machine`. The format is seen by the text: JSON is what `kubectl get nodes -o json`
 // says, a line with SwitchName= or BlockName= Slurm's topology.conf, else YAML of switches and NVLink
@@ -15,4 +15,4 @@ namespace regroup::launcher {
 [[nodiscard]] base::Result<Fabric> parse_fabric(const std::string& text, const Machine& machine,
                                                 const std::string& source);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

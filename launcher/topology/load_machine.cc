@@ -16,7 +16,7 @@
 #include "launcher/topology/text_input.h"
 #include "launcher/topology/xml_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 constexpr std::string_view kNcclRoot = "system";
@@ -81,4 +81,4 @@ base::Result<Machine> load_machine(const std::string& path) {
   return machine;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "launcher/topology/machine.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 // What the format is, is seen by the text: hwloc's or NCCL's XML, `nvidia-smi topo -m`, or the small
 // language. A process of its own reads the file (read_apart.h). kNotFound; kInvalidArgument, "FILE:LINE: ..."
@@ -18,4 +18,4 @@ namespace regroup::launcher {
 // Where NCCL finds this file, absolute, if it is NCCL's XML; "" if it is not.
 [[nodiscard]] std::string nccl_topology_file(const std::string& path);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -7,7 +7,7 @@
 
 #include "launcher/topology/paths.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 std::uint32_t add_node(Machine& machine, NodeKind kind, std::size_t index) {
@@ -90,4 +90,4 @@ void link_numas(Machine& machine, double gbytes) {
   }
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

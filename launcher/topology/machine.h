@@ -10,7 +10,7 @@
 
 #include "launcher/topology/topology.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 // From the best to the worst, in NCCL's order.
 enum class PathClass : std::uint8_t {
@@ -146,4 +146,4 @@ struct Machine {
   bool operator==(const Machine&) const = default;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -11,7 +11,7 @@
 #include "launcher/topology/products.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 class Builder {
@@ -256,4 +256,4 @@ std::vector<PciUplink> switches_among(const std::vector<PciUplink>& bridges) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

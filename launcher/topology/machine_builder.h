@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "launcher/topology/machine.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 // A link upward: from a switch's upstream port, or from a device. 0 GB/s: not known.
 struct PciUplink {
@@ -66,4 +66,4 @@ struct MachineParts {
 // upstream port.
 [[nodiscard]] std::vector<PciUplink> switches_among(const std::vector<PciUplink>& bridges);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -13,7 +13,7 @@
 #include "launcher/topology/machine_json.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 namespace {
 
@@ -58,4 +58,4 @@ void write_machine_cache(const std::string& folder, const std::string& key, cons
     ::unlink(name.c_str());
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

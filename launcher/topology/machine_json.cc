@@ -9,7 +9,7 @@
 #include "launcher/topology/paths.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 void to_json(nlohmann::json& json, const HwThread& thread) {
   json = thread.parts;
@@ -87,8 +87,8 @@ std::string nics_to_json(const std::vector<Nic>& nics) {
 
 base::Result<std::vector<Nic>> nics_from_json(std::string_view text) {
   const base::Status refused(base::Code::kDataLoss, "the description of network cards is incomplete");
-  const nlohmann::json json = parse_json(text);
-  if (!json.is_array() || !whole_but(json, kRealOfMachine)) return refused;
+  const nlohmann::json json = base::parse_json(text);
+  if (!json.is_array() || !base::whole_but(json, kRealOfMachine)) return refused;
   try {
     auto nics = json.get<std::vector<Nic>>();
     if (!std::ranges::all_of(nics, is_nic)) return refused;
@@ -100,8 +100,8 @@ base::Result<std::vector<Nic>> nics_from_json(std::string_view text) {
 
 base::Result<Machine> machine_from_json(std::string_view text) {
   const base::Status refused(base::Code::kDataLoss, "the description of a machine is incomplete");
-  const nlohmann::json json = parse_json(text);
-  if (json.is_discarded() || !whole_but(json, kRealOfMachine)) return refused;
+  const nlohmann::json json = base::parse_json(text);
+  if (json.is_discarded() || !base::whole_but(json, kRealOfMachine)) return refused;
   Machine machine;
   try {
     json.get_to(machine);
@@ -113,4 +113,4 @@ base::Result<Machine> machine_from_json(std::string_view text) {
   return machine;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

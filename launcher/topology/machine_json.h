@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "launcher/topology/machine.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 // Members of these texts that are no whole numbers.
 inline constexpr std::string_view kRealOfMachine[] = {"gbits", "gbytes"};
@@ -23,4 +23,4 @@ inline constexpr std::string_view kRealOfMachine[] = {"gbits", "gbytes"};
 [[nodiscard]] std::string nics_to_json(const std::vector<Nic>& nics);
 [[nodiscard]] base::Result<std::vector<Nic>> nics_from_json(std::string_view text);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 std::string painted(std::string_view text, std::string_view colour, const ViewOptions& options) {
@@ -237,4 +237,4 @@ std::string machine_view(const Machine& machine, const ViewOptions& options) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

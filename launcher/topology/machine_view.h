@@ -6,7 +6,7 @@
 
 #include "launcher/topology/machine.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 struct ViewOptions {
   bool colours = false;          // escapes of a terminal
@@ -28,4 +28,4 @@ struct ViewOptions {
 // A line for each kind of NVLink connection.
 [[nodiscard]] std::vector<std::string> gpu_link_lines(const Machine& machine);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -14,7 +14,7 @@
 #include "launcher/topology/products.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 std::string_view attribute(const pugi::xml_node& node, const char* name) {
@@ -102,11 +102,11 @@ class NcclReader {
       thread.os = cpu;
       thread.parts.fill(kNoPart);
       const auto number = static_cast<std::uint32_t>(parts_.processors.threads.size());
-      for (const Unit unit : {Unit::kHwThread, Unit::kCore})
+      for (const spec::Unit unit : {spec::Unit::kHwThread, spec::Unit::kCore})
         thread.parts[static_cast<std::size_t>(unit)] = number;
-      for (const Unit unit : {Unit::kNuma, Unit::kPackage})
+      for (const spec::Unit unit : {spec::Unit::kNuma, spec::Unit::kPackage})
         thread.parts[static_cast<std::size_t>(unit)] = static_cast<std::uint32_t>(parts_.numas.size());
-      thread.parts[static_cast<std::size_t>(Unit::kNode)] = 0;
+      thread.parts[static_cast<std::size_t>(spec::Unit::kNode)] = 0;
       parts_.processors.threads.push_back(thread);
     }
     parts_.processors.numa_bytes.push_back(0);
@@ -313,4 +313,4 @@ class NcclReader {
 
 base::Result<Machine> read_nccl_xml(const XmlInput& xml) { return NcclReader(xml).read(); }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

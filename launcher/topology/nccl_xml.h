@@ -5,10 +5,10 @@
 #include "launcher/topology/machine.h"
 #include "launcher/topology/xml_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 // Complete or partial: what a product is known to have is filled in, with a sentence in Machine::guesses.
 // kInvalidArgument, "FILE:LINE: ...": no such XML, a bus id twice, a link that one end only lists.
 [[nodiscard]] base::Result<Machine> read_nccl_xml(const XmlInput& xml);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

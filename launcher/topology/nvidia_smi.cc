@@ -12,7 +12,7 @@
 #include "launcher/topology/smi_matrix.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 class MatrixReader {
@@ -172,4 +172,4 @@ base::Result<Machine> parse_nvidia_smi(std::string_view text, const std::string&
   return MatrixReader(std::move(*matrix), source).read();
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

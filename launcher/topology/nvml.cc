@@ -9,7 +9,7 @@
 
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using Device = struct nvmlDevice_st*;
@@ -217,4 +217,4 @@ base::Result<GpuSample> Nvml::sample(const std::string& uuid) const {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "launcher/topology/machine_builder.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 struct GpuSample {
   std::string uuid;
@@ -44,4 +44,4 @@ class Nvml {
   std::unique_ptr<Library> library_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

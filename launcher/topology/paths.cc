@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 struct Edge {
@@ -250,4 +250,4 @@ double numa_gbytes(std::string_view vendor, int family, int model) {
   return model >= 0x55 || model == 0 ? 10 : 6;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -6,7 +6,7 @@
 
 #include "launcher/topology/machine.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 // Each adds the thing and its node, and returns the node.
 std::uint32_t add_gpu(Machine& machine, Gpu gpu);
@@ -42,4 +42,4 @@ void find_paths(Machine& machine);
 // GB/s between two sockets or NUMA nodes, by vendor, family and model of CPUID (0: not known).
 [[nodiscard]] double numa_gbytes(std::string_view vendor, int family, int model);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using pci_vendor::kAmd, pci_vendor::kNvidia;
@@ -91,4 +91,4 @@ double nic_product_gbits(std::uint32_t vendor, std::uint32_t device) {
   return device <= 0xefa1 ? 100 : device == 0xefa2 ? 200 : 0;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -8,7 +8,7 @@
 
 #include "launcher/topology/machine.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 namespace pci_vendor {  // vendor ids of PCI
 inline constexpr std::uint32_t kNvidia = 0x10de, kAmd = 0x1002, kAmazon = 0x1d0f, kMellanox = 0x15b3;
@@ -42,4 +42,4 @@ struct KnownMachine {
 
 [[nodiscard]] bool is_efa(std::uint32_t vendor, std::uint32_t device);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -21,7 +21,7 @@
 
 #include "base/fd.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using base::Code;
@@ -153,4 +153,4 @@ Answer read_apart(const std::string& source, std::string_view reader, const std:
       fmt::format("{}: {} {} while reading it", source, reader, status ? how_it_ended(*status) : "vanished"));
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

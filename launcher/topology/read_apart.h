@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 // Long enough for any file within the bounds of text_input.h on a machine that is busy.
 inline constexpr base::Duration kReadLimit = std::chrono::seconds(20);
@@ -23,4 +23,4 @@ inline constexpr base::Duration kReadLimit = std::chrono::seconds(20);
                                                    const std::function<base::Result<std::string>()>& read,
                                                    base::Duration limit = kReadLimit);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

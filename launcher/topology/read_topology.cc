@@ -15,7 +15,7 @@
 #include "launcher/topology/machine_json.h"
 #include "launcher/topology/read_apart.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 base::Result<Topology> read(const std::string& what,
@@ -37,29 +37,29 @@ base::Result<Topology> read(const std::string& what,
   return std::move(machine->processors);
 }
 
-std::string value_of(const Environment& own, const char* name) {
+std::string value_of(const spec::Environment& own, const char* name) {
   const auto found = own.find(name);
   return found == own.end() ? "" : found->second;
 }
 
 }  // namespace
 
-std::string machine_source(const Environment& own) {
+std::string machine_source(const spec::Environment& own) {
   std::string out;
   for (const char* name :
        {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_FSROOT", "HWLOC_CPUID_PATH", "HWLOC_COMPONENTS"}) {
     const std::string value = value_of(own, name);
     if (value.empty()) continue;
-    out += fmt::format("{}{}={}", out.empty() ? "" : ", ", name, printable_word(value));
+    out += fmt::format("{}{}={}", out.empty() ? "" : ", ", name, base::printable_word(value));
   }
   return out.empty() ? "this machine" : out;
 }
 
-std::string passed_over_by_hwloc(const Environment& own) {
+std::string passed_over_by_hwloc(const spec::Environment& own) {
   std::string out;
   const auto add = [&](const char* name, const std::string& why) {
-    out +=
-        fmt::format("{}{}={}: {}", out.empty() ? "" : "; ", name, printable_word(value_of(own, name)), why);
+    out += fmt::format("{}{}={}: {}", out.empty() ? "" : "; ", name,
+                       base::printable_word(value_of(own, name)), why);
   };
   for (const auto& [name, flags] : {std::pair("HWLOC_XMLFILE", 0), std::pair("HWLOC_FSROOT", O_DIRECTORY)}) {
     const std::string path = value_of(own, name);
@@ -95,4 +95,4 @@ base::Result<Topology> synthetic_topology(const std::string& description) {
               });
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

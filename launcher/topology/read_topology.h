@@ -9,15 +9,15 @@
 #include "launcher/spec/request.h"
 #include "launcher/topology/topology.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 // "this machine", or what the environment of this process puts in its place: "HWLOC_XMLFILE=machine.xml".
-[[nodiscard]] std::string machine_source(const Environment& own);
+[[nodiscard]] std::string machine_source(const spec::Environment& own);
 
 // What of that hwloc passes over without a word, describing this machine instead: a file or folder that is
 // not there or that this user may not read, a synthetic description that it does not understand. A sentence
 // for each, one line in all; empty: nothing.
-[[nodiscard]] std::string passed_over_by_hwloc(const Environment& own);
+[[nodiscard]] std::string passed_over_by_hwloc(const spec::Environment& own);
 
 // This machine, as far as cgroups leave it to this process, or what HWLOC_XMLFILE, HWLOC_SYNTHETIC and
 // hwloc's other variables put in its place. About 2 ms. `source`: machine_source(), for errors.
@@ -30,4 +30,4 @@ namespace regroup::launcher {
 // hwloc's words, as in "package:2 [numa] l3:1 core:4 pu:2". kInvalidArgument: not understood.
 [[nodiscard]] base::Result<Topology> synthetic_topology(const std::string& description);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

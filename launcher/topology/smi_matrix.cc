@@ -10,7 +10,7 @@
 
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 struct Word {
@@ -113,7 +113,7 @@ bool is_title(std::string_view word) { return word == "cpu" || word == "numa" ||
 std::vector<Column> titles_of(const std::vector<Word>& words, std::size_t first) {
   std::vector<Column> out;
   for (std::size_t i = first; i < words.size(); ++i) {
-    const std::string word = lower(words[i].text);
+    const std::string word = base::lower(words[i].text);
     if (word == "cpu") out.push_back({Title::kCpus, words[i].column});
     if (word == "numa") out.push_back({Title::kNumas, words[i].column});
     if (word != "gpu") continue;
@@ -176,7 +176,7 @@ class MatrixText {
 
   void read_header(const std::vector<Word>& words) {
     std::size_t i = 0;
-    for (; i < words.size() && !is_title(lower(words[i].text)); ++i) {
+    for (; i < words.size() && !is_title(base::lower(words[i].text)); ++i) {
       if (!is_device(words[i].text) && !row_names_.contains(words[i].text)) break;
       columns_.emplace_back(words[i].text);
     }
@@ -246,7 +246,7 @@ class MatrixText {
   std::vector<int> list_of(const std::string& text, std::string_view what, std::string_view row) {
     auto list = number_list(text, kMaxCpu);
     if (list) return std::move(*list);
-    const std::string word = lower(text);
+    const std::string word = base::lower(text);
     if (word != "n/a" && word != "-" && word != "na" && word != "none")
       out_.notes.push_back(fmt::format("{}: '{}': expected a list of {}; ignored", row,
                                        std::string_view(text).substr(0, 40), what));
@@ -306,4 +306,4 @@ base::Result<SmiMatrix> read_smi_matrix(std::string_view text, const std::string
   return MatrixText(clean, source).read();
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

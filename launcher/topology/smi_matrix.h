@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 enum class SmiCell : std::uint8_t { kSelf, kNvlink, kPix, kPxb, kPhb, kNode, kSys };
 
@@ -49,4 +49,4 @@ struct SmiNumas {
 // processors of several nodes is at one of them. What a row does not say follows from its pairs.
 [[nodiscard]] SmiNumas smi_numas(const SmiMatrix& matrix);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

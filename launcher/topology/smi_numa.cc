@@ -10,7 +10,7 @@
 #include "launcher/topology/smi_matrix.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using Cpus = std::bitset<std::size_t{kMaxCpu} + 1>;
@@ -210,4 +210,4 @@ std::vector<std::size_t> smi_groups(const SmiMatrix& matrix, SmiCell worst) {
 
 SmiNumas smi_numas(const SmiMatrix& matrix) { return NumaFinder(matrix).find(); }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

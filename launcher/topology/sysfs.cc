@@ -17,7 +17,7 @@
 #include "launcher/topology/products.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 namespace fs = std::filesystem;
@@ -351,4 +351,4 @@ bool port_up(const SysfsRoots& roots, const std::string& device, const std::stri
 
 MachineParts read_sysfs(const SysfsRoots& roots) { return SysfsReader(roots).read(); }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

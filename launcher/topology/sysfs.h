@@ -7,7 +7,7 @@
 
 #include "launcher/topology/machine_builder.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 struct SysfsRoots {
   std::string sys = "/sys";
@@ -31,4 +31,4 @@ struct SysfsRoots {
 // there is always an answer.
 [[nodiscard]] MachineParts read_sysfs(const SysfsRoots& roots);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

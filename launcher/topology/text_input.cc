@@ -14,7 +14,7 @@
 
 #include "base/fd.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 bool blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
@@ -142,4 +142,4 @@ base::Status check_machine(const Machine& machine, std::string_view source) {
   return beyond(machine.links.size(), kMaxLinks, "links");
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

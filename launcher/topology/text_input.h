@@ -12,7 +12,7 @@
 #include "base/values.h"  // lower()
 #include "launcher/topology/machine.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 inline constexpr std::size_t kMaxTopologyBytes = std::size_t{16} << 20;  // of a file
 inline constexpr std::uint32_t kMaxEnds = 512;    // GPUs, NICs and NUMA nodes of a machine
@@ -50,4 +50,4 @@ inline constexpr int kMaxCpu = 65535;
 // Whether a machine just read is one: every end has a node, bounds hold. The error says what is wrong.
 [[nodiscard]] base::Status check_machine(const Machine& machine, std::string_view source);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

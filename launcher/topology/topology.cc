@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 std::string size_text(std::uint64_t bytes) {
@@ -27,7 +27,7 @@ std::string counted(std::size_t count, std::string_view one, std::string_view ma
 
 // Groups `threads` by the parts of one kind; threads in none form a group of their own.
 std::vector<std::pair<std::uint32_t, ThreadSet>> split(const Topology& topology, const ThreadSet& threads,
-                                                       Unit unit) {
+                                                       spec::Unit unit) {
   std::map<std::uint32_t, ThreadSet> found;
   for (const std::uint32_t thread : threads) found[topology.threads[thread].part(unit)].push_back(thread);
   return {found.begin(), found.end()};
@@ -35,7 +35,7 @@ std::vector<std::pair<std::uint32_t, ThreadSet>> split(const Topology& topology,
 
 std::string cores_line(const Topology& topology, const ThreadSet& threads) {
   std::vector<int> cores;
-  for (const auto& [number, set] : split(topology, threads, Unit::kCore))
+  for (const auto& [number, set] : split(topology, threads, spec::Unit::kCore))
     cores.push_back(static_cast<int>(number));
   return fmt::format("{} {} (processors {})", cores.size() == 1 ? "core" : "cores", ranges(cores),
                      ranges(os_numbers(topology, threads)));
@@ -46,7 +46,7 @@ void describe_caches(const Topology& topology, const ThreadSet& threads, std::st
     out += fmt::format("      {}\n", cores_line(topology, threads));
     return;
   }
-  for (const auto& [number, set] : split(topology, threads, Unit::kL3Cache)) {
+  for (const auto& [number, set] : split(topology, threads, spec::Unit::kL3Cache)) {
     const std::string cache =
         number == kNoPart ? "no L3" : fmt::format("L3 {}, {}", number, size_text(topology.cache_bytes[2]));
     out += fmt::format("      {}: {}\n", cache, cores_line(topology, set));
@@ -61,7 +61,7 @@ std::string numa_name(const Topology& topology, std::uint32_t number) {
 
 }  // namespace
 
-std::vector<ThreadSet> parts_of(const Topology& topology, Unit unit) {
+std::vector<ThreadSet> parts_of(const Topology& topology, spec::Unit unit) {
   ThreadSet all;
   for (std::uint32_t i = 0; i < topology.threads.size(); ++i) all.push_back(i);
   std::vector<ThreadSet> out;
@@ -98,15 +98,16 @@ std::string ranges(const std::vector<int>& ascending) {
 }
 
 std::string describe(const Topology& topology, std::string_view host) {
-  std::string out = fmt::format("host {}: {}, {}, {}, {}\n", host,
-                                counted(parts_of(topology, Unit::kPackage).size(), "package", "packages"),
-                                counted(parts_of(topology, Unit::kNuma).size(), "NUMA node", "NUMA nodes"),
-                                counted(parts_of(topology, Unit::kCore).size(), "core", "cores"),
-                                counted(topology.threads.size(), "hardware thread", "hardware threads"));
-  for (const ThreadSet& package : parts_of(topology, Unit::kPackage)) {
-    out += fmt::format("  package {}{}{}\n", topology.threads[package[0]].part(Unit::kPackage),
+  std::string out =
+      fmt::format("host {}: {}, {}, {}, {}\n", host,
+                  counted(parts_of(topology, spec::Unit::kPackage).size(), "package", "packages"),
+                  counted(parts_of(topology, spec::Unit::kNuma).size(), "NUMA node", "NUMA nodes"),
+                  counted(parts_of(topology, spec::Unit::kCore).size(), "core", "cores"),
+                  counted(topology.threads.size(), "hardware thread", "hardware threads"));
+  for (const ThreadSet& package : parts_of(topology, spec::Unit::kPackage)) {
+    out += fmt::format("  package {}{}{}\n", topology.threads[package[0]].part(spec::Unit::kPackage),
                        topology.model.empty() ? "" : ": ", topology.model);
-    for (const auto& [number, numa] : split(topology, package, Unit::kNuma)) {
+    for (const auto& [number, numa] : split(topology, package, spec::Unit::kNuma)) {
       out += fmt::format("    {}\n", numa_name(topology, number));
       describe_caches(topology, numa, out);
     }
@@ -118,4 +119,4 @@ std::string describe(const Topology& topology, std::string_view host) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

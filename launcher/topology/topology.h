@@ -10,17 +10,17 @@
 #include "base/status.h"
 #include "launcher/spec/mapping.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 inline constexpr std::uint32_t kNoPart = UINT32_MAX;
 
 // A hardware thread, and the number of the part of each kind that it belongs to. Numbers are logical: they
 // count in the order of hwloc, in which neighbours are near.
 struct HwThread {
-  int os = 0;                                                            // number of the operating system
-  std::array<std::uint32_t, static_cast<int>(Unit::kNode) + 1> parts{};  // by Unit; kNoPart: in none
+  int os = 0;  // number of the operating system
+  std::array<std::uint32_t, static_cast<int>(spec::Unit::kNode) + 1> parts{};  // by Unit; kNoPart: in none
 
-  [[nodiscard]] std::uint32_t part(Unit unit) const { return parts[static_cast<std::size_t>(unit)]; }
+  [[nodiscard]] std::uint32_t part(spec::Unit unit) const { return parts[static_cast<std::size_t>(unit)]; }
   bool operator==(const HwThread&) const = default;
 };
 
@@ -37,7 +37,7 @@ struct Topology {
 using ThreadSet = std::vector<std::uint32_t>;
 
 // The parts of one kind, in logical order, each with its threads. kNode: one with all of them.
-[[nodiscard]] std::vector<ThreadSet> parts_of(const Topology& topology, Unit unit);
+[[nodiscard]] std::vector<ThreadSet> parts_of(const Topology& topology, spec::Unit unit);
 
 // What is left when only these may be used (operating system numbers). Parts keep their numbers.
 [[nodiscard]] Topology restricted(Topology topology, const std::vector<int>& cpus);
@@ -51,4 +51,4 @@ using ThreadSet = std::vector<std::uint32_t>;
 // Several lines for people: packages, NUMA nodes, caches and the cores in them.
 [[nodiscard]] std::string describe(const Topology& topology, std::string_view host);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

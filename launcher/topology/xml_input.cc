@@ -10,7 +10,7 @@
 
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 constexpr std::size_t kMaxDepth = 64, kMaxElements = 200'000, kMaxAttribute = std::size_t{64} << 10;
@@ -87,4 +87,4 @@ base::Status XmlInput::check() const {
   return {};
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 
 class XmlInput {
  public:
@@ -34,4 +34,4 @@ class XmlInput {
   std::unique_ptr<pugi::xml_document> document_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

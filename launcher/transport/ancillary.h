@@ -8,7 +8,7 @@
 
 #include "base/fd.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 // Buffer for the control message. It must live as long as the msghdr is used.
 class Ancillary {
@@ -41,4 +41,4 @@ class Ancillary {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room_{};
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

@@ -10,7 +10,7 @@
 
 #include "launcher/transport/ancillary.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 constexpr std::size_t kMostQueued = 8 << 20;
@@ -115,4 +115,4 @@ void Channel::fail(const base::Status& why) {
   if (closed) closed(why);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

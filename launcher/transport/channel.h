@@ -15,7 +15,7 @@
 #include "proto/message.h"
 #include "proto/wire.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 // Used by the loop's thread; kept alive by its own pending operations until it is closed.
 class Channel : public std::enable_shared_from_this<Channel> {
@@ -60,4 +60,4 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool closing_ = false;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

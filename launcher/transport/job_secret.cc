@@ -16,7 +16,7 @@
 
 #include "launcher/transport/openssl.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 constexpr std::array<char, 8> kMark{'r', 'e', 'g', 'r', 'o', 'u', 'p', '1'};
@@ -116,4 +116,4 @@ base::Status JobSecret::derive(std::string_view purpose, Key key) const {
   return {};
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 class JobSecret {
  public:
@@ -45,4 +45,4 @@ class JobSecret {
   Page* const page_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

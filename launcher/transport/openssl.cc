@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 constexpr const char* kTls = "libssl.so.3";  // depends on libcrypto.so.3, which dlsym() searches, too
@@ -39,4 +39,4 @@ base::Status load_openssl() { return loaded().first; }
 
 const OpenSsl& openssl() { return loaded().second; }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

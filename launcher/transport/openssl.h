@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 #define REGROUP_OPENSSL_FUNCTIONS(X)       \
   X(BIO_clear_flags)                       \
@@ -75,4 +75,4 @@ struct OpenSsl {
 // Call only after load_openssl() succeeded.
 [[nodiscard]] const OpenSsl& openssl();
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

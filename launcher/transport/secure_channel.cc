@@ -10,7 +10,7 @@
 
 #include "launcher/transport/tcp.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 // Bytes read per turn, so that other handlers of the loop run.
@@ -285,4 +285,4 @@ void SecureChannel::fail(const base::Status& why) {
     handlers->closed({why.code(), fmt::format("{}: {}", address_, why.message())});
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

@@ -1,5 +1,6 @@
-// Control messages between hosts: the frames of launcher::Channel inside TLS 1.3, with a peer that has proved
-// that it belongs to the job. The handshake has a deadline, queues are bounded, and reading can be paused.
+// Control messages between hosts: the frames of transport::Channel inside TLS 1.3, with a peer that has
+// proved that it belongs to the job. The handshake has a deadline, queues are bounded, and reading can be
+// paused.
 #pragma once
 
 #include <utility>
@@ -20,7 +21,7 @@
 #include "proto/message.h"
 #include "proto/wire.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 struct SecureChannelLimits {
   base::Duration handshake = std::chrono::seconds(5);
@@ -134,4 +135,4 @@ class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
   bool reading_ = false, writing_ = false;  // a wait for reading, for writing, is pending
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

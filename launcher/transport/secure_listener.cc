@@ -11,7 +11,7 @@
 
 #include "launcher/transport/tcp.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 constexpr int kAcceptsPerTurn = 16;  // then the accepted ones are served
@@ -109,4 +109,4 @@ void SecureListener::reject(Pending::iterator entry, base::Status why) {
   last_reason_ = std::move(why);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

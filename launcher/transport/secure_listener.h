@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "launcher/transport/secure_channel.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 struct SecureListenerLimits {
   std::size_t unauthenticated = 64;  // limit of unauthenticated connections; one more closes an earlier one
@@ -66,4 +66,4 @@ class SecureListener {
   base::Status last_reason_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

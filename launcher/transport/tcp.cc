@@ -18,7 +18,7 @@
 #include <sstream>
 #include <utility>
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 namespace asio = boost::asio;
@@ -254,4 +254,4 @@ base::Status check_alive(int socket, base::Duration silence) {
                                              std::chrono::duration<double>(since).count())};
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

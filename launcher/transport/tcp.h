@@ -14,7 +14,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 using Endpoint = boost::asio::ip::tcp::endpoint;
 
@@ -47,4 +47,4 @@ void dial(boost::asio::io_context& loop, std::vector<Endpoint> endpoints, base::
 // acknowledges and does not read is alive.
 [[nodiscard]] base::Status check_alive(int socket, base::Duration silence);
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

@@ -13,7 +13,7 @@
 
 #include "launcher/transport/openssl.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 constexpr std::string_view kPrefix = "regroup1 ";
@@ -289,4 +289,4 @@ base::Status TlsSession::failure(std::string_view what) const {
   return {code, fmt::format("{}: {}", what, reason_of_openssl())};
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

@@ -20,7 +20,7 @@
 struct bio_method_st;   // OpenSSL's BIO_METHOD
 struct ssl_session_st;  // OpenSSL's SSL_SESSION
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 // The PSK identity: job, client and intended server. A server refuses a connection that is not meant for it,
 // so an attacker cannot redirect a node's connection to itself or to another node.
@@ -116,4 +116,4 @@ class TlsSession {
   int errno_ = 0;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

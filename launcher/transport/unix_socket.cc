@@ -10,7 +10,7 @@
 
 #include "base/unix_address.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 base::Status make_private_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return base::system_error("mkdir", path, errno);
@@ -62,4 +62,4 @@ void Listener::wait() {
   });
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

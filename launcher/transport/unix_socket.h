@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 // Creates the folder `path` with mode 0700 unless it exists; kInvalidArgument: it is no folder, belongs to
 // another user, or is open to others.
@@ -37,4 +37,4 @@ class Listener {
   Handler accepted_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

@@ -7,7 +7,7 @@
 
 #include "membership/catchup/transfer_generated.h"
 
-namespace regroup::node {
+namespace regroup::catchup {
 namespace {
 
 using base::Code;
@@ -103,4 +103,4 @@ Result<TransferMessage> decode_transfer(std::span<const std::byte> payload) {
   return Status(Code::kInvalidArgument, "state transfer message: unknown body");
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::catchup

@@ -12,7 +12,7 @@
 #include "proto/node_message.h"
 #include "shmem/arena.h"
 
-namespace regroup::node {
+namespace regroup::catchup {
 
 inline constexpr std::uint16_t kTransferVersion = 1;
 
@@ -46,4 +46,4 @@ using TransferMessage = std::variant<TransferRequest, TransferLength, TransferCh
 // kDataLoss: it does not verify or has impossible values; kInvalidArgument: another version.
 [[nodiscard]] base::Result<TransferMessage> decode_transfer(std::span<const std::byte> payload);
 
-}  // namespace regroup::node
+}  // namespace regroup::catchup

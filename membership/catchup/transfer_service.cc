@@ -11,11 +11,11 @@
 #include "launcher/transport/tcp.h"
 #include "proto/transfer_step.h"
 
-namespace regroup::cmd {
+namespace regroup::catchup {
 namespace {
 
 using base::Status;
-using node::TransferChunk;
+using catchup::TransferChunk;
 
 constexpr std::size_t kQueued = 2 << 20;  // bytes queued on a connection, at most
 constexpr int kChunksInTurn = 8;          // then the event loop does other work
@@ -52,12 +52,12 @@ TransferService::~TransferService() {
 
 Status TransferService::listen() {
   if (listener_) return {};
-  auto listener = std::make_unique<launcher::SecureListener>(
+  auto listener = std::make_unique<transport::SecureListener>(
       loop_, context_, [this](Channel channel) { on_reader(std::move(channel)); });
   REGROUP_RETURN_IF_ERROR(listener->start(0));
-  auto endpoints = launcher::own_endpoints(listener->port());
+  auto endpoints = transport::own_endpoints(listener->port());
   if (!endpoints.ok()) return endpoints.status();
-  endpoints_ = launcher::to_string(*endpoints);
+  endpoints_ = transport::to_string(*endpoints);
   listener_ = std::move(listener);
   return {};
 }
@@ -86,9 +86,9 @@ void TransferService::on_reader(Channel channel) {
                          .closed = [this, id](const Status&) { drop_reader(id, ""); },
                          .opened = {},
                          .payload = [this, id](std::span<const std::byte> payload) -> Status {
-                           auto message = node::decode_transfer(payload);
+                           auto message = catchup::decode_transfer(payload);
                            if (!message.ok()) return message.status();
-                           const auto* request = std::get_if<node::TransferRequest>(&*message);
+                           const auto* request = std::get_if<catchup::TransferRequest>(&*message);
                            if (request == nullptr) return wrong("a reader sent a message that is no request");
                            on_request(id, *request);
                            return {};
@@ -101,7 +101,7 @@ void TransferService::on_reader(Channel channel) {
   });
 }
 
-void TransferService::on_request(std::uint64_t id, const node::TransferRequest& request) {
+void TransferService::on_request(std::uint64_t id, const catchup::TransferRequest& request) {
   Reader& reader = readers_.at(id);
   const membership::TransferSource& source = core_->transfer_source();
   if (reader.request || !source.active() || source.base().transfer != request.transfer)
@@ -156,19 +156,19 @@ base::Result<bool> TransferService::send_snapshot(Reader& reader) {
   const std::uint64_t end = chunks * (reader.request->part + 1) / parts;
   if (!std::exchange(reader.length_sent, true)) {
     reader.next_chunk = chunks * reader.request->part / parts;
-    reader.channel->send_payload(node::encode(node::TransferLength{used, source.kept()}));
+    reader.channel->send_payload(catchup::encode(catchup::TransferLength{used, source.kept()}));
   }
   if (reader.next_chunk < end) {
     const std::uint64_t chunk = reader.next_chunk++;
     const auto bytes = chunk_of(arena.snapshot().first(used), chunk);
     reader.channel->send_payload(
-        node::encode(TransferChunk{0,
-                                   static_cast<std::uint32_t>(chunk),
-                                   chunk + 1 == end,
-                                   arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed),
-                                   {bytes.begin(), bytes.end()}}));
+        catchup::encode(TransferChunk{0,
+                                      static_cast<std::uint32_t>(chunk),
+                                      chunk + 1 == end,
+                                      arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed),
+                                      {bytes.begin(), bytes.end()}}));
   } else if (end == chunks * reader.request->part / parts) {  // fewer chunks than parts
-    reader.channel->send_payload(node::encode(TransferChunk{0, 0, true, 0, {}}));
+    reader.channel->send_payload(catchup::encode(TransferChunk{0, 0, true, 0, {}}));
   }
   if (reader.next_chunk < end) return true;
   reader.step = source.base().step + 1;
@@ -187,12 +187,13 @@ base::Result<bool> TransferService::send_result(Reader& reader) {
   const std::uint64_t chunk = reader.next_chunk++;
   const auto bytes = chunk_of(arena.kept(step), chunk);
   if (chunk == 0)
-    reader.channel->send_payload(node::encode(node::TransferLength{0, core_->transfer_source().kept()}));
-  reader.channel->send_payload(node::encode(TransferChunk{step,
-                                                          static_cast<std::uint32_t>(chunk),
-                                                          chunk + 1 == crcs.size(),
-                                                          crcs[chunk],
-                                                          {bytes.begin(), bytes.end()}}));
+    reader.channel->send_payload(
+        catchup::encode(catchup::TransferLength{0, core_->transfer_source().kept()}));
+  reader.channel->send_payload(catchup::encode(TransferChunk{step,
+                                                             static_cast<std::uint32_t>(chunk),
+                                                             chunk + 1 == crcs.size(),
+                                                             crcs[chunk],
+                                                             {bytes.begin(), bytes.end()}}));
   if (reader.next_chunk < crcs.size()) return true;
   reader.step += 1;
   reader.next_chunk = 0;
@@ -205,7 +206,7 @@ void TransferService::drop_reader(std::uint64_t id, const std::string& why) {
   const Channel channel = found->second.channel;
   readers_.erase(found);
   core_->on_reader_progress(id, std::nullopt);
-  if (!why.empty()) channel->send_payload(node::encode(node::TransferError{why}));
+  if (!why.empty()) channel->send_payload(catchup::encode(catchup::TransferError{why}));
   channel->close_when_sent();
 }
 
@@ -224,19 +225,19 @@ void TransferService::fetch(const proto::StartTarget& transfer) {
 }
 
 void TransferService::dial(std::size_t index, const proto::SourceAgent& source) {
-  auto endpoints = launcher::parse_endpoints(source.endpoints);
+  auto endpoints = transport::parse_endpoints(source.endpoints);
   if (!endpoints.ok()) return fail(index, endpoints.status().message());
-  launcher::dial(loop_, std::move(*endpoints), kDialLimit,
-                 [this, index, node = source.node, attempt = attempt_,
-                  alive = std::weak_ptr(alive_)](base::Result<base::Fd> socket) {
-                   if (alive.expired() || attempt != attempt_) return;
-                   if (!socket.ok()) return fail(index, socket.status().message());
-                   connect(index, node, std::move(*socket));
-                 });
+  transport::dial(loop_, std::move(*endpoints), kDialLimit,
+                  [this, index, node = source.node, attempt = attempt_,
+                   alive = std::weak_ptr(alive_)](base::Result<base::Fd> socket) {
+                    if (alive.expired() || attempt != attempt_) return;
+                    if (!socket.ok()) return fail(index, socket.status().message());
+                    connect(index, node, std::move(*socket));
+                  });
 }
 
 void TransferService::connect(std::size_t index, proto::NodeId node, base::Fd socket) {
-  auto channel = launcher::SecureChannel::client(loop_, context_, std::move(socket), node);
+  auto channel = transport::SecureChannel::client(loop_, context_, std::move(socket), node);
   if (!channel.ok()) return fail(index, channel.status().message());
   sources_[index].channel = *channel;
   (*channel)->start({.message = {},
@@ -250,17 +251,17 @@ void TransferService::connect(std::size_t index, proto::NodeId node, base::Fd so
                            return attempt == attempt_ ? on_payload(index, payload) : Status();
                          }});
   const auto parts = static_cast<std::uint32_t>(sources_.size());
-  (*channel)->send_payload(
-      node::encode(node::TransferRequest{transfer_, static_cast<std::uint32_t>(index), parts, index == 0}));
+  (*channel)->send_payload(catchup::encode(
+      catchup::TransferRequest{transfer_, static_cast<std::uint32_t>(index), parts, index == 0}));
 }
 
 Status TransferService::on_payload(std::size_t index, std::span<const std::byte> payload) {
-  auto message = node::decode_transfer(payload);
+  auto message = catchup::decode_transfer(payload);
   if (!message.ok()) return message.status();
   Source& source = sources_.at(index);
-  if (const auto* error = std::get_if<node::TransferError>(&*message)) return wrong(error->why);
+  if (const auto* error = std::get_if<catchup::TransferError>(&*message)) return wrong(error->why);
   if (const auto* chunk = std::get_if<TransferChunk>(&*message)) return take(source, *chunk);
-  const auto* length = std::get_if<node::TransferLength>(&*message);
+  const auto* length = std::get_if<catchup::TransferLength>(&*message);
   if (length == nullptr) return wrong("a source sent a request");
   if (index == 0) {  // the source of the results; no ring is longer than kMaxKeptResults
     if (length->newest > received_.kept + proto::kMaxKeptResults)
@@ -339,4 +340,4 @@ void TransferService::fail(std::size_t index, const std::string& why) {
   perform_(core_->on_fetch_failed(fmt::format("host {}: {}", host, why)));
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::catchup

@@ -20,14 +20,14 @@
 #include "membership/agent/agent_core.h"
 #include "membership/catchup/transfer_messages.h"
 
-namespace regroup::cmd {
+namespace regroup::catchup {
 
 // Used by the event loop's thread only. Never blocks.
 class TransferService {
  public:
   using Perform = std::function<void(const membership::AgentEffects&)>;
 
-  TransferService(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context)
+  TransferService(boost::asio::io_context& loop, std::shared_ptr<const transport::TlsContext> context)
       : loop_(loop), context_(std::move(context)) {}
   ~TransferService();
 
@@ -42,12 +42,12 @@ class TransferService {
   void poll();
 
  private:
-  using Channel = std::shared_ptr<launcher::SecureChannel>;
+  using Channel = std::shared_ptr<transport::SecureChannel>;
   struct Reader {  // an agent that fetches from here
     explicit Reader(boost::asio::io_context& loop) : deadline(loop) {}
     Channel channel;
     boost::asio::steady_timer deadline;  // for its request
-    std::optional<node::TransferRequest> request;
+    std::optional<catchup::TransferRequest> request;
     std::uint64_t next_chunk = 0;  // of its part of the snapshot, or of the result of `step`
     proto::Step step = 0;          // the result that is being sent; 0: the snapshot
     bool length_sent = false;
@@ -61,7 +61,7 @@ class TransferService {
     std::uint64_t bytes = 0;  // of the snapshot, as it reports
   };
   void on_reader(Channel channel);
-  void on_request(std::uint64_t id, const node::TransferRequest& request);
+  void on_request(std::uint64_t id, const catchup::TransferRequest& request);
   void pump(std::uint64_t id);
   // False: nothing to send now. kDataLoss: what the reader requests no longer exists.
   [[nodiscard]] base::Result<bool> send_next(Reader& reader);
@@ -72,14 +72,14 @@ class TransferService {
   void dial(std::size_t index, const proto::SourceAgent& source);
   void connect(std::size_t index, proto::NodeId node, base::Fd socket);
   [[nodiscard]] base::Status on_payload(std::size_t index, std::span<const std::byte> payload);
-  [[nodiscard]] base::Status take(Source& source, const node::TransferChunk& chunk);
-  [[nodiscard]] base::Status take_snapshot(Source& source, const node::TransferChunk& chunk);
-  [[nodiscard]] base::Status take_result(Source& source, const node::TransferChunk& chunk);
+  [[nodiscard]] base::Status take(Source& source, const catchup::TransferChunk& chunk);
+  [[nodiscard]] base::Status take_snapshot(Source& source, const catchup::TransferChunk& chunk);
+  [[nodiscard]] base::Status take_result(Source& source, const catchup::TransferChunk& chunk);
   void fail(std::size_t index, const std::string& why);
 
   boost::asio::io_context& loop_;
-  const std::shared_ptr<const launcher::TlsContext> context_;
-  std::unique_ptr<launcher::SecureListener> listener_;
+  const std::shared_ptr<const transport::TlsContext> context_;
+  std::unique_ptr<transport::SecureListener> listener_;
   std::string endpoints_;
   membership::AgentCore* core_ = nullptr;
   Perform perform_;
@@ -92,4 +92,4 @@ class TransferService {
   membership::TransferTarget::Received received_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::catchup

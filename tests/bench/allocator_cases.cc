@@ -21,7 +21,7 @@ constexpr std::uint32_t kSlots = 8;
 struct Case {
   std::string name;  // of --allocator
   std::string text;  // of its file, or what its command prints
-  launcher::Environment environment;
+  spec::Environment environment;
 };
 
 std::string lines(const std::string& format, std::size_t times = 1) {
@@ -63,27 +63,27 @@ std::vector<Case> cases() {
 std::uint64_t read(const Case& each) {
   std::uint64_t slots = 0;
   if (each.name == "host file") {
-    const auto hosts = launcher::parse_host_file(each.text, "f");
+    const auto hosts = spec::parse_host_file(each.text, "f");
     if (hosts.ok()) {
       for (const auto& host : *hosts) slots += host.slots;
     }
     return slots;
   }
   if (each.name == "discovery script") {
-    const auto hosts = launcher::read_discovered(each.text, "f", 1);
+    const auto hosts = alloc::read_discovered(each.text, "f", 1);
     if (hosts.ok()) {
       for (const auto& host : *hosts) slots += host.slots;
     }
     return slots;
   }
-  launcher::AllocInput input;
+  alloc::AllocInput input;
   input.environment = each.environment;
   input.read_file = [&](const std::string& path) -> base::Result<std::string> {
     if (path != "f") return base::Status(base::Code::kNotFound, path);
     return each.text;
   };
   input.run = [&](const std::vector<std::string>&) -> base::Result<std::string> { return each.text; };
-  const auto granted = launcher::find_allocation(input, "");
+  const auto granted = alloc::find_allocation(input, "");
   return granted.ok() ? granted->reading.allocation.slots() : 0;
 }
 

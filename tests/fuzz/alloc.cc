@@ -16,9 +16,9 @@ using regroup::fuzz::require;
 
 namespace {
 
-void check(const launcher::Granted& granted, const launcher::AllocInput& input) {
+void check(const alloc::Granted& granted, const alloc::AllocInput& input) {
   std::set<std::string> names;
-  for (const launcher::Host& host : granted.reading.allocation.hosts) {
+  for (const alloc::Host& host : granted.reading.allocation.hosts) {
     require(!host.name.empty() && host.name.front() != '-' && names.insert(host.name).second);
     require(host.gpus.empty() || host.gpu_count == host.gpus.size());
   }
@@ -30,8 +30,8 @@ void check(const launcher::Granted& granted, const launcher::AllocInput& input) 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  const std::vector<std::string> parts = launcher::split(bytes, std::string_view("\0", 1));
-  launcher::AllocInput input;
+  const std::vector<std::string> parts = base::split(bytes, std::string_view("\0", 1));
+  alloc::AllocInput input;
   input.host_name = "n1";
   input.read_file = [&](const std::string&) -> base::Result<std::string> { return parts[0]; };
   input.run = [&](const std::vector<std::string>&) -> base::Result<std::string> { return parts[0]; };
@@ -40,13 +40,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (equals != std::string::npos)
       input.environment[parts[i].substr(0, equals)] = parts[i].substr(equals + 1);
   }
-  for (const launcher::AllocatorRow& row : launcher::allocators()) {
+  for (const alloc::AllocatorRow& row : alloc::allocators()) {
     const auto granted = find_allocation(input, row.name);
     if (granted.ok()) check(*granted, input);
     if (!granted.ok()) require(!granted.status().message().empty());
   }
-  static_cast<void>(launcher::read_resize_event(input));
-  static_cast<void>(launcher::read_discovered(parts[0], "script", 1));
-  static_cast<void>(launcher::expand_host_list(parts[0], 1000));
+  static_cast<void>(alloc::read_resize_event(input));
+  static_cast<void>(alloc::read_discovered(parts[0], "script", 1));
+  static_cast<void>(spec::expand_host_list(parts[0], 1000));
   return 0;
 }

@@ -28,16 +28,16 @@ auto understood(std::string_view bytes, Parse parse) {
     require(!first.status().message().empty());
     return first;
   }
-  const std::string line = cmd::to_line(*first);
+  const std::string line = lease::to_line(*first);
   require(line.find('\n') == line.size() - 1);
   const auto second = parse(line);
   require(second.ok());
-  if (bytes.size() < kCut) require(cmd::to_line(*second) == line);
+  if (bytes.size() < kCut) require(lease::to_line(*second) == line);
   return first;
 }
 
-void check(const std::vector<launcher::HostRequest>& hosts) {
-  for (const launcher::HostRequest& host : hosts) {
+void check(const std::vector<spec::HostRequest>& hosts) {
+  for (const spec::HostRequest& host : hosts) {
     require(!host.name.empty() && host.slots <= proto::kMaxMembers);
     require(std::ranges::none_of(host.cores, [](int core) { return core < 0; }));
   }
@@ -56,30 +56,30 @@ bool printable(std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  if (const auto offer = understood(bytes, cmd::parse_offer); offer.ok()) {
+  if (const auto offer = understood(bytes, lease::parse_offer); offer.ok()) {
     require(!offer->grant.hosts.empty());
     check(offer->grant.hosts);
     check(offer->grace);
   }
-  if (const auto revoke = understood(bytes, cmd::parse_revoke); revoke.ok()) {
+  if (const auto revoke = understood(bytes, lease::parse_revoke); revoke.ok()) {
     check(revoke->hosts);
     check(revoke->within);
   }
-  if (const auto reconnect = understood(bytes, cmd::parse_reconnect); reconnect.ok()) {
+  if (const auto reconnect = understood(bytes, lease::parse_reconnect); reconnect.ok()) {
     require(!reconnect->token.empty());
     check(reconnect->revoke.within);
   }
-  if (const auto resized = understood(bytes, cmd::parse_resized); resized.ok())
+  if (const auto resized = understood(bytes, lease::parse_resized); resized.ok())
     require(resized->members <= proto::kMaxMembers);
-  if (const auto start = understood(bytes, cmd::parse_agent_start); start.ok())
+  if (const auto start = understood(bytes, lease::parse_agent_start); start.ok())
     require(start->order.node < proto::kEveryNode && !start->order.host.empty() &&
             !start->order.program.empty());
-  if (const auto end = understood(bytes, cmd::parse_agent_end); end.ok())
+  if (const auto end = understood(bytes, lease::parse_agent_end); end.ok())
     require(end->node < proto::kEveryNode);
-  if (const auto news = understood(bytes, cmd::parse_agent_news); news.ok()) {
+  if (const auto news = understood(bytes, lease::parse_agent_news); news.ok()) {
     require(news->node < proto::kEveryNode && news->why.code() <= base::Code::kInternal);
     require(printable(news->line) && printable(news->why.message()));
   }
-  static_cast<void>(understood(bytes, cmd::parse_reply));
+  static_cast<void>(understood(bytes, lease::parse_reply));
   return 0;
 }

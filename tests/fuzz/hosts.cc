@@ -17,10 +17,12 @@
 #include "tests/net/net_test.h"
 
 using namespace regroup;
-using namespace regroup::node;
-using launcher::SecureChannel;
+using namespace regroup::agent;
+using namespace regroup::catchup;
+using namespace regroup::spec;
 using regroup::fuzz::Choices;
 using regroup::fuzz::require;
+using transport::SecureChannel;
 
 namespace {
 
@@ -70,9 +72,9 @@ class Job {
   HostAccess access() {
     HostAccess access;
     access.before = {"fake"};
-    access.make = [this](std::shared_ptr<const launcher::JobSecret> secret, launcher::SpawnEvents events) {
+    access.make = [this](std::shared_ptr<const transport::JobSecret> secret, agent::SpawnEvents events) {
       secret_ = std::move(secret);
-      auto made = std::make_unique<launcher::FakeSpawner>(loop_, std::move(events));
+      auto made = std::make_unique<agent::FakeSpawner>(loop_, std::move(events));
       spawner_ = made.get();
       return made;
     };
@@ -101,7 +103,7 @@ class Job {
 
   template <class Condition>
   bool happens(Condition condition) {
-    return launcher::run_until(loop_, condition);
+    return transport::run_until(loop_, condition);
   }
   // All that was sent has been taken: a loopback carries it at once.
   void settle() {
@@ -114,11 +116,11 @@ class Job {
   std::shared_ptr<SecureChannel> connect(proto::NodeId self) {
     const std::string& endpoints = spawner_->orders().at(0).arguments.at(4);
     const auto port = static_cast<std::uint16_t>(std::stoul(endpoints.substr(endpoints.rfind(':') + 1)));
-    base::Fd socket = launcher::connect_to(port);
+    base::Fd socket = transport::connect_to(port);
     const linger at_once{1, 0};  // no port waits for what may still come
     require(::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
-    auto channel = SecureChannel::client(loop_, launcher::node(secret_, self), std::move(socket), kController,
-                                         Link::limits())
+    auto channel = SecureChannel::client(loop_, transport::node(secret_, self), std::move(socket),
+                                         kController, Link::limits())
                        .value();
     bool opened = false;
     channel->start({.message = {},
@@ -149,9 +151,9 @@ class Job {
   }
 
   void serve() {
-    launcher::NodeEvents events;
+    agent::NodeEvents events;
     events.started = [](std::uint32_t, const base::Status& status) { require(one_line(status.message())); };
-    events.exited = [](const launcher::MemberExit& exit) { require(exit.host != "node2"); };
+    events.exited = [](const process::MemberExit& exit) { require(exit.host != "node2"); };
     events.mpi = [](std::uint32_t host, const pmi::Message&) { require(host != kOfHonest + 1); };
     events.said = [](const std::string& said) { require(one_line(said)); };
     events.used = [](const std::string& host, const std::string&, const auto&) { require(host != "node2"); };
@@ -168,7 +170,7 @@ class Job {
         setup.elastic = ElasticSetup{};
         hosts_->set_up(i, setup, {});
       } else {
-        launcher::SpaceOrder order;
+        agent::SpaceOrder order;
         order.space.space = 1;
         order.members.push_back({.place = {.member = static_cast<proto::MemberId>(i), .space = 1}});
         hosts_->node(i).start(std::move(order));
@@ -257,10 +259,10 @@ class Job {
   Choices choices_;
   boost::asio::io_context loop_;
   base::Fd null_{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
-  launcher::Sink out_{loop_, null_.get()};
+  process::Sink out_{loop_, null_.get()};
   bool elastic_ = false;
-  std::shared_ptr<const launcher::JobSecret> secret_;
-  launcher::FakeSpawner* spawner_ = nullptr;
+  std::shared_ptr<const transport::JobSecret> secret_;
+  agent::FakeSpawner* spawner_ = nullptr;
   std::unique_ptr<Hosts> hosts_;
   std::shared_ptr<SecureChannel> hostile_, honest_;
   boost::asio::steady_timer heartbeat_timer_{loop_};  // of the honest one

@@ -16,7 +16,7 @@
 #include "tests/fuzz/require.h"
 
 using namespace regroup;
-using cmd::SocketLineReader;
+using lease::SocketLineReader;
 using regroup::fuzz::require;
 
 namespace {
@@ -49,9 +49,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   door.say(left);
   boost::asio::io_context loop;
   std::size_t reported = 0, starts = 0;
-  cmd::LeasedAgents agents(loop, {}, {}, [&reported](const std::string& line) {
-    const auto news = cmd::parse_agent_news(line);
-    require(news.ok() && news->what == cmd::AgentNews::What::kEnded && !news->why.ok());
+  lease::LeasedAgents agents(loop, {}, {}, [&reported](const std::string& line) {
+    const auto news = lease::parse_agent_news(line);
+    require(news.ok() && news->what == lease::AgentNews::What::kEnded && !news->why.ok());
     ++reported;
   });
   SocketLineReader reader;
@@ -63,12 +63,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(line == left.substr(0, left.find('\n') + 1));
     left.remove_prefix(line.size());
     const auto about_agents = agents.on_line(line, door.ours.get());
-    const auto start = cmd::parse_agent_start(line);
-    if (start.ok() && !cmd::parse_agent_end(line).ok()) {
-      const bool secret = left.size() >= launcher::JobSecret::kMessageBytes && left.starts_with(kMark);
+    const auto start = lease::parse_agent_start(line);
+    if (start.ok() && !lease::parse_agent_end(line).ok()) {
+      const bool secret = left.size() >= transport::JobSecret::kMessageBytes && left.starts_with(kMark);
       require(about_agents.ok() == (!start->secret || secret));
       if (!about_agents.ok()) return 0;
-      if (start->secret) left.remove_prefix(launcher::JobSecret::kMessageBytes);
+      if (start->secret) left.remove_prefix(transport::JobSecret::kMessageBytes);
       ++starts;
     }
     require(about_agents.ok() && reported == starts);

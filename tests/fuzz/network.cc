@@ -17,8 +17,8 @@
 #include "tests/fuzz/require.h"
 
 using namespace regroup;
-using launcher::TlsSession;
 using regroup::fuzz::require;
+using transport::TlsSession;
 
 namespace {
 
@@ -32,9 +32,9 @@ struct Pair {
   base::Fd ours, wire;
 };
 
-std::shared_ptr<const launcher::TlsContext> context_of(proto::NodeId self) {
-  static const auto kSecret = launcher::JobSecret::generate().value();
-  return launcher::TlsContext::make("job", self, kSecret).value();
+std::shared_ptr<const transport::TlsContext> context_of(proto::NodeId self) {
+  static const auto kSecret = transport::JobSecret::generate().value();
+  return transport::TlsContext::make("job", self, kSecret).value();
 }
 
 std::unique_ptr<TlsSession> session(bool server, const Pair& pair) {
@@ -97,9 +97,9 @@ void in_the_middle(std::span<const std::uint8_t> input) {
 }
 
 void names(std::string_view text) {
-  if (const auto name = launcher::LinkName::parse(text)) require(name->to_string() == text);
-  if (const auto endpoints = launcher::parse_endpoints(text); endpoints.ok()) {
-    require(launcher::parse_endpoints(launcher::to_string(*endpoints)).value() == *endpoints);
+  if (const auto name = transport::LinkName::parse(text)) require(name->to_string() == text);
+  if (const auto endpoints = transport::parse_endpoints(text); endpoints.ok()) {
+    require(transport::parse_endpoints(transport::to_string(*endpoints)).value() == *endpoints);
   }
 }
 

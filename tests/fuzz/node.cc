@@ -7,7 +7,9 @@
 #include "membership/catchup/transfer_messages.h"
 #include "tests/fuzz/require.h"
 
-using namespace regroup::node;
+using namespace regroup::agent;
+using namespace regroup::catchup;
+using namespace regroup::spec;
 using regroup::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

@@ -15,34 +15,33 @@ using regroup::fuzz::require;
 
 namespace {
 
-void check(const launcher::Options& options) {
-  if (options.verb != launcher::Verb::kRun) return;
+void check(const spec::Options& options) {
+  if (options.verb != spec::Verb::kRun) return;
   require(options.apps.empty() == !options.job_file.empty());
   require(options.min <= options.max);
   std::uint64_t members = 0;
-  for (const launcher::AppRequest& app : options.apps) {
+  for (const spec::AppRequest& app : options.apps) {
     require(!app.command.empty() && !app.command[0].empty());
     members += app.count.value_or(0);
   }
   require(options.elastic ? options.apps.size() == 1 : members == options.max);
-  for (const launcher::HostRequest& host : options.hosts) require(!host.name.empty());
+  for (const spec::HostRequest& host : options.hosts) require(!host.name.empty());
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  std::vector<std::string> args = launcher::split(bytes, std::string_view("\0", 1));
+  std::vector<std::string> args = base::split(bytes, std::string_view("\0", 1));
   const std::string file = args[0];
   args.erase(args.begin());
   for (const char* program : {"regroup", "mpirun", "mpiexec.hydra"}) {
-    const launcher::ParseContext context{
-        program,
-        {{"PATH", "/bin"}, {"A", "1"}},
-        {"here.local"},
-        [&file](const std::string&) { return base::Result<std::string>(file); },
-        [](const std::string& path) { return path.size() % 2 == 0; }};
-    auto options = launcher::parse_command_line(args, context);
+    const cli::ParseContext context{program,
+                                    {{"PATH", "/bin"}, {"A", "1"}},
+                                    {"here.local"},
+                                    [&file](const std::string&) { return base::Result<std::string>(file); },
+                                    [](const std::string& path) { return path.size() % 2 == 0; }};
+    auto options = cli::parse_command_line(args, context);
     require(options.ok() || !options.status().message().empty());
     if (options.ok()) check(*options);
   }

@@ -12,7 +12,9 @@
 #include "tests/fuzz/require.h"
 
 using namespace regroup;
-using namespace regroup::node;
+using namespace regroup::agent;
+using namespace regroup::catchup;
+using namespace regroup::spec;
 using regroup::fuzz::Choices;
 using regroup::fuzz::require;
 

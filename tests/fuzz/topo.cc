@@ -11,9 +11,9 @@ using regroup::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  const auto machine = regroup::launcher::parse_machine(text, "fuzz");
+  const auto machine = regroup::topology::parse_machine(text, "fuzz");
   if (!machine.ok()) return 0;
   require(machine->paths.size() == machine->ends() * machine->ends());
-  require(!regroup::launcher::machine_view(*machine, {}).empty());
+  require(!regroup::topology::machine_view(*machine, {}).empty());
   return 0;
 }

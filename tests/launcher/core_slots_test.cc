@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 TEST(CoreSlots, ANewMemberTakesTheFreedSlot) {
@@ -44,4 +44,4 @@ TEST(CoreSlots, WithoutSlotsNoMemberGetsOne) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -11,7 +11,7 @@
 
 #include "launcher/process/signals.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 // Runs `body` in a process of its own, which may become a subreaper and block signals.
@@ -83,4 +83,4 @@ TEST(Descendants, AreFoundBelowEachOther) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

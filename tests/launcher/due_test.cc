@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 using namespace std::chrono_literals;
@@ -62,4 +62,4 @@ TEST(Due, OneThatIsSetAnewIsNotDueYet) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

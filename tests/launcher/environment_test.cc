@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 class FindProgram : public testing::Test {
@@ -32,7 +32,7 @@ class FindProgram : public testing::Test {
 };
 
 TEST_F(FindProgram, SearchesPathInOrder) {
-  const Environment environment{{"PATH", "/nonexistent:" + folder_}};
+  const spec::Environment environment{{"PATH", "/nonexistent:" + folder_}};
   auto found = find_program("tool", "", environment);
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(*found, folder_ + "/tool");
@@ -58,8 +58,8 @@ TEST_F(FindProgram, LooksFromTheWorkingFolder) {
 }
 
 TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
-  const Environment base{{"A", "1"}, {"OMPI_MCA_btl", "self"}, {"PMIX_MCA_gds", "hash"}};
-  const Environment fixed = member_environment(base, {3, 3, 4}, "job", {.port = 1234}, "", 2);
+  const spec::Environment base{{"A", "1"}, {"OMPI_MCA_btl", "self"}, {"PMIX_MCA_gds", "hash"}};
+  const spec::Environment fixed = member_environment(base, {3, 3, 4}, "job", {.port = 1234}, "", 2);
   EXPECT_EQ(fixed.at("A"), "1");
   EXPECT_EQ(fixed.at("RANK"), "3");
   EXPECT_EQ(fixed.at("WORLD_SIZE"), "4");
@@ -73,7 +73,7 @@ TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
   EXPECT_EQ(fixed.at("OMPI_COMM_WORLD_LOCAL_SIZE"), "4");
   EXPECT_EQ(fixed.at("OMPI_MCA_btl"), "self");
   EXPECT_EQ(fixed.at("PMIX_MCA_gds"), "hash");
-  const Environment elastic =
+  const spec::Environment elastic =
       member_environment({{"OMP_NUM_THREADS", "2"}}, {9, 1, 2}, "job", {.port = 1}, "/s", 1);
   EXPECT_EQ(elastic.at("OMP_NUM_THREADS"), "2");
   EXPECT_EQ(elastic.at("REGROUP_AGENT"), "/s");
@@ -82,8 +82,8 @@ TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
 }
 
 TEST(MemberEnvironment, LeavesWhatTheUserSaid) {
-  const Environment base{{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "80"}, {"OMP_NUM_THREADS", "7"}};
-  const Environment member = member_environment(base, {0, 0, 1}, "job", {.port = 1234}, "", 2);
+  const spec::Environment base{{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "80"}, {"OMP_NUM_THREADS", "7"}};
+  const spec::Environment member = member_environment(base, {0, 0, 1}, "job", {.port = 1234}, "", 2);
   for (const auto& [name, value] : base) EXPECT_EQ(member.at(name), value);
 }
 
@@ -105,4 +105,4 @@ TEST(OwnProgram, KeepsItsPathWhenItsFileIsGone) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -18,7 +18,7 @@
 
 #include "base/fd.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr std::chrono::seconds kDeadline{10};
@@ -231,4 +231,4 @@ TEST_F(FutexWatcherTest, EndsItsThreadWhileItWaits) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 std::string feed(LineCutter& cutter, const std::string& bytes) {
@@ -67,4 +67,4 @@ TEST(Prefix, StandsOnceBeforeALongLine) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

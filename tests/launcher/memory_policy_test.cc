@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,7 +31,8 @@ class MemoryPolicyTest : public testing::Test {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
-  [[nodiscard]] base::Result<MemoryOrder> order(MemoryPolicy policy, const std::vector<int>& cores) const {
+  [[nodiscard]] base::Result<MemoryOrder> order(spec::MemoryPolicy policy,
+                                                const std::vector<int>& cores) const {
     return memory_order(policy, cores, root_.string());
   }
 
@@ -39,23 +40,23 @@ class MemoryPolicyTest : public testing::Test {
 };
 
 TEST_F(MemoryPolicyTest, NodesAreThoseOfTheCores) {
-  EXPECT_EQ(order(MemoryPolicy::kKernel, {2})->mode, MPOL_DEFAULT);
-  EXPECT_EQ(order(MemoryPolicy::kLocal, {})->mode, MPOL_LOCAL);
-  EXPECT_THAT(order(MemoryPolicy::kLocal, {2})->nodes, IsEmpty());
-  const auto bind = order(MemoryPolicy::kBind, {2, 5});
+  EXPECT_EQ(order(spec::MemoryPolicy::kKernel, {2})->mode, MPOL_DEFAULT);
+  EXPECT_EQ(order(spec::MemoryPolicy::kLocal, {})->mode, MPOL_LOCAL);
+  EXPECT_THAT(order(spec::MemoryPolicy::kLocal, {2})->nodes, IsEmpty());
+  const auto bind = order(spec::MemoryPolicy::kBind, {2, 5});
   EXPECT_EQ(bind->mode, MPOL_BIND);
   EXPECT_THAT(bind->nodes, ElementsAre(0b110));
-  EXPECT_EQ(order(MemoryPolicy::kPrefer, {2, 5})->mode, MPOL_PREFERRED);
-  EXPECT_THAT(order(MemoryPolicy::kPrefer, {2, 5})->nodes, ElementsAre(0b10));
-  EXPECT_EQ(order(MemoryPolicy::kInterleave, {})->mode, MPOL_INTERLEAVE);
-  EXPECT_THAT(order(MemoryPolicy::kInterleave, {})->nodes, ElementsAre(0b110));
+  EXPECT_EQ(order(spec::MemoryPolicy::kPrefer, {2, 5})->mode, MPOL_PREFERRED);
+  EXPECT_THAT(order(spec::MemoryPolicy::kPrefer, {2, 5})->nodes, ElementsAre(0b10));
+  EXPECT_EQ(order(spec::MemoryPolicy::kInterleave, {})->mode, MPOL_INTERLEAVE);
+  EXPECT_THAT(order(spec::MemoryPolicy::kInterleave, {})->nodes, ElementsAre(0b110));
 }
 
 TEST_F(MemoryPolicyTest, ControlGroupsBoundIt) {
-  EXPECT_THAT(order(MemoryPolicy::kBind, {1, 3})->nodes, ElementsAre(0b10));  // node 0 is not ours
-  EXPECT_THAT(order(MemoryPolicy::kBind, {0}).status().message(), HasSubstr("cpuset.mems"));
-  EXPECT_THAT(order(MemoryPolicy::kBind, {}).status().message(), HasSubstr("not bound to cores"));
+  EXPECT_THAT(order(spec::MemoryPolicy::kBind, {1, 3})->nodes, ElementsAre(0b10));  // node 0 is not ours
+  EXPECT_THAT(order(spec::MemoryPolicy::kBind, {0}).status().message(), HasSubstr("cpuset.mems"));
+  EXPECT_THAT(order(spec::MemoryPolicy::kBind, {}).status().message(), HasSubstr("not bound to cores"));
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

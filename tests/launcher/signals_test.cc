@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 using std::chrono::milliseconds;
@@ -67,4 +67,4 @@ TEST(SignalReader, ASignalOfAProcessIsNotByKey) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -10,7 +10,7 @@
 #include <csignal>
 #include <string>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 struct Pair {
@@ -117,4 +117,4 @@ TEST(Sink, KnowsTheSameFile) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

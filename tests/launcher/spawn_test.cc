@@ -16,7 +16,7 @@
 #include "launcher/process/priority.h"
 #include "launcher/process/signals.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 struct Ran {
@@ -148,4 +148,4 @@ TEST(Spawn, DiesWithItsParent) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 TEST(StuckProcess, ARunningSleepingOrStoppedProcessIsNotStuck) {
@@ -61,4 +61,4 @@ TEST(StuckProcess, AllButTheMainThreadAreNamed) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

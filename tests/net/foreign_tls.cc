@@ -4,7 +4,7 @@
 
 #include "tests/net/net_test.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 void use_own_certificate(SSL_CTX* context) {
@@ -50,4 +50,4 @@ bool ForeignTls::shake_hands(const base::Fd& socket) {
   return good;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

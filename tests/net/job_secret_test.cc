@@ -14,7 +14,7 @@
 
 #include "tests/net/net_test.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 struct Pipe {
@@ -151,4 +151,4 @@ TEST(JobSecret, IsNowhereInMemoryThatIsDumped) {
 #endif
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

@@ -19,7 +19,7 @@
 #include "launcher/transport/tcp.h"
 #include "launcher/transport/tls_session.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 inline constexpr std::chrono::seconds kDeadline{20};
 inline constexpr proto::NodeId kServer = 0, kClient = 7;
@@ -133,4 +133,4 @@ class ForeignTls {
   SSL_CTX* context_;
 };
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

@@ -9,11 +9,11 @@
 #include "launcher/process/reaped_child.h"
 #include "tests/net/net_test.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
-SpawnSpec shell(const std::string& script) {
-  SpawnSpec spec;
+process::SpawnSpec shell(const std::string& script) {
+  process::SpawnSpec spec;
   spec.path = "/bin/sh";
   spec.argv = {"sh", "-c", script};
   return spec;
@@ -21,10 +21,11 @@ SpawnSpec shell(const std::string& script) {
 
 class PipedProcessTest : public testing::Test {
  protected:
-  std::shared_ptr<PipedProcess> start(const std::string& script) {
-    auto process = PipedProcess::start(loop_, shell(script),
-                                       {.line = [this](std::string_view line, bool) { line_ = line; },
-                                        .ended = [this](int status) { status_ = status; }});
+  std::shared_ptr<process::PipedProcess> start(const std::string& script) {
+    auto process =
+        process::PipedProcess::start(loop_, shell(script),
+                                     {.line = [this](std::string_view line, bool) { line_ = line; },
+                                      .ended = [this](int status) { status_ = status; }});
     EXPECT_TRUE(process.ok()) << process.status().to_string();
     return *process;
   }
@@ -54,7 +55,7 @@ TEST_F(PipedProcessTest, ReportsItsEndAlsoIfAnotherReapedIt) {
     int status = 0;
     const pid_t pid = ::waitpid(-1, &status, 0);
     ASSERT_GT(pid, 0);
-    ReapedChild::record(pid, status);
+    process::ReapedChild::record(pid, status);
     process->kill();  // its number is free: nobody is killed
     EXPECT_EQ(wait_end(), wanted) << script;
   }
@@ -63,17 +64,17 @@ TEST_F(PipedProcessTest, ReportsItsEndAlsoIfAnotherReapedIt) {
 
 TEST(ReapedChildTest, IsForgottenOnceReapedSinceThePidIsFree) {
   const pid_t pid = 1'000'000'000;  // above any
-  ReapedChild before(pid);
-  ReapedChild::record(pid, 7);
+  process::ReapedChild before(pid);
+  process::ReapedChild::record(pid, 7);
   {
-    const ReapedChild after(pid);
-    ReapedChild::record(pid, 9);
+    const process::ReapedChild after(pid);
+    process::ReapedChild::record(pid, 9);
     EXPECT_EQ(after.status(), 9);
   }
   EXPECT_EQ(before.status(), 7);
-  ReapedChild::record(pid, 11);
+  process::ReapedChild::record(pid, 11);
   EXPECT_EQ(before.status(), 7);
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

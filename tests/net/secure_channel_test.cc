@@ -13,7 +13,7 @@
 
 #include "tests/net/net_test.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 using std::chrono::milliseconds;
@@ -272,4 +272,4 @@ TEST_F(ImpatientChannelTest, KeepsAPeerThatLivesButDoesNotRead) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

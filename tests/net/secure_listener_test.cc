@@ -11,7 +11,7 @@
 
 #include "tests/net/net_test.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 using std::chrono::milliseconds;
@@ -216,4 +216,4 @@ TEST(Endpoints, ReadBackAndRefuse) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

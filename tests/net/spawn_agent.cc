@@ -12,7 +12,7 @@
 
 #include "tests/net/net_test.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 std::string hex(std::string_view bytes) {
@@ -70,6 +70,6 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::transport
 
-int main(int argc, char** argv) { return regroup::launcher::run(argc, argv); }
+int main(int argc, char** argv) { return regroup::transport::run(argc, argv); }

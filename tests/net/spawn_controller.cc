@@ -15,7 +15,7 @@
 #include "launcher/agent/process_spawner.h"
 #include "tests/net/net_test.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 template <class... Parts>
@@ -30,14 +30,14 @@ class Controller {
         listener_(loop_, node(secret_, 0), [this](auto channel) { welcome(std::move(channel)); }),
         input_(loop_, ::dup(STDIN_FILENO)) {
     EXPECT_TRUE(listener_.start(0).ok());
-    SpawnOptions options;
+    agent::SpawnOptions options;
     options.limit = std::chrono::seconds(limit_s);
     options.environment = {{"PATH", path}, {"HOME", home}};
-    SpawnEvents events{
+    agent::SpawnEvents events{
         .up = [this](proto::NodeId n) { say("up ", hosts_[n]); },
         .line = [this](proto::NodeId n, const std::string& text) { say("line ", hosts_[n], ' ', text); },
         .ended = [this](proto::NodeId n, const base::Status& why) { ended(n, why); }};
-    spawner_ = make_ssh_spawner(loop_, secret_, std::move(events), options, std::move(ssh)).value();
+    spawner_ = agent::make_ssh_spawner(loop_, secret_, std::move(events), options, std::move(ssh)).value();
     wait_input();
   }
 
@@ -93,7 +93,7 @@ class Controller {
   boost::asio::posix::stream_descriptor input_;
   std::map<proto::NodeId, std::string> hosts_;
   std::map<proto::NodeId, std::shared_ptr<SecureChannel>> links_;
-  std::unique_ptr<Spawner> spawner_;
+  std::unique_ptr<agent::Spawner> spawner_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   int running_ = 0;
 };
@@ -109,6 +109,6 @@ int run(std::vector<std::string> words) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::transport
 
-int main(int argc, char** argv) { return regroup::launcher::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) { return regroup::transport::run({argv + 1, argv + argc}); }

@@ -11,7 +11,7 @@
 
 #include "tests/net/net_test.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 using testing::ElementsAre;
@@ -49,7 +49,7 @@ void SpawnerConformance::make(std::size_t parallel, base::Duration limit) {
     story_.push_back(what);
     at_.emplace(what, Clock::now());
   };
-  SpawnEvents events;
+  agent::SpawnEvents events;
   events.begun = [=](proto::NodeId node) { tell(fmt::format("begun {}", node)); };
   events.up = [=, this](proto::NodeId node) {
     tell(fmt::format("up {}", node));
@@ -66,7 +66,7 @@ void SpawnerConformance::make(std::size_t parallel, base::Duration limit) {
 }
 
 void SpawnerConformance::start(proto::NodeId node, const std::string& host) {
-  AgentOrder order;
+  agent::AgentOrder order;
   order.node = node;
   order.host = host;
   order.program = folder_ + "/" + (std::filesystem::exists(folder_ + "/" + host) ? host : "good");
@@ -191,4 +191,4 @@ TEST_P(SpawnerFailures, TheUsualLimitIsFiveSeconds) {
   EXPECT_LT(at_["ended 1"] - at_["begun 1"], std::chrono::seconds(5) + kMargin);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

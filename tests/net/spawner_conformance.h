@@ -19,19 +19,19 @@
 #include "launcher/agent/spawner.h"
 #include "launcher/transport/job_secret.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 
 struct SpawnerSetting {
   boost::asio::io_context& loop;
   std::string folder;  // of the test
   std::shared_ptr<const JobSecret> secret;
-  SpawnEvents events;
+  agent::SpawnEvents events;
   std::size_t parallel = 32;
   base::Duration limit = std::chrono::seconds(5);
 };
 // `say`: has an agent of "good" that is up say "ready", where it does not by itself.
 struct MadeSpawner {
-  std::unique_ptr<Spawner> spawner;
+  std::unique_ptr<agent::Spawner> spawner;
   std::function<void(proto::NodeId)> say = [](proto::NodeId) {};
 };
 struct SpawnerWay {
@@ -66,4 +66,4 @@ class SpawnerConformance : public testing::TestWithParam<SpawnerWay> {
 // Where a host may not be reached.
 class SpawnerFailures : public SpawnerConformance {};
 
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

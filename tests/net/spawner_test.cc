@@ -16,7 +16,7 @@
 #include "launcher/agent/remote_script.h"
 #include "tests/net/net_test.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 using testing::ElementsAre;
@@ -31,7 +31,7 @@ const std::vector<std::string> kWords = {"",         "two words", "it's",     "\
 // Everything that a spawner has told.
 struct Told {
   explicit Told(boost::asio::io_context& l) : loop(l) {}
-  SpawnEvents events() {
+  agent::SpawnEvents events() {
     return {.up = [this](proto::NodeId node) { up.push_back(node); },
             .line = [this](proto::NodeId node, const std::string& line) { lines[node].push_back(line); },
             .ended = [this](proto::NodeId node, const base::Status& why) { ended[node].push_back(why); }};
@@ -62,22 +62,23 @@ class SpawnerTest : public testing::Test {
     options_.environment = {{"PATH", "/usr/bin:/bin"}};
   }
   ~SpawnerTest() override { fs::remove_all(folder_); }
-  AgentOrder order(proto::NodeId node, std::vector<std::string> arguments = {}) {
+  agent::AgentOrder order(proto::NodeId node, std::vector<std::string> arguments = {}) {
     const fs::path bin =
         std::getenv("REGROUP_BIN_DIR") != nullptr ? std::getenv("REGROUP_BIN_DIR") : "build/bin";
     return {node, "node" + std::to_string(node), fs::absolute(bin.parent_path() / "tests/bin/spawn_agent"),
             std::move(arguments), folder_};
   }
   // By a tool that stands for ssh: a shell command whose $1 is the host and $2 the remote command.
-  std::unique_ptr<Spawner> by_tool(const std::string& script) {
-    return make_ssh_spawner(loop_, secret_, told_.events(), options_, {"/bin/sh", "-c", script, "tool"})
+  std::unique_ptr<agent::Spawner> by_tool(const std::string& script) {
+    return agent::make_ssh_spawner(loop_, secret_, told_.events(), options_,
+                                   {"/bin/sh", "-c", script, "tool"})
         .value();
   }
-  std::unique_ptr<Spawner> by_fork() {
-    return make_fork_spawner(loop_, secret_, told_.events(), options_).value();
+  std::unique_ptr<agent::Spawner> by_fork() {
+    return agent::make_fork_spawner(loop_, secret_, told_.events(), options_).value();
   }
   // What the one sentence says of an order that fails.
-  base::Status failure(Spawner& spawner, AgentOrder order) {
+  base::Status failure(agent::Spawner& spawner, agent::AgentOrder order) {
     const proto::NodeId node = order.node;
     spawner.start(std::move(order));
     EXPECT_TRUE(told_.wait_ended(node));
@@ -94,7 +95,7 @@ class SpawnerTest : public testing::Test {
   std::string folder_;
   boost::asio::io_context loop_;
   std::shared_ptr<const JobSecret> secret_ = new_secret();
-  SpawnOptions options_;
+  agent::SpawnOptions options_;
   Told told_{loop_};
 };
 
@@ -131,7 +132,7 @@ TEST_F(SpawnerTest, PassesThroughAnyLoginShell) {
 
 TEST_F(SpawnerTest, SaysWhichProgramOrFolderIsMissing) {
   const auto spawner = by_fork();
-  AgentOrder no_program = order(1), no_folder = order(2), plain = order(3), broken = order(4);
+  agent::AgentOrder no_program = order(1), no_folder = order(2), plain = order(3), broken = order(4);
   no_program.program = "/no/such/agent";
   no_folder.wdir = "/no/such/folder";
   plain.program = file("plain", "text", fs::perms::owner_read);
@@ -149,7 +150,7 @@ TEST_F(SpawnerTest, SaysWhichProgramOrFolderIsMissing) {
 
 TEST_F(SpawnerTest, PrefersAnotherProgramWhereItIsThere) {
   const auto spawner = by_fork();
-  AgentOrder first = order(1), second = order(2);
+  agent::AgentOrder first = order(1), second = order(2);
   first.preferred = file("other", "#!/bin/sh\necho the other one\nexec sleep 100\n", fs::perms::owner_all);
   second.preferred = folder_ + "/not-there";
   spawner->start(first);
@@ -159,7 +160,7 @@ TEST_F(SpawnerTest, PrefersAnotherProgramWhereItIsThere) {
 }
 
 TEST_F(SpawnerTest, LogsInAsTheUserWhoIsNamed) {
-  AgentOrder someone = order(1), option = order(2), nobody = order(3);
+  agent::AgentOrder someone = order(1), option = order(2), nobody = order(3);
   someone.user = "me";
   option.user = "-oProxyCommand=x";
   const auto showing = by_tool("echo $1 $2 $3 >&2; exit 3");
@@ -205,7 +206,7 @@ TEST_F(SpawnerTest, GivesNoSecretToAShellThatDoesNotAnswer) {
   const std::string bytes((std::istreambuf_iterator<char>(file)), {});
   EXPECT_THAT(bytes, HasSubstr("exec '"));  // the script did arrive
   EXPECT_EQ(bytes.find("regroup1"), std::string::npos);
-  EXPECT_EQ(bytes.size(), script_of(order(1)).value().size());
+  EXPECT_EQ(bytes.size(), agent::script_of(order(1)).value().size());
 }
 
 TEST_F(SpawnerTest, StartsOnlySoManyAtATime) {
@@ -237,34 +238,38 @@ TEST_F(SpawnerTest, RefusesNamesThatAreNoHosts) {
   const auto spawner = by_tool("exit 0");
   proto::NodeId node = 0;
   for (const std::string host : {"-oProxyCommand=x", "", "a b", "a\nb"}) {
-    AgentOrder bad = order(++node);
+    agent::AgentOrder bad = order(++node);
     bad.host = host;
     EXPECT_EQ(failure(*spawner, bad).code(), base::Code::kInvalidArgument) << host;
   }
-  AgentOrder zero = order(++node);
+  agent::AgentOrder zero = order(++node);
   zero.arguments = {std::string("a\0b", 3)};
   EXPECT_EQ(failure(*spawner, zero).code(), base::Code::kInvalidArgument);
 }
 
 TEST_F(SpawnerTest, NamesAToolThatIsNotThere) {
-  const auto made = make_ssh_spawner(loop_, secret_, told_.events(), options_, {"no-such-ssh"});
+  const auto made = agent::make_ssh_spawner(loop_, secret_, told_.events(), options_, {"no-such-ssh"});
   EXPECT_EQ(made.code(), base::Code::kNotFound);
   EXPECT_THAT(made.status().message(), HasSubstr("no-such-ssh"));
 }
 
 TEST(RemoteScript, WordsTheEndsOfSsh) {
-  const AgentOrder order{1, "node1", "/x/agent", {}, ""};
-  EXPECT_EQ(explain(Ending{"ssh", 255 << 8, false, "ssh: connect to host node1: No route"}, order).message(),
-            "node1: ssh failed: connect to host node1: No route");
-  EXPECT_EQ(explain(Ending{"ssh", 255 << 8, true, ""}, order).code(), base::Code::kPeerLost);
-  EXPECT_TRUE(explain(Ending{"ssh", 0, true, ""}, order).ok());
-  EXPECT_FALSE(explain(Ending{"ssh", 0, false, ""}, order).ok());
-  EXPECT_EQ(explain(Ending{"ssh", 3 << 8, true, ""}, order).message(),
+  const agent::AgentOrder order{1, "node1", "/x/agent", {}, ""};
+  EXPECT_EQ(
+      agent::explain(agent::Ending{"ssh", 255 << 8, false, "ssh: connect to host node1: No route"}, order)
+          .message(),
+      "node1: ssh failed: connect to host node1: No route");
+  EXPECT_EQ(agent::explain(agent::Ending{"ssh", 255 << 8, true, ""}, order).code(), base::Code::kPeerLost);
+  EXPECT_TRUE(agent::explain(agent::Ending{"ssh", 0, true, ""}, order).ok());
+  EXPECT_FALSE(agent::explain(agent::Ending{"ssh", 0, false, ""}, order).ok());
+  EXPECT_EQ(agent::explain(agent::Ending{"ssh", 3 << 8, true, ""}, order).message(),
             "node1: the agent ended with status 3");
-  EXPECT_THAT(explain(Ending{"ssh", SIGKILL, true, ""}, order).message(), HasSubstr("killed by signal 9"));
-  EXPECT_EQ(explain(Ending{"ssh", kSaidWhy << 8, true, "it is another one"}, order).message(),
-            "node1: it is another one");
-  EXPECT_EQ(explain(Ending{"ssh", kSaidWhy << 8, true, ""}, order).message(),
+  EXPECT_THAT(agent::explain(agent::Ending{"ssh", SIGKILL, true, ""}, order).message(),
+              HasSubstr("killed by signal 9"));
+  EXPECT_EQ(
+      agent::explain(agent::Ending{"ssh", agent::kSaidWhy << 8, true, "it is another one"}, order).message(),
+      "node1: it is another one");
+  EXPECT_EQ(agent::explain(agent::Ending{"ssh", agent::kSaidWhy << 8, true, ""}, order).message(),
             "node1: the agent ended with status 76");
 }
 
@@ -282,15 +287,15 @@ TEST(RemoteScript, PrintsUtf8WithoutControlCharacters) {
               {"\xe0\x80\x8a", "???"},
               {"\xed\xa0\x80", "???"},  // a surrogate
               {"\xf4\x90\x80\x80\xff", "?????"}};
-  for (const auto& [in, out] : rows) EXPECT_EQ(printable(in), out) << hex(in);
-  EXPECT_EQ(printable("ab\xc3\xa9", 3), "ab?");
-  EXPECT_EQ(printable(std::string(600, 'a')), std::string(500, 'a'));
+  for (const auto& [in, out] : rows) EXPECT_EQ(agent::printable(in), out) << hex(in);
+  EXPECT_EQ(agent::printable("ab\xc3\xa9", 3), "ab?");
+  EXPECT_EQ(agent::printable(std::string(600, 'a')), std::string(500, 'a'));
 }
 
 TEST(OutputLines, AreTheSameHoweverTheyAreRead) {
   const std::string bytes = "one\n\ntwo\r\nrest";
   for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
-    OutputLines lines;
+    process::OutputLines lines;
     std::vector<std::string> out = lines.add(bytes.substr(0, cut));
     for (const std::string& line : lines.add(bytes.substr(cut))) out.push_back(line);
     EXPECT_THAT(out, testing::ElementsAre("one", "", "two\r")) << cut;
@@ -300,14 +305,14 @@ TEST(OutputLines, AreTheSameHoweverTheyAreRead) {
 }
 
 TEST(OutputLines, KeepNoLineWithoutEnd) {
-  OutputLines lines;
+  process::OutputLines lines;
   std::size_t told = 0;
   for (int i = 0; i < 100; ++i) {
     for (const std::string& piece : lines.add(std::string(10'000, 'x'))) told += piece.size();
   }
-  EXPECT_GT(told, 1'000'000 - OutputLines::kLongestPiece);
+  EXPECT_GT(told, 1'000'000 - process::OutputLines::kLongestPiece);
   EXPECT_EQ(told + lines.take_rest().size(), 1'000'000U);
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

@@ -10,7 +10,7 @@
 
 #include "tests/net/net_test.h"
 
-namespace regroup::launcher {
+namespace regroup::transport {
 namespace {
 
 TEST(LinkName, ReadsBackWhatItWrote) {
@@ -234,4 +234,4 @@ TEST_F(TlsTest, SendsNoSignalToWriteToADeadPeer) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::transport

@@ -13,14 +13,14 @@
 #include "launcher/agent/wire.h"
 #include "tests/net/net_test.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
-using launcher::FakeSpawner;
-using launcher::run_until;
-using launcher::SecureChannel;
+using agent::FakeSpawner;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using transport::run_until;
+using transport::SecureChannel;
 
 constexpr proto::NodeId kController = 0;
 constexpr milliseconds kEarly{5};  // clocks are read one after the other
@@ -49,14 +49,14 @@ class NodeChildren : public testing::Test {
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     children_ = std::move(*made);
     way_.before = {"fake"};
-    way_.make = [this, limit, parallel](auto, launcher::SpawnEvents told) {
+    way_.make = [this, limit, parallel](auto, agent::SpawnEvents told) {
       const auto begun = told.begun;
       told.begun = [this, begun](proto::NodeId node) {
         begun_[node] = Clock::now();
         begun(node);
       };
       auto fake = std::make_unique<FakeSpawner>(
-          loop_, std::move(told), launcher::FakeSpawnerOptions{.parallel = parallel, .limit = limit});
+          loop_, std::move(told), agent::FakeSpawnerOptions{.parallel = parallel, .limit = limit});
       for (const auto& [host, delay] : delays_) fake->delay(host, delay);
       return fake;
     };
@@ -68,8 +68,8 @@ class NodeChildren : public testing::Test {
   void link(proto::NodeId node, const std::optional<Message>& first) {
     const std::string& endpoints = children_->endpoints();
     const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
-    auto channel = SecureChannel::client(loop_, launcher::node(secret_, node),
-                                         launcher::connect_to(static_cast<std::uint16_t>(port)), kController,
+    auto channel = SecureChannel::client(loop_, transport::node(secret_, node),
+                                         transport::connect_to(static_cast<std::uint16_t>(port)), kController,
                                          Link::limits());
     ASSERT_TRUE(channel.ok());
     (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
@@ -89,7 +89,7 @@ class NodeChildren : public testing::Test {
     Clock::time_point at;
   };
   boost::asio::io_context loop_;
-  std::shared_ptr<const launcher::JobSecret> secret_ = launcher::new_secret();
+  std::shared_ptr<const transport::JobSecret> secret_ = transport::new_secret();
   std::map<std::string, base::Duration> delays_;  // by host: until it is up
   std::map<proto::NodeId, Clock::time_point> begun_;
   std::set<proto::NodeId> linked_;
@@ -169,4 +169,4 @@ TEST_F(NodeChildren, OneThatFallsSilentIsSaidToBeSoAndLostAfterFiveSeconds) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <optional>
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 using std::chrono::milliseconds;
@@ -65,4 +65,4 @@ TEST_F(HeartbeatMonitorTest, ASilentPeerRecoversAfterAReset) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

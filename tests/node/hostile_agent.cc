@@ -21,7 +21,7 @@
 #include "launcher/transport/tls_session.h"
 #include "tests/node/hostile_attacks.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr std::chrono::seconds kSettled{1};
@@ -68,20 +68,20 @@ bool come_to(std::string_view state, Wire& wire) {
 }
 
 std::unique_ptr<Wire> connect(char** argv) {
-  const auto secret = launcher::JobSecret::read(STDIN_FILENO, kFirst);
+  const auto secret = transport::JobSecret::read(STDIN_FILENO, kFirst);
   if (!secret.ok()) return nullptr;
   auto context =
-      launcher::TlsContext::make(argv[0], static_cast<proto::NodeId>(std::stoul(argv[1])), *secret);
-  auto endpoints = launcher::parse_endpoints(argv[3]);
+      transport::TlsContext::make(argv[0], static_cast<proto::NodeId>(std::stoul(argv[1])), *secret);
+  auto endpoints = transport::parse_endpoints(argv[3]);
   if (!context.ok() || !endpoints.ok()) return nullptr;
   boost::asio::io_context loop;
   base::Fd socket;
-  launcher::dial(loop, *endpoints, kFirst, [&](base::Result<base::Fd> connected) {
+  transport::dial(loop, *endpoints, kFirst, [&](base::Result<base::Fd> connected) {
     if (connected.ok()) socket = std::move(*connected);
   });
   loop.run_for(kFirst);
   if (!socket.valid()) return nullptr;
-  auto tls = launcher::TlsSession::client(*context, socket.get(), 0);
+  auto tls = transport::TlsSession::client(*context, socket.get(), 0);
   if (!tls.ok()) return nullptr;
   auto wire = std::make_unique<Wire>(std::move(*tls), std::move(socket));
   wire->job = argv[0];
@@ -115,10 +115,10 @@ std::string attack(std::string_view state, std::string_view what, Wire& wire) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent
 
 int main(int argc, char** argv) {
-  using namespace regroup::node;
+  using namespace regroup::agent;
   if (argc != 11) return 2;
   auto wire = connect(argv + 6);  // behind STATE WHAT RESULT REGROUP --node-agent
   const std::string result = wire ? attack(argv[1], argv[2], *wire) : "never";

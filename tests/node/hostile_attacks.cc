@@ -13,7 +13,7 @@
 #include "launcher/agent/wire_generated.h"
 #include "proto/wire.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr std::uint32_t kTooLong = proto::kMaxFrameBytes + 1;
@@ -294,4 +294,4 @@ const Attack* find_attack(std::string_view name) {
   return row == std::end(kAttacks) ? nullptr : row;
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -7,7 +7,7 @@
 #include "launcher/agent/wire.h"
 #include "tests/node/hostile_wire.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 // What an attack waits for.
 enum class Until {
@@ -31,4 +31,4 @@ inline constexpr proto::Incarnation kNewest = 1000;  // at least that of whoever
   return Membership{{kNewest, std::move(body), 0}};
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

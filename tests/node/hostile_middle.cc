@@ -25,7 +25,7 @@
 #include "launcher/transport/secure_listener.h"
 #include "launcher/transport/tcp.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr std::chrono::seconds kFirst{10}, kAnswer{3};
@@ -40,7 +40,7 @@ struct Call {
 
 class Middle {
  public:
-  Middle(Call call, std::shared_ptr<const launcher::JobSecret> secret)
+  Middle(Call call, std::shared_ptr<const transport::JobSecret> secret)
       : call_(std::move(call)), secret_(std::move(secret)), timer_(loop_) {}
 
   int run() {
@@ -65,16 +65,16 @@ class Middle {
 
  private:
   std::unique_ptr<Link> connect(proto::NodeId as, Link::Handlers handlers) {
-    auto context = launcher::TlsContext::make(call_.job, as, secret_);
-    auto endpoints = launcher::parse_endpoints(call_.endpoints);
+    auto context = transport::TlsContext::make(call_.job, as, secret_);
+    auto endpoints = transport::parse_endpoints(call_.endpoints);
     if (!context.ok() || !endpoints.ok()) return nullptr;
     std::unique_ptr<Link> link;
     bool answered = false;
-    launcher::dial(loop_, *endpoints, kFirst, [&](base::Result<base::Fd> socket) {
+    transport::dial(loop_, *endpoints, kFirst, [&](base::Result<base::Fd> socket) {
       answered = true;
       if (!socket.ok()) return;
       auto channel =
-          launcher::SecureChannel::client(loop_, *context, std::move(*socket), kController, Link::limits());
+          transport::SecureChannel::client(loop_, *context, std::move(*socket), kController, Link::limits());
       if (!channel.ok()) return;
       (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
       link = std::make_unique<Link>(*channel, std::move(handlers));
@@ -84,13 +84,13 @@ class Middle {
     return link;
   }
   bool listen() {
-    auto context = launcher::TlsContext::make(call_.job, kController, secret_);
+    auto context = transport::TlsContext::make(call_.job, kController, secret_);
     if (!context.ok()) return false;
-    launcher::SecureListenerLimits limits;
+    transport::SecureListenerLimits limits;
     limits.channel = Link::limits();
-    listener_ = std::make_unique<launcher::SecureListener>(
+    listener_ = std::make_unique<transport::SecureListener>(
         loop_, *context,
-        [this](std::shared_ptr<launcher::SecureChannel> channel) {
+        [this](std::shared_ptr<transport::SecureChannel> channel) {
           down_ = std::make_unique<Link>(
               std::move(channel), Link::Handlers{[this](const Message& message) { from_below(message); },
                                                  [this](const base::Status&) { loop_.stop(); }});
@@ -142,10 +142,10 @@ class Middle {
   }
 
   const Call call_;
-  const std::shared_ptr<const launcher::JobSecret> secret_;
+  const std::shared_ptr<const transport::JobSecret> secret_;
   boost::asio::io_context loop_;
   boost::asio::steady_timer timer_;
-  std::unique_ptr<launcher::SecureListener> listener_;
+  std::unique_ptr<transport::SecureListener> listener_;
   std::unique_ptr<Link> up_, down_, false_child_;
   bool attacked_ = false, told_ = false;
 };
@@ -224,14 +224,14 @@ void Middle::attack(std::string_view state) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent
 
 int main(int argc, char** argv) {
   using namespace regroup;
   if (argc != 11) return 2;
-  const auto secret = launcher::JobSecret::read(STDIN_FILENO, node::kFirst);
+  const auto secret = transport::JobSecret::read(STDIN_FILENO, agent::kFirst);
   if (!secret.ok()) return 1;
-  node::Call call{argv[1], argv[2], argv[3], argv[4], argv[6], 0, argv[8], argv[9], argv[10]};
+  agent::Call call{argv[1], argv[2], argv[3], argv[4], argv[6], 0, argv[8], argv[9], argv[10]};
   call.self = static_cast<proto::NodeId>(std::stoul(argv[7]));
-  return node::Middle(std::move(call), *secret).run();
+  return agent::Middle(std::move(call), *secret).run();
 }

@@ -19,13 +19,13 @@
 #include "launcher/transport/tcp.h"
 #include "membership/catchup/transfer_messages.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr std::chrono::seconds kFirst{10}, kAnswer{20};
 constexpr std::chrono::seconds kStays{12};  // beyond what an agent waits for a request
 
-using launcher::SecureChannel;
+using transport::SecureChannel;
 
 std::vector<std::byte> noise(std::size_t size) {
   std::mt19937 random(4711);
@@ -34,7 +34,7 @@ std::vector<std::byte> noise(std::size_t size) {
   return bytes;
 }
 
-TransferRequest all_of(proto::TransferId transfer) { return {transfer, 0, 1, true}; }
+catchup::TransferRequest all_of(proto::TransferId transfer) { return {transfer, 0, 1, true}; }
 
 constexpr struct {
   std::string_view name;
@@ -45,7 +45,7 @@ constexpr struct {
     {"empty", [](SecureChannel& c, proto::TransferId) { c.send_payload({}); }},
     {"cut",
      [](SecureChannel& c, proto::TransferId transfer) {
-       const auto whole = encode(all_of(transfer));
+       const auto whole = catchup::encode(all_of(transfer));
        c.send_payload(std::span(whole).first(whole.size() / 2));
      }},
     // Messages that only the coordinator may send.
@@ -55,33 +55,34 @@ constexpr struct {
      }},
     {"part",
      [](SecureChannel& c, proto::TransferId transfer) {
-       c.send_payload(encode(TransferRequest{transfer, 2, 2, true}));
+       c.send_payload(catchup::encode(catchup::TransferRequest{transfer, 2, 2, true}));
      }},
     {"parts",
      [](SecureChannel& c, proto::TransferId transfer) {
-       c.send_payload(encode(TransferRequest{transfer, 0, 0xffffffff, true}));
+       c.send_payload(catchup::encode(catchup::TransferRequest{transfer, 0, 0xffffffff, true}));
      }},
     // Messages that only a source may send.
     {"length",
      [](SecureChannel& c, proto::TransferId) {
-       c.send_payload(encode(TransferLength{1ULL << 40, 1}));
+       c.send_payload(catchup::encode(catchup::TransferLength{1ULL << 40, 1}));
      }},
     {"chunk",
      [](SecureChannel& c, proto::TransferId) {
-       c.send_payload(encode(TransferChunk{0, 0xffffffff, true, 0, noise(77)}));
+       c.send_payload(catchup::encode(catchup::TransferChunk{0, 0xffffffff, true, 0, noise(77)}));
      }},
-    {"error", [](SecureChannel& c, proto::TransferId) { c.send_payload(encode(TransferError{"no more"})); }},
-    {"other",
-     [](SecureChannel& c, proto::TransferId transfer) { c.send_payload(encode(all_of(transfer + 1))); }},
+    {"error", [](SecureChannel& c,
+                 proto::TransferId) { c.send_payload(catchup::encode(catchup::TransferError{"no more"})); }},
+    {"other", [](SecureChannel& c,
+                 proto::TransferId transfer) { c.send_payload(catchup::encode(all_of(transfer + 1))); }},
     {"twice",
      [](SecureChannel& c, proto::TransferId transfer) {
-       c.send_payload(encode(all_of(transfer)));
-       c.send_payload(encode(all_of(transfer)));
+       c.send_payload(catchup::encode(all_of(transfer)));
+       c.send_payload(catchup::encode(all_of(transfer)));
      }},
     // Takes nothing of what it asked for.
     {"deaf",
      [](SecureChannel& c, proto::TransferId transfer) {
-       c.send_payload(encode(all_of(transfer)));
+       c.send_payload(catchup::encode(all_of(transfer)));
        c.pause();
      }},
 };
@@ -93,9 +94,9 @@ struct Call {
 
 base::Fd connect(boost::asio::io_context& loop, const char* where) {
   base::Fd socket;
-  auto endpoints = launcher::parse_endpoints(where);
+  auto endpoints = transport::parse_endpoints(where);
   if (!endpoints.ok()) return socket;
-  launcher::dial(loop, *endpoints, kFirst, [&](base::Result<base::Fd> connected) {
+  transport::dial(loop, *endpoints, kFirst, [&](base::Result<base::Fd> connected) {
     if (connected.ok()) socket = std::move(*connected);
   });
   loop.run_for(kFirst);
@@ -104,10 +105,10 @@ base::Fd connect(boost::asio::io_context& loop, const char* where) {
 }
 
 std::string answer(char** argv) {
-  const auto secret = launcher::JobSecret::read(STDIN_FILENO, kFirst);
+  const auto secret = transport::JobSecret::read(STDIN_FILENO, kFirst);
   if (!secret.ok()) return secret.status().message();
   auto context =
-      launcher::TlsContext::make(argv[1], static_cast<proto::NodeId>(std::stoul(argv[2])), *secret);
+      transport::TlsContext::make(argv[1], static_cast<proto::NodeId>(std::stoul(argv[2])), *secret);
   if (!context.ok()) return context.status().message();
   boost::asio::io_context loop;
   base::Fd socket = connect(loop, argv[4]);
@@ -127,9 +128,10 @@ std::string answer(char** argv) {
                            }
                          },
                      .payload = [&](std::span<const std::byte> payload) -> base::Status {
-                       const auto message = decode_transfer(payload);
+                       const auto message = catchup::decode_transfer(payload);
                        if (!message.ok()) return message.status();
-                       if (const auto* error = std::get_if<TransferError>(&*message)) call.told = error->why;
+                       if (const auto* error = std::get_if<catchup::TransferError>(&*message))
+                         call.told = error->why;
                        return {};
                      }});
   const bool stays = argv[6] == std::string_view("deaf");
@@ -142,9 +144,9 @@ std::string answer(char** argv) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent
 
 int main(int argc, char** argv) {
   if (argc != 7) return 2;
-  std::fputs(regroup::node::answer(argv).c_str(), stdout);
+  std::fputs(regroup::agent::answer(argv).c_str(), stdout);
 }

@@ -17,7 +17,7 @@
 #include "launcher/transport/tls_session.h"
 #include "proto/wire.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
@@ -28,14 +28,14 @@ inline constexpr std::size_t kPart = 512 << 10;
 // One link, without any of the limits of SecureChannel.
 class Wire {
  public:
-  Wire(std::unique_ptr<launcher::TlsSession> tls, base::Fd socket)
+  Wire(std::unique_ptr<transport::TlsSession> tls, base::Fd socket)
       : socket_(std::move(socket)), tls_(std::move(tls)) {}
 
   bool shake_hands() {
     for (const auto end = Clock::now() + kFirst; Clock::now() < end;) {
       const auto want = tls_->handshake();
       if (!want.ok()) return false;
-      if (*want == launcher::TlsSession::Want::kNothing) return true;
+      if (*want == transport::TlsSession::Want::kNothing) return true;
       wait(*want);
     }
     return false;
@@ -105,8 +105,8 @@ class Wire {
     if (const auto* revoke = std::get_if<proto::Revoke>(&body)) generation = revoke->generation;
     if (const auto* announce = std::get_if<proto::Announce>(&body)) generation = announce->world->generation;
   }
-  void wait(launcher::TlsSession::Want want) const {
-    pollfd one{socket_.get(), short(want == launcher::TlsSession::Want::kWrite ? POLLOUT : POLLIN), 0};
+  void wait(transport::TlsSession::Want want) const {
+    pollfd one{socket_.get(), short(want == transport::TlsSession::Want::kWrite ? POLLOUT : POLLIN), 0};
     ::poll(&one, 1, 100);
   }
   void read() {
@@ -119,10 +119,10 @@ class Wire {
   }
 
   const base::Fd socket_;
-  const std::unique_ptr<launcher::TlsSession> tls_;
+  const std::unique_ptr<transport::TlsSession> tls_;
   proto::FrameReader frames_;
   Bytes partial_;
   bool open_ = true;
 };
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -5,10 +5,10 @@
 #include "launcher/agent/fake_spawner.h"
 #include "launcher/agent/hosts.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
-using launcher::FakeSpawner;
+using agent::FakeSpawner;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ElementsAre;
@@ -27,9 +27,9 @@ class NodeHostsComing : public testing::Test {
     options.limit = kLimit;
     HostAccess access;
     access.before = {"fake"};
-    access.make = [this](auto, launcher::SpawnEvents events) {
+    access.make = [this](auto, agent::SpawnEvents events) {
       auto fake = std::make_unique<FakeSpawner>(loop_, std::move(events),
-                                                launcher::FakeSpawnerOptions{.limit = seconds(60)});
+                                                agent::FakeSpawnerOptions{.limit = seconds(60)});
       fake->fail("refused", {base::Code::kUnavailable, "refused: nobody is let in"});
       fake->delay("queued", base::Duration::max());
       return fake;
@@ -76,4 +76,4 @@ TEST_F(NodeHostsComing, WithoutEnoughTheyAreWaitedForLonger) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -22,13 +22,13 @@
 #include "launcher/agent/wire.h"
 #include "tests/net/net_test.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
-using launcher::FakeSpawner;
-using launcher::run_until;
-using launcher::SecureChannel;
+using agent::FakeSpawner;
 using std::chrono::seconds;
+using transport::run_until;
+using transport::SecureChannel;
 
 constexpr std::size_t kTimes = 8, kFewFlat = 125, kFewInTree = 375;
 constexpr double kMostGrowth = 20;  // 8, and what caches hold of few; 64 would be the square
@@ -49,7 +49,7 @@ class Agents {
       loop_.stop();
     });
   }
-  void open(std::shared_ptr<const launcher::JobSecret> secret) { secret_ = std::move(secret); }
+  void open(std::shared_ptr<const transport::JobSecret> secret) { secret_ = std::move(secret); }
   // The controller's child connects, and says Hello.
   void start(proto::NodeId node, std::uint16_t port) {
     boost::asio::post(loop_, [this, node, port] {
@@ -86,7 +86,7 @@ class Agents {
     const Message first = std::move(waiting_.front().second);
     waiting_.pop_front();
     ++connecting_;
-    auto channel = SecureChannel::client(loop_, launcher::node(secret_, node), launcher::connect_to(port_),
+    auto channel = SecureChannel::client(loop_, transport::node(secret_, node), transport::connect_to(port_),
                                          kController, Link::limits());
     ASSERT_TRUE(channel.ok());
     (*channel)->start({.message = {},
@@ -178,7 +178,7 @@ class Agents {
   boost::asio::io_context loop_;
   boost::asio::steady_timer heartbeat_timer_{loop_};
   bool beating_ = false;
-  std::shared_ptr<const launcher::JobSecret> secret_;
+  std::shared_ptr<const transport::JobSecret> secret_;
   std::uint16_t port_ = 0;
   std::map<proto::NodeId, Agent> agents_;
   std::deque<std::pair<proto::NodeId, Message>> waiting_;
@@ -210,7 +210,7 @@ class Job {
     options.radix = radix;
     HostAccess access;
     access.before = {"fake"};
-    access.make = [this](auto secret, launcher::SpawnEvents events) {
+    access.make = [this](auto secret, agent::SpawnEvents events) {
       agents_.open(std::move(secret));
       events.up = [this, up = std::move(events.up)](proto::NodeId node) {
         up(node);
@@ -308,7 +308,7 @@ class Job {
 
   const std::size_t count_;
   boost::asio::io_context loop_{1};
-  launcher::Sink out_{loop_, 1};
+  process::Sink out_{loop_, 1};
   FakeSpawner* spawner_ = nullptr;
   std::size_t answers_ = 0, came_ = 0;
   std::set<std::size_t> lost_;
@@ -383,4 +383,4 @@ INSTANTIATE_TEST_SUITE_P(All, NodeHostsMany, testing::Values(0, kRadix),
                          [](const auto& radix) { return radix.param == 0 ? "Flat" : "InATree"; });
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -13,12 +13,12 @@
 #include "launcher/agent/wire.h"
 #include "tests/net/net_test.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
-using launcher::JobSecret;
-using launcher::run_until;
-using launcher::SecureChannel;
+using transport::JobSecret;
+using transport::run_until;
+using transport::SecureChannel;
 
 constexpr proto::NodeId kController = 0, kChild = 1, kBelow = 2;
 constexpr std::size_t kPiece = 4 << 20;
@@ -39,7 +39,7 @@ class NodeHosts : public testing::Test {
     options.program = folder_ / "agent";
     options.environment = {{"PATH", "/usr/bin:/bin"}};
     options.ssh = {};
-    options.limit = launcher::kDeadline;
+    options.limit = transport::kDeadline;
     options.radix = 1;
     auto made = Hosts::make(loop_, std::move(options), [](const std::string&) {});
     EXPECT_TRUE(made.ok()) << made.status().message();
@@ -58,13 +58,13 @@ class NodeHosts : public testing::Test {
 
   void come_up() {
     const base::Fd file(::open((folder_ / "secret").c_str(), O_RDONLY | O_CLOEXEC));
-    auto secret = JobSecret::read(file.get(), launcher::kDeadline);
+    auto secret = JobSecret::read(file.get(), transport::kDeadline);
     ASSERT_TRUE(secret.ok());
     std::string endpoints;
     std::ifstream(folder_ / "endpoints") >> endpoints;
     const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
-    auto channel = SecureChannel::client(loop_, launcher::node(*secret, kChild),
-                                         launcher::connect_to(static_cast<std::uint16_t>(port)), kController,
+    auto channel = SecureChannel::client(loop_, transport::node(*secret, kChild),
+                                         transport::connect_to(static_cast<std::uint16_t>(port)), kController,
                                          Link::limits());
     ASSERT_TRUE(channel.ok());
     (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
@@ -125,4 +125,4 @@ TEST_F(NodeHosts, AnAgentThatExitsBeforeTheJobIsReported) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

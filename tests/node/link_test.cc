@@ -7,24 +7,24 @@
 
 #include "tests/net/net_test.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
-using launcher::kClient;
-using launcher::kServer;
-using launcher::run_until;
+using transport::kClient;
+using transport::kServer;
+using transport::run_until;
 
 class NodeLink : public testing::Test {
  protected:
   NodeLink()
-      : secret_(launcher::new_secret()),
-        listener_(loop_, launcher::node(secret_, kServer),
-                  [this](std::shared_ptr<launcher::SecureChannel> channel) {
+      : secret_(transport::new_secret()),
+        listener_(loop_, transport::node(secret_, kServer),
+                  [this](std::shared_ptr<transport::SecureChannel> channel) {
                     controller_ = std::make_unique<Link>(std::move(channel), handlers());
                   }) {
     EXPECT_TRUE(listener_.start(0).ok());
-    channel_ = launcher::SecureChannel::client(loop_, launcher::node(secret_, kClient),
-                                               launcher::connect_to(listener_.port()), kServer)
+    channel_ = transport::SecureChannel::client(loop_, transport::node(secret_, kClient),
+                                                transport::connect_to(listener_.port()), kServer)
                    .value();
     channel_->start({.message = {}, .closed = [](const base::Status&) {}});
   }
@@ -35,10 +35,10 @@ class NodeLink : public testing::Test {
   }
 
   boost::asio::io_context loop_;
-  std::shared_ptr<const launcher::JobSecret> secret_;
+  std::shared_ptr<const transport::JobSecret> secret_;
   std::unique_ptr<Link> controller_;
-  launcher::SecureListener listener_;
-  std::shared_ptr<launcher::SecureChannel> channel_;
+  transport::SecureListener listener_;
+  std::shared_ptr<transport::SecureChannel> channel_;
   std::vector<Message> received_;
   std::optional<base::Status> closed_;
 };
@@ -89,4 +89,4 @@ TEST_F(NodeLink, AMessageWithoutEndEndsIt) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -7,7 +7,7 @@
 
 #include "launcher/agent/wire.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 class MulticastBatchTest : public testing::Test {
@@ -63,4 +63,4 @@ TEST_F(MulticastBatchTest, NothingIsSentAfterDestruction) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

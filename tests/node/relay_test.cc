@@ -15,21 +15,22 @@
 #include "launcher/agent/wire.h"
 #include "tests/net/net_test.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
-using launcher::run_until;
-using launcher::SecureChannel;
+using transport::run_until;
+using transport::SecureChannel;
 
 constexpr proto::NodeId kRelayHead = 0, kSelf = 1, kRelayChild = 2, kOther = 3, kRelayBelow = 4;
 
 class NodeRelay : public testing::Test {
  protected:
   NodeRelay()
-      : secret_(launcher::new_secret()),
-        listener_(loop_, launcher::node(secret_, kRelayHead), [this](std::shared_ptr<SecureChannel> channel) {
-          controller_ = std::make_unique<Link>(std::move(channel), taking(from_relay_));
-        }) {
+      : secret_(transport::new_secret()),
+        listener_(loop_, transport::node(secret_, kRelayHead),
+                  [this](std::shared_ptr<SecureChannel> channel) {
+                    controller_ = std::make_unique<Link>(std::move(channel), taking(from_relay_));
+                  }) {
     std::string folder = std::filesystem::temp_directory_path() / "relay_test.XXXXXX";
     folder_ = ::mkdtemp(folder.data());
     // Prints its arguments and runs until EOF of its input; the test connects in its place.
@@ -55,8 +56,8 @@ class NodeRelay : public testing::Test {
   }
 
   std::shared_ptr<SecureChannel> connect(proto::NodeId from, proto::NodeId to, std::uint16_t port) {
-    auto channel = SecureChannel::client(loop_, launcher::node(secret_, from), launcher::connect_to(port), to,
-                                         Link::limits());
+    auto channel = SecureChannel::client(loop_, transport::node(secret_, from), transport::connect_to(port),
+                                         to, Link::limits());
     EXPECT_TRUE(channel.ok());
     (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
     return *channel;
@@ -112,9 +113,9 @@ class NodeRelay : public testing::Test {
 
   std::filesystem::path folder_;
   boost::asio::io_context loop_;
-  std::shared_ptr<const launcher::JobSecret> secret_;
+  std::shared_ptr<const transport::JobSecret> secret_;
   NodeAgentOptions options_;
-  launcher::SecureListener listener_;
+  transport::SecureListener listener_;
   std::unique_ptr<Link> controller_;
   std::unique_ptr<Uplink> uplink_;
   std::unique_ptr<Relay> relay_;
@@ -234,8 +235,8 @@ TEST_F(NodeRelay, TheSecretReachesAChildOnItsInput) {
   ASSERT_TRUE(run_until(loop_, [&left] { return left; }));
   std::ostringstream got;
   got << std::ifstream(folder_ / "secret.2").rdbuf();
-  EXPECT_EQ(got.str().size(), launcher::JobSecret::kMessageBytes);
+  EXPECT_EQ(got.str().size(), transport::JobSecret::kMessageBytes);
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

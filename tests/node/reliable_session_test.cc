@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 ReliableSession::Bytes bytes(std::size_t size) { return std::make_shared<std::vector<std::byte>>(size); }
@@ -112,4 +112,4 @@ TEST(ReliableSession, NoMessageIsLostOrDuplicatedWhateverBreaks) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -9,7 +9,7 @@
 #include "launcher/agent/wire.h"
 #include "launcher/process/sink.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 class RemoteNodeTest : public ::testing::Test {
@@ -17,17 +17,17 @@ class RemoteNodeTest : public ::testing::Test {
   RemoteNodeTest() {
     node_.attach("10.0.0.2");
     node_.receive(Hello{"1", "evil", 1, 4000});
-    launcher::NodeEvents events;
+    agent::NodeEvents events;
     events.started = [this](std::uint32_t space, const base::Status& status) {
       started_.emplace_back(space, status.message());
     };
-    events.exited = [this](const launcher::MemberExit& exit) { exits_.push_back(exit); };
+    events.exited = [this](const process::MemberExit& exit) { exits_.push_back(exit); };
     events.mpi = [this](std::uint32_t, const pmi::Message& message) { mpi_.push_back(message); };
     events.used = [this](const std::string& host, const std::string&, const auto& lives) {
       used_ = host + (lives(7) ? " 7" : "") + (lives(8) ? " 8" : "");
     };
     node_.serve(1, std::move(events), out_, out_);
-    launcher::SpaceOrder order;
+    agent::SpaceOrder order;
     order.space.space = 3;
     order.members.resize(1);
     order.members[0].place.member = 7;
@@ -36,9 +36,9 @@ class RemoteNodeTest : public ::testing::Test {
   }
 
   boost::asio::io_context loop_{1};
-  launcher::Sink out_{loop_, 1};
+  process::Sink out_{loop_, 1};
   std::vector<std::pair<std::uint32_t, std::string>> started_;
-  std::vector<launcher::MemberExit> exits_;
+  std::vector<process::MemberExit> exits_;
   std::vector<pmi::Message> mpi_;
   std::string used_;
   std::vector<proto::Body> facts_;
@@ -113,4 +113,4 @@ TEST_F(RemoteNodeTest, UseIsToldOfMembersThatRunThere) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -8,7 +8,7 @@
 
 #include "launcher/agent/wire.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 using Nodes = std::vector<proto::NodeId>;
@@ -145,4 +145,4 @@ TEST(NodeWire, GatheredComesThrough) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

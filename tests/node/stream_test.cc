@@ -14,7 +14,7 @@
 
 #include "launcher/agent/messages.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 class Stream : public testing::Test {
@@ -144,4 +144,4 @@ TEST_F(Stream, AGoneReaderEndsTheWriter) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 using Nodes = std::vector<proto::NodeId>;
@@ -104,4 +104,4 @@ TEST(NodeTree, WhatWouldBeNoTreeIsRefused) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -7,20 +7,20 @@
 #include "launcher/agent/wire.h"
 #include "tests/net/net_test.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
-using launcher::run_until;
-using launcher::SecureChannel;
+using transport::run_until;
+using transport::SecureChannel;
 
 constexpr proto::NodeId kController = 0, kSelf = 1, kParent = 2, kBelow = 5;
 
 class NodeUplink : public testing::Test {
  protected:
   struct Door {
-    Door(boost::asio::io_context& loop, const std::shared_ptr<const launcher::JobSecret>& secret,
+    Door(boost::asio::io_context& loop, const std::shared_ptr<const transport::JobSecret>& secret,
          proto::NodeId self)
-        : listener(loop, launcher::node(secret, self), [this](std::shared_ptr<SecureChannel> channel) {
+        : listener(loop, transport::node(secret, self), [this](std::shared_ptr<SecureChannel> channel) {
             link = std::make_unique<Link>(std::move(channel),
                                           Link::Handlers{[this](const Message& message) {
                                                            if (!std::holds_alternative<Heartbeat>(message))
@@ -45,11 +45,11 @@ class NodeUplink : public testing::Test {
     }
     std::unique_ptr<Link> link;
     std::vector<Message> came;
-    launcher::SecureListener listener;
+    transport::SecureListener listener;
   };
 
   std::shared_ptr<SecureChannel> connect(proto::NodeId to, std::uint16_t port) {
-    auto channel = SecureChannel::client(loop_, launcher::node(secret_, kSelf), launcher::connect_to(port),
+    auto channel = SecureChannel::client(loop_, transport::node(secret_, kSelf), transport::connect_to(port),
                                          to, Link::limits());
     EXPECT_TRUE(channel.ok());
     (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
@@ -59,7 +59,7 @@ class NodeUplink : public testing::Test {
   [[nodiscard]] std::string text(std::size_t at) const { return std::get<UserMessage>(heard_.at(at)).text; }
 
   boost::asio::io_context loop_;
-  std::shared_ptr<const launcher::JobSecret> secret_ = launcher::new_secret();
+  std::shared_ptr<const transport::JobSecret> secret_ = transport::new_secret();
   Door parent_{loop_, secret_, kParent}, controller_{loop_, secret_, kController};
   std::vector<Message> heard_;
   int closed_ = 0;
@@ -118,4 +118,4 @@ TEST_F(NodeUplink, InvalidBytesEndTheLink) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

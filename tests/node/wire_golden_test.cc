@@ -6,7 +6,7 @@
 #include "tests/base/golden_files.h"
 #include "tests/node/wire_samples.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 constexpr const char* kFolder = "node";
@@ -23,7 +23,7 @@ TEST(NodeGolden, EveryFileIsItsSample) {
     EXPECT_EQ(encode(*read), encode(message)) << name;
   }
   for (const auto& [name, message] : transfer_samples()) {
-    const auto read = decode_transfer(base::read_golden(kFolder, name));
+    const auto read = catchup::decode_transfer(base::read_golden(kFolder, name));
     ASSERT_TRUE(read.ok()) << name << ": " << read.status().to_string();
     EXPECT_EQ(encode(*read), encode(message)) << name;
   }
@@ -40,8 +40,8 @@ TEST(NodeGolden, SamplesHoldEveryMessage) {
   for (const auto& [name, message] : transfer_samples()) transfers.insert(message.index());
   EXPECT_EQ(bodies.size(), std::variant_size_v<Message>);
   EXPECT_EQ(services.size(), std::variant_size_v<pmi::Message>);
-  EXPECT_EQ(transfers.size(), std::variant_size_v<TransferMessage>);
+  EXPECT_EQ(transfers.size(), std::variant_size_v<catchup::TransferMessage>);
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -13,7 +13,7 @@
 #include "tests/pmi/wire_samples.h"
 #include "tests/proto/wire_samples.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 
 template <class Of>
 struct Sample {
@@ -21,7 +21,7 @@ struct Sample {
   Of message;
 };
 
-inline CheckpointPlan sample_plan() {
+inline spec::CheckpointPlan sample_plan() {
   return {.directory = "/local",
           .shared = "/shared",
           .every = 100,
@@ -31,19 +31,19 @@ inline CheckpointPlan sample_plan() {
           .job = "j1",
           .seed = 7,
           .shards = 4,
-          .resume = Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}};
+          .resume = spec::Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}};
 }
 
 inline Setup sample_setup() {
   Setup setup;
   setup.host = 3, setup.name = "node3";
-  setup.output.tag = launcher::OutputRequest::Tag::kRank;
+  setup.output.tag = spec::OutputRequest::Tag::kRank;
   setup.output.timestamp = setup.output.merge_stderr = setup.output.raw = true;
   setup.output.folder = "logs", setup.output.job_folder = setup.output.copy = false;
   setup.output.stdout_pattern = "o%r", setup.output.stderr_pattern = "e%r";
-  setup.stdin_to = {launcher::StdinRequest::To::kNone, 2};
+  setup.stdin_to = {spec::StdinRequest::To::kNone, 2};
   setup.verbose = setup.quiet = setup.services = setup.usage = true;
-  setup.memory = launcher::MemoryPolicy::kInterleave;
+  setup.memory = spec::MemoryPolicy::kInterleave;
   setup.master = {"10.0.0.1", 4711};
   setup.notice = {"/run/notice", "notice", "http://m/", std::chrono::milliseconds(250)};
   setup.suspended_by = {"--notice-file /run/notice", "--notice-url http://m/"};
@@ -64,7 +64,7 @@ inline Setup sample_setup() {
 inline StartSpace sample_start_space() {
   StartSpace start;
   start.order.space = {1, 4, false, {3}, 0, {}, pmi::ProcId{0, 4}, {"a", "b"}, {0, 1, 1}, 1};
-  launcher::Place place{11, 2, 3, 5, 1, 1};
+  process::Place place{11, 2, 3, 5, 1, 1};
   place.host = 1, place.local_rank = 1, place.local_size = 2;
   start.order.members = {{place, 4, {6, 7}, {{"CUDA_VISIBLE_DEVICES", "GPU-1"}, {"EMPTY", ""}}}};
   return start;
@@ -113,11 +113,11 @@ inline std::vector<Sample<Message>> samples() {
   return out;
 }
 
-inline std::vector<Sample<TransferMessage>> transfer_samples() {
-  return {{"transfer_request", TransferRequest{4097, 1, 3, true}},
-          {"transfer_length", TransferLength{1ULL << 40, 17}},
-          {"transfer_chunk", TransferChunk{17, 3, true, 0xdeadbeef, {std::byte{1}, std::byte{2}}}},
-          {"transfer_error", TransferError{"why"}}};
+inline std::vector<Sample<catchup::TransferMessage>> transfer_samples() {
+  return {{"transfer_request", catchup::TransferRequest{4097, 1, 3, true}},
+          {"transfer_length", catchup::TransferLength{1ULL << 40, 17}},
+          {"transfer_chunk", catchup::TransferChunk{17, 3, true, 0xdeadbeef, {std::byte{1}, std::byte{2}}}},
+          {"transfer_error", catchup::TransferError{"why"}}};
 }
 
-}  // namespace regroup::node
+}  // namespace regroup::agent

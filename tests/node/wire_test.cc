@@ -9,7 +9,7 @@
 #include "tests/base/often.h"
 #include "tests/node/wire_samples.h"
 
-namespace regroup::node {
+namespace regroup::agent {
 namespace {
 
 using base::often;
@@ -22,20 +22,20 @@ Body through(const Body& body) {
 }
 
 TEST(NodeWire, SetupKeepsOutputInputAndMaster) {
-  node::Setup setup;
+  agent::Setup setup;
   setup.host = 3;
   setup.name = "node3";
-  setup.output.tag = launcher::OutputRequest::Tag::kRank;
+  setup.output.tag = spec::OutputRequest::Tag::kRank;
   setup.output.timestamp = setup.output.merge_stderr = setup.output.raw = true;
   setup.output.folder = "logs";
   setup.output.job_folder = setup.output.copy = false;
   setup.output.stdout_pattern = "o%r";
   setup.output.stderr_pattern = "e%r";
-  setup.stdin_to = {launcher::StdinRequest::To::kNone, 2};
+  setup.stdin_to = {spec::StdinRequest::To::kNone, 2};
   setup.verbose = setup.quiet = setup.services = true;
   setup.master = {"10.0.0.1", 4711};
   setup.suspended_by = {"--notice-file /run/notice", "--notice-url http://m/"};
-  const node::Setup out = through(setup);
+  const agent::Setup out = through(setup);
   EXPECT_EQ(out.suspended_by, setup.suspended_by);
   EXPECT_EQ(out.host, 3U);
   EXPECT_EQ(out.name, "node3");
@@ -43,7 +43,7 @@ TEST(NodeWire, SetupKeepsOutputInputAndMaster) {
   EXPECT_TRUE(out.output.timestamp && out.output.merge_stderr && out.output.raw);
   EXPECT_FALSE(out.output.job_folder || out.output.copy || out.output.terminals);
   EXPECT_EQ(out.output.folder + out.output.stdout_pattern + out.output.stderr_pattern, "logso%re%r");
-  EXPECT_EQ(out.stdin_to.to, launcher::StdinRequest::To::kNone);
+  EXPECT_EQ(out.stdin_to.to, spec::StdinRequest::To::kNone);
   EXPECT_EQ(out.stdin_to.rank, 2U);
   EXPECT_TRUE(out.verbose && out.quiet && out.services);
   EXPECT_EQ(out.master.address, "10.0.0.1");
@@ -60,16 +60,16 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   EXPECT_EQ(refused.status.code(), base::Code::kUnavailable);
   EXPECT_EQ(refused.status.message(), "no hwloc");
   EXPECT_EQ(through(UsageReport{"{\"members\":[]}"}).json, "{\"members\":[]}");
-  node::Setup setup;
+  agent::Setup setup;
   setup.usage = true;
   setup.claims = {"scope", "", "outer"};
-  setup.memory = launcher::MemoryPolicy::kInterleave;
-  const CheckpointPlan plan = sample_plan();
+  setup.memory = spec::MemoryPolicy::kInterleave;
+  const spec::CheckpointPlan plan = sample_plan();
   setup.elastic =
       ElasticSetup{.lines = 3, .shards = 4, .slots = {{{0, 2}, {{"A", "1"}}}, {{}, {}}}, .checkpoints = plan};
-  const node::Setup out = through(setup);
+  const agent::Setup out = through(setup);
   EXPECT_TRUE(out.usage);
-  EXPECT_EQ(out.memory, launcher::MemoryPolicy::kInterleave);
+  EXPECT_EQ(out.memory, spec::MemoryPolicy::kInterleave);
   EXPECT_EQ(out.claims.name + out.claims.outer, "scopeouter");
   EXPECT_EQ(out.elastic->checkpoints, setup.elastic->checkpoints);
   ASSERT_EQ(out.elastic->slots.size(), 2U);
@@ -96,7 +96,7 @@ TEST(NodeWire, WhatAHostHasInItsOwnDirectoryIsKept) {
                                   .job = "j1",
                                   .seed = 7,
                                   .shards = 4,
-                                  .resume = Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}},
+                                  .resume = spec::Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}},
                                  300};
   const QueryLocalCheckpoint asked = through(ask);
   EXPECT_EQ(asked.plan, ask.plan);
@@ -137,7 +137,7 @@ TEST(NodeWire, OrdersKeepPlacesAndTheSpace) {
   start.order.space.host_of = {0, 1, 1};
   start.order.space.host = 1;
   start.order.space.parent = pmi::ProcId{0, 4};
-  launcher::Place place{11, 2, 3, 5, 1, 1};
+  process::Place place{11, 2, 3, 5, 1, 1};
   place.host = 1, place.local_rank = 1, place.local_size = 2;
   start.order.members = {{place, 4, {6, 7}, {{"CUDA_VISIBLE_DEVICES", "GPU-1"}, {"EMPTY", ""}}}};
   const StartSpace out = through(start);
@@ -334,4 +334,4 @@ TEST(NodeWire, WhatIsSaidManyTimesOverIsRefused) {
 }
 
 }  // namespace
-}  // namespace regroup::node
+}  // namespace regroup::agent

@@ -26,7 +26,7 @@ struct FindPmix : testing::Test {
   ~FindPmix() override { fs::remove_all(root); }
 
   std::string found(const std::string& program, const std::string& path) const {
-    launcher::App app;
+    process::App app;
     app.path = program;
     app.environment["PATH"] = path;
     return find_pmix(app);

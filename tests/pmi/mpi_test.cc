@@ -21,7 +21,7 @@ struct MpiTest : testing::Test {
   std::string folder = std::filesystem::path(testing::TempDir()) / ("mpi_test-" + std::to_string(::getpid()));
   std::vector<std::string> said;
   std::unique_ptr<Mpi> mpi;
-  std::vector<launcher::Extras> extras;
+  std::vector<process::Extras> extras;
   bool answered = false;
 
   MpiTest() { std::filesystem::create_directories(folder); }
@@ -36,11 +36,11 @@ struct MpiTest : testing::Test {
     events.said = [this](const std::string& text) { said.push_back(text); };
     HelperOptions options{REGROUP_PMI, "job", folder, "libno-such-pmix.so"};
     options.answer_limit = limit.value_or(options.answer_limit);
-    mpi = std::make_unique<Mpi>(loop, std::move(options), launcher::App(), std::move(events));
+    mpi = std::make_unique<Mpi>(loop, std::move(options), process::App(), std::move(events));
   }
 
   void open(const OpenSpace& space) {
-    mpi->open(space, [this](std::vector<launcher::Extras> got) {
+    mpi->open(space, [this](std::vector<process::Extras> got) {
       extras = std::move(got);
       answered = true;
     });

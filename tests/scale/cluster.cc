@@ -33,8 +33,8 @@ membership::Policy policy_of(const ClusterOptions& options) {
   return policy;
 }
 
-cmd::JournalFile open_journal(const std::string& path) {
-  auto journal = cmd::JournalFile::open(path);
+job::JournalFile open_journal(const std::string& path) {
+  auto journal = job::JournalFile::open(path);
   if (!journal.ok()) throw std::runtime_error(journal.status().message());
   return std::move(*journal);
 }
@@ -58,7 +58,7 @@ void Cluster::add_agent() {
       membership::AgentOptions{
           .node = node, .slots = 1, .shards = policy_of(options_).shards, .endpoints = ""},
       node));
-  const auto row = node::parent_in_row(index, options_.radix);
+  const auto row = agent::parent_in_row(index, options_.radix);
   const proto::NodeId parent = row ? static_cast<proto::NodeId>(*row + 1) : 0;
   hub_.tree().add(node, parent);
   agents_.back()->parent = parent;
@@ -233,7 +233,7 @@ Cost Cluster::join() {
 void Cluster::handle(ProcessId to, ProcessId from, const Bytes& bytes) {
   if (to > kHub) return at_agent(to - 1, from - 1, bytes);
   if (from > kHub) {
-    const auto message = node::decode(*bytes);
+    const auto message = agent::decode(*bytes);
     if (!message.ok()) return broken_.push_back(message.status().message());
     return at_hub(from - 1, *message);
   }

@@ -61,9 +61,9 @@ class Cluster {
   struct Agent {
     Agent(const membership::AgentOptions& options, proto::NodeId node) : core(options), router(node) {}
     membership::AgentCore core;
-    node::Router router;
+    agent::Router router;
     proto::NodeId parent = 0;
-    std::optional<node::ReliableSession> session{};  // with the controller, through others
+    std::optional<agent::ReliableSession> session{};  // with the controller, through others
     bool up = true, adopting = false;
     proto::Generation world = 0, contacts = 0;  // it knows of
     std::size_t met = 0;                        // contacts of the newest
@@ -82,20 +82,20 @@ class Cluster {
   void tick_later();
   // The controller.
   void tell_coordinator(proto::Body body);
-  [[nodiscard]] std::shared_ptr<const node::Message> read(const Bytes& bytes);
+  [[nodiscard]] std::shared_ptr<const agent::Message> read(const Bytes& bytes);
   void from_coordinator(const proto::Message& message);
-  void at_hub(proto::NodeId child, const node::Message& message);
-  void unwrap(proto::NodeId child, const node::Relayed& relayed);
-  void ack_at_hub(proto::NodeId node, const node::Ack& ack);
+  void at_hub(proto::NodeId child, const agent::Message& message);
+  void unwrap(proto::NodeId child, const agent::Relayed& relayed);
+  void ack_at_hub(proto::NodeId node, const agent::Ack& ack);
   void tell_agent(proto::NodeId node, const Bytes& bytes, std::uint64_t number);
   // An agent.
   void at_agent(proto::NodeId node, proto::NodeId from, const Bytes& bytes);
-  void from_above(proto::NodeId node, const node::Message& message);
-  void own(proto::NodeId node, const node::Message& message);
-  void ack_at_agent(proto::NodeId node, const node::Ack& ack);
+  void from_above(proto::NodeId node, const agent::Message& message);
+  void own(proto::NodeId node, const agent::Message& message);
+  void ack_at_agent(proto::NodeId node, const agent::Ack& ack);
   void orphaned(proto::NodeId node);
-  void up(proto::NodeId node, const node::Message& message);
-  void pass(proto::NodeId node, const node::Message& message);
+  void up(proto::NodeId node, const agent::Message& message);
+  void pass(proto::NodeId node, const agent::Message& message);
   void lose_child(proto::NodeId node, proto::NodeId child);
   void perform(proto::NodeId node, membership::AgentEffects effects);
   void start_member(proto::NodeId node, proto::MemberId member);
@@ -105,7 +105,7 @@ class Cluster {
   // What was decoded lately, and what that took.
   struct Read {
     Bytes bytes;
-    std::shared_ptr<const node::Message> message;
+    std::shared_ptr<const agent::Message> message;
     base::Duration sum{};
     std::uint32_t times = 0;
   };
@@ -114,12 +114,12 @@ class Cluster {
   Network network_;
   std::deque<Read> reads_;
   proto::FrameReader reader_;
-  cmd::JournalFile journal_;
+  job::JournalFile journal_;
   membership::Coordinator coordinator_;
   base::TimePoint next_tick_{};
-  node::Router hub_{0};
-  std::vector<std::optional<node::ReliableSession>> sessions_;  // of the controller, by node - 1
-  std::vector<std::unique_ptr<Agent>> agents_;                  // by node - 1
+  agent::Router hub_{0};
+  std::vector<std::optional<agent::ReliableSession>> sessions_;  // of the controller, by node - 1
+  std::vector<std::unique_ptr<Agent>> agents_;                   // by node - 1
   std::map<proto::MemberId, proto::NodeId> node_of_;
   std::shared_ptr<const proto::World>
       newest_;  // which all agents share once they have read it for themselves

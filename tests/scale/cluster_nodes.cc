@@ -38,71 +38,72 @@ void Cluster::from_coordinator(const proto::Message& message) {
       if (hub_.tree().has(node)) nodes.push_back(node);
     }
   }
-  const node::Message said = node::Membership{message};
-  const Bytes bytes = shared(node::encode(said));
+  const agent::Message said = agent::Membership{message};
+  const Bytes bytes = shared(agent::encode(said));
   std::vector<std::uint64_t> numbers;
   for (const proto::NodeId node : nodes) {
     auto& session = sessions_[node - 1];
-    numbers.push_back(session ? session->enqueue(bytes, node::wants_answer(said)) : 0);
+    numbers.push_back(session ? session->enqueue(bytes, agent::wants_answer(said)) : 0);
   }
-  for (const node::Frame& frame : hub_.down(nodes, *bytes, node::wants_answer(said), numbers))
+  for (const agent::Frame& frame : hub_.down(nodes, *bytes, agent::wants_answer(said), numbers))
     network_.send(process(frame.child), frame.bytes);
 }
 
-void Cluster::at_hub(proto::NodeId child, const node::Message& message) {
-  if (const auto* gathered = std::get_if<node::Gathered>(&message)) {
-    for (const node::Relayed& relayed : gathered->messages) unwrap(child, relayed);
-  } else if (const auto* relayed = std::get_if<node::Relayed>(&message)) {
+void Cluster::at_hub(proto::NodeId child, const agent::Message& message) {
+  if (const auto* gathered = std::get_if<agent::Gathered>(&message)) {
+    for (const agent::Relayed& relayed : gathered->messages) unwrap(child, relayed);
+  } else if (const auto* relayed = std::get_if<agent::Relayed>(&message)) {
     unwrap(child, *relayed);
-  } else if (const auto* ack = std::get_if<node::Ack>(&message)) {
+  } else if (const auto* ack = std::get_if<agent::Ack>(&message)) {
     ack_at_hub(child, *ack);
-  } else if (const auto* membership = std::get_if<node::Membership>(&message)) {
+  } else if (const auto* membership = std::get_if<agent::Membership>(&message)) {
     network_.send(kCoordinatorProcess,
                   shared(proto::encode({membership->message.incarnation, membership->message.body, child})));
-  } else if (const auto* news = std::get_if<node::ChildEvent>(&message)) {
+  } else if (const auto* news = std::get_if<agent::ChildEvent>(&message)) {
     lose_child(0, news->node);
   }
 }
 
 // As Hosts::unwrap().
-void Cluster::unwrap(proto::NodeId child, const node::Relayed& relayed) {
+void Cluster::unwrap(proto::NodeId child, const agent::Relayed& relayed) {
   const proto::NodeId node = relayed.nodes.at(0);
   auto& session = sessions_[node - 1];
   if (!session || !hub_.tree().within(node, child)) return;  // it was lost, or has moved and says it again
   const std::uint64_t number = relayed.numbers.empty() ? 0 : relayed.numbers.at(0);
   if (number != 0 && !session->accept(number, relayed.message.size())) return;
-  const auto said = node::decode(relayed.message);
+  const auto said = agent::decode(relayed.message);
   if (!said.ok()) return broken_.push_back(said.status().message());
-  if (const auto due = session->ack_due()) tell_agent(node, shared(node::encode(node::Ack{*due})), 0);
+  if (const auto due = session->ack_due()) tell_agent(node, shared(agent::encode(agent::Ack{*due})), 0);
   at_hub(node, *said);
 }
 
 void Cluster::tell_agent(proto::NodeId node, const Bytes& bytes, std::uint64_t number) {
   const proto::NodeId nodes[] = {node};
   const std::uint64_t numbers[] = {number};
-  for (const node::Frame& frame : hub_.down(nodes, *bytes, false, numbers))
+  for (const agent::Frame& frame : hub_.down(nodes, *bytes, false, numbers))
     network_.send(process(frame.child), frame.bytes);
 }
 
 // As Hosts::adopt().
-void Cluster::ack_at_hub(proto::NodeId node, const node::Ack& ack) {
+void Cluster::ack_at_hub(proto::NodeId node, const agent::Ack& ack) {
   sessions_[node - 1]->acknowledge(ack.number);
-  if (ack.action != node::Ack::Action::kReparent) return;
+  if (ack.action != agent::Ack::Action::kReparent) return;
   hub_.tree().move(node, 0);
   for (const proto::NodeId each : hub_.tree().below(node)) {
-    const node::ReliableSession& session = *sessions_[each - 1];
-    tell_agent(each, shared(node::encode(node::Ack{session.accepted(), node::Ack::Action::kRetransmit})), 0);
-    for (const node::ReliableSession::Sent& said : session.unacked())
+    const agent::ReliableSession& session = *sessions_[each - 1];
+    tell_agent(each, shared(agent::encode(agent::Ack{session.accepted(), agent::Ack::Action::kRetransmit})),
+               0);
+    for (const agent::ReliableSession::Sent& said : session.unacked())
       tell_agent(each, said.message, said.number);
   }
 }
 
 // Long bytes that many agents get alike are decoded by the first few, whose mean time the others are charged:
 // ten thousand agents that decode ten thousand addresses each would take minutes here, on one core.
-std::shared_ptr<const node::Message> Cluster::read(const Bytes& bytes) {
+std::shared_ptr<const agent::Message> Cluster::read(const Bytes& bytes) {
   if (bytes->size() < kLong) {
-    auto message = node::decode(*bytes);
-    if (message.ok()) return std::make_shared<const node::Message>(std::move(*message));
+    auto message = agent::decode(*bytes);
+    if (message.ok()) return std::make_shared<const agent::Message>(std::move(*message));
     broken_.push_back(message.status().message());
     return nullptr;
   }
@@ -113,15 +114,15 @@ std::shared_ptr<const node::Message> Cluster::read(const Bytes& bytes) {
     if (known != reads_.end()) {
       read = &*known;
     } else {
-      auto message = node::decode(*bytes);
+      auto message = agent::decode(*bytes);
       if (!message.ok()) return broken_.push_back(message.status().message());
       if (reads_.size() == kRemembered) reads_.pop_front();
       read = &reads_.emplace_back(
-          Read{.bytes = bytes, .message = std::make_shared<const node::Message>(std::move(*message))});
+          Read{.bytes = bytes, .message = std::make_shared<const agent::Message>(std::move(*message))});
     }
     if (read->times >= kMeasured) return;
     const base::Duration began = thread_time();
-    { const auto again = node::decode(*bytes); }
+    { const auto again = agent::decode(*bytes); }
     read->sum += thread_time() - began;
     ++read->times;
   });
@@ -138,20 +139,20 @@ void Cluster::at_agent(proto::NodeId node, proto::NodeId from, const Bytes& byte
   if (!agent.router.tree().has(from)) return;  // it was given up
   const auto said = agent.router.up(from, *message);
   if (!said) return broken_.push_back(fmt::format("node {} speaks for others", from));
-  for (const node::Message& each : *said) pass(node, each);
+  for (const agent::Message& each : *said) pass(node, each);
 }
 
 // As Uplink::take() and Relay::take().
-void Cluster::from_above(proto::NodeId node, const node::Message& message) {
+void Cluster::from_above(proto::NodeId node, const agent::Message& message) {
   Agent& agent = *agents_[node - 1];
-  if (const auto* ack = std::get_if<node::Ack>(&message)) return ack_at_agent(node, *ack);
-  if (const auto* end = std::get_if<node::EndAgent>(&message)) {
-    for (const node::Message& each : agent.router.lose(end->node)) pass(node, each);
+  if (const auto* ack = std::get_if<agent::Ack>(&message)) return ack_at_agent(node, *ack);
+  if (const auto* end = std::get_if<agent::EndAgent>(&message)) {
+    for (const agent::Message& each : agent.router.lose(end->node)) pass(node, each);
     return;
   }
-  const auto* relayed = std::get_if<node::Relayed>(&message);
+  const auto* relayed = std::get_if<agent::Relayed>(&message);
   if (relayed == nullptr) return own(node, message);
-  node::Relayed others = *relayed;
+  agent::Relayed others = *relayed;
   std::uint64_t number = 0;
   if (const auto self = std::ranges::find(others.nodes, node); self != others.nodes.end()) {
     const std::ptrdiff_t at = self - others.nodes.begin();
@@ -159,16 +160,16 @@ void Cluster::from_above(proto::NodeId node, const node::Message& message) {
     others.nodes.erase(others.nodes.begin() + at);
     others.numbers.erase(others.numbers.begin() + at);
   }
-  for (const node::Frame& frame : agent.router.relay(others))
+  for (const agent::Frame& frame : agent.router.relay(others))
     network_.send(process(frame.child), frame.bytes);
   if (number == 0 || !agent.session->accept(number, relayed->message.size())) return;
-  if (const auto due = agent.session->ack_due()) pass(node, node::Ack{*due});
+  if (const auto due = agent.session->ack_due()) pass(node, agent::Ack{*due});
   if (const auto said = read(shared(relayed->message))) own(node, *said);
 }
 
-void Cluster::own(proto::NodeId node, const node::Message& message) {
-  if (std::holds_alternative<node::EndAgent>(message)) return from_above(node, message);
-  const auto* membership = std::get_if<node::Membership>(&message);
+void Cluster::own(proto::NodeId node, const agent::Message& message) {
+  if (std::holds_alternative<agent::EndAgent>(message)) return from_above(node, message);
+  const auto* membership = std::get_if<agent::Membership>(&message);
   if (membership == nullptr) return;
   const auto* announce = std::get_if<proto::Announce>(&membership->message.body);
   if (announce != nullptr) newest_ = announce->world;
@@ -177,13 +178,13 @@ void Cluster::own(proto::NodeId node, const node::Message& message) {
 }
 
 // As Uplink::on_ack() ...
-void Cluster::ack_at_agent(proto::NodeId node, const node::Ack& ack) {
+void Cluster::ack_at_agent(proto::NodeId node, const agent::Ack& ack) {
   Agent& agent = *agents_[node - 1];
   agent.session->acknowledge(ack.number);
-  if (ack.action != node::Ack::Action::kRetransmit) return;
+  if (ack.action != agent::Ack::Action::kRetransmit) return;
   agent.adopting = false;
-  for (const node::ReliableSession::Sent& said : agent.session->unacked())
-    pass(node, node::Relayed{{node}, *said.message, said.answered, {said.number}});
+  for (const agent::ReliableSession::Sent& said : agent.session->unacked())
+    pass(node, agent::Relayed{{node}, *said.message, said.answered, {said.number}});
 }
 
 // ... and adopt().
@@ -192,22 +193,22 @@ void Cluster::orphaned(proto::NodeId node) {
   agent.parent = 0;
   agent.adopting = true;
   network_.send(process(0),
-                shared(node::encode(node::Ack{agent.session->accepted(), node::Ack::Action::kReparent})));
+                shared(agent::encode(agent::Ack{agent.session->accepted(), agent::Ack::Action::kReparent})));
 }
 
 // What an agent says itself.
-void Cluster::up(proto::NodeId node, const node::Message& message) {
+void Cluster::up(proto::NodeId node, const agent::Message& message) {
   Agent& agent = *agents_[node - 1];
   if (!agent.session) return pass(node, message);
-  const Bytes bytes = shared(node::encode(message));
-  const std::uint64_t number = agent.session->enqueue(bytes, node::is_answer(message));
-  pass(node, node::Relayed{{node}, *bytes, node::is_answer(message), {number}});
+  const Bytes bytes = shared(agent::encode(message));
+  const std::uint64_t number = agent.session->enqueue(bytes, agent::is_answer(message));
+  pass(node, agent::Relayed{{node}, *bytes, agent::is_answer(message), {number}});
 }
 
 // And what those below it do: lost where there is no way.
-void Cluster::pass(proto::NodeId node, const node::Message& message) {
+void Cluster::pass(proto::NodeId node, const agent::Message& message) {
   const Agent& agent = *agents_[node - 1];
-  if (!agent.adopting) network_.send(process(agent.parent), shared(node::encode(message)));
+  if (!agent.adopting) network_.send(process(agent.parent), shared(agent::encode(message)));
 }
 
 // As Hosts::on_ended() has it: those below are awaited, those above are to forget it.
@@ -215,7 +216,7 @@ void Cluster::lose_child(proto::NodeId node, proto::NodeId child) {
   const std::string why = fmt::format("host h{}: the connection to its agent is lost", child);
   if (node == 0) {
     for (auto above = hub_.tree().parent(child); above && *above != 0; above = hub_.tree().parent(*above)) {
-      const Bytes bytes = shared(node::encode(node::EndAgent{child}));
+      const Bytes bytes = shared(agent::encode(agent::EndAgent{child}));
       auto& session = sessions_[*above - 1];
       tell_agent(*above, bytes, session ? session->enqueue(bytes, false) : 0);
     }
@@ -223,15 +224,15 @@ void Cluster::lose_child(proto::NodeId node, proto::NodeId child) {
     hub_.tree().prune(child);
     return tell_coordinator(proto::NodeLost{child, why});
   }
-  for (const node::Message& said : agents_[node - 1]->router.lose(child)) pass(node, said);
-  up(node, node::ChildEvent{node::ChildEvent::Kind::kLost, child, why, base::Code::kPeerLost});
+  for (const agent::Message& said : agents_[node - 1]->router.lose(child)) pass(node, said);
+  up(node, agent::ChildEvent{agent::ChildEvent::Kind::kLost, child, why, base::Code::kPeerLost});
 }
 
 void Cluster::perform(proto::NodeId node, membership::AgentEffects effects) {
   Agent& agent = *agents_[node - 1];
   for (membership::AgentEffect& effect : effects) {
     if (auto* send = std::get_if<membership::ToCoordinator>(&effect)) {
-      up(node, node::Membership{{agent.core.incarnation(), std::move(send->body), node}});
+      up(node, agent::Membership{{agent.core.incarnation(), std::move(send->body), node}});
     } else if (auto* start = std::get_if<membership::StartMember>(&effect)) {
       start_member(node, start->start.member);
     } else if (auto* tell = std::get_if<membership::ToMember>(&effect)) {

@@ -14,10 +14,10 @@
 namespace regroup::bench {
 namespace {
 
+using base::bad_value;
 using base::Status;
 using collective::Dtype;
 using collective::Op;
-using launcher::bad_value;
 using Words = std::vector<std::string>;
 
 constexpr std::size_t kMostSizes = 4096;
@@ -60,7 +60,7 @@ std::string operation_names() {
 
 Status set_dtypes(Options& out, const std::string& name, const std::string& value) {
   out.dtypes.clear();
-  for (const std::string& word : launcher::split(value, ",")) {
+  for (const std::string& word : base::split(value, ",")) {
     if (word == "all") {
       for (std::size_t i = 0; i < kOwnDtypes; ++i) out.dtypes.push_back(kDtypes[i].dtype);
       continue;
@@ -78,7 +78,7 @@ Status set_dtypes(Options& out, const std::string& name, const std::string& valu
 
 Status set_ops(Options& out, const std::string& name, const std::string& value) {
   out.ops.clear();
-  for (const std::string& word : launcher::split(value, ",")) {
+  for (const std::string& word : base::split(value, ",")) {
     if (word == "all") {
       out.ops.assign(kOps.begin(), kOps.end());
       continue;
@@ -105,7 +105,7 @@ Status set_memory(Options& out, const std::string& name, const std::string& valu
 }
 
 Status set_compare(Options& out, const std::string& name, const std::string& value) {
-  for (const std::string& word : launcher::split(value, ",")) {
+  for (const std::string& word : base::split(value, ",")) {
     const std::size_t equals = std::min(word.find('='), word.size());
     Baseline baseline{word.substr(0, equals), word.substr(std::min(equals + 1, word.size()))};
     if (std::ranges::find(kRivals, baseline.name) == kRivals.end())
@@ -116,7 +116,7 @@ Status set_compare(Options& out, const std::string& name, const std::string& val
 }
 
 Status set_positive(const std::string& name, const std::string& value, std::uint32_t& out) {
-  return launcher::parse_count(name, value, 1U, out);
+  return base::parse_count(name, value, 1U, out);
 }
 
 const std::vector<Spec>& table() {
@@ -126,19 +126,19 @@ const std::vector<Spec>& table() {
       {{"-b", "--minbytes"},
        "SIZE",
        "smallest size, in bytes or with K, M or G (default: 8)",
-       [](O o, S name, S value) { return launcher::parse_bytes(name, value, o.min_bytes); }},
+       [](O o, S name, S value) { return base::parse_bytes(name, value, o.min_bytes); }},
       {{"-e", "--maxbytes"},
        "SIZE",
        "largest size (default: 64M)",
-       [](O o, S name, S value) { return launcher::parse_bytes(name, value, o.max_bytes); }},
+       [](O o, S name, S value) { return base::parse_bytes(name, value, o.max_bytes); }},
       {{"-f", "--stepfactor"},
        "N",
        "factor between one size and the next (default: 2)",
-       [](O o, S name, S value) { return launcher::parse_count(name, value, 2U, o.step_factor); }},
+       [](O o, S name, S value) { return base::parse_count(name, value, 2U, o.step_factor); }},
       {{"-i", "--stepbytes"},
        "SIZE",
        "difference between one size and the next, instead of -f",
-       [](O o, S name, S value) { return launcher::parse_bytes(name, value, o.step_bytes); }},
+       [](O o, S name, S value) { return base::parse_bytes(name, value, o.step_bytes); }},
       {{"-d", "--datatype"},
        "TYPES",
        "data types, for example float32,int8, or all (default: float32)",
@@ -150,7 +150,7 @@ const std::vector<Spec>& table() {
       {{"-r", "--root"},
        "RANK",
        "root of broadcast, reduce, gather and scatter (default: 0)",
-       [](O o, S name, S value) { return launcher::parse_count(name, value, 0U, o.root); }},
+       [](O o, S name, S value) { return base::parse_count(name, value, 0U, o.root); }},
       {{"-m", "--memory"},
        "WHICH",
        "memory of the buffers: arena, ordinary or both (default: both)",
@@ -162,7 +162,7 @@ const std::vector<Spec>& table() {
       {{"-w", "--warmup-iters"},
        "N",
        "untimed iterations before those (default: 20 for small sizes, 1 for the largest)",
-       [](O o, S name, S value) { return launcher::parse_count(name, value, 0U, o.warmups.emplace()); }},
+       [](O o, S name, S value) { return base::parse_count(name, value, 0U, o.warmups.emplace()); }},
       {{"--rounds"},
        "N",
        "number of rounds; each runs every compared library in turn (default: 10)",
@@ -182,7 +182,7 @@ const std::vector<Spec>& table() {
       {{"--timeout"},
        "SECONDS",
        "maximum wait for another rank or a compared library (default: 120)",
-       [](O o, S name, S value) { return launcher::parse_seconds(name, value, o.timeout); }},
+       [](O o, S name, S value) { return base::parse_seconds(name, value, o.timeout); }},
       {{"-h", "--help"}, "", "print this help", [](O o, S, S) { return o.help = true, Status(); }},
   };
   return kTable;
@@ -201,7 +201,7 @@ base::Result<const Spec*> find_spec(const std::string& name) {
       names.push_back(each);
     }
   }
-  const std::string near = launcher::nearest(name, names);
+  const std::string near = base::nearest(name, names);
   return base::invalid_argument(
       fmt::format("unknown option {}{}", name, near.empty() ? "" : fmt::format("; did you mean {}?", near)));
 }

@@ -191,7 +191,7 @@ Result<std::uint64_t> RivalRunner::ask_wrong(std::uint64_t iteration) {
   if (!counts.ok()) return counts.status();
   for (const std::string& count : *counts) {
     std::uint64_t of_rank = 0;
-    if (!launcher::read_number(count, of_rank)) return base::internal_error("no count: " + count);
+    if (!base::read_number(count, of_rank)) return base::internal_error("no count: " + count);
     wrong += of_rank;
   }
   return wrong;
@@ -214,10 +214,10 @@ Result<std::vector<double>> RivalRunner::time(const Turn& turn) {
     if (!answers.ok()) return answers.status();
     out.resize(turn.count);
     for (const std::string& answer : *answers) {
-      const std::vector<std::string> words = launcher::split(answer, " ");
+      const std::vector<std::string> words = base::split(answer, " ");
       for (std::size_t i = 0; i < out.size(); ++i) {
         std::uint64_t took = 0;
-        if (words.size() != out.size() || !launcher::read_number(words[i], took))
+        if (words.size() != out.size() || !base::read_number(words[i], took))
           return base::internal_error(fmt::format("{}: no {} times: {}", name(), out.size(), answer));
         out[i] += static_cast<double>(took) / 1e3 / job_.size();
       }

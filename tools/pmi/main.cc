@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   boost::asio::io_context loop;
   regroup::pmi::Service service(
-      loop, regroup::base::Fd(regroup::launcher::kInheritedFd),
+      loop, regroup::base::Fd(regroup::process::kInheritedFd),
       {argv[1], argv[2], argv[3], static_cast<std::uint32_t>(std::strtoul(argv[4], nullptr, 10))});
   service.start();
   loop.run();

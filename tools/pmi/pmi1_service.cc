@@ -65,7 +65,7 @@ base::Result<Pmi1Service::Client> Pmi1Service::connect(ProcId process, bool spaw
   connections_[process] = connection;
   wait(connection);
   client.environment = {
-      fmt::format("PMI_FD={}", launcher::kInheritedFd),
+      fmt::format("PMI_FD={}", process::kInheritedFd),
       fmt::format("PMI_RANK={}", process.rank),
       fmt::format("PMI_SIZE={}", groups_.at(process.space).size()),
       fmt::format("MPI_LOCALRANKID={}", local_.at(process).rank),

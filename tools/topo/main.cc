@@ -13,8 +13,8 @@
 
 namespace {
 
-using regroup::launcher::Machine;
 using regroup::topo::Options;
+using regroup::topology::Machine;
 
 int fail(std::string_view why) {
   fmt::print(stderr, "regroup topo: {}\n", regroup::base::escaped_lines(why));
@@ -23,12 +23,12 @@ int fail(std::string_view why) {
 
 regroup::base::Result<Machine> machine_of(const Options& options, const std::string& cache,
                                           const std::string& source) {
-  if (!options.machine.empty()) return regroup::launcher::load_machine(options.machine);
-  regroup::launcher::DiscoverOptions discover;
+  if (!options.machine.empty()) return regroup::topology::load_machine(options.machine);
+  regroup::topology::DiscoverOptions discover;
   if (cache != "-") discover.cache_folder = cache;
   discover.fresh = options.fresh;
   discover.source = source;
-  return regroup::launcher::discover_machine(discover);
+  return regroup::topology::discover_machine(discover);
 }
 
 regroup::base::Result<std::vector<int>> ranks_of(const Options& options, const Machine& machine) {
@@ -59,7 +59,7 @@ int show(const Options& options, const Machine& machine, const std::vector<int>&
   if (!options.svg.empty() || !options.png.empty()) return 0;
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   fmt::print("{}",
-             regroup::launcher::machine_view(machine, {options.colours == Colours::kAlways ||
+             regroup::topology::machine_view(machine, {options.colours == Colours::kAlways ||
                                                            (options.colours == Colours::kAuto && terminal),
                                                        ranks}));
   return std::fflush(stdout) == 0 ? 0 : fail("cannot write to standard output");

@@ -16,8 +16,8 @@ base::Status take(Options& options, const std::string& name, const std::string& 
   if (name == "--svg") options.svg = value;
   if (name == "--png") options.png = value;
   if (name == "--ranks") {
-    for (const std::string_view word : launcher::split(value, ',')) {
-      const auto gpu = launcher::whole_number(word, 0, launcher::kMaxEnds);
+    for (const std::string_view word : topology::split(value, ',')) {
+      const auto gpu = topology::whole_number(word, 0, topology::kMaxEnds);
       if (!gpu)
         return base::invalid_argument(
             fmt::format("--ranks {}: '{}': expected the number of a GPU", value, word));

@@ -12,10 +12,10 @@
 namespace regroup::topo {
 namespace {
 
-using launcher::Link;
-using launcher::LinkKind;
-using launcher::Machine;
-using launcher::NodeKind;
+using topology::Link;
+using topology::LinkKind;
+using topology::Machine;
+using topology::NodeKind;
 
 constexpr Colour kInk{35, 40, 48}, kFaint{110, 118, 129}, kWhite{255, 255, 255};
 constexpr Colour kNuma{221, 229, 243}, kNumaEdge{120, 144, 190}, kSwitch{241, 238, 226},
@@ -162,7 +162,7 @@ class Layout {
     const std::uint32_t index = machine_.nodes[node].index;
     std::string text = "card";
     if (numa) {
-      const launcher::NumaNode& it = machine_.numas[index];
+      const topology::NumaNode& it = machine_.numas[index];
       text = fmt::format("NUMA node {}", it.number);
       if (static_cast<int>(it.package) != it.number) text += fmt::format(", package {}", it.package);
     } else if (kind(node) == NodeKind::kPciSwitch) {
@@ -178,7 +178,7 @@ class Layout {
     box.fill = kGpu;
     box.stroke = kGpuEdge;
     const std::uint32_t index = machine_.nodes[node].index;
-    const launcher::Gpu& gpu = machine_.gpus[index];
+    const topology::Gpu& gpu = machine_.gpus[index];
     const double x = middle(box), most = box.width - 10;
     label({x, box.y + 15}, fmt::format("GPU {}", gpu.number), 12, kInk, most, true);
     label({x, box.y + 31}, gpu.product.empty() ? gpu.arch : gpu.product, 9.5, kInk, most);
@@ -193,11 +193,11 @@ class Layout {
     Box box = boxes_[node];
     box.fill = kNic;
     box.stroke = kNicEdge;
-    const launcher::Nic& nic = machine_.nics[machine_.nodes[node].index];
+    const topology::Nic& nic = machine_.nics[machine_.nodes[node].index];
     const double x = middle(box), most = box.width - 8;
     label({x, box.y + 15}, nic.name, 11, kInk, most, true);
     label({x, box.y + 31},
-          fmt::format("{}{}{}", launcher::nic_kind_name(nic.kind),
+          fmt::format("{}{}{}", topology::nic_kind_name(nic.kind),
                       nic.gbits > 0 ? fmt::format(" {:g}G", nic.gbits) : "", nic.up ? "" : " down"),
           9.5, kInk, most);
     if (nic.bus_id != nic.name) label({x, box.y + 45}, nic.bus_id, 9, kFaint, most);
@@ -238,7 +238,7 @@ class Layout {
       legend_["NVLink to NVSwitches"] = kLanes[2];
       out_.boxes.push_back({first, y, last - first, kBar, kNvSwitch, kGpuEdge});
       label({(first + last) / 2, y + kBar / 2},
-            fmt::format("{}: {} links of each GPU, {} GB/s each way", launcher::nvswitches_text(machine_),
+            fmt::format("{}: {} links of each GPU, {} GB/s each way", topology::nvswitches_text(machine_),
                         links[0]->lanes, gbytes_text(links[0]->gbytes)),
             11, kInk, last - first - 12, true);
       bottom_ = y + kBar;
@@ -311,7 +311,7 @@ class Layout {
 
   const Machine& machine_;
   const std::vector<int>& ranks_;
-  std::vector<std::vector<std::uint32_t>> children_ = launcher::pci_children(machine_);
+  std::vector<std::vector<std::uint32_t>> children_ = topology::pci_children(machine_);
   std::vector<const Link*> up_;  // by node
   std::vector<Box> boxes_;       // by node
   int deepest_ = 1;
@@ -322,7 +322,7 @@ class Layout {
 
 }  // namespace
 
-Picture picture_of(const launcher::Machine& machine, const std::vector<int>& rank_of_gpu) {
+Picture picture_of(const topology::Machine& machine, const std::vector<int>& rank_of_gpu) {
   return Layout(machine, rank_of_gpu).make();
 }
 

@@ -8,7 +8,7 @@
 
 #include "tests/launcher/alloc/clusters.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 using testing::HasSubstr;
@@ -118,4 +118,4 @@ TEST(Allocators, TellHowLongANoticeIs) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -9,10 +9,10 @@
 
 #include "launcher/alloc/allocators.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 
 struct Recorded {
-  Environment environment;
+  spec::Environment environment;
   std::map<std::string, std::string> files;
   std::string host_name = "n1";
   std::string printed;  // by a command
@@ -93,4 +93,4 @@ inline Recorded operator_job() {
       "mpi-launcher"};
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

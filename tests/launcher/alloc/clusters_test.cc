@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 struct Row {
-  Environment change;  // "-": taken out
+  spec::Environment change;  // "-": taken out
   const char* expected;
 };
 
@@ -278,4 +278,4 @@ TEST(Discovery, ReadsHostsWithOrWithoutSlots) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -7,7 +7,7 @@
 
 #include "tests/launcher/alloc/clusters.h"
 
-namespace regroup::launcher {
+namespace regroup::alloc {
 namespace {
 
 Growth two_more() {
@@ -92,7 +92,7 @@ TEST(Resize, OthersAreNotAsked) {
 }
 
 // "grow hC:2 hD:1 0 1", or the error.
-std::string event_of(const Environment& environment) {
+std::string event_of(const spec::Environment& environment) {
   const auto event = read_resize_event(Recorded{environment}.input());
   if (!event.ok()) return "error: " + event.status().message();
   std::string out = event->grow ? "grow" : "shrink";
@@ -120,4 +120,4 @@ TEST(Resize, WhatLsfTellsIsUnderstood) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::alloc

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace regroup::launcher {
+namespace regroup::job {
 namespace {
 
 // Rank r listens at 10.0.0.r:2000+r.
@@ -34,7 +34,7 @@ TEST(ClusterSpec, GivesRanksRoleByRole) {
 }
 
 TEST(ClusterSpec, WritesTfConfigAsTensorFlowWantsIt) {
-  const Environment environment = cluster_environment(cluster_of(kTraining), 2);
+  const spec::Environment environment = cluster_environment(cluster_of(kTraining), 2);
   EXPECT_EQ(environment.at("TF_CONFIG"),
             R"({"cluster":{"chief":["10.0.0.0:2000"],"worker":["10.0.0.1:2001","10.0.0.2:2002"],)"
             R"("ps":["10.0.0.3:2003"]},"task":{"type":"worker","index":1}})");
@@ -48,7 +48,7 @@ TEST(ClusterSpec, TellsTheEvaluatorOfAClusterItIsNotIn) {
 }
 
 TEST(ClusterSpec, TellsJaxItsProcessAndCoordinator) {
-  const Environment environment = cluster_environment(cluster_of({{"worker", 3}}), 2);
+  const spec::Environment environment = cluster_environment(cluster_of({{"worker", 3}}), 2);
   EXPECT_EQ(environment.at("JAX_COORDINATOR_ADDRESS"), "10.0.0.0:9000");
   EXPECT_EQ(environment.at("JAX_NUM_PROCESSES"), "3");
   EXPECT_EQ(environment.at("JAX_PROCESS_ID"), "2");
@@ -56,8 +56,8 @@ TEST(ClusterSpec, TellsJaxItsProcessAndCoordinator) {
 
 TEST(ClusterSpec, SetsTheVariablesOfOpenPai) {
   const Cluster cluster = cluster_of({{"ps", 1}, {"worker", 2, 0, {{"grpc", 2}, {"http", 1}}}});
-  const Environment environment = cluster_environment(cluster, 2);
-  const Environment wanted{
+  const spec::Environment environment = cluster_environment(cluster, 2);
+  const spec::Environment wanted{
       {"PAI_JOB_NAME", "digits"},
       {"PAI_TASK_ROLE_COUNT", "2"},
       {"PAI_TASK_ROLE_LIST", "ps,worker"},
@@ -75,7 +75,7 @@ TEST(ClusterSpec, SetsTheVariablesOfOpenPai) {
       {"PAI_CURRENT_TASK_ROLE_NAME", "worker"},
       {"PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX", "1"},
   };
-  Environment pai;
+  spec::Environment pai;
   for (const auto& [name, value] : environment) {
     if (name.starts_with("PAI_")) pai[name] = value;
   }
@@ -114,4 +114,4 @@ TEST(ClusterSpec, RefusesRolesThatMakeNoCluster) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::job

@@ -11,7 +11,7 @@
 #include "launcher/agent/control_message.h"
 #include "launcher/transport/unix_socket.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 using std::chrono::milliseconds;
@@ -24,17 +24,16 @@ class ElasticAgentTest : public testing::Test {
   ElasticAgentTest() {
     char name[] = "/tmp/agent-XXXXXX";
     folder_ = ::mkdtemp(name);
-    auto sockets = launcher::control_sockets();
+    auto sockets = agent::control_sockets();
     EXPECT_TRUE(sockets.ok());
     guardian_ = std::move(sockets->first);
-    agent_.emplace(loop_, launcher::AgentOptions{}, std::move(sockets->second),
-                   [this](launcher::Agent& agent) {
-                     ElasticAgentOptions options{
-                         .socket = folder_ + "/agent", .quiet = true, .join_deadline = kJoinDeadline};
-                     auto job = std::make_unique<ElasticAgent>(agent, std::move(options));
-                     job_ = job.get();
-                     return job;
-                   });
+    agent_.emplace(loop_, agent::AgentOptions{}, std::move(sockets->second), [this](agent::Agent& agent) {
+      ElasticAgentOptions options{
+          .socket = folder_ + "/agent", .quiet = true, .join_deadline = kJoinDeadline};
+      auto job = std::make_unique<ElasticAgent>(agent, std::move(options));
+      job_ = job.get();
+      return job;
+    });
     const base::Status status = job_->start();
     EXPECT_TRUE(status.ok()) << status.message();
   }
@@ -44,7 +43,7 @@ class ElasticAgentTest : public testing::Test {
   }
 
   base::Fd connect() {
-    auto socket = launcher::connect_unix(folder_ + "/agent");
+    auto socket = transport::connect_unix(folder_ + "/agent");
     EXPECT_TRUE(socket.ok());
     return std::move(*socket);
   }
@@ -62,7 +61,7 @@ class ElasticAgentTest : public testing::Test {
   std::string folder_;
   base::Fd guardian_;
   boost::asio::io_context loop_{1};
-  std::optional<launcher::Agent> agent_;
+  std::optional<agent::Agent> agent_;
   ElasticAgent* job_ = nullptr;  // agent_'s
 };
 
@@ -76,4 +75,4 @@ TEST_F(ElasticAgentTest, AConnectionThatNeverJoinsIsClosedAtItsDeadline) {
 }
 
 }  // namespace
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -17,7 +17,7 @@
 
 #include "launcher/transport/channel.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 class ElasticCoordinator : public testing::Test {
@@ -43,8 +43,8 @@ class ElasticCoordinator : public testing::Test {
   std::optional<std::int32_t> serve() {
     boost::asio::io_context loop;
     std::optional<std::int32_t> result;
-    std::shared_ptr<launcher::Channel> channel;
-    channel = std::make_shared<launcher::Channel>(
+    std::shared_ptr<transport::Channel> channel;
+    channel = std::make_shared<transport::Channel>(
         loop, std::move(agent_),
         [&](const proto::Message& message) {
           if (const auto* start = std::get_if<proto::Start>(&message.body)) {
@@ -88,4 +88,4 @@ TEST_F(ElasticCoordinator, GoesOnWithoutASentenceThatCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace regroup::cmd
+}  // namespace regroup::job

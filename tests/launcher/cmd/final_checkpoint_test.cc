@@ -3,12 +3,12 @@
 
 #include <gtest/gtest.h>
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using What = FinalCheckpointDecision::What;
+using What = writer::FinalCheckpointDecision::What;
 
 constexpr std::uint64_t kGiB = 1 << 30;
 
@@ -34,7 +34,7 @@ TEST(FinalCheckpoint, IsFinishedPersistedOrKept) {
   };
   for (const auto& row : rows) {
     const auto choice =
-        decide_final_checkpoint({row.writing, row.since, kGiB, row.gib_per_second * kGiB, row.left});
+        writer::decide_final_checkpoint({row.writing, row.since, kGiB, row.gib_per_second * kGiB, row.left});
     EXPECT_EQ(choice.what, row.what) << choice.why;
   }
 }
@@ -59,26 +59,26 @@ TEST(FinalCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
       {7, true, 0.1, seconds(60), seconds(14), What::kFinish},
   };
   for (const auto& row : rows) {
-    Remaining remaining{row.writing, {}, kGiB, 1.0 * kGiB, row.left};
+    writer::Remaining remaining{row.writing, {}, kGiB, 1.0 * kGiB, row.left};
     remaining.copied = row.copied, remaining.copying = row.copying;
     remaining.copy_bandwidth = row.copied_gib_per_second * kGiB;
-    const auto choice = decide_final_checkpoint(remaining);
+    const auto choice = writer::decide_final_checkpoint(remaining);
     EXPECT_EQ(choice.what, row.what) << choice.why;
   }
-  Remaining remaining{7, seconds(0), kGiB, 1.0 * kGiB, seconds(20)};
+  writer::Remaining remaining{7, seconds(0), kGiB, 1.0 * kGiB, seconds(20)};
   remaining.copied = true, remaining.copy_bandwidth = 0.1 * kGiB;
   EXPECT_EQ(
-      decide_final_checkpoint(remaining).why,
+      writer::decide_final_checkpoint(remaining).why,
       "the checkpoint of step 7 that is being written (1024 MiB at 1024 MiB/s) needs 13.2 s more, 12.0 s "
       "of them to be copied at 102 MiB/s, 20.0 s are left");
 }
 
 TEST(FinalCheckpoint, SaysWhy) {
   EXPECT_EQ(
-      decide_final_checkpoint({7, seconds(2), kGiB, 0.1 * kGiB, seconds(5)}).why,
+      writer::decide_final_checkpoint({7, seconds(2), kGiB, 0.1 * kGiB, seconds(5)}).why,
       "the checkpoint of step 7 that is being written (1024 MiB at 102 MiB/s) needs 10.0 s more, 5.0 s are "
       "left");
-  EXPECT_EQ(decide_final_checkpoint({{}, {}, kGiB, 0, seconds(5)}).why,
+  EXPECT_EQ(writer::decide_final_checkpoint({{}, {}, kGiB, 0, seconds(5)}).why,
             "a last snapshot (1024 MiB) is tried within 5.0 s: how fast the disk is was not measured yet");
 }
 
@@ -104,10 +104,10 @@ TEST(LastSnapshot, IsAskedForAgainWhereNobodyElseWillBringIt) {
       {{Phase::kIdle, 5}, Asked::kNone, true, true, false},
   };
   for (const auto& row : rows) {
-    LastSeen seen{
+    writer::LastSeen seen{
         .mark = row.mark, .request = {row.asked, 1}, .claimant_lives = row.claimant_lives, .newest = 9};
     seen.late = row.late;
-    EXPECT_EQ(ask_again(seen), row.again) << &row - rows;
+    EXPECT_EQ(writer::ask_again(seen), row.again) << &row - rows;
   }
 }
 
@@ -166,19 +166,19 @@ TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
        /*had_left=*/true},
   };
   for (const auto& row : rows) {
-    LastSeen seen{.mark = row.mark, .request = {row.asked, 1}, .claimant = 3, .newest = row.newest};
+    writer::LastSeen seen{.mark = row.mark, .request = {row.asked, 1}, .claimant = 3, .newest = row.newest};
     seen.since = seconds(2);
     seen.had_left = row.had_left;
-    EXPECT_EQ(outcome_of_last(seen, row.wrote), row.told);
+    EXPECT_EQ(writer::outcome_of_last(seen, row.wrote), row.told);
   }
 }
 
 TEST(LastSnapshot, IsInTheSaveAreaEarlyEnoughForTheDisk) {
   const base::TimePoint now(seconds(100)), deadline(seconds(120));
-  EXPECT_EQ(copied_by(now, deadline, kGiB, 0), now + seconds(15));  // not measured
-  EXPECT_EQ(copied_by(now, deadline, kGiB, kGiB / 8.0), now + seconds(12));
-  EXPECT_EQ(copied_by(now, deadline, kGiB, kGiB / 100.0), now + seconds(10));
+  EXPECT_EQ(writer::copied_by(now, deadline, kGiB, 0), now + seconds(15));  // not measured
+  EXPECT_EQ(writer::copied_by(now, deadline, kGiB, kGiB / 8.0), now + seconds(12));
+  EXPECT_EQ(writer::copied_by(now, deadline, kGiB, kGiB / 100.0), now + seconds(10));
 }
 
 }  // namespace
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 constexpr proto::NodeId kA = 1, kB = 2;
@@ -46,4 +46,4 @@ TEST(TrainingEnd, AHostThatIsLostThenMayHaveBeenAboutToWrite) {
 }
 
 }  // namespace
-}  // namespace regroup::cmd
+}  // namespace regroup::job

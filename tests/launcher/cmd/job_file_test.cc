@@ -9,7 +9,7 @@
 
 #include "launcher/job/job_fields.h"
 
-namespace regroup::launcher {
+namespace regroup::job {
 namespace {
 
 using testing::ElementsAre;
@@ -33,16 +33,16 @@ TEST(JobFile, ReadsEveryField) {
   ASSERT_EQ(job->apps.size(), 3U);
   EXPECT_THAT(job->apps[0].command,
               ElementsAre("sh", "-c", "python examples/tensorflow/parameter_server.py"));
-  const AppRequest& worker = job->apps[1];
+  const spec::AppRequest& worker = job->apps[1];
   EXPECT_EQ(worker.role, "worker");
   EXPECT_EQ(worker.count, 2U);
   EXPECT_THAT(worker.command, ElementsAre("python", "examples/tensorflow/parameter_server.py"));
-  EXPECT_EQ(worker.limits, (Limits{0.5, std::uint64_t{2048} << 20}));
-  EXPECT_EQ(worker.environment, (Environment{{"A", "1"},
-                                             {"GREETING", "hello, world"},
-                                             {"PAI_DATA_DIR", "/data/digits"},
-                                             {"PAI_OUTPUT_DIR", "hdfs://cluster/out"},
-                                             {"TF_CPP_MIN_LOG_LEVEL", "2"}}));
+  EXPECT_EQ(worker.limits, (spec::Limits{0.5, std::uint64_t{2048} << 20}));
+  EXPECT_EQ(worker.environment, (spec::Environment{{"A", "1"},
+                                                   {"GREETING", "hello, world"},
+                                                   {"PAI_DATA_DIR", "/data/digits"},
+                                                   {"PAI_OUTPUT_DIR", "hdfs://cluster/out"},
+                                                   {"TF_CPP_MIN_LOG_LEVEL", "2"}}));
 }
 
 TEST(JobFile, TakesFilesOfOpenPaiAndSaysWhatItLeavesOut) {
@@ -142,4 +142,4 @@ TEST(JobFile, ItsSchemaIsInStep) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::job

@@ -15,7 +15,7 @@
 #include "launcher/metrics/usage_text.h"
 #include "launcher/transport/unix_socket.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 class JobFilesTest : public testing::Test {
@@ -27,17 +27,17 @@ class JobFilesTest : public testing::Test {
   }
   ~JobFilesTest() override { std::filesystem::remove_all(folder_); }
 
-  std::unique_ptr<launcher::Listener> serve(const std::string& id) {
+  std::unique_ptr<transport::Listener> serve(const std::string& id) {
     auto files = make_job_files(environment_, id);
     EXPECT_TRUE(files.ok()) << files.status().to_string();
-    auto listener = std::make_unique<launcher::Listener>(loop_, [](base::Fd, pid_t) {});
+    auto listener = std::make_unique<transport::Listener>(loop_, [](base::Fd, pid_t) {});
     EXPECT_TRUE(listener->start(files->control_socket()).ok());
     return listener;
   }
 
   boost::asio::io_context loop_;
   std::string folder_;
-  launcher::Environment environment_;
+  spec::Environment environment_;
 };
 
 TEST_F(JobFilesTest, TheOnlyJobNeedsNoName) {
@@ -70,7 +70,7 @@ TEST_F(JobFilesTest, AJobOfAFixedNumberIsThereWhileItsFileIsLocked) {
   EXPECT_EQ(find_job(environment_, "0000aaaa").status().message(),
             "job 0000aaaa has a fixed number of members (-np N): only its status can be asked");
   std::ofstream(fixed->files.usage())
-      << launcher::usage_json({{{0, 2, 4711, {}, {}}, {1.5, 8U << 20, 1}, 0.5, {}, "n1"}});
+      << metrics::usage_json({{{0, 2, 4711, {}, {}}, {1.5, 8U << 20, 1}, 0.5, {}, "n1"}});
   const std::string status = *fixed_job_status(fixed->files);
   EXPECT_THAT(fixed_job_table(status), testing::HasSubstr("running with 3 members, a fixed number\n"));
   EXPECT_THAT(fixed_job_table(status), testing::ContainsRegex("\n +0 +2 n1 +4711 +1.50 +0.50 +8 MiB -\n"));
@@ -99,10 +99,10 @@ TEST_F(JobFilesTest, RemovesWhatKilledJobsLeft) {
   const auto make = [this](const std::string& id) { return *make_job_files(environment_, id); };
   const JobFiles left = make("0000000a"), restarting = make("0000000b"), young = make("0000000c"),
                  foreign = make("no-job-id");
-  launcher::Listener agent(loop_, [](base::Fd, pid_t) {});
+  transport::Listener agent(loop_, [](base::Fd, pid_t) {});
   ASSERT_TRUE(agent.start(restarting.agent_socket()).ok());
   {
-    ASSERT_TRUE(launcher::Listener(loop_, [](base::Fd, pid_t) {}).start(left.control_socket()).ok());
+    ASSERT_TRUE(transport::Listener(loop_, [](base::Fd, pid_t) {}).start(left.control_socket()).ok());
   }
   const auto fixed = announce_job(environment_, "0000000e", 1);
   ASSERT_TRUE(fixed);
@@ -153,4 +153,4 @@ TEST_F(JobFilesTest, TheFolderIsPrivateAndGoesAway) {
 }
 
 }  // namespace
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 proto::World world(proto::Generation generation) {
@@ -222,4 +222,4 @@ TEST_F(JournalTest, NamesAFileThatCannotBeOpened) {
 }
 
 }  // namespace
-}  // namespace regroup::cmd
+}  // namespace regroup::job

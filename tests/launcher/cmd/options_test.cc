@@ -8,20 +8,20 @@
 #include "launcher/job/start.h"
 #include "launcher/process/time_limit.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 using namespace std::chrono_literals;
 using Words = std::vector<std::string>;
 
 Options parsed(const Words& words) {
-  auto options = parse_options(words, {});
+  auto options = cli::parse_options(words, {});
   EXPECT_TRUE(options.ok()) << options.status().message();
   return options.ok() ? *options : Options{};
 }
 
 std::string refusal(const Words& words) {
-  auto options = parse_options(words, {});
+  auto options = cli::parse_options(words, {});
   EXPECT_FALSE(options.ok());
   return options.status().message();
 }
@@ -85,7 +85,7 @@ TEST(Options, TakesTheRest) {
                                   "7",
                                   "p"});
   EXPECT_TRUE(options.oversubscribe && options.quiet);
-  EXPECT_EQ(options.output.tag, launcher::OutputRequest::Tag::kJobRank);
+  EXPECT_EQ(options.output.tag, spec::OutputRequest::Tag::kJobRank);
   EXPECT_EQ(options.timeout, 1500ms);
   EXPECT_EQ(options.wait, 2s);
   EXPECT_EQ(options.term_grace, 0s);
@@ -119,7 +119,7 @@ TEST(Options, SuggestsTheNearestName) {
   EXPECT_EQ(refusal({"--overubscribe", "p"}), "unknown option --overubscribe; did you mean --oversubscribe?");
   EXPECT_EQ(refusal({"-tagoutput", "p"}), "unknown option -tagoutput; did you mean --tag-output?");
   EXPECT_EQ(refusal({"--completely-different", "p"}), "unknown option --completely-different");
-  EXPECT_EQ(launcher::nearest("np", {"np", "n"}), "np");
+  EXPECT_EQ(base::nearest("np", {"np", "n"}), "np");
 }
 
 TEST(Options, ControlCommands) {
@@ -205,10 +205,10 @@ TEST(FitToSlots, RefusesAStartOutsideTheRange) {
 
 TEST(TimeLimit, IsMultipliedByTheFactorOfTheEnvironment) {
   constexpr const char* kFactor = "REGROUP_TIME_LIMIT_FACTOR";
-  EXPECT_EQ(time_limit({}, 10s), 10s);
-  EXPECT_EQ(time_limit({{kFactor, ""}}, 10s), 10s);
-  EXPECT_EQ(time_limit({{kFactor, "0.1"}}, 10s), 1s);
-  EXPECT_EQ(time_limit({{kFactor, "1e3"}}, 10s), 10000s);
+  EXPECT_EQ(process::time_limit({}, 10s), 10s);
+  EXPECT_EQ(process::time_limit({{kFactor, ""}}, 10s), 10s);
+  EXPECT_EQ(process::time_limit({{kFactor, "0.1"}}, 10s), 1s);
+  EXPECT_EQ(process::time_limit({{kFactor, "1e3"}}, 10s), 10000s);
 }
 
 TEST(TimeLimit, HoldsForMembersThatHangInTheKernel) {
@@ -220,7 +220,7 @@ TEST(TimeLimit, HoldsForMembersThatHangInTheKernel) {
 
 TEST(TimeLimit, AFactorThatIsNoneIsRefused) {
   for (const char* factor : {"0", "-1", "0.001", "1001", "nan", "inf", "1s", " 1", "one"}) {
-    const auto options = parse_options({"p"}, {{"REGROUP_TIME_LIMIT_FACTOR", factor}});
+    const auto options = cli::parse_options({"p"}, {{"REGROUP_TIME_LIMIT_FACTOR", factor}});
     ASSERT_FALSE(options.ok()) << factor;
     EXPECT_EQ(
         options.status().message(),
@@ -229,4 +229,4 @@ TEST(TimeLimit, AFactorThatIsNoneIsRefused) {
 }
 
 }  // namespace
-}  // namespace regroup::cmd
+}  // namespace regroup::job

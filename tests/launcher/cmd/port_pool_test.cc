@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace regroup::launcher {
+namespace regroup::job {
 namespace {
 
 using testing::HasSubstr;
@@ -202,4 +202,4 @@ TEST(PortPool, ReadsOnlyPorts) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::job

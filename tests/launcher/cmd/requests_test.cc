@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 using Many = std::vector<Requests::Request>;
@@ -58,4 +58,4 @@ TEST(Requests, SlotsThatNameNoRequestAreThoseOfTheOldest) {
 }
 
 }  // namespace
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace regroup::launcher {
+namespace regroup::job {
 
 void PrintTo(const RoleAction& action, std::ostream* out) {
   if (const auto* a = std::get_if<StartMember>(&action)) *out << "start " << a->rank << "/" << a->restarts;
@@ -237,4 +237,4 @@ TEST(RoleRules, CountsFailuresAndSuccessesOfARole) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::job

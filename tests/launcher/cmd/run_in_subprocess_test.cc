@@ -16,7 +16,7 @@
 
 #include "base/lock_owner.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 using namespace std::chrono_literals;
@@ -73,11 +73,11 @@ class TakeDirectory : public testing::Test {
   }
   ~TakeDirectory() override { std::filesystem::remove_all(directory_); }
   base::Result<std::optional<base::FileLock>> take(base::Duration ending, const std::function<void()>& told) {
-    return take_directory(directory_, fmt::format("job new (process {} on here)", ::getpid()), /*make=*/true,
-                          {10s, ending, [&](const std::string& text) {
-                             said_.push_back(text);
-                             told();
-                           }});
+    return process::take_directory(directory_, fmt::format("job new (process {} on here)", ::getpid()),
+                                   /*make=*/true, {10s, ending, [&](const std::string& text) {
+                                                     said_.push_back(text);
+                                                     told();
+                                                   }});
   }
   std::string directory_;
   std::vector<std::string> said_;
@@ -120,22 +120,22 @@ TEST(LauncherIsGone, KnowsOnlyProcessesOfThisPidNamespace) {
   const std::string mine = fmt::format("(process {} ", ::getpid());
   std::string gone = ours.substr(0, ours.find(mine)) + fmt::format("(process {} ", dead_process()) +
                      ours.substr(ours.find(mine) + mine.size());
-  EXPECT_TRUE(launcher_is_gone(gone, ours)) << gone;
+  EXPECT_TRUE(process::launcher_is_gone(gone, ours)) << gone;
   gone.replace(gone.find(space), space.size(), "PID namespace 7)");
-  EXPECT_FALSE(launcher_is_gone(gone, ours)) << gone;
+  EXPECT_FALSE(process::launcher_is_gone(gone, ours)) << gone;
 }
 
 TEST(LauncherIsGone, KnowsOnlyProcessesOfThisHost) {
   const std::string ours = "job new (process 1 on here)";
   const pid_t dead = dead_process();
-  EXPECT_TRUE(launcher_is_gone(fmt::format("job old (process {} on here)", dead), ours));
-  EXPECT_FALSE(launcher_is_gone(fmt::format("job old (process {} on there)", dead), ours));
-  EXPECT_FALSE(launcher_is_gone(fmt::format("job old (process {} on here)", ::getppid()), ours));
+  EXPECT_TRUE(process::launcher_is_gone(fmt::format("job old (process {} on here)", dead), ours));
+  EXPECT_FALSE(process::launcher_is_gone(fmt::format("job old (process {} on there)", dead), ours));
+  EXPECT_FALSE(process::launcher_is_gone(fmt::format("job old (process {} on here)", ::getppid()), ours));
   for (const char* const text : {"", "regroup checkpoint prune", "job old", "job old (process  on here)",
                                  "job old (process 99999999999 on here)", "job old (process 5)",
                                  "job old (process 5 on ", "job old (process 5 in here)"})
-    EXPECT_FALSE(launcher_is_gone(text, ours)) << text;
+    EXPECT_FALSE(process::launcher_is_gone(text, ours)) << text;
 }
 
 }  // namespace
-}  // namespace regroup::cmd
+}  // namespace regroup::job

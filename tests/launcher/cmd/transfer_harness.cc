@@ -10,17 +10,17 @@
 #include "base/crc32c.h"
 #include "elastic/migrate.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 using elastic::testing::Bytes;
 using elastic::testing::random_bytes;
-using launcher::run_until;
-using launcher::SecureChannel;
 using membership::AgentCore;
 using membership::AgentEffects;
 using proto::NodeId;
 using proto::Step;
 using shmem::kSnapshotChunk;
+using transport::run_until;
+using transport::SecureChannel;
 
 AgentCore make_core(NodeId node, std::size_t state) {
   AgentCore core({.node = node, .slots = 1, .shards = 1, .kept_results = 4});
@@ -35,7 +35,7 @@ AgentCore make_core(NodeId node, std::size_t state) {
 Payload true_state(std::size_t state) { return random_bytes(state, 1); }
 Payload true_result(Step step) { return random_bytes(kResult, step); }
 
-TestSource::TestSource(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context,
+TestSource::TestSource(boost::asio::io_context& loop, std::shared_ptr<const transport::TlsContext> context,
                        NodeId node, std::size_t state)
     : core_(make_core(node, state)), exchange_(loop, std::move(context)) {
   exchange_.attach(core_, [](const AgentEffects&) {});
@@ -73,7 +73,7 @@ void TestSource::commit(Step step) {
   for (bool more = true; more;) (void)core_.poll_transfer(&more);
 }
 
-FalseSource::FalseSource(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context)
+FalseSource::FalseSource(boost::asio::io_context& loop, std::shared_ptr<const transport::TlsContext> context)
     : listener_(loop, std::move(context), [this](std::shared_ptr<SecureChannel> channel) {
         if (channel_) channel_->close();
         channel_ = std::move(channel);
@@ -147,7 +147,7 @@ End TransferFixture::learn_from(const std::vector<proto::SourceAgent>& sources) 
   clean();
   perform(core_.handle({}, {1, proto::StartTarget{kMark.transfer, kMark.step, {0}, sources}}));
   End end = End::kWaits;
-  const auto limit = std::chrono::steady_clock::now() + launcher::kDeadline;
+  const auto limit = std::chrono::steady_clock::now() + transport::kDeadline;
   for (bool idle = false; why_.empty() && !all_there() && !idle;) {
     loop_.restart();
     idle = loop_.run_one_for(std::chrono::milliseconds(200)) == 0;  // all senders run in this loop
@@ -184,18 +184,18 @@ Payloads TransferFixture::recorded(const TestSource& source, NodeId node, std::u
                    all.emplace_back(payload.begin(), payload.end());
                    return {};
                  }});
-  reader->send_payload(node::encode(node::TransferRequest{kMark.transfer, part, parts, part == 0}));
+  reader->send_payload(catchup::encode(catchup::TransferRequest{kMark.transfer, part, parts, part == 0}));
   EXPECT_TRUE(run_until(loop_, [&] { return all.size() == payloads; }));
   reader->close();
   return all;
 }
 
 std::shared_ptr<SecureChannel> TransferFixture::call(const std::string& endpoints, NodeId source) {
-  const auto to = launcher::parse_endpoints(endpoints);
-  auto channel = SecureChannel::client(loop_, launcher::node(secret_, kReads),
-                                       launcher::connect_to(to->at(0).port()), source);
+  const auto to = transport::parse_endpoints(endpoints);
+  auto channel = SecureChannel::client(loop_, transport::node(secret_, kReads),
+                                       transport::connect_to(to->at(0).port()), source);
   EXPECT_TRUE(channel.ok()) << channel.status().to_string();
   return *channel;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -16,7 +16,7 @@
 #include "tests/elastic/members.h"
 #include "tests/net/net_test.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 
 using Payload = std::vector<std::byte>;
 using Payloads = std::vector<Payload>;
@@ -36,7 +36,7 @@ inline constexpr std::size_t kOfResults = 3 * (kNewest - kMark.step);
 // The true one, whose member has passed kMark and committed the steps up to kNewest.
 class TestSource {
  public:
-  TestSource(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context,
+  TestSource(boost::asio::io_context& loop, std::shared_ptr<const transport::TlsContext> context,
              proto::NodeId node, std::size_t state);
 
   [[nodiscard]] const shmem::Arena& arena() const { return core_.arena(); }
@@ -50,13 +50,13 @@ class TestSource {
   void commit(proto::Step step);
 
   membership::AgentCore core_;
-  TransferService exchange_;
+  catchup::TransferService exchange_;
 };
 
 // Has the secret, and sends the payloads of the test to any reader.
 class FalseSource {
  public:
-  FalseSource(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context);
+  FalseSource(boost::asio::io_context& loop, std::shared_ptr<const transport::TlsContext> context);
   ~FalseSource();
   FalseSource(const FalseSource&) = delete;
   FalseSource& operator=(const FalseSource&) = delete;
@@ -66,8 +66,8 @@ class FalseSource {
   bool hangs_up = false;
 
  private:
-  launcher::SecureListener listener_;
-  std::shared_ptr<launcher::SecureChannel> channel_;
+  transport::SecureListener listener_;
+  std::shared_ptr<transport::SecureChannel> channel_;
 };
 
 // What came of a state transfer: kRefused by the agent, kFound by the member that checks what it has got, or
@@ -84,11 +84,11 @@ class TransferFixture : public testing::Test {
   // What `source` sends of its part; with the results behind it, if it is the first.
   Payloads recorded(const TestSource& source, proto::NodeId node, std::uint32_t part, std::uint32_t parts,
                     std::size_t payloads);
-  std::shared_ptr<launcher::SecureChannel> call(const std::string& endpoints, proto::NodeId source);
+  std::shared_ptr<transport::SecureChannel> call(const std::string& endpoints, proto::NodeId source);
 
   const std::size_t state_;
   boost::asio::io_context loop_{1};
-  std::shared_ptr<const launcher::JobSecret> secret_ = launcher::new_secret();
+  std::shared_ptr<const transport::JobSecret> secret_ = transport::new_secret();
   std::string why_;  // the target could not go on
 
  private:
@@ -98,9 +98,9 @@ class TransferFixture : public testing::Test {
   End look();
 
   membership::AgentCore core_;
-  TransferService exchange_{loop_, launcher::node(secret_, kTakes)};
+  catchup::TransferService exchange_{loop_, transport::node(secret_, kTakes)};
   std::optional<elastic::testing::Agent> members_;
   std::unique_ptr<elastic::Participant> learner_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -12,13 +12,13 @@
 
 #include "tests/launcher/cmd/transfer_harness.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
-using launcher::run_until;
 using proto::Step;
 using shmem::kSnapshotChunk;
 using testing::HasSubstr;
+using transport::run_until;
 
 constexpr std::size_t kState = kSnapshotChunk + 777, kSmallState = 777;
 constexpr std::size_t kSmallPayload = 4096;
@@ -50,8 +50,8 @@ class TransferServiceTest : public TransferFixture {
     EXPECT_TRUE(end != End::kRefused || !why_.empty());
   }
 
-  TestSource source_{loop_, launcher::node(secret_, kGives), kGives, state_};
-  FalseSource false_{loop_, launcher::node(secret_, kGives)};
+  TestSource source_{loop_, transport::node(secret_, kGives), kGives, state_};
+  FalseSource false_{loop_, transport::node(secret_, kGives)};
   std::mt19937 random_{17};
   std::map<End, int> ends_;  // what came of changes
 };
@@ -139,10 +139,10 @@ TEST_F(TransferServiceTest, ASourceThatIsGoneAtAnyMomentIsTold) {
 
 TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
   const auto length = [](std::uint64_t bytes, Step newest) {
-    return node::encode(node::TransferLength{bytes, newest});
+    return catchup::encode(catchup::TransferLength{bytes, newest});
   };
   const auto chunk = [](Step step, std::uint32_t which, std::size_t size) {
-    return node::encode(node::TransferChunk{step, which, false, 0, Payload(size)});
+    return catchup::encode(catchup::TransferChunk{step, which, false, 0, Payload(size)});
   };
   const struct {
     Payloads says;
@@ -160,8 +160,8 @@ TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
       {{length(kState, kMark.step + proto::kMaxKeptResults + 1)},
        "the newest result is of step"},  // a target that believed it would never catch up
       {{length(kState, ~0ULL)}, "the newest result is of step"},
-      {{node::encode(node::TransferRequest{kMark.transfer, 0, 1, true})}, "sent a request"},
-      {{node::encode(node::TransferError{"it has failed"})}, "it has failed"},
+      {{catchup::encode(catchup::TransferRequest{kMark.transfer, 0, 1, true})}, "sent a request"},
+      {{catchup::encode(catchup::TransferError{"it has failed"})}, "it has failed"},
   };
   for (const auto& row : rows) {
     EXPECT_EQ(learn_falsely(row.says), End::kRefused) << row.why;
@@ -172,14 +172,14 @@ TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
 
 TEST_F(TransferServiceTest, ReadersThatRequestWhatIsNotServedAreDropped) {
   const struct {
-    node::TransferMessage asks;
+    catchup::TransferMessage asks;
     const char* told;  // empty: nothing
   } rows[] = {
-      {node::TransferRequest{kMark.transfer + 1, 0, 1, true}, "state transfer 4 is not served here"},
-      {node::TransferRequest{kMark.transfer, 1, 1, true}, ""},
-      {node::TransferLength{1, 1}, ""},
-      {node::TransferChunk{8, 9, true, 0, Payload(5)}, ""},
-      {node::TransferError{"go away"}, ""},
+      {catchup::TransferRequest{kMark.transfer + 1, 0, 1, true}, "state transfer 4 is not served here"},
+      {catchup::TransferRequest{kMark.transfer, 1, 1, true}, ""},
+      {catchup::TransferLength{1, 1}, ""},
+      {catchup::TransferChunk{8, 9, true, 0, Payload(5)}, ""},
+      {catchup::TransferError{"go away"}, ""},
   };
   for (const auto& row : rows) {
     bool closed = false;
@@ -189,12 +189,12 @@ TEST_F(TransferServiceTest, ReadersThatRequestWhatIsNotServedAreDropped) {
                    .closed = [&](const base::Status&) { closed = true; },
                    .opened = {},
                    .payload = [&](std::span<const std::byte> payload) -> base::Status {
-                     const auto message = node::decode_transfer(payload);
-                     EXPECT_TRUE(message.ok() && std::holds_alternative<node::TransferError>(*message));
-                     if (message.ok()) told = std::get<node::TransferError>(*message).why;
+                     const auto message = catchup::decode_transfer(payload);
+                     EXPECT_TRUE(message.ok() && std::holds_alternative<catchup::TransferError>(*message));
+                     if (message.ok()) told = std::get<catchup::TransferError>(*message).why;
                      return {};
                    }});
-    reader->send_payload(node::encode(row.asks));
+    reader->send_payload(catchup::encode(row.asks));
     EXPECT_TRUE(run_until(loop_, [&] { return closed; })) << row.told;
     EXPECT_EQ(told, row.told);
     reader->close();
@@ -204,4 +204,4 @@ TEST_F(TransferServiceTest, ReadersThatRequestWhatIsNotServedAreDropped) {
 }
 
 }  // namespace
-}  // namespace regroup::cmd
+}  // namespace regroup::job

@@ -9,7 +9,7 @@
 
 #include "tests/launcher/cmd/transfer_harness.h"
 
-namespace regroup::cmd {
+namespace regroup::job {
 namespace {
 
 using proto::NodeId;
@@ -28,7 +28,7 @@ class TransferSourcesTest : public TransferFixture {
  protected:
   TransferSourcesTest() : TransferFixture(kLongState) {
     for (std::uint32_t i = 0; i < kParts; ++i) {
-      const auto context = launcher::node(secret_, kNodes[i]);
+      const auto context = transport::node(secret_, kNodes[i]);
       sources_.push_back(std::make_unique<TestSource>(loop_, context, kNodes[i], kLongState));
       false_.push_back(std::make_unique<FalseSource>(loop_, context));
     }
@@ -154,8 +154,10 @@ TEST_F(TransferSourcesTest, OneWhoseBytesAreDamagedIsToldByName) {
 }
 
 TEST_F(TransferSourcesTest, OneThatGivesMoreThanItsPartOrAnotherStateIsRefused) {
-  const auto length = [](std::uint64_t bytes) { return node::encode(node::TransferLength{bytes, kNewest}); };
-  const auto end = node::encode(node::TransferChunk{0, 0, true, 0, {}});
+  const auto length = [](std::uint64_t bytes) {
+    return catchup::encode(catchup::TransferLength{bytes, kNewest});
+  };
+  const auto end = catchup::encode(catchup::TransferChunk{0, 0, true, 0, {}});
   EXPECT_EQ(learn_with(1, {length(kLongState - 1), end}, false), End::kRefused);
   EXPECT_THAT(why_, HasSubstr("states of different sizes"));
   // The results are the first's to give.
@@ -169,4 +171,4 @@ TEST_F(TransferSourcesTest, OneThatGivesMoreThanItsPartOrAnotherStateIsRefused) 
 }
 
 }  // namespace
-}  // namespace regroup::cmd
+}  // namespace regroup::job

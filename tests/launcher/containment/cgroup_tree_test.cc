@@ -5,7 +5,7 @@
 
 #include "tests/launcher/containment/recorded.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 TEST(CgroupTree, FindsTheGroupOfASessionOfVersion2) {
@@ -84,4 +84,4 @@ TEST(CgroupTree, FindsNothingInOtherText) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -13,7 +13,7 @@
 #include "launcher/process/job_record.h"
 #include "tests/launcher/containment/recorded.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr std::chrono::seconds kLimit{5};
@@ -204,4 +204,4 @@ TEST(DeadJobs, RemovesOnlyGroupsThatBearTheJobsName) {
 TEST(DeadJobs, NeedsNoFolder) { EXPECT_TRUE(end_dead_jobs("/nowhere", kLimit).empty()); }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -13,7 +13,7 @@
 #include <fstream>
 #include <iterator>
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 using testing::HasSubstr;
@@ -162,7 +162,7 @@ TEST_F(GpuClaimsTest, OfSeveralAllAreTakenOrNone) {
 }
 
 TEST_F(GpuClaimsTest, WhatTheHeadOfTheJobToldCountsFirst) {
-  const Environment own{{"REGROUP_GPU_CLAIMS", "mine"}, {"REGROUP_JOB", "outer1"}};
+  const spec::Environment own{{"REGROUP_GPU_CLAIMS", "mine"}, {"REGROUP_JOB", "outer1"}};
   EXPECT_EQ(claim_scope(own, "b").name, "mine");
   EXPECT_EQ(claim_scope(own, "b").outer, "outer1");
   const ClaimScope told = claim_scope(own, "b", {"theirs", "", "outer2"});
@@ -187,4 +187,4 @@ TEST_F(GpuClaimsTest, LongAndOddNamesAreTold) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -15,7 +15,7 @@
 #include "launcher/process/limiter.h"
 #include "tests/launcher/containment/recorded.h"
 
-namespace regroup::launcher {
+namespace regroup::process {
 namespace {
 
 constexpr std::chrono::seconds kEndLimit{5};
@@ -170,4 +170,4 @@ TEST(EndCgroups, TakesWhatIsNotThereForEnded) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::process

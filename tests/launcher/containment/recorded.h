@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-namespace regroup::launcher {
+namespace regroup::process {
 
 class Folder {
  public:
@@ -63,4 +63,4 @@ inline void put_groups_v2(const Folder& folder, const std::string& parent) {
              "low 0\nhigh 0\nmax 31\noom 1\noom_kill 2\noom_group_kill 1\n");
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::process

@@ -9,7 +9,7 @@
 
 #include "tests/launcher/notice/watch_fixture.h"
 
-namespace regroup::launcher {
+namespace regroup::preempt {
 namespace {
 
 using boost::asio::ip::tcp;
@@ -142,4 +142,4 @@ TEST_F(AddressTest, WhereNamesAreNotToldTheHostsOwnCounts) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::preempt

@@ -8,7 +8,7 @@
 
 #include "launcher/preempt/http.h"
 
-namespace regroup::launcher {
+namespace regroup::preempt {
 namespace {
 
 constexpr std::int64_t kNow = 1'795'379'400;  // 2026-11-22T20:30:00Z
@@ -258,4 +258,4 @@ TEST(Http, AddressesAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::preempt

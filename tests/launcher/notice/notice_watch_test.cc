@@ -1,7 +1,7 @@
 // A real file and real commands: notices, and what is said of sources that fail.
 #include "tests/launcher/notice/watch_fixture.h"
 
-namespace regroup::launcher {
+namespace regroup::preempt {
 namespace {
 
 using std::chrono::milliseconds;
@@ -214,4 +214,4 @@ TEST_F(WatchTest, OfSeveralLinesTheGravestAndSoonestCounts) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::preempt

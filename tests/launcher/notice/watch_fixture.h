@@ -14,18 +14,18 @@
 
 #include "launcher/preempt/notice_watch.h"
 
-namespace regroup::launcher {
+namespace regroup::preempt {
 
 class WatchTest : public testing::Test {
  protected:
   WatchTest() { std::filesystem::create_directories(folder_); }
   ~WatchTest() override { std::filesystem::remove_all(folder_); }
 
-  NoticeWatch& watch(NoticeRequest sources, const std::function<void(const std::string&)>& over = {},
+  NoticeWatch& watch(spec::NoticeRequest sources, const std::function<void(const std::string&)>& over = {},
                      const std::vector<std::string>& suspended_by = {}) {
     sources.every = std::chrono::milliseconds(10);
     watch_.emplace(
-        loop_, std::move(sources), "n1", Environment{{"PATH", "/usr/bin:/bin"}},
+        loop_, std::move(sources), "n1", spec::Environment{{"PATH", "/usr/bin:/bin"}},
         NoticeWatch::Events{[this](const Notice& notice, const std::string& source) {
                               heard_.push_back(fmt::format("{} {}", kind_name(notice.kind), source));
                             },
@@ -62,4 +62,4 @@ inline std::string azure(const std::string& type, int within, const std::string&
                      type, time.data(), fields);
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::preempt

@@ -11,7 +11,7 @@
 #include "base/values.h"
 #include "tests/launcher/options/describe.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 const std::map<std::string, std::string> kFiles = {
@@ -45,7 +45,7 @@ ParseContext parse_context(const std::string& program) {
 }
 
 std::string understood(const std::string& line) {
-  auto words = shell_words(line);
+  auto words = base::shell_words(line);
   if (!words.ok() || words->empty()) return "no command line\n";
   const std::string program = (*words)[0];
   words->erase(words->begin());
@@ -88,4 +88,4 @@ TEST(Corpus, IsUnderstood) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

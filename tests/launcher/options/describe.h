@@ -9,14 +9,14 @@
 
 #include "launcher/cli/parse.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 
-inline std::string describe(const MapBy& map) {
-  using Kind = MapBy::Kind;
+inline std::string describe(const spec::MapBy& map) {
+  using Kind = spec::MapBy::Kind;
   std::string out;
   if (map.kind == Kind::kSlot) out += " slot";
-  if (map.kind == Kind::kUnit) out += fmt::format(" {}", unit_name(map.unit));
-  if (map.kind == Kind::kPerUnit) out += fmt::format(" {} per {}", map.per_unit, unit_name(map.unit));
+  if (map.kind == Kind::kUnit) out += fmt::format(" {}", spec::unit_name(map.unit));
+  if (map.kind == Kind::kPerUnit) out += fmt::format(" {} per {}", map.per_unit, spec::unit_name(map.unit));
   if (map.kind == Kind::kSequence) out += " seq";
   if (map.kind == Kind::kRankFile) out += " rankfile";
   if (map.kind == Kind::kCpuList) out += fmt::format(" cpus {}", fmt::join(map.cpu_list, ","));
@@ -30,21 +30,21 @@ inline std::string describe(const MapBy& map) {
   return out;
 }
 
-inline std::string describe(const RankBy& rank) {
-  using Kind = RankBy::Kind;
+inline std::string describe(const spec::RankBy& rank) {
+  using Kind = spec::RankBy::Kind;
   static constexpr const char* kNames[] = {"", " slot", " node", " fill", " span"};
-  std::string out = rank.kind == Kind::kUnit ? fmt::format(" {}", unit_name(rank.unit))
+  std::string out = rank.kind == Kind::kUnit ? fmt::format(" {}", spec::unit_name(rank.unit))
                                              : kNames[static_cast<int>(rank.kind)];
   if (rank.span) out += ":span";
   if (rank.fill) out += ":fill";
   return out;
 }
 
-inline std::string describe(const BindTo& bind) {
-  using Kind = BindTo::Kind;
+inline std::string describe(const spec::BindTo& bind) {
+  using Kind = spec::BindTo::Kind;
   std::string out;
   if (bind.kind == Kind::kNone) out += " none";
-  if (bind.kind == Kind::kUnit) out += fmt::format(" {}", unit_name(bind.unit));
+  if (bind.kind == Kind::kUnit) out += fmt::format(" {}", spec::unit_name(bind.unit));
   if (bind.count != 1) out += fmt::format(" x{}", bind.count);
   if (bind.kind == Kind::kCpuList) {
     out += " cpus";
@@ -56,7 +56,7 @@ inline std::string describe(const BindTo& bind) {
 }
 
 // "4 x ./a.out in DIR with A=1 -B": -B is one that `base` has and the members have not.
-inline std::string describe(const AppRequest& app, const Environment& base) {
+inline std::string describe(const spec::AppRequest& app, const spec::Environment& base) {
   std::string out = app.count ? fmt::format("{} x ", *app.count) : "slots x ";
   if (!app.role.empty()) out += app.role + ": ";
   out += fmt::format("{}", fmt::join(app.command, " "));
@@ -73,11 +73,11 @@ inline std::string describe(const AppRequest& app, const Environment& base) {
   return out;
 }
 
-inline std::vector<std::string> describe_output(const Options& options) {
+inline std::vector<std::string> describe_output(const spec::Options& options) {
   std::vector<std::string> out;
-  const OutputRequest& to = options.output;
-  if (to.tag == OutputRequest::Tag::kJobRank) out.emplace_back("tags");
-  if (to.tag == OutputRequest::Tag::kRank) out.emplace_back("ranks");
+  const spec::OutputRequest& to = options.output;
+  if (to.tag == spec::OutputRequest::Tag::kJobRank) out.emplace_back("tags");
+  if (to.tag == spec::OutputRequest::Tag::kRank) out.emplace_back("ranks");
   if (to.timestamp) out.emplace_back("timestamps");
   if (to.merge_stderr) out.emplace_back("merged");
   if (!to.folder.empty()) out.push_back("folder " + to.folder + (to.job_folder ? "" : " without 1"));
@@ -85,16 +85,16 @@ inline std::vector<std::string> describe_output(const Options& options) {
   if (to.raw) out.emplace_back("raw");
   if (!to.stdout_pattern.empty()) out.push_back("stdout " + to.stdout_pattern);
   if (!to.stderr_pattern.empty()) out.push_back("stderr " + to.stderr_pattern);
-  if (options.stdin_to.to == StdinRequest::To::kAll) out.emplace_back("stdin all");
-  if (options.stdin_to.to == StdinRequest::To::kNone) out.emplace_back("stdin none");
+  if (options.stdin_to.to == spec::StdinRequest::To::kAll) out.emplace_back("stdin all");
+  if (options.stdin_to.to == spec::StdinRequest::To::kNone) out.emplace_back("stdin none");
   if (options.stdin_to.rank != 0) out.push_back(fmt::format("stdin {}", options.stdin_to.rank));
   return out;
 }
 
 // A line for each program, then one of what the job has, then its notes.
-inline std::string describe(const Options& options, const Environment& base) {
+inline std::string describe(const spec::Options& options, const spec::Environment& base) {
   std::string out;
-  for (const AppRequest& app : options.apps) out += describe(app, base) + "\n";
+  for (const spec::AppRequest& app : options.apps) out += describe(app, base) + "\n";
   std::vector<std::string> words = describe_output(options);
   const auto add = [&words](const char* name, const std::string& text) {
     if (!text.empty()) words.push_back(name + text);
@@ -105,12 +105,12 @@ inline std::string describe(const Options& options, const Environment& base) {
   add("rank", describe(options.mapping.rank));
   add("bind", describe(options.mapping.bind));
   add("cpu-set ", fmt::format("{}", fmt::join(options.mapping.cpu_set, ",")));
-  for (const RankPlace& place : options.mapping.ranks) {
+  for (const spec::RankPlace& place : options.mapping.ranks) {
     words.push_back(fmt::format("rank {} on {}", place.rank, fmt::join(place.cpus, ",")));
     if (place.package) words.back() += fmt::format(" of package {}", *place.package);
   }
   add("one each on ", fmt::format("{}", fmt::join(options.mapping.sequence, ",")));
-  for (const HostRequest& host : options.hosts) {
+  for (const spec::HostRequest& host : options.hosts) {
     add("host ", (host.user.empty() ? "" : host.user + "@") + fmt::format("{}:{}", host.name, host.slots) +
                      (host.max_slots != 0 ? fmt::format("/{}", host.max_slots) : ""));
   }
@@ -121,7 +121,7 @@ inline std::string describe(const Options& options, const Environment& base) {
   const std::pair<bool, const char*> flags[] = {
       {options.fork_agents, "agents by fork"},
       {options.oversubscribe, "oversubscribed"},
-      {options.compat == Compat::kMpich, "mpich"},
+      {options.compat == spec::Compat::kMpich, "mpich"},
       {options.display.map, "show map"},
       {options.display.allocation, "show allocation"},
       {options.display.topology, "show topology"},
@@ -133,7 +133,7 @@ inline std::string describe(const Options& options, const Environment& base) {
       {options.verbose, "verbose"},
       {options.print_exit_codes, "exit codes"},
       {!options.replace, "no replace"},
-      {options.restart_policy == RestartPolicy::kRestart, "restart"}};
+      {options.restart_policy == spec::RestartPolicy::kRestart, "restart"}};
   for (const auto& [on, name] : flags) add("", on ? name : "");
   if (options.timeout != base::Duration{})
     words.push_back(fmt::format("timeout {}", std::chrono::duration<double>(options.timeout).count()));
@@ -146,4 +146,4 @@ inline std::string describe(const Options& options, const Environment& base) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

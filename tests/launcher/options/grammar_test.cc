@@ -7,16 +7,16 @@
 #include "launcher/spec/mapping.h"
 #include "tests/launcher/options/describe.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using testing::HasSubstr;
 
 // "name:slots/max ..." or the error.
-std::string shown(const base::Result<std::vector<HostRequest>>& hosts) {
+std::string shown(const base::Result<std::vector<spec::HostRequest>>& hosts) {
   if (!hosts.ok()) return "error: " + hosts.status().message();
   std::string out;
-  for (const HostRequest& host : *hosts) {
+  for (const spec::HostRequest& host : *hosts) {
     out += fmt::format("{}{}{}{}:{}", out.empty() ? "" : " ", host.user, host.user.empty() ? "" : "@",
                        host.name, host.slots);
     if (host.max_slots != 0) out += fmt::format("/{}", host.max_slots);
@@ -47,7 +47,7 @@ TEST(Hosts, Lists) {
       {"a:-1", "error: 'a:-1': expected HOST:SLOTS with SLOTS a whole number >= 1"},
       {"a=b", "error: 'a=b' is not a host name"},
   };
-  for (const auto& [text, wanted] : kLists) EXPECT_EQ(shown(parse_host_list(text)), wanted) << text;
+  for (const auto& [text, wanted] : kLists) EXPECT_EQ(shown(spec::parse_host_list(text)), wanted) << text;
 }
 
 TEST(Hosts, Files) {
@@ -73,17 +73,18 @@ TEST(Hosts, Files) {
       {"^a\na\n", "error: F: contains no host"},
       {"", "error: F: contains no host"},
   };
-  for (const auto& [text, wanted] : kFiles) EXPECT_EQ(shown(parse_host_file(text, "F")), wanted) << text;
+  for (const auto& [text, wanted] : kFiles)
+    EXPECT_EQ(shown(spec::parse_host_file(text, "F")), wanted) << text;
 }
 
 TEST(Hosts, AListFiltersAFile) {
-  const std::vector<HostRequest> file = {{"a", 4, 0}, {"b", 2, 3}};
-  EXPECT_EQ(shown(filter_hosts(file, {})), "a:4 b:2/3");
-  EXPECT_EQ(shown(filter_hosts({}, {{"c", 1, 0}})), "c:1");
-  EXPECT_EQ(shown(filter_hosts(file, {{"b", 1, 0}})), "b:2/3");
-  EXPECT_EQ(shown(filter_hosts(file, {{"a", 2, 0}})), "a:2");
-  EXPECT_EQ(shown(filter_hosts(file, {{"a", 1, 0, false, "u"}})), "u@a:4");
-  EXPECT_EQ(shown(filter_hosts(file, {{"c", 1, 0}})), "error: -H c: not in the host file");
+  const std::vector<spec::HostRequest> file = {{"a", 4, 0}, {"b", 2, 3}};
+  EXPECT_EQ(shown(spec::filter_hosts(file, {})), "a:4 b:2/3");
+  EXPECT_EQ(shown(spec::filter_hosts({}, {{"c", 1, 0}})), "c:1");
+  EXPECT_EQ(shown(spec::filter_hosts(file, {{"b", 1, 0}})), "b:2/3");
+  EXPECT_EQ(shown(spec::filter_hosts(file, {{"a", 2, 0}})), "a:2");
+  EXPECT_EQ(shown(spec::filter_hosts(file, {{"a", 1, 0, false, "u"}})), "u@a:4");
+  EXPECT_EQ(shown(spec::filter_hosts(file, {{"c", 1, 0}})), "error: -H c: not in the host file");
 }
 
 template <class T>
@@ -93,7 +94,7 @@ std::string read_as(base::Status (*parse)(std::string_view, T&), const char* tex
   return status.ok() ? describe(out) : "error: " + status.message();
 }
 
-TEST(Mapping, MapBy) {
+TEST(Mapping, spec::MapBy) {
   constexpr std::pair<const char*, const char*> kTexts[] = {
       {"slot", " slot"},
       {"SLOT:PE=2", " slot 2 cpus each"},
@@ -124,15 +125,15 @@ TEST(Mapping, MapBy) {
 }
 
 TEST(Mapping, AQualifierKeepsThePolicyBeforeIt) {
-  MapBy map;
-  ASSERT_TRUE(parse_map_by("numa:span", map).ok());
-  ASSERT_TRUE(parse_map_by(":pe=2", map).ok());
+  spec::MapBy map;
+  ASSERT_TRUE(spec::parse_map_by("numa:span", map).ok());
+  ASSERT_TRUE(spec::parse_map_by(":pe=2", map).ok());
   EXPECT_EQ(describe(map), " numa 2 cpus each span");
-  EXPECT_FALSE(parse_map_by("nowhere", map).ok());
+  EXPECT_FALSE(spec::parse_map_by("nowhere", map).ok());
   EXPECT_EQ(describe(map), " numa 2 cpus each span");
 }
 
-TEST(Mapping, RankBy) {
+TEST(Mapping, spec::RankBy) {
   constexpr std::pair<const char*, const char*> kTexts[] = {
       {"slot", " slot"},          {"node", " node"}, {"fill", " fill"},
       {"span", " span"},          {"core", " core"}, {"socket:span", " package:span"},
@@ -142,7 +143,7 @@ TEST(Mapping, RankBy) {
   EXPECT_THAT(read_as(parse_rank_by, "slot:fast"), HasSubstr("'fast' is not a valid ranking qualifier"));
 }
 
-TEST(Mapping, BindTo) {
+TEST(Mapping, spec::BindTo) {
   constexpr std::pair<const char*, const char*> kTexts[] = {
       {"none", " none"},
       {"core", " core"},
@@ -175,7 +176,9 @@ TEST(RankFile, SaysWhatIsWrong) {
       {"# none\n", "F: contains no rank"},
   };
   for (const auto& [text, wanted] : kFiles)
-    EXPECT_EQ(parse_rank_file(text, "F").ok() ? "ok" : parse_rank_file(text, "F").status().message(), wanted)
+    EXPECT_EQ(
+        spec::parse_rank_file(text, "F").ok() ? "ok" : spec::parse_rank_file(text, "F").status().message(),
+        wanted)
         << text;
 }
 
@@ -184,27 +187,27 @@ TEST(Values, Bytes) {
   constexpr std::pair<const char*, std::uint64_t> kSizes[] = {
       {"1", 1}, {"512M", 512ULL << 20}, {"2g", 2ULL << 30}, {"4KiB", 4096}, {"1TB", 1ULL << 40}, {"7B", 7}};
   for (const auto& [text, wanted] : kSizes) {
-    ASSERT_TRUE(parse_bytes("--memory", text, bytes).ok()) << text;
+    ASSERT_TRUE(base::parse_bytes("--memory", text, bytes).ok()) << text;
     EXPECT_EQ(bytes, wanted) << text;
   }
   for (const char* text : {"", "M", "0", "-1", "1X", "1MM", "1.5G", "99999999999999999999", "17179869184G"}) {
     EXPECT_EQ(
-        parse_bytes("--memory", text, bytes).message(),
+        base::parse_bytes("--memory", text, bytes).message(),
         fmt::format("option --memory{}{}: expected a size, for example 512M or 2G", *text ? " " : "", text));
   }
 }
 
 TEST(Values, Signals) {
   std::vector<int> signals;
-  ASSERT_TRUE(parse_signals("-s", "usr1,SIGHUP,34", signals).ok());
+  ASSERT_TRUE(base::parse_signals("-s", "usr1,SIGHUP,34", signals).ok());
   EXPECT_EQ(signals, (std::vector<int>{SIGUSR1, SIGHUP, 34}));
-  ASSERT_TRUE(parse_signals("-s", "none", signals).ok());
+  ASSERT_TRUE(base::parse_signals("-s", "none", signals).ok());
   EXPECT_TRUE(signals.empty());
-  EXPECT_EQ(parse_signals("-s", "USR1,KILL", signals).message(),
+  EXPECT_EQ(base::parse_signals("-s", "USR1,KILL", signals).message(),
             "option -s USR1,KILL: KILL cannot be forwarded, since no process can catch it");
-  EXPECT_EQ(parse_signals("-s", "CHLD", signals).message(),
+  EXPECT_EQ(base::parse_signals("-s", "CHLD", signals).message(),
             "option -s CHLD: CHLD cannot be forwarded, since the launcher uses it");
-  EXPECT_EQ(parse_signals("-s", "USR9", signals).message(), "option -s USR9: unknown signal 'USR9'");
+  EXPECT_EQ(base::parse_signals("-s", "USR9", signals).message(), "option -s USR9: unknown signal 'USR9'");
 }
 
 TEST(Values, ShellWords) {
@@ -219,12 +222,12 @@ TEST(Values, ShellWords) {
                                                   {"'\\n' \"\\\"\"", {"\\n", "\""}},
                                                   {" \t\r", {}}};
   for (const auto& [line, words] : kLines) {
-    auto read = shell_words(line);
+    auto read = base::shell_words(line);
     ASSERT_TRUE(read.ok()) << line;
     EXPECT_EQ(*read, words) << line;
   }
-  EXPECT_EQ(shell_words("a 'b").status().message(), "unbalanced quote '");
+  EXPECT_EQ(base::shell_words("a 'b").status().message(), "unbalanced quote '");
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

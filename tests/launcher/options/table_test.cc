@@ -11,14 +11,14 @@
 #include "launcher/cli/help.h"
 #include "launcher/cli/spec.h"
 
-namespace regroup::launcher {
+namespace regroup::cli {
 namespace {
 
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-base::Result<Options> parse(const Words& words, const std::string& program = "regroup",
-                            const Environment& environment = {}) {
+base::Result<spec::Options> parse(const Words& words, const std::string& program = "regroup",
+                                  const spec::Environment& environment = {}) {
   return parse_command_line(
       words,
       {program, environment, {"here"}, [](const std::string&) { return std::string("here slots=2\n"); }, {}});
@@ -74,13 +74,13 @@ bool stands_alone(const Spec& spec) {
 }
 
 TEST(Table, NamesAreUniqueInADialect) {
-  std::set<std::pair<std::string, Compat>> seen;
+  std::set<std::pair<std::string, spec::Compat>> seen;
   for (const Spec& spec : table()) {
     for (const std::string& name : spec.names) {
       EXPECT_EQ(name.find_first_of("_=: "), std::string::npos) << name;
-      for (const Compat compat : {Compat::kOpenMpi, Compat::kMpich}) {
-        if (spec.dialect == Dialect::kOpenMpi && compat == Compat::kMpich) continue;
-        if (spec.dialect == Dialect::kMpich && compat == Compat::kOpenMpi) continue;
+      for (const spec::Compat compat : {spec::Compat::kOpenMpi, spec::Compat::kMpich}) {
+        if (spec.dialect == Dialect::kOpenMpi && compat == spec::Compat::kMpich) continue;
+        if (spec.dialect == Dialect::kMpich && compat == spec::Compat::kOpenMpi) continue;
         EXPECT_TRUE(seen.emplace(name, compat).second) << name << " is given twice";
         EXPECT_EQ(find_option(name, compat), &spec) << name;
       }
@@ -125,25 +125,25 @@ struct Renamed {
   const char* name;
   const char* value;
   const char* note;
-  bool (*applied)(const Options&);
+  bool (*applied)(const spec::Options&);
 };
 class RenamedOptions : public testing::TestWithParam<Renamed> {};
 INSTANTIATE_TEST_SUITE_P(
     All, RenamedOptions,
     testing::Values(Renamed{"bits", "off", "--bits off is now --reproducible off",
-                            [](const Options& o) { return o.any_fingerprint; }},
+                            [](const spec::Options& o) { return o.any_fingerprint; }},
                     Renamed{"bits", "on", "--bits on is now --reproducible strict",
-                            [](const Options& o) { return !o.any_fingerprint; }},
+                            [](const spec::Options& o) { return !o.any_fingerprint; }},
                     Renamed{"every", "7", "--every 7 is now --checkpoint-interval 7",
-                            [](const Options& o) { return o.checkpoint.every == 7; }},
+                            [](const spec::Options& o) { return o.checkpoint.every == 7; }},
                     Renamed{"wait", "7", "--wait 7 is now --min-members-timeout 7",
-                            [](const Options& o) { return o.wait == std::chrono::seconds(7); }},
+                            [](const spec::Options& o) { return o.wait == std::chrono::seconds(7); }},
                     Renamed{"hung", "drop", "--hung drop is now --on-hang drop",
-                            [](const Options& o) { return o.hung.drop; }},
+                            [](const spec::Options& o) { return o.hung.drop; }},
                     Renamed{"hung-after", "7", "--hung-after 7 is now --hang-timeout 7",
-                            [](const Options& o) { return o.hung.after == std::chrono::seconds(7); }},
+                            [](const spec::Options& o) { return o.hung.after == std::chrono::seconds(7); }},
                     Renamed{"start", "2", "--start 2 is now --initial-size 2",
-                            [](const Options& o) { return o.start == 2; }}));
+                            [](const spec::Options& o) { return o.start == 2; }}));
 
 TEST_P(RenamedOptions, OldNameIsAcceptedWithANote) {
   const std::string dashes = "--";
@@ -288,12 +288,12 @@ TEST(Table, CompletionsKnowEveryOptionAndNoOther) {
 }
 
 TEST(CommandLine, ItsNameChoosesTheDialect) {
-  EXPECT_EQ(parse({"p"}, "/usr/bin/mpirun")->compat, Compat::kOpenMpi);
-  EXPECT_EQ(parse({"p"}, "mpiexec")->compat, Compat::kOpenMpi);
-  EXPECT_EQ(parse({"p"}, "/opt/bin/mpiexec.hydra")->compat, Compat::kMpich);
-  EXPECT_EQ(parse({"--compat=mpich", "p"})->compat, Compat::kMpich);
-  EXPECT_EQ(parse({"status"}, "mpirun")->verb, Verb::kRun);
-  EXPECT_EQ(parse({"status"}, "regroup")->verb, Verb::kStatus);
+  EXPECT_EQ(parse({"p"}, "/usr/bin/mpirun")->compat, spec::Compat::kOpenMpi);
+  EXPECT_EQ(parse({"p"}, "mpiexec")->compat, spec::Compat::kOpenMpi);
+  EXPECT_EQ(parse({"p"}, "/opt/bin/mpiexec.hydra")->compat, spec::Compat::kMpich);
+  EXPECT_EQ(parse({"--compat=mpich", "p"})->compat, spec::Compat::kMpich);
+  EXPECT_EQ(parse({"status"}, "mpirun")->verb, spec::Verb::kRun);
+  EXPECT_EQ(parse({"status"}, "regroup")->verb, spec::Verb::kStatus);
   EXPECT_EQ(version_text("/bin/regroup", "0.1"), "regroup 0.1\n");
   EXPECT_EQ(version_text("mpirun", "0.1"), "mpirun (regroup 0.1, with the options of Open MPI)\n");
   EXPECT_EQ(version_text("mpiexec.hydra", "0.1"),
@@ -311,7 +311,7 @@ TEST(CommandLine, TheEnvironmentMaySetTheTimeout) {
 TEST(CommandLine, SlotsComeFromTheHostFile) {
   auto options = parse({"--hostfile", "any", "p"});
   ASSERT_TRUE(options.ok());
-  EXPECT_EQ(options->hosts, (std::vector<HostRequest>{{"here", 2, 0, true}}));
+  EXPECT_EQ(options->hosts, (std::vector<spec::HostRequest>{{"here", 2, 0, true}}));
 }
 
 TEST(CommandLine, HelpTakesATopicButNoProgram) {
@@ -328,4 +328,4 @@ TEST(CommandLine, HelpTakesATopicButNoProgram) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::cli

@@ -8,7 +8,7 @@
 #include "launcher/topology/read_topology.h"
 #include "tests/launcher/place/machines.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using testing::ElementsAre;
@@ -16,10 +16,10 @@ using testing::HasSubstr;
 
 HostInventory of_eight_cores() {
   HostInventory out;
-  auto read = synthetic_topology("package:2 [numa] core:4 pu:1");
+  auto read = topology::synthetic_topology("package:2 [numa] core:4 pu:1");
   EXPECT_TRUE(read.ok()) << read.status().message();
   out.machine.processors = *read;
-  for (const HwThread& thread : out.machine.processors.threads) out.cpus.push_back(thread.os);
+  for (const topology::HwThread& thread : out.machine.processors.threads) out.cpus.push_back(thread.os);
   return out;
 }
 
@@ -33,8 +33,8 @@ HostInventory with_quota(std::uint32_t quota) {
 }
 
 TEST(ClusterView, AQuotaOfEachHostBoundsThreadsOfItsMembers) {
-  Options options;
-  options.mapping.bind = {.kind = BindTo::Kind::kUnit, .unit = Unit::kPackage};
+  spec::Options options;
+  options.mapping.bind = {.kind = spec::BindTo::Kind::kUnit, .unit = spec::Unit::kPackage};
   options.apps.resize(1);
   JobRequest request = job_request(options, {4}, {});
   const auto placed =
@@ -57,7 +57,7 @@ TEST(ClusterView, AnInventoryWithoutAQuotaIsRefused) {
 
 HostInventory with_claims() {
   HostInventory inventory = of_eight_cores();
-  const Topology processors = inventory.machine.processors;
+  const topology::Topology processors = inventory.machine.processors;
   inventory.machine = dgx_1v();
   inventory.machine.processors = processors;
   inventory.free = set_of({0, 1, 2, 3, 4, 5, 6, 7});
@@ -91,12 +91,12 @@ TEST(ClusterView, AnInventoryWithFractionsIsRefused) {
 // Its name would be looked up.
 TEST(ClusterView, ANicOfNoKnownKindIsRefused) {
   HostInventory inventory = with_claims();
-  inventory.machine.nics.at(0).kind = static_cast<NicKind>(200);
+  inventory.machine.nics.at(0).kind = static_cast<topology::NicKind>(200);
   EXPECT_FALSE(inventory_from_json(inventory_to_json(inventory)).ok());
   inventory = with_claims();
   inventory.nics = inventory.machine.nics;
   EXPECT_TRUE(inventory_from_json(inventory_to_json(inventory)).ok());
-  inventory.nics[0].kind = static_cast<NicKind>(4);
+  inventory.nics[0].kind = static_cast<topology::NicKind>(4);
   EXPECT_FALSE(inventory_from_json(inventory_to_json(inventory)).ok());
 }
 
@@ -110,7 +110,7 @@ TEST(ClusterView, AnInventoryOfControlCharactersAloneIsReadAtOnce) {
 }
 
 TEST(ClusterView, MembersOfAnElasticJobLeaveFromTheHighestOn) {
-  Options options;
+  spec::Options options;
   options.elastic = true;
   options.min = 2;
   options.mapping.gpus = 1;
@@ -124,7 +124,7 @@ TEST(ClusterView, MembersOfAnElasticJobLeaveFromTheHighestOn) {
 }
 
 TEST(ClusterView, OnlyGpusThatWereGrantedAreTakenOrShared) {
-  Options options;
+  spec::Options options;
   options.mapping.gpus = 1;
   options.apps.resize(1);
   HostInventory inventory = with_claims();
@@ -156,4 +156,4 @@ TEST(ClusterView, NumbersOfAnAllocatorDoNotHoldWhereNoMoreGpusAreSeen) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -13,17 +13,17 @@
 #include "launcher/topology/paths.h"
 #include "tests/launcher/place/machines.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
-DevicePlacement placed(const Fabric& fabric, const std::vector<HostShare>& allocation,
+DevicePlacement placed(const topology::Fabric& fabric, const std::vector<HostShare>& allocation,
                        const DeviceRequest& request) {
   auto out = place_on_devices(fabric, allocation, request);
   EXPECT_TRUE(out.ok()) << out.status().message();
   return out.ok() ? *out : DevicePlacement();
 }
 
-double inside(const Machine& machine, GpuSet gpus) {
+double inside(const topology::Machine& machine, GpuSet gpus) {
   PlacementScorer scorer(machine);
   return scorer.rings(gpus, RingScope::kInside).gbytes;
 }
@@ -38,8 +38,8 @@ struct Choice {
 };
 
 TEST(GoGpuAllocator, IsMetOrBeatenOnDgx1V) {
-  const Machine machine = dgx_1v();
-  const Fabric fabric = one_host(machine);
+  const topology::Machine machine = dgx_1v();
+  const topology::Fabric fabric = one_host(machine);
   const GpuSet all = 0xff;
   const Choice choices[] = {
       // 0 and 4 have two NVLinks, 4 and 5 one; theirs keeps {0,2} for another job, and gives this one half.
@@ -66,7 +66,7 @@ TEST(GoGpuAllocator, IsMetOrBeatenOnDgx1V) {
 }
 
 TEST(GoGpuAllocator, RefusesWhatItRefuses) {
-  const Fabric fabric = one_host(dgx_1v());
+  const topology::Fabric fabric = one_host(dgx_1v());
   DeviceRequest request;
   request.sets = 4;
   request.keep = set_of({0, 1, 2, 3});
@@ -79,7 +79,7 @@ TEST(GoGpuAllocator, RefusesWhatItRefuses) {
 // them.
 TEST(GoGpuAllocator, StaticSetsAreMet) {
   struct Row {
-    Machine machine;
+    topology::Machine machine;
     std::uint32_t count;
     std::vector<GpuSet> theirs;
   };
@@ -117,7 +117,7 @@ Prediction spread_over(PlacementScorers& scorers, std::initializer_list<GpuSet> 
 }
 
 TEST(MeasuredMedians, OrderIsTheMeasuredOne) {
-  const Fabric fabric = flat_fabric(pcie_node(), host_names(4));
+  const topology::Fabric fabric = topology::flat_fabric(pcie_node(), host_names(4));
   PlacementScorers scorers(fabric);
   const Prediction one = spread_over(scorers, {0x3}), two = spread_over(scorers, {0x1, 0x1});
   const Prediction four = spread_over(scorers, {0xf}), spread = spread_over(scorers, {1, 1, 1, 1}),
@@ -139,20 +139,20 @@ TEST(MeasuredMedians, OrderIsTheMeasuredOne) {
 }
 
 TEST(MeasuredMedians, ChoicesFollowThem) {
-  const Fabric fabric = flat_fabric(pcie_node(), host_names(4));
+  const topology::Fabric fabric = topology::flat_fabric(pcie_node(), host_names(4));
   DeviceRequest request;
   request.sets = 4;
   EXPECT_EQ(taken(placed(fabric, whole_fabric(fabric), request)).size(), 1U);
   const std::vector<HostShare> pairs = {{0, 0x3, {}}, {1, 0x3, {}}, {2, 0x3, {}}, {3, 0x3, {}}};
   EXPECT_EQ(taken(placed(fabric, pairs, request)).size(), 4U);
-  request.packing = Packing::kPack;
+  request.packing = spec::Packing::kPack;
   EXPECT_EQ(taken(placed(fabric, pairs, request)).size(), 2U);
-  request.packing = Packing::kSpread;
+  request.packing = spec::Packing::kSpread;
   EXPECT_EQ(taken(placed(fabric, whole_fabric(fabric), request)).size(), 4U);
 }
 
 TEST(DevicePlace, SaysWhatIsMissingAndWhatFits) {
-  const Fabric fabric = flat_fabric(pcie_node(), host_names(2));
+  const topology::Fabric fabric = topology::flat_fabric(pcie_node(), host_names(2));
   DeviceRequest request;
   request.sets = 9;
   EXPECT_EQ(place_on_devices(fabric, whole_fabric(fabric), request).status().message(),
@@ -169,14 +169,15 @@ TEST(DevicePlace, SaysWhatIsMissingAndWhatFits) {
 }
 
 TEST(DevicePlace, RanksAreNeighboursInTheRing) {
-  const Machine machine = dgx_1v();
+  const topology::Machine machine = dgx_1v();
   DeviceRequest request;
   request.sets = 8;
   const DevicePlacement placement = placed(one_host(machine), {{0, 0xff, {}}}, request);
   ASSERT_EQ(placement.ranks.size(), 8U);
   for (std::size_t i = 0; i < 8; ++i) {
-    const Path& path = machine.path(placement.ranks[i].gpus[0], placement.ranks[(i + 1) % 8].gpus[0]);
-    EXPECT_EQ(path.cls, PathClass::kNvl) << "rank " << i;
+    const topology::Path& path =
+        machine.path(placement.ranks[i].gpus[0], placement.ranks[(i + 1) % 8].gpus[0]);
+    EXPECT_EQ(path.cls, topology::PathClass::kNvl) << "rank " << i;
   }
   for (const DeviceSlot& slot : placement.ranks) {
     EXPECT_EQ(slot.cpus.size(), 10U);
@@ -189,14 +190,14 @@ TEST(DevicePlace, ResourceSetsShareNearGpus) {
   DeviceRequest request;
   request.sets = 2;
   request.set = {3, 2, 6};
-  const Machine machine = dgx_1v();
+  const topology::Machine machine = dgx_1v();
   const DevicePlacement placement = placed(one_host(machine), {{0, 0xff, {}}}, request);
   ASSERT_EQ(placement.ranks.size(), 6U);
   for (std::size_t i = 0; i < 6; ++i) {
     const DeviceSlot& slot = placement.ranks[i];
     EXPECT_EQ(slot.set, i / 3);
     EXPECT_EQ(slot.gpus, placement.ranks[i / 3 * 3].gpus);
-    EXPECT_EQ(machine.path(slot.gpus[0], slot.gpus[1]).cls, PathClass::kNvl);
+    EXPECT_EQ(machine.path(slot.gpus[0], slot.gpus[1]).cls, topology::PathClass::kNvl);
     EXPECT_EQ(slot.cpus.size(), 2U);
   }
   request.set.cpus = 200;
@@ -205,7 +206,7 @@ TEST(DevicePlace, ResourceSetsShareNearGpus) {
 }
 
 TEST(DevicePlace, ShrinksFirstByTheSetsThatTheRestDoesNotNeed) {
-  const Machine machine = dgx_1v();
+  const topology::Machine machine = dgx_1v();
   DeviceRequest request;
   request.sets = 5;
   request.min_sets = 4;
@@ -227,7 +228,7 @@ double least_part(const std::vector<double>& speed, const std::vector<double>& b
 }
 
 TEST(DevicePlace, NoOtherOrderOfGivingUpIsBetterAtItsWorst) {
-  const Machine machine = dgx_1v();
+  const topology::Machine machine = dgx_1v();
   std::vector<double> speed(256), best(9);
   for (GpuSet group = 1; group < 256; ++group) {
     speed[group] = count_of(group) > 1 ? inside(machine, group) : 1;
@@ -254,7 +255,7 @@ TEST(DevicePlace, NoOtherOrderOfGivingUpIsBetterAtItsWorst) {
 }
 
 TEST(DevicePlace, AnElasticJobStaysWellPlacedAtEachSize) {
-  const Machine machine = dgx_1v();
+  const topology::Machine machine = dgx_1v();
   std::vector<double> speed(256), best(9);
   for (GpuSet group = 1; group < 256; ++group) {
     speed[group] = count_of(group) > 1 ? inside(machine, group) : 1;
@@ -277,7 +278,7 @@ TEST(DevicePlace, AnElasticJobStaysWellPlacedAtEachSize) {
 }
 
 TEST(DevicePlace, KeepsLabelsApart) {
-  Machine machine = machine_of_text(
+  topology::Machine machine = machine_of_text(
       "cpu amd\nnuma 0 cpus=0-7\ngpu 0-1 at=numa:0 model=A arch=sm80 memory=16 label=old\n"
       "gpu 2-3 at=numa:0 model=A arch=sm80 memory=16 label=new\n");
   DeviceRequest request;
@@ -290,7 +291,7 @@ TEST(DevicePlace, KeepsLabelsApart) {
 }
 
 TEST(DevicePlace, KeepsKindsApart) {
-  const Machine machine = machine_of_text(
+  const topology::Machine machine = machine_of_text(
       "cpu amd\nnuma 0 cpus=0-7\ngpu 0-1 at=numa:0 model=old arch=sm70 memory=16\n"
       "gpu 2-3 at=numa:0 model=new arch=sm80 memory=40\n");
   DeviceRequest request;
@@ -306,7 +307,7 @@ TEST(DevicePlace, KeepsKindsApart) {
 }
 
 TEST(DevicePlace, PutsServersWhereNicsAreIdle) {
-  const Fabric fabric = flat_fabric(pcie_node(), host_names(3));
+  const topology::Fabric fabric = topology::flat_fabric(pcie_node(), host_names(3));
   DeviceRequest request;
   request.sets = 4;
   request.servers = {{"ps", 2}};
@@ -318,10 +319,10 @@ TEST(DevicePlace, PutsServersWhereNicsAreIdle) {
 
 // The first host has twice the NICs, but one carries nothing.
 TEST(DevicePlace, NicsThatAreDownServeNobody) {
-  Machine two = machine_of_text(
+  topology::Machine two = machine_of_text(
       "machine two\nnuma 0 cpus=0-3\nnuma 1 cpus=4-7\ngpu 0 at=numa:0 model=T arch=sm75\n"
       "nic eth0 at=numa:0 kind=ethernet speed=100\nnic eth1 at=numa:1 kind=ethernet speed=10\n");
-  const Machine one = machine_of_text(
+  const topology::Machine one = machine_of_text(
       "machine one\nnuma 0 cpus=0-3\ngpu 0 at=numa:0 model=T arch=sm75\nnic eth0 at=numa:0 kind=ethernet "
       "speed=40\n");
   DeviceRequest request;
@@ -329,8 +330,8 @@ TEST(DevicePlace, NicsThatAreDownServeNobody) {
   request.servers = {{"ps", 1}};
   for (const bool up : {true, false}) {
     two.nics[0].up = up;
-    find_paths(two);
-    Fabric fabric = flat_fabric(two, {"a", "b"});
+    topology::find_paths(two);
+    topology::Fabric fabric = topology::flat_fabric(two, {"a", "b"});
     fabric.machines.push_back(one);
     fabric.hosts[1].machine = 1;
     const DeviceSlot server = placed(fabric, whole_fabric(fabric), request).ranks.at(2);
@@ -354,9 +355,9 @@ TEST(DevicePlace, RanksDoNotShareANicThatTheyNeedNotShare) {
       text += fmt::format("nic mlx5_{0} at=p{0} kind=ib speed=100\n", i);
     }
     text += fmt::format("nvswitch 6 gpus=0-{} links=12\n", 2 * switches - 1);
-    const Fabric fabric = flat_fabric(machine_of_text(text), {"a", "b"});
+    const topology::Fabric fabric = topology::flat_fabric(machine_of_text(text), {"a", "b"});
     DeviceRequest request;
-    request.packing = Packing::kSpread;
+    request.packing = spec::Packing::kSpread;
     for (request.sets = 4; request.sets <= 2 * switches; request.sets += 4) {
       std::set<std::pair<std::uint32_t, std::uint32_t>> nics;
       for (const DeviceSlot& slot : placed(fabric, whole_fabric(fabric), request).ranks)
@@ -367,7 +368,7 @@ TEST(DevicePlace, RanksDoNotShareANicThatTheyNeedNotShare) {
 }
 
 TEST(DevicePlace, DevicesAreNear) {
-  const Machine machine = dgx_1v();
+  const topology::Machine machine = dgx_1v();
   DeviceRequest request;
   request.sets = 2;
   request.device = "mlx5_3";
@@ -382,4 +383,4 @@ TEST(DevicePlace, DevicesAreNear) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

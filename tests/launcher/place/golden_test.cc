@@ -11,7 +11,7 @@
 #include "launcher/placement/job_place.h"
 #include "launcher/topology/read_topology.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 const std::string kFolder = "tests/golden/placement/";
@@ -29,29 +29,29 @@ std::vector<std::string> words_of(const std::string& line) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-Topology machine(const std::string& name) {
+topology::Topology machine(const std::string& name) {
   auto text = file_text(kFolder + name + ".xml");
-  auto read = text.ok() ? parse_hwloc_xml(*text) : base::Result<Topology>(text.status());
+  auto read = text.ok() ? topology::parse_hwloc_xml(*text) : base::Result<topology::Topology>(text.status());
   EXPECT_TRUE(read.ok()) << name << ": " << read.status().message();
-  return read.ok() ? *read : Topology();
+  return read.ok() ? *read : topology::Topology();
 }
 
 // As record.py writes it: "package[0][core:L0] | UNBOUND", or "error: why".
-std::string placed(const Topology& topology, const std::string& line) {
+std::string placed(const topology::Topology& topology, const std::string& line) {
   std::vector<std::string> args = words_of(line);
   if (args.back() != "true") args.emplace_back("true");
-  ParseContext context;
+  cli::ParseContext context;
   context.read_file = [](const std::string& path) { return file_text(kFolder + path); };
-  auto options = parse_command_line(args, context);
+  auto options = cli::parse_command_line(args, context);
   if (!options.ok()) return "error: " + options.status().message();
   std::vector<std::uint32_t> counts;
-  for (const AppRequest& app : options->apps)
+  for (const spec::AppRequest& app : options->apps)
     counts.push_back(app.count.value_or(members_of_ppr(topology, options->mapping)));
-  Machine only;
+  topology::Machine only;
   only.processors = topology;
   JobRequest request;
   request.ranks = {options->mapping, options->compat, counts, options->oversubscribe};
-  auto placement = place_job(flat_fabric(only, {"here"}), {{0, 0, {}}}, request);
+  auto placement = place_job(topology::flat_fabric(only, {"here"}), {{0, 0, {}}}, request);
   if (!placement.ok()) return "error: " + placement.status().message();
   std::vector<std::string> out;
   for (const Slot& slot : placement->slots) {
@@ -121,7 +121,7 @@ const std::map<std::string, std::string>& better() {
 }
 
 TEST(PlaceGolden, IsThatOfMpirun5) {
-  std::map<std::string, Topology> machines;
+  std::map<std::string, topology::Topology> machines;
   const std::vector<Case> cases = recorded_cases();
   ASSERT_GT(cases.size(), 100U);
   for (const Case& one : cases) {
@@ -134,9 +134,9 @@ TEST(PlaceGolden, IsThatOfMpirun5) {
 }
 
 TEST(PlaceGolden, DiffersFromMpirun5OnPurposeOnly) {
-  const Topology packages = machine("packages");
+  const topology::Topology packages = machine("packages");
   for (const auto& [line, answer] : better()) EXPECT_EQ(placed(packages, line), answer) << line;
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

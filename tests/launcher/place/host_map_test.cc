@@ -3,12 +3,12 @@
 
 #include <gtest/gtest.h>
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using Ranks = std::vector<std::uint32_t>;
 
-HostMapRequest on(std::vector<HostRequest> hosts, std::vector<std::uint32_t> counts) {
+HostMapRequest on(std::vector<spec::HostRequest> hosts, std::vector<std::uint32_t> counts) {
   HostMapRequest request;
   request.hosts = std::move(hosts);
   request.counts = std::move(counts);
@@ -16,8 +16,8 @@ HostMapRequest on(std::vector<HostRequest> hosts, std::vector<std::uint32_t> cou
 }
 
 HostMapRequest by_node(HostMapRequest request) {
-  request.map.kind = MapBy::Kind::kUnit;
-  request.map.unit = Unit::kNode;
+  request.map.kind = spec::MapBy::Kind::kUnit;
+  request.map.unit = spec::Unit::kNode;
   return request;
 }
 
@@ -66,7 +66,7 @@ TEST(HostMap, MaxSlotsAreNeverExceeded) {
 
 TEST(HostMap, ASequenceIsTakenAsItIs) {
   auto request = on({{"a", 1}, {"b", 1}}, {3});
-  request.map.kind = MapBy::Kind::kSequence;
+  request.map.kind = spec::MapBy::Kind::kSequence;
   request.sequence = {"b", "a", "b", "a"};
   EXPECT_EQ(*map_to_hosts(request), (Ranks{1, 0, 1}));
   request.sequence = {"b", "c"};
@@ -74,4 +74,4 @@ TEST(HostMap, ASequenceIsTakenAsItIs) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

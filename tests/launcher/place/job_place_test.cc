@@ -6,7 +6,7 @@
 #include "launcher/topology/read_topology.h"
 #include "tests/launcher/place/machines.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using testing::Each;
@@ -15,34 +15,34 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-Topology packages_without_l3() {
-  auto read = synthetic_topology("package:2 [numa] core:2 pu:2");  // processors 0-7
+topology::Topology packages_without_l3() {
+  auto read = topology::synthetic_topology("package:2 [numa] core:2 pu:2");  // processors 0-7
   EXPECT_TRUE(read.ok()) << read.status().message();
   return *read;
 }
 
 // Hosts h0, h1, ... of two packages with two cores each, as many slots as cores.
 struct Cluster {
-  Fabric fabric;
+  topology::Fabric fabric;
   std::vector<HostShare> hosts;
 };
 
 Cluster of_processors(std::size_t count, std::uint32_t slots = 4) {
-  Machine machine;
+  topology::Machine machine;
   machine.processors = packages_without_l3();
-  Cluster out{flat_fabric(machine, host_names(count)), {}};
+  Cluster out{topology::flat_fabric(machine, host_names(count)), {}};
   for (std::uint32_t i = 0; i < count; ++i) out.hosts.push_back({i, 0, {}, slots, 0});
   return out;
 }
 
 // The same with 4 GPUs each, two near each package, and a NIC at each.
 Cluster of_gpus(std::size_t count, std::uint32_t slots = 4) {
-  Machine machine = machine_of_text(
+  topology::Machine machine = machine_of_text(
       "cpu amd\nnuma 0 cpus=0-3\nnuma 1 cpus=4-7\nswitch p0 at=numa:0\nswitch p1 at=numa:1\n"
       "gpu 0-1 at=p0 model=A arch=sm80 memory=8\ngpu 2-3 at=p1 model=A arch=sm80 memory=8\n"
       "nic n0 at=p0 kind=ib speed=100\nnic n1 at=p1 kind=ib speed=100\n");
   machine.processors = packages_without_l3();
-  Cluster out{flat_fabric(machine, host_names(count)), {}};
+  Cluster out{topology::flat_fabric(machine, host_names(count)), {}};
   for (std::uint32_t i = 0; i < count; ++i) out.hosts.push_back({i, 0xf, {}, slots, 0});
   return out;
 }
@@ -51,8 +51,8 @@ JobRequest request(std::vector<std::uint32_t> counts, const std::string& map = "
                    const std::string& bind = "") {
   JobRequest out;
   out.ranks.counts = std::move(counts);
-  EXPECT_TRUE(map.empty() || parse_map_by(map, out.ranks.mapping.map).ok());
-  EXPECT_TRUE(bind.empty() || parse_bind_to(bind, out.ranks.mapping.bind).ok());
+  EXPECT_TRUE(map.empty() || spec::parse_map_by(map, out.ranks.mapping.map).ok());
+  EXPECT_TRUE(bind.empty() || spec::parse_bind_to(bind, out.ranks.mapping.bind).ok());
   return out;
 }
 
@@ -257,4 +257,4 @@ TEST(JobPlace, RolesHaveNeedsOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -10,21 +10,21 @@
 #include "launcher/placement/device_place.h"
 #include "launcher/topology/machine_text.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 
-inline Machine machine_of_text(const std::string& text, const std::string& source = "test") {
-  auto machine = parse_machine_text(text, source);
+inline topology::Machine machine_of_text(const std::string& text, const std::string& source = "test") {
+  auto machine = topology::parse_machine_text(text, source);
   EXPECT_TRUE(machine.ok()) << machine.status().message();
-  return machine.ok() ? *machine : Machine();
+  return machine.ok() ? *machine : topology::Machine();
 }
 
-inline Machine dgx_1v() {
+inline topology::Machine dgx_1v() {
   std::ifstream file("tests/machines/dgx-1v.topo");
   return machine_of_text({std::istreambuf_iterator<char>(file), {}}, "dgx-1v.topo");
 }
 
 // One link of 18 GB/s between each two that are joined: placement.md of the design, go-gpuallocator.
-inline Machine dgx_1p() {
+inline topology::Machine dgx_1p() {
   std::string text =
       "machine DGX-1P\ncpu intel sys=6\nnuma 0 cpus=0-19\nnuma 1 cpus=20-39\nswitch p0 at=numa:0\nswitch p1 "
       "at=numa:0\n"
@@ -39,7 +39,7 @@ inline Machine dgx_1p() {
 }
 
 // A node of the measurements in placement.md of the design: 4 PCIe GPUs, 0.6 GB/s to other nodes.
-inline Machine pcie_node() {
+inline topology::Machine pcie_node() {
   return machine_of_text(
       "machine node\ncpu intel\nnuma 0 cpus=0-15\nnuma 1 cpus=16-31\ngpu 0-1 at=numa:0 model=T arch=sm75 "
       "memory=16\n"
@@ -52,7 +52,9 @@ inline std::vector<std::string> host_names(std::size_t count) {
   return out;
 }
 
-inline Fabric one_host(const Machine& machine) { return flat_fabric(machine, {"host"}); }
+inline topology::Fabric one_host(const topology::Machine& machine) {
+  return topology::flat_fabric(machine, {"host"});
+}
 
 inline GpuSet set_of(std::initializer_list<int> gpus) {
   GpuSet out = 0;
@@ -69,4 +71,4 @@ inline std::map<std::uint32_t, GpuSet> taken(const DevicePlacement& placement) {
   return out;
 }
 
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

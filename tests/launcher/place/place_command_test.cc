@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using testing::HasSubstr;
@@ -26,4 +26,4 @@ TEST(PlaceCommand, RefusesCountsThatNoJobHas) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -8,26 +8,26 @@
 
 #include "launcher/topology/read_topology.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Topology two_packages() {
-  auto read = synthetic_topology("package:2 [numa] l3:1 l2:4 l1:1 core:1 pu:2");
+topology::Topology two_packages() {
+  auto read = topology::synthetic_topology("package:2 [numa] l3:1 l2:4 l1:1 core:1 pu:2");
   EXPECT_TRUE(read.ok()) << read.status().message();
   return *read;
 }
 
 PlaceRequest request(std::uint32_t members, const std::string& map = "", const std::string& bind = "",
-                     Compat compat = Compat::kOpenMpi) {
+                     spec::Compat compat = spec::Compat::kOpenMpi) {
   PlaceRequest out{{}, compat, {members}, false};
   if (!map.empty()) {
-    EXPECT_TRUE(parse_map_by(map, out.mapping.map).ok());
+    EXPECT_TRUE(spec::parse_map_by(map, out.mapping.map).ok());
   }
   if (!bind.empty()) {
-    EXPECT_TRUE(parse_bind_to(bind, out.mapping.bind).ok());
+    EXPECT_TRUE(spec::parse_bind_to(bind, out.mapping.bind).ok());
   }
   return out;
 }
@@ -59,13 +59,13 @@ TEST(Place, ACoreIsAllItsThreads) {
 }
 
 TEST(Place, AFullObjectIsPassedOver) {
-  const Topology uneven = restricted(two_packages(), {0, 1, 8, 9, 10, 11, 12, 13});
+  const topology::Topology uneven = topology::restricted(two_packages(), {0, 1, 8, 9, 10, 11, 12, 13});
   EXPECT_THAT(cpus(place_on_processors(uneven, request(4, "package", "core"))),
               ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(10, 11), ElementsAre(12, 13)));
 }
 
 TEST(Place, AnAffinityMaskMayHoldHalfACore) {
-  EXPECT_THAT(cpus(place_on_processors(restricted(two_packages(), {1, 4, 5}), request(2))),
+  EXPECT_THAT(cpus(place_on_processors(topology::restricted(two_packages(), {1, 4, 5}), request(2))),
               ElementsAre(ElementsAre(1), ElementsAre(4, 5)));
 }
 
@@ -87,14 +87,14 @@ TEST(Place, LocalityNamesWhatThreadsLieIn) {
   EXPECT_EQ(locality_text(two_packages(), {0, 1}), "SK0:L30:L20:L10:CR0:HT0-1:NM0");
   EXPECT_EQ(locality_text(two_packages(), {2, 9, 11}), "SK0-1:L30-1:L21,4-5:L11,4-5:CR1,4-5:HT2,9,11:NM0-1");
   EXPECT_EQ(locality_text(two_packages(), {}), "");
-  auto plain = synthetic_topology("core:4 pu:1");
+  auto plain = topology::synthetic_topology("core:4 pu:1");
   ASSERT_TRUE(plain.ok());
   EXPECT_EQ(locality_text(*plain, {3}), "SK0:CR3:HT3:NM0");
 }
 
 TEST(Place, RankingByACoarserObjectGoesRoundIt) {
   PlaceRequest wanted = request(8, "core");
-  ASSERT_TRUE(parse_rank_by("package", wanted.mapping.rank).ok());
+  ASSERT_TRUE(spec::parse_rank_by("package", wanted.mapping.rank).ok());
   auto placement = place_on_processors(two_packages(), wanted);
   ASSERT_TRUE(placement.ok());
   EXPECT_EQ(placement->ranks[1].object, "core 4");
@@ -102,7 +102,7 @@ TEST(Place, RankingByACoarserObjectGoesRoundIt) {
 }
 
 TEST(Place, WhatTheMachineLacksIsNamed) {
-  auto plain = synthetic_topology("core:4 pu:1");
+  auto plain = topology::synthetic_topology("core:4 pu:1");
   ASSERT_TRUE(plain.ok());
   for (const auto& [map, bind, text] :
        {std::tuple{"l3cache", "", "--map-by l3cache: this machine has no l3cache"},
@@ -115,16 +115,16 @@ TEST(Place, WhatTheMachineLacksIsNamed) {
 }
 
 TEST(Place, HydraBindsOnlyWhenAskedAndCountsRoundAndRound) {
-  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "", Compat::kMpich))),
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "", spec::Compat::kMpich))),
               testing::Each(testing::IsEmpty()));
-  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "core:3", Compat::kMpich))),
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "core:3", spec::Compat::kMpich))),
               ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5), ElementsAre(6, 7, 8, 9, 10, 11),
                           ElementsAre(0, 1, 12, 13, 14, 15)));
-  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "package", "core", Compat::kMpich))),
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "package", "core", spec::Compat::kMpich))),
               ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(2, 3)));
-  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "user:0+1,5", Compat::kMpich))),
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "user:0+1,5", spec::Compat::kMpich))),
               ElementsAre(ElementsAre(0, 1), ElementsAre(5), ElementsAre(0, 1)));
-  EXPECT_FALSE(place_on_processors(two_packages(), request(1, "", "user:99", Compat::kMpich)).ok());
+  EXPECT_FALSE(place_on_processors(two_packages(), request(1, "", "user:99", spec::Compat::kMpich)).ok());
 }
 
 // Whatever is asked for on whatever machine: every member has a place within the mask, and where sharing was
@@ -133,25 +133,26 @@ TEST(Place, HoldsItsRulesOnRandomRequests) {
   std::mt19937 random(7);
   const auto pick = [&random](auto list) { return *(list.begin() + random() % list.size()); };
   using Words = std::initializer_list<const char*>;
-  std::vector<Topology> machines;
+  std::vector<topology::Topology> machines;
   for (const char* words : Words{"package:2 [numa] l3:1 l2:4 l1:1 core:1 pu:2", "core:6 pu:1",
                                  "package:4 l3:2 [numa] core:2 pu:4", "package:1 core:3 pu:2"}) {
-    auto machine = synthetic_topology(words);
+    auto machine = topology::synthetic_topology(words);
     ASSERT_TRUE(machine.ok()) << machine.status().message();
     machines.push_back(std::move(*machine));
   }
   int bound = 0;
   for (int i = 0; i < 4000; ++i) {
-    Topology machine = pick(machines);
-    std::erase_if(machine.threads, [&random](const HwThread&) { return random() % 5 == 0; });
+    topology::Topology machine = pick(machines);
+    std::erase_if(machine.threads, [&random](const topology::HwThread&) { return random() % 5 == 0; });
     PlaceRequest wanted =
         request(1 + random() % 20,
                 pick(Words{"", "slot", "core", "hwthread", "l3cache", "numa", "package", "node",
                            "package:PE=2", "slot:PE=3", "ppr:2:package", "package:span", "slot:hwtcpus"}),
                 pick(Words{"", "none", "core", "hwthread", "numa", "package", "core:overload-allowed"}),
-                pick(std::initializer_list<Compat>{Compat::kOpenMpi, Compat::kMpich}));
+                pick(std::initializer_list<spec::Compat>{spec::Compat::kOpenMpi, spec::Compat::kMpich}));
     ASSERT_TRUE(
-        parse_rank_by(pick(Words{"slot", "fill", "span", "node", "package"}), wanted.mapping.rank).ok());
+        spec::parse_rank_by(pick(Words{"slot", "fill", "span", "node", "package"}), wanted.mapping.rank)
+            .ok());
     auto placement = place_on_processors(machine, wanted);
     if (!placement.ok()) {
       ASSERT_THAT(placement.status().message(), testing::Not(testing::IsEmpty()));
@@ -161,13 +162,13 @@ TEST(Place, HoldsItsRulesOnRandomRequests) {
     std::map<int, int> users;
     for (const Slot& slot : placement->ranks) {
       ASSERT_EQ(slot.cpus.empty(), !placement->policy.bound) << i;
-      ASSERT_EQ(os_numbers(machine, slot.threads), slot.cpus);
+      ASSERT_EQ(topology::os_numbers(machine, slot.threads), slot.cpus);
       for (const int cpu : slot.cpus) ++users[cpu];
     }
     const Policy& policy = placement->policy;
-    const bool own = policy.bound && (policy.cpus > 1 || policy.bind_unit <= Unit::kCore) &&
-                     !(policy.hwthreads && policy.bind_unit == Unit::kCore) &&
-                     wanted.compat == Compat::kOpenMpi && !wanted.mapping.bind.overload_allowed;
+    const bool own = policy.bound && (policy.cpus > 1 || policy.bind_unit <= spec::Unit::kCore) &&
+                     !(policy.hwthreads && policy.bind_unit == spec::Unit::kCore) &&
+                     wanted.compat == spec::Compat::kOpenMpi && !wanted.mapping.bind.overload_allowed;
     for (const auto& [cpu, count] : users) {
       ASSERT_TRUE(count == 1 || !own) << i << ": cpu " << cpu;
     }
@@ -186,4 +187,4 @@ TEST(Place, NoTopologyIsNeededWhereNothingIsBound) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

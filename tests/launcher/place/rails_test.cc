@@ -6,11 +6,11 @@
 
 #include "tests/launcher/place/machines.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 // Four GPUs, each with a NIC and a NUMA node of its own; 2 GB/s lead from one node to another.
-Machine four_by_four() {
+topology::Machine four_by_four() {
   std::string text = "cpu amd sys=2\n";
   for (int i = 0; i < 4; ++i)
     text += fmt::format(
@@ -21,8 +21,8 @@ Machine four_by_four() {
 }
 
 // Two hosts on one group of rails below a spine.
-Fabric railed(std::uint32_t rails, double up_gbytes) {
-  Fabric out;
+topology::Fabric railed(std::uint32_t rails, double up_gbytes) {
+  topology::Fabric out;
   out.machines.push_back(four_by_four());
   out.nodes.push_back({.name = "spine", .level = 1});
   out.nodes.push_back({.name = "group", .parent = 0, .up_gbytes = up_gbytes, .rails = rails});
@@ -30,7 +30,7 @@ Fabric railed(std::uint32_t rails, double up_gbytes) {
   return out;
 }
 
-double gbytes(const Fabric& fabric, GpuSet first, GpuSet second) {
+double gbytes(const topology::Fabric& fabric, GpuSet first, GpuSet second) {
   PlacementScorers scorers(fabric);
   return predict(scorers, {{0, first, 0xf}, {1, second, 0xf}}).gbytes;
 }
@@ -46,10 +46,10 @@ TEST(Rails, WhatChangesRailsTakesTheLinksUpward) {
   const double narrow = gbytes(railed(4, 1), set_of({0}), set_of({3}));
   EXPECT_LT(narrow, free);
   EXPECT_GE(narrow, 1);  // what the spine carries, at the least
-  Fabric none = railed(4, 0);
+  topology::Fabric none = railed(4, 0);
   EXPECT_NEAR(gbytes(none, set_of({0}), set_of({3})), free, 1e-6);  // links upward that are never narrow
   const Prediction told = [&] {
-    static const Fabric kFabric = railed(4, 1);
+    static const topology::Fabric kFabric = railed(4, 1);
     PlacementScorers scorers(kFabric);
     return predict(scorers, {{0, set_of({0}), 0xf}, {1, set_of({3}), 0xf}});
   }();
@@ -57,7 +57,7 @@ TEST(Rails, WhatChangesRailsTakesTheLinksUpward) {
 }
 
 TEST(Rails, OtherHostsTakeGpusOfTheSameRails) {
-  const Fabric fabric = railed(4, 0.5);
+  const topology::Fabric fabric = railed(4, 0.5);
   DeviceRequest request;
   request.sets = 2;
   request.sets_per_host = 1;
@@ -68,10 +68,10 @@ TEST(Rails, OtherHostsTakeGpusOfTheSameRails) {
 }
 
 TEST(Rails, SharedNicsAreNarrowerThanOnesOwn) {
-  const Machine machine = machine_of_text(
+  const topology::Machine machine = machine_of_text(
       "cpu amd\nnuma 0 cpus=0-7\nswitch p at=numa:0\ngpu 0-3 at=p model=A arch=sm80 memory=8\n"
       "nic n at=p kind=ib speed=40\n");
-  const Fabric fabric = flat_fabric(machine, host_names(4));
+  const topology::Fabric fabric = topology::flat_fabric(machine, host_names(4));
   PlacementScorers scorers(fabric);
   const Prediction shared = predict(scorers, {{0, 0x3, 0xf}, {1, 0x3, 0xf}});
   const Prediction own = predict(scorers, {{0, 1, 0xf}, {1, 1, 0xf}, {2, 1, 0xf}, {3, 1, 0xf}});
@@ -79,4 +79,4 @@ TEST(Rails, SharedNicsAreNarrowerThanOnesOwn) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -17,13 +17,13 @@
 #include "launcher/topology/load_machine.h"
 #include "tests/launcher/place/machines.h"
 
-namespace regroup::launcher {
+namespace regroup::placement {
 namespace {
 
 using Ends = std::vector<std::uint32_t>;
 
 // A machine as nobody would build it: up to 3 NUMA nodes and 4 switches, NVLinks at random, 1 to 3 NICs.
-Machine random_machine(std::mt19937& random, int gpus) {
+topology::Machine random_machine(std::mt19937& random, int gpus) {
   const auto up_to = [&random](int most) {
     return static_cast<int>(random() % static_cast<unsigned>(most + 1));
   };
@@ -114,7 +114,7 @@ double proven_optimum(const Routes& routes, const Ends& gpus, const Ends& nics) 
 }
 
 TEST(Rings, CarryWhatTheKnownMachinesAllow) {
-  const Machine machine = dgx_1v();  // 20 GB/s an NVLink
+  const topology::Machine machine = dgx_1v();  // 20 GB/s an NVLink
   const Routes routes(machine);
   const auto gbytes = [&routes](const Ends& gpus) { return plan_rings(routes, gpus, {}).gbytes; };
   EXPECT_NEAR(gbytes({0, 3}), 40, 1e-6);                  // two links
@@ -129,7 +129,7 @@ TEST(Rings, AreTheBestThereAre) {
   std::mt19937 random(1);
   for (int round = 0; round < 60; ++round) {
     const int count = 2 + round % 5;
-    const Machine machine = random_machine(random, count);
+    const topology::Machine machine = random_machine(random, count);
     const Routes routes(machine);
     Ends gpus(static_cast<std::size_t>(count)), nics;
     std::iota(gpus.begin(), gpus.end(), 0U);
@@ -151,7 +151,7 @@ TEST(Rings, HoldTreesThatCarryAsMuch) {
   std::mt19937 random(2);
   for (int round = 0; round < 20; ++round) {
     const int count = 3 + round % 6;
-    const Machine machine = random_machine(random, count);
+    const topology::Machine machine = random_machine(random, count);
     const Routes routes(machine);
     Ends gpus(static_cast<std::size_t>(count));
     std::iota(gpus.begin(), gpus.end(), 0U);
@@ -187,17 +187,17 @@ GpuSet first_of(GpuSet free, std::uint32_t count) {
 
 TEST(PlacementScorer, AgreesWithBruteForceUpToEightGpus) {
   std::mt19937 random(3);
-  std::vector<Machine> machines = {dgx_1v(), dgx_1p(), pcie_node()};
+  std::vector<topology::Machine> machines = {dgx_1v(), dgx_1p(), pcie_node()};
   for (const auto& entry : std::filesystem::directory_iterator("tests/machines")) {
     const std::string kind = entry.path().extension();
     if (kind != ".xml" && kind != ".topo" && kind != ".smi") continue;
-    auto machine = load_machine(entry.path());
+    auto machine = topology::load_machine(entry.path());
     ASSERT_TRUE(machine.ok()) << machine.status().message();
     if (!machine->gpus.empty() && machine->gpus.size() <= 8) machines.push_back(std::move(*machine));
   }
   ASSERT_GT(machines.size(), 10U);
   for (int i = 0; i < 25; ++i) machines.push_back(random_machine(random, 2 + i % 7));
-  for (const Machine& machine : machines) {
+  for (const topology::Machine& machine : machines) {
     const GpuSet all = bit_of(machine.gpus.size()) - 1;
     for (int round = 0; round < 4; ++round) {
       const GpuSet free = round == 0 ? all : (random() & all) | 1;
@@ -241,14 +241,14 @@ std::vector<HostPart> best_fit(std::vector<HostShare> hosts, std::uint32_t sets)
 }
 
 // Lowest common ancestor: the fewest hosts, and in the last one GPUs of the fewest NUMA nodes.
-std::vector<HostPart> lowest_ancestor(const Fabric& fabric, std::vector<HostShare> hosts,
+std::vector<HostPart> lowest_ancestor(const topology::Fabric& fabric, std::vector<HostShare> hosts,
                                       std::uint32_t sets) {
   std::stable_sort(hosts.begin(), hosts.end(), [](const HostShare& a, const HostShare& b) {
     return count_of(a.free) > count_of(b.free);
   });
   std::vector<HostPart> out;
   for (const HostShare& share : hosts) {
-    const Machine& machine = fabric.machines[fabric.hosts[share.host].machine];
+    const topology::Machine& machine = fabric.machines[fabric.hosts[share.host].machine];
     std::vector<std::uint32_t> gpus = members_of(share.free);
     std::stable_sort(gpus.begin(), gpus.end(),
                      [&](auto a, auto b) { return machine.gpus[a].numa < machine.gpus[b].numa; });
@@ -261,7 +261,7 @@ std::vector<HostPart> lowest_ancestor(const Fabric& fabric, std::vector<HostShar
   return out;
 }
 
-void expect_best(const Fabric& fabric, const std::vector<HostShare>& allocation, std::uint32_t sets,
+void expect_best(const topology::Fabric& fabric, const std::vector<HostShare>& allocation, std::uint32_t sets,
                  const std::vector<std::vector<HostPart>>& rivals, const std::string& what) {
   DeviceRequest request;
   request.sets = sets;
@@ -295,14 +295,14 @@ TEST(Placement, IsNeverWorseThanSimpleRulesUnderNarrowUplinks) {
   for (int round = 0; round < 300; ++round) {
     const int gpus = 2 + round % 7;
     const std::size_t hosts = 4 + random() % 6, switches = 2 + random() % 2;
-    Fabric fabric = flat_fabric(random_machine(random, gpus), host_names(hosts));
+    topology::Fabric fabric = topology::flat_fabric(random_machine(random, gpus), host_names(hosts));
     fabric.machines.push_back(random_machine(random, gpus));
-    fabric.nodes = {{"root", FabricKind::kSwitch, kNoPart, 1}};
+    fabric.nodes = {{"root", topology::FabricKind::kSwitch, topology::kNoPart, 1}};
     for (std::size_t i = 0; i < switches; ++i) {
       const double up = std::array{0.5, 2.0, 6.0, 25.0}[random() % 4];
-      fabric.nodes.push_back({"s" + std::to_string(i), FabricKind::kSwitch, 0, 0, up});
+      fabric.nodes.push_back({"s" + std::to_string(i), topology::FabricKind::kSwitch, 0, 0, up});
     }
-    for (FabricHost& host : fabric.hosts) {
+    for (topology::FabricHost& host : fabric.hosts) {
       host.leaf = 1 + static_cast<std::uint32_t>(random() % switches);
       host.machine = round % 2 == 0 ? 0 : static_cast<std::uint32_t>(random() % 2);
     }
@@ -327,9 +327,10 @@ TEST(Placement, IsNeverWorseThanSimpleRulesUnderNarrowUplinks) {
 
 // Whole hosts of one switch before halves of hosts of two.
 TEST(Placement, StaysUnderASwitchWithANarrowUplink) {
-  Fabric fabric = flat_fabric(dgx_1v(), host_names(8));
-  fabric.nodes = {{"root", FabricKind::kSwitch, kNoPart, 1}};
-  for (const char* name : {"s1", "s2"}) fabric.nodes.push_back({name, FabricKind::kSwitch, 0, 0, 10.0});
+  topology::Fabric fabric = topology::flat_fabric(dgx_1v(), host_names(8));
+  fabric.nodes = {{"root", topology::FabricKind::kSwitch, topology::kNoPart, 1}};
+  for (const char* name : {"s1", "s2"})
+    fabric.nodes.push_back({name, topology::FabricKind::kSwitch, 0, 0, 10.0});
   std::vector<HostShare> allocation;
   for (std::uint32_t host = 0; host < 8; ++host) {
     fabric.hosts[host].leaf = 1 + host / 4;
@@ -350,7 +351,7 @@ TEST(Placement, IsNeverWorseThanSimpleRules) {
   for (int round = 0; round < 60; ++round) {
     const int gpus = 2 + round % 11;
     const std::size_t hosts = 1 + random() % 5;
-    const Fabric fabric = flat_fabric(random_machine(random, gpus), host_names(hosts));
+    const topology::Fabric fabric = topology::flat_fabric(random_machine(random, gpus), host_names(hosts));
     const auto allocation = random_shares(random, hosts, static_cast<std::size_t>(gpus), round % 3 == 0);
     const std::uint32_t free = room_of(allocation);
     if (free < 2) continue;
@@ -363,4 +364,4 @@ TEST(Placement, IsNeverWorseThanSimpleRules) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::placement

@@ -14,7 +14,7 @@
 #include "launcher/topology/nvml.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 namespace fs = std::filesystem;
@@ -348,4 +348,4 @@ TEST(Nvml, ALibraryThatIsNoneIsUnavailable) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -4,7 +4,7 @@
 
 #include "launcher/topology/load_fabric.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using testing::HasSubstr;
@@ -156,4 +156,4 @@ TEST(YamlFabric, DeepNestingAndAliasesAreNoHarm) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -6,7 +6,7 @@
 #include "launcher/topology/load_machine.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using testing::HasSubstr;
@@ -140,4 +140,4 @@ TEST(Hostile, FilesThatAreNoneOrEndlessAreErrors) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

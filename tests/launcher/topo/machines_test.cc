@@ -11,7 +11,7 @@
 #include "launcher/topology/load_machine.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 std::vector<std::string> recorded() {
@@ -104,4 +104,4 @@ INSTANTIATE_TEST_SUITE_P(Recorded, Machines, testing::ValuesIn(recorded()), [](c
 });
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -9,7 +9,7 @@
 #include "launcher/topology/machine_text.h"
 #include "launcher/topology/text_input.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using testing::ElementsAre;
@@ -118,4 +118,4 @@ TEST(Fabric, FindsTheNarrowestLinkToWhereTheWaysMeet) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -10,7 +10,7 @@
 
 #include "launcher/topology/load_machine.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using testing::HasSubstr;
@@ -99,4 +99,4 @@ TEST(ReadApart, FilesThatAreNoneAreRefused) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

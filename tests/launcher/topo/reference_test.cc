@@ -8,7 +8,7 @@
 
 #include "launcher/topology/load_machine.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using Pair = std::pair<int, int>;
@@ -127,4 +127,4 @@ TEST(ReferenceTable, MachinesOfPcieOnly) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -7,7 +7,7 @@
 
 #include "launcher/topology/load_machine.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using testing::ElementsAre;
@@ -223,4 +223,4 @@ TEST(NvidiaSmi, ACommentWithAMatrixIsAComment) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

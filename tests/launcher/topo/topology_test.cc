@@ -9,7 +9,7 @@
 
 #include "launcher/topology/read_topology.h"
 
-namespace regroup::launcher {
+namespace regroup::topology {
 namespace {
 
 using testing::ElementsAre;
@@ -31,29 +31,29 @@ TEST(Topology, ReadsASyntheticMachine) {
   auto read = synthetic_topology("package:2 [numa] l3:1 l2:4 l1:1 core:1 pu:2");
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->threads.size(), 16U);
-  EXPECT_EQ(parts_of(*read, Unit::kPackage).size(), 2U);
-  EXPECT_EQ(parts_of(*read, Unit::kL3Cache).size(), 2U);
-  EXPECT_THAT(parts_of(*read, Unit::kCore).at(7), ElementsAre(14, 15));
-  EXPECT_EQ(parts_of(*read, Unit::kNuma).at(1).size(), 8U);
-  EXPECT_EQ(parts_of(*read, Unit::kNode).size(), 1U);
+  EXPECT_EQ(parts_of(*read, spec::Unit::kPackage).size(), 2U);
+  EXPECT_EQ(parts_of(*read, spec::Unit::kL3Cache).size(), 2U);
+  EXPECT_THAT(parts_of(*read, spec::Unit::kCore).at(7), ElementsAre(14, 15));
+  EXPECT_EQ(parts_of(*read, spec::Unit::kNuma).at(1).size(), 8U);
+  EXPECT_EQ(parts_of(*read, spec::Unit::kNode).size(), 1U);
   EXPECT_FALSE(read->this_machine);
 }
 
 TEST(Topology, AMachineThatTellsNothingApartHasOnePackageAndACorePerThread) {
   auto read = synthetic_topology("pu:3");
   ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(parts_of(*read, Unit::kCore).size(), 3U);
-  EXPECT_EQ(parts_of(*read, Unit::kPackage).size(), 1U);
-  EXPECT_TRUE(parts_of(*read, Unit::kL2Cache).empty());
+  EXPECT_EQ(parts_of(*read, spec::Unit::kCore).size(), 3U);
+  EXPECT_EQ(parts_of(*read, spec::Unit::kPackage).size(), 1U);
+  EXPECT_TRUE(parts_of(*read, spec::Unit::kL2Cache).empty());
 }
 
 TEST(Topology, ReadsRecordedMachinesWithTheirOperatingSystemNumbers) {
   const Topology power8 = recorded("power8");
   ASSERT_EQ(power8.threads.size(), 16U);
-  EXPECT_THAT(os_numbers(power8, parts_of(power8, Unit::kCore).at(1)), ElementsAre(8, 9));
+  EXPECT_THAT(os_numbers(power8, parts_of(power8, spec::Unit::kCore).at(1)), ElementsAre(8, 9));
   EXPECT_EQ(power8.numa_bytes.size(), 2U);
   const Topology dgx2 = recorded("dgx2");
-  EXPECT_THAT(os_numbers(dgx2, parts_of(dgx2, Unit::kPackage).at(1)), ElementsAre(24, 25));
+  EXPECT_THAT(os_numbers(dgx2, parts_of(dgx2, spec::Unit::kPackage).at(1)), ElementsAre(24, 25));
   EXPECT_THAT(dgx2.model, HasSubstr("Intel"));
 }
 
@@ -86,15 +86,15 @@ TEST(Topology, ThisMachineHasTheProcessorsOfTheAffinityMask) {
     if (!CPU_ISSET(cpu, &mask)) continue;
     EXPECT_EQ(restricted(*read, {cpu}).threads.size(), 1U) << cpu;
   }
-  for (const HwThread& thread : read->threads) EXPECT_NE(thread.part(Unit::kCore), kNoPart);
+  for (const HwThread& thread : read->threads) EXPECT_NE(thread.part(spec::Unit::kCore), kNoPart);
 }
 
 TEST(Topology, RestrictedKeepsTheNumbers) {
   const Topology left = restricted(recorded("packages"), {2, 3, 8, 9, 77});
   ASSERT_EQ(left.threads.size(), 4U);
-  EXPECT_EQ(left.threads[0].part(Unit::kCore), 1U);
-  EXPECT_EQ(left.threads[2].part(Unit::kPackage), 1U);
-  EXPECT_EQ(parts_of(left, Unit::kPackage).size(), 2U);
+  EXPECT_EQ(left.threads[0].part(spec::Unit::kCore), 1U);
+  EXPECT_EQ(left.threads[2].part(spec::Unit::kPackage), 1U);
+  EXPECT_EQ(parts_of(left, spec::Unit::kPackage).size(), 2U);
   EXPECT_TRUE(restricted(left, {}).threads.empty());
 }
 
@@ -120,4 +120,4 @@ TEST(Topology, IsDescribedForPeople) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::topology

@@ -14,7 +14,7 @@
 #include "launcher/metrics/usage_reporter.h"
 #include "launcher/metrics/usage_text.h"
 
-namespace regroup::launcher {
+namespace regroup::metrics {
 namespace {
 
 namespace fs = std::filesystem;
@@ -224,4 +224,4 @@ TEST_F(UsageTest, ReporterRefusesALogThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace regroup::launcher
+}  // namespace regroup::metrics

@@ -16,11 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<launcher::Machine> machines() {
-  std::vector<launcher::Machine> out;
+std::vector<topology::Machine> machines() {
+  std::vector<topology::Machine> out;
   for (const auto& entry : fs::directory_iterator("tests/machines")) {
     if (entry.path().extension() == ".md" || entry.path().extension() == ".sysfs") continue;
-    auto machine = launcher::load_machine(entry.path());
+    auto machine = topology::load_machine(entry.path());
     EXPECT_TRUE(machine.ok()) << machine.status().message();
     if (machine.ok()) out.push_back(std::move(*machine));
   }
@@ -32,7 +32,7 @@ bool overlap(const Box& a, const Box& b) {
 }
 
 TEST(Picture, NoBoxLiesOverAnotherOrOutside) {
-  for (const launcher::Machine& machine : machines()) {
+  for (const topology::Machine& machine : machines()) {
     const Picture picture = picture_of(machine, {});
     EXPECT_GE(picture.boxes.size(), machine.gpus.size() + machine.nics.size() + machine.numas.size())
         << machine.name;
@@ -50,7 +50,7 @@ TEST(Picture, NoBoxLiesOverAnotherOrOutside) {
 }
 
 TEST(Picture, TheLegendTellsNvLinksToNvSwitches) {
-  const auto machine = launcher::load_machine("tests/machines/hwloc-dgx2.xml");
+  const auto machine = topology::load_machine("tests/machines/hwloc-dgx2.xml");
   ASSERT_TRUE(machine.ok());
   const Picture picture = picture_of(*machine, {});
   EXPECT_TRUE(std::any_of(picture.labels.begin(), picture.labels.end(),
@@ -58,7 +58,7 @@ TEST(Picture, TheLegendTellsNvLinksToNvSwitches) {
 }
 
 TEST(Picture, RanksStandOnTheirGpus) {
-  const auto machine = launcher::load_machine("tests/machines/dgx-1v.topo");
+  const auto machine = topology::load_machine("tests/machines/dgx-1v.topo");
   ASSERT_TRUE(machine.ok());
   const Picture without = picture_of(*machine, {}),
                 with = picture_of(*machine, {-1, 0, 1, -1, -1, -1, -1, -1});
@@ -66,7 +66,7 @@ TEST(Picture, RanksStandOnTheirGpus) {
 }
 
 TEST(Picture, IsWrittenAsSvgAndPng) {
-  const auto machine = launcher::load_machine("tests/machines/hwloc-dgx2.xml");
+  const auto machine = topology::load_machine("tests/machines/hwloc-dgx2.xml");
   ASSERT_TRUE(machine.ok());
   std::string folder = fs::temp_directory_path() / "regroup-picture-XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
@@ -75,8 +75,8 @@ TEST(Picture, IsWrittenAsSvgAndPng) {
                      png = paint(picture, Format::kPng, folder + "/p.png");
   ASSERT_TRUE(svg.ok()) << svg.message();
   ASSERT_TRUE(png.ok()) << png.message();
-  EXPECT_THAT(*launcher::read_text_file(folder + "/p.svg"), testing::HasSubstr("<svg"));
-  EXPECT_THAT(*launcher::read_text_file(folder + "/p.png"), testing::StartsWith("\x89PNG"));
+  EXPECT_THAT(*topology::read_text_file(folder + "/p.svg"), testing::HasSubstr("<svg"));
+  EXPECT_THAT(*topology::read_text_file(folder + "/p.png"), testing::StartsWith("\x89PNG"));
   for (const Format format : {Format::kSvg, Format::kPng})
     EXPECT_THAT(paint(picture, format, folder + "/none/p").message(),
                 testing::HasSubstr(folder + "/none/p: "));
