@@ -10,9 +10,6 @@
 
 namespace regroup::base {
 
-using base::invalid_argument;
-using base::Status;
-
 Status bad_value(std::string_view name, std::string_view value, std::string_view wanted) {
   return invalid_argument(fmt::format("option {}{}{}: {}", name, value.empty() ? "" : " ", value, wanted));
 }
@@ -43,10 +40,10 @@ Status parse_count(std::string_view name, std::string_view text, std::uint64_t& 
   return parse_number(name, text, std::uint64_t{0}, out);
 }
 
-Status parse_seconds(std::string_view name, std::string_view text, base::Duration& out) {
+Status parse_seconds(std::string_view name, std::string_view text, Duration& out) {
   double seconds = 0;
   if (!read_real(text, seconds)) return bad_value(name, text, "expected a number of seconds");
-  out = std::chrono::duration_cast<base::Duration>(std::chrono::duration<double>(seconds));
+  out = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
   return {};
 }
 
@@ -140,7 +137,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(from, text.find_last_not_of(kBlank) - from + 1);
 }
 
-base::Result<std::vector<std::string>> shell_words(std::string_view line) {
+Result<std::vector<std::string>> shell_words(std::string_view line) {
   std::vector<std::string> words;
   bool open = false;  // a word has begun
   char quote = 0;

@@ -14,7 +14,7 @@
 namespace regroup::base {
 
 // "option NAME VALUE: WANTED", kInvalidArgument.
-[[nodiscard]] base::Status bad_value(std::string_view name, std::string_view value, std::string_view wanted);
+[[nodiscard]] Status bad_value(std::string_view name, std::string_view value, std::string_view wanted);
 
 // The whole of `text` as a number without sign; false if it is none or does not fit.
 template <class T>
@@ -27,18 +27,18 @@ template <class T>
 }
 
 // The value of option `name`. They refuse with bad_value().
-[[nodiscard]] base::Status parse_count(std::string_view name, std::string_view text, std::uint32_t least,
-                                       std::uint32_t& out);
-[[nodiscard]] base::Status parse_count(std::string_view name, std::string_view text, std::uint64_t& out);
-[[nodiscard]] base::Status parse_seconds(std::string_view name, std::string_view text, base::Duration& out);
-[[nodiscard]] base::Status parse_cpus(std::string_view name, std::string_view text, double& out);
+[[nodiscard]] Status parse_count(std::string_view name, std::string_view text, std::uint32_t least,
+                                 std::uint32_t& out);
+[[nodiscard]] Status parse_count(std::string_view name, std::string_view text, std::uint64_t& out);
+[[nodiscard]] Status parse_seconds(std::string_view name, std::string_view text, Duration& out);
+[[nodiscard]] Status parse_cpus(std::string_view name, std::string_view text, double& out);
 // Bytes, or with K, M, G or T (of 1024 each; an i or B behind it changes nothing).
-[[nodiscard]] base::Status parse_bytes(std::string_view name, std::string_view text, std::uint64_t& out);
+[[nodiscard]] Status parse_bytes(std::string_view name, std::string_view text, std::uint64_t& out);
 // `out` becomes whether `text` is `on`; it must be `on` or `off`.
-[[nodiscard]] base::Status parse_word(std::string_view name, std::string_view text, std::string_view on,
-                                      std::string_view off, bool& out);
+[[nodiscard]] Status parse_word(std::string_view name, std::string_view text, std::string_view on,
+                                std::string_view off, bool& out);
 // Signals by number or name, with or without SIG, separated by commas; "none": an empty list.
-[[nodiscard]] base::Status parse_signals(std::string_view name, std::string_view text, std::vector<int>& out);
+[[nodiscard]] Status parse_signals(std::string_view name, std::string_view text, std::vector<int>& out);
 
 // The parts of `text` between characters of `separators`; one part at least.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, std::string_view separators);
@@ -47,6 +47,6 @@ template <class T>
 
 // The words of one line as a shell would see them: quotes and backslashes, nothing else; a # that begins a
 // word ends the line. kInvalidArgument: a quote is not closed.
-[[nodiscard]] base::Result<std::vector<std::string>> shell_words(std::string_view line);
+[[nodiscard]] Result<std::vector<std::string>> shell_words(std::string_view line);
 
 }  // namespace regroup::base

@@ -47,14 +47,14 @@ base::Status Children::listen() {
   return {};
 }
 
-base::Result<agent::Spawner*> Children::spawner_for(const Order& order) {
+base::Result<Spawner*> Children::spawner_for(const Order& order) {
   std::vector<std::string> command = order.access.before.empty() ? options_.ssh : order.access.before;
   std::vector<std::string> key = command;
   key.emplace_back("HOST");
   key.insert(key.end(), order.access.after.begin(), order.access.after.end());
   auto& made = order.forked ? forker_ : spawners_[key];
   if (made) return made.get();
-  agent::SpawnEvents events{
+  SpawnEvents events{
       .up = [this](proto::NodeId node) { on_spawned(node); },
       .line = [this](proto::NodeId node, const std::string& line) { events_.line(node, line); },
       .ended = [this](proto::NodeId node, const base::Status& why) { on_left(node, why); }};
@@ -65,15 +65,13 @@ base::Result<agent::Spawner*> Children::spawner_for(const Order& order) {
     made = order.access.make(options_.secret, std::move(events));
     return made.get();
   }
-  agent::SpawnOptions spawn;
+  SpawnOptions spawn;
   spawn.environment = options_.environment;
-  spawn.limit = order.access.before.empty()
-                    ? options_.limit
-                    : std::max<base::Duration>(options_.limit, agent::kAllocatorLimit);
-  auto spawner = order.forked
-                     ? agent::make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
-                     : agent::make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
-                                               std::move(command), order.access.after);
+  spawn.limit = order.access.before.empty() ? options_.limit
+                                            : std::max<base::Duration>(options_.limit, kAllocatorLimit);
+  auto spawner = order.forked ? make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
+                              : make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
+                                                 std::move(command), order.access.after);
   if (!spawner.ok()) return spawner.status();
   made = std::move(*spawner);
   return made.get();

@@ -31,7 +31,7 @@ inline constexpr std::ptrdiff_t kMany = 8;  // more agents than this that start 
 
 // Makes a Spawner for hosts that are reached neither by ssh nor by a command on this host.
 using SpawnerFactory = std::function<std::unique_ptr<agent::Spawner>(
-    std::shared_ptr<const transport::JobSecret> secret, agent::SpawnEvents events)>;
+    std::shared_ptr<const transport::JobSecret> secret, SpawnEvents events)>;
 
 // How a host is reached if not by ssh: by the command `before` + address (empty: its name) + `after`, or by
 // the Spawner that `make` returns. `make` is called once for each `before`, which then is only a key.
@@ -104,10 +104,10 @@ class Children {
 
  private:
   struct Child {
-    Child(boost::asio::io_context& loop, std::string n, agent::Spawner* s)
+    Child(boost::asio::io_context& loop, std::string n, Spawner* s)
         : name(std::move(n)), spawner(s), timer(loop), runs(s != nullptr) {}
     const std::string name;
-    agent::Spawner* const spawner;                               // nullptr: another process has started it
+    Spawner* const spawner;                                      // nullptr: another process has started it
     boost::asio::steady_timer timer;                             // of its first message
     std::optional<std::chrono::steady_clock::time_point> began;  // start of its limit
     std::unique_ptr<Link> link;
@@ -117,7 +117,7 @@ class Children {
   };
   Children(boost::asio::io_context& loop, ChildrenOptions options, Events events);
   [[nodiscard]] base::Status listen();
-  [[nodiscard]] base::Result<agent::Spawner*> spawner_for(const Order& order);
+  [[nodiscard]] base::Result<Spawner*> spawner_for(const Order& order);
   [[nodiscard]] Child* find(proto::NodeId node);
   void on_begun(proto::NodeId node);
   void on_spawned(proto::NodeId node);
@@ -137,8 +137,8 @@ class Children {
   const Events events_;
   std::unique_ptr<transport::SecureListener> listener_;
   std::string endpoints_;
-  std::unique_ptr<agent::Spawner> forker_;
-  std::map<std::vector<std::string>, std::unique_ptr<agent::Spawner>> spawners_;  // by their commands
+  std::unique_ptr<Spawner> forker_;
+  std::map<std::vector<std::string>, std::unique_ptr<Spawner>> spawners_;  // by their commands
   std::map<proto::NodeId, Child> children_;
   std::vector<std::unique_ptr<Link>> refused_;  // connections that get EndAgent and are closed
   boost::asio::steady_timer heartbeat_timer_;

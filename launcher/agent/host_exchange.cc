@@ -17,8 +17,8 @@ constexpr const char* kAwaited = "other hosts wait for it in a PMI operation, bu
 
 }  // namespace
 
-HostExchange::HostExchange(Job job) : HostExchange(std::move(job), spec::Limits()) {}
-HostExchange::HostExchange(Job job, spec::Limits limits) : job_(std::move(job)), limits_(limits) {}
+HostExchange::HostExchange(Job job) : HostExchange(std::move(job), Limits()) {}
+HostExchange::HostExchange(Job job, Limits limits) : job_(std::move(job)), limits_(limits) {}
 
 void HostExchange::tell(std::uint32_t host, const pmi::Message& message) {
   if (Node* node = job_.node_of(host)) node->tell(message);

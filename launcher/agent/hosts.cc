@@ -156,11 +156,11 @@ std::vector<base::Status> Hosts::bring_up(const BringUp& how) {
   failed_ = how.failed;
   std::size_t levels = 1;
   for (const Slot& slot : slots_) levels = std::max(levels, tree_.depth(slot.id).value_or(0));
-  const std::size_t turns = slots_.size() / agent::SpawnOptions().parallel;
+  const std::size_t turns = slots_.size() / SpawnOptions().parallel;
   last_up_ = std::chrono::steady_clock::now();
   base::Duration longest = (3 * levels + turns) * options_.limit;
   if (std::ranges::any_of(options_.hosts, [](const auto& host) { return !host.access.before.empty(); }))
-    longest += (1 + turns) * agent::kAllocatorLimit;
+    longest += (1 + turns) * kAllocatorLimit;
   const auto deadline = last_up_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(longest);
   while (starting() && !(how.over && how.over())) {
     const auto now = std::chrono::steady_clock::now();
@@ -275,7 +275,7 @@ base::Status Hosts::set_up(const std::vector<Setup>& setups, bool here) {
   return readers_.empty() ? base::Status() : input_.open(loop_, here);
 }
 
-void Hosts::serve(agent::NodeEvents events, Lost lost, process::Sink& out, process::Sink& err) {
+void Hosts::serve(NodeEvents events, Lost lost, process::Sink& out, process::Sink& err) {
   failed_ = {};
   lost_ = std::move(lost);
   events_ = std::move(events);

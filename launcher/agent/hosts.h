@@ -26,7 +26,7 @@
 namespace regroup::agent {
 
 // Used by the loop's thread.
-class Hosts final : public agent::OtherHosts {
+class Hosts final : public OtherHosts {
  public:
   // kNotFound: there is no ssh. `said` is called with sentences for the user.
   [[nodiscard]] static base::Result<std::unique_ptr<Hosts>> make(
@@ -75,9 +75,9 @@ class Hosts final : public agent::OtherHosts {
   void tell_membership(proto::NodeId node, const proto::Message& message);
   void tell_membership(const proto::Message& message);  // to all hosts that are up
 
-  void serve(agent::NodeEvents events, Lost lost, process::Sink& out, process::Sink& err) override;
+  void serve(NodeEvents events, Lost lost, process::Sink& out, process::Sink& err) override;
   [[nodiscard]] std::size_t size() const override { return slots_.size(); }
-  [[nodiscard]] agent::Node& node(std::size_t index) override { return *slots_.at(index).node; }
+  [[nodiscard]] Node& node(std::size_t index) override { return *slots_.at(index).node; }
   [[nodiscard]] const std::string& name(std::size_t index) const override {
     return options_.hosts.at(index).name;
   }
@@ -136,7 +136,7 @@ class Hosts final : public agent::OtherHosts {
   std::function<void(const base::Status&)> failed_;
   std::chrono::steady_clock::time_point last_up_;  // when the last agent came up
   HostsElastic elastic_;
-  agent::NodeEvents events_;
+  NodeEvents events_;
   Lost lost_;
   process::Sink* out_ = nullptr;
   process::Sink* err_ = nullptr;

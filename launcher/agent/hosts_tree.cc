@@ -147,13 +147,13 @@ void Hosts::on_child_event(proto::NodeId parent, const ChildEvent& event) {
     return;
   }
   using Kind = ChildEvent::Kind;
-  if (event.kind == Kind::kConnected) child->attach(agent::printable(event.text));
-  if (event.kind == Kind::kOutput) on_line(event.node, agent::printable(event.text));
+  if (event.kind == Kind::kConnected) child->attach(printable(event.text));
+  if (event.kind == Kind::kOutput) on_line(event.node, printable(event.text));
   if (event.kind == Kind::kSilent || event.kind == Kind::kRecovered)
     on_silent(event.node, event.kind == Kind::kSilent);
   if (event.kind != Kind::kLost) return;
   const std::string of = fmt::format("host {}: ", name(*index_of(event.node)));
-  const std::string text = agent::printable(event.text);
+  const std::string text = printable(event.text);
   child->fail({event.code, text.starts_with(of) ? text : of + text});
 }
 

@@ -75,7 +75,7 @@ struct DropApp {
 };
 // Answered by SpaceStarted. In an elastic job AddApp is answered so, with space 0, if the program is missing.
 struct StartSpace {
-  agent::SpaceOrder order;
+  SpaceOrder order;
 };
 struct Signal {
   bool all = false;

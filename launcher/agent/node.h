@@ -51,9 +51,6 @@ struct NodeEvents {
   std::function<void(const std::string& host, const std::string& json, const Lives& lives)> used = {};
 };
 
-// The text of AgentJob::unsaved() when the host that writes checkpoints is lost after finish().
-[[nodiscard]] std::string writer_lost(const std::string& host, const base::Status& why);
-
 // Used by the loop's thread.
 class Node {
  public:

@@ -140,9 +140,8 @@ base::Result<NodeStreams> take_streams() {
   return streams;
 }
 
-agent::AgentOptions agent_options(const NodeAgentOptions& options, const Setup& setup,
-                                  process::HeldPort port) {
-  agent::AgentOptions agent;
+AgentOptions agent_options(const NodeAgentOptions& options, const Setup& setup, process::HeldPort port) {
+  AgentOptions agent;
   agent.processes.job = options.job;
   agent.processes.record = options.record;
   agent.processes.claims = process::claim_scope(options.environment, options.job, setup.claims);
@@ -170,11 +169,11 @@ std::string host_name() {
 // Prints `why` and reports the exit status, so that the guardian prints nothing more.
 int fail(boost::asio::io_context& loop, base::Fd guardian, const base::Status& why) {
   const int fd = guardian.get();
-  agent::ControlSocket socket(
-      loop, std::move(guardian), [](agent::ControlMessage, std::int32_t, base::Fd) {}, [] {});
+  ControlSocket socket(
+      loop, std::move(guardian), [](ControlMessage, std::int32_t, base::Fd) {}, [] {});
   fmt::print(stderr, "{}\n", base::escaped_lines(why.message()));
-  socket.send(agent::ControlMessage::kDone, 1);
-  agent::discard_control_messages(fd);
+  socket.send(ControlMessage::kDone, 1);
+  discard_control_messages(fd);
   return 1;
 }
 
@@ -211,18 +210,18 @@ int run_node_agent(NodeAgentOptions options, base::Fd guardian, const Membership
   auto streams = take_streams();
   if (!streams.ok()) return fail(loop, std::move(guardian), streams.status());
   AgentLinks links = handshake.take_links();
-  agent::AgentOptions agent = agent_options(options, *setup, std::move(*port));
+  AgentOptions agent = agent_options(options, *setup, std::move(*port));
   if (setup->usage) {
     agent.usage.read_gpu = options.read_gpu;
     agent.usage.tell = [up = links.up.get()](const std::string& json) {
       if (up->open()) up->send(UsageReport{json});
     };
   }
-  return agent::Agent(loop, std::move(agent), std::move(guardian),
-                      [&](agent::Agent& self) {
-                        return std::make_unique<NodeJob>(self, std::move(links), std::move(*streams), *setup,
-                                                         options, membership);
-                      })
+  return Agent(loop, std::move(agent), std::move(guardian),
+               [&](Agent& self) {
+                 return std::make_unique<NodeJob>(self, std::move(links), std::move(*streams), *setup,
+                                                  options, membership);
+               })
       .run();
 }
 

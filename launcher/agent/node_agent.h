@@ -58,7 +58,7 @@ struct Setup;
 
 // Makes the membership logic of an elastic job; `send` sends a message to the coordinator.
 using MembershipFactory = std::function<std::unique_ptr<agent::MembershipJob>(
-    agent::Agent& agent, const Setup& setup, std::function<void(const proto::Message&)> send)>;
+    Agent& agent, const Setup& setup, std::function<void(const proto::Message&)> send)>;
 
 // Serves until the controller ends the job or is lost. Returns the exit status of this process; errors have
 // been printed on standard error. Standard input of this process must be the pipe whose end means the end of

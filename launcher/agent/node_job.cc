@@ -34,7 +34,7 @@ std::optional<pmi::HelperOptions> helper_options(const Setup& setup, const NodeA
 
 }  // namespace
 
-NodeJob::NodeJob(agent::Agent& agent, AgentLinks links, NodeStreams streams, const Setup& setup,
+NodeJob::NodeJob(Agent& agent, AgentLinks links, NodeStreams streams, const Setup& setup,
                  const NodeAgentOptions& options, const MembershipFactory& membership)
     : agent_(agent),
       links_(std::move(links)),
@@ -107,8 +107,8 @@ base::Status NodeJob::start() {
   return membership_ ? membership_->start() : base::Status();
 }
 
-agent::NodeEvents NodeJob::events() {
-  agent::NodeEvents events;
+NodeEvents NodeJob::events() {
+  NodeEvents events;
   events.started = [this](std::uint32_t space, const base::Status& status) {
     link_->send(SpaceStarted{space, status});
   };
@@ -136,9 +136,9 @@ void NodeJob::on(const DropApp& drop) { local_.drop_app(drop.number); }
 void NodeJob::on(const StartSpace& start) { local_.start(start.order); }
 
 void NodeJob::on(const Signal& signal) {
-  agent::MembershipJob* const members = joining();
+  MembershipJob* const members = joining();
   if (signal.all && signal.signal == SIGTERM && members != nullptr)  // the whole job ends
-    members->on_notice(base::SystemClock().now() + agent::AgentOptions().term_grace);
+    members->on_notice(base::SystemClock().now() + AgentOptions().term_grace);
   if (signal.all) local_.signal_all(signal.signal);
   if (!signal.all) local_.signal(signal.member, signal.signal);
 }
@@ -158,7 +158,7 @@ void NodeJob::on(const WindowUpdate& update) {
 }
 
 void NodeJob::on(const Membership& membership) {
-  if (agent::MembershipJob* const members = joining()) members->on_message(membership.message);
+  if (MembershipJob* const members = joining()) members->on_message(membership.message);
 }
 
 void NodeJob::on_exit(const process::MemberExit& exit) {
@@ -218,12 +218,12 @@ void NodeJob::watch_life() {
 void NodeJob::finish(const std::function<void()>& then) {
   watch_.stop();
   const auto settled = [this, then] { links_.down->when_empty(then); };
-  agent::MembershipJob* const members = joining();
+  MembershipJob* const members = joining();
   members != nullptr ? members->finish(settled) : settled();
 }
 
 base::Duration NodeJob::still_needs() const {
-  const agent::MembershipJob* const members = joining();
+  const MembershipJob* const members = joining();
   return members != nullptr ? members->still_needs() : base::Duration::zero();
 }
 
@@ -236,7 +236,7 @@ void NodeJob::leave(const std::function<void()>& then) {
 void NodeJob::leave_if_sent() {
   if (done_ || !outputs_[1]->idle() || !outputs_[2]->idle()) return;
   done_ = true;
-  const agent::MembershipJob* const members = joining();
+  const MembershipJob* const members = joining();
   link_->send(
       Done{agent_.processes().output_lost(), members != nullptr ? members->unsaved() : std::string()});
 }

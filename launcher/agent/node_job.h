@@ -38,9 +38,9 @@ struct AgentLinks {
 };
 
 // Used by the loop's thread.
-class NodeJob final : public agent::AgentJob {
+class NodeJob final : public AgentJob {
  public:
-  NodeJob(agent::Agent& agent, AgentLinks links, NodeStreams streams, const Setup& setup,
+  NodeJob(Agent& agent, AgentLinks links, NodeStreams streams, const Setup& setup,
           const NodeAgentOptions& options, const MembershipFactory& membership);
 
   [[nodiscard]] base::Status start() override;
@@ -51,7 +51,7 @@ class NodeJob final : public agent::AgentJob {
   void leave(const std::function<void()>& then) override;
 
  private:
-  [[nodiscard]] agent::NodeEvents events();
+  [[nodiscard]] NodeEvents events();
   void wanted_back(const HostNotice& notice);
   void on_message(const Message& message);
   void on(const AddApp& add);
@@ -65,21 +65,21 @@ class NodeJob final : public agent::AgentJob {
   void on(const Membership& membership);
   template <class Other>
   void on(const Other&) {}  // a second Setup, and messages that only agents send
-  [[nodiscard]] agent::MembershipJob* joining() const { return world_ ? world_.get() : membership_.get(); }
+  [[nodiscard]] MembershipJob* joining() const { return world_ ? world_.get() : membership_.get(); }
   void on_closed();
   void end_all();
   [[nodiscard]] bool may_move() const { return reparenting_ && link_->below(); }
   void watch_life();
   void leave_if_sent();
 
-  agent::Agent& agent_;
+  Agent& agent_;
   const AgentLinks links_;
   Uplink* const link_;
   const spec::Environment environment_;
   const base::Fd own_error_;
-  agent::LocalNode local_;
-  std::unique_ptr<agent::MembershipJob> membership_;  // of an elastic job
-  std::unique_ptr<agent::MembershipJob> world_;       // of a fixed-size job: the World of its ranks
+  LocalNode local_;
+  std::unique_ptr<MembershipJob> membership_;  // of an elastic job
+  std::unique_ptr<MembershipJob> world_;       // of a fixed-size job: the World of its ranks
   preempt::NoticeWatch watch_;
   boost::asio::posix::stream_descriptor life_;
   std::shared_ptr<StreamTarget> input_;

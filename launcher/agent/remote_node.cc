@@ -68,8 +68,8 @@ void RemoteNode::receive(const Message& message) {
 void RemoteNode::on(const Hello& hello) {
   if (state_ != State::kStarting) return;
   if (hello.version != version_) {
-    return end(base::invalid_argument(fmt::format("host {}: regroup there is {}, and {} here", name_,
-                                                  agent::printable(hello.version), version_)));
+    return end(base::invalid_argument(
+        fmt::format("host {}: regroup there is {}, and {} here", name_, printable(hello.version), version_)));
   }
   facts_ = hello;
   state_ = State::kUp;
@@ -88,9 +88,8 @@ void RemoteNode::on(const InventoryReply& reply) {
   if (!inventory_reply_) return;
   const base::Status& why = reply.status;
   std::exchange(inventory_reply_, nullptr)(
-      why.ok()
-          ? base::Result<std::string>(reply.host)
-          : base::Status(why.code(), fmt::format("host {}: {}", name_, agent::printable(why.message()))));
+      why.ok() ? base::Result<std::string>(reply.host)
+               : base::Status(why.code(), fmt::format("host {}: {}", name_, printable(why.message()))));
 }
 
 void RemoteNode::query_local_checkpoint(const QueryLocalCheckpoint& order, LocalCheckpointHandler then) {
@@ -129,7 +128,7 @@ void RemoteNode::on(const Membership& membership) {
   if (state_ == State::kUp) events_.membership(printable(membership.message));
 }
 
-void RemoteNode::serve(std::uint32_t host, agent::NodeEvents events, process::Sink& out, process::Sink& err,
+void RemoteNode::serve(std::uint32_t host, NodeEvents events, process::Sink& out, process::Sink& err,
                        const std::shared_ptr<process::OutputSpace>& space) {
   host_ = host;
   job_ = std::move(events);
@@ -156,7 +155,7 @@ base::Status RemoteNode::open_stream(std::uint8_t stream, process::Sink& sink,
 }
 
 // An order to a host that is lost is answered, too: the job waits for the answer.
-void RemoteNode::start(agent::SpaceOrder order) {
+void RemoteNode::start(SpaceOrder order) {
   if (state_ == State::kEnded && job_.started) {
     boost::asio::post(loop_, [this, space = order.space.space, none = order.members.empty()] {
       job_.started(space, none ? base::Status()
@@ -166,8 +165,7 @@ void RemoteNode::start(agent::SpaceOrder order) {
     return;
   }
   auto& members = starting_[order.space.space];
-  for (const agent::MemberOrder& member : order.members)
-    members.emplace(member.place.member, member.place.rank);
+  for (const MemberOrder& member : order.members) members.emplace(member.place.member, member.place.rank);
   send(StartSpace{std::move(order)});
 }
 
@@ -180,7 +178,7 @@ void RemoteNode::on(const SpaceStarted& started) {
   const auto ordered = starting_.extract(started.space);
   const auto why = [&] {
     return base::Status(started.status.code(),
-                        fmt::format("host {}: {}", name_, agent::printable(started.status.message())));
+                        fmt::format("host {}: {}", name_, printable(started.status.message())));
   };
   if (ordered.empty()) {  // in an elastic job: the program is missing
     if (started.space == 0 && !started.status.ok()) end(why());
@@ -204,7 +202,7 @@ void RemoteNode::on(const Exited& exited) {
 }
 
 void RemoteNode::on(const UserMessage& message) {
-  if (job_.said) job_.said(fmt::format("host {}: {}", name_, agent::printable(message.text)));
+  if (job_.said) job_.said(fmt::format("host {}: {}", name_, printable(message.text)));
 }
 
 void RemoteNode::on(const UsageReport& report) {
@@ -221,7 +219,7 @@ void RemoteNode::on(const Services& services) {
   if (!job_.mpi) return;
   const auto* aborted = std::get_if<pmi::Aborted>(&services.message);
   if (aborted == nullptr) return job_.mpi(host_, services.message);
-  job_.mpi(host_, pmi::Aborted{aborted->process, aborted->status, agent::printable(aborted->message)});
+  job_.mpi(host_, pmi::Aborted{aborted->process, aborted->status, printable(aborted->message)});
 }
 
 void RemoteNode::on(const StreamData& data) {
@@ -265,7 +263,7 @@ void RemoteNode::on(const Done& done) {
     return end({base::Code::kPeerLost, fmt::format("host {}: its agent exited before its members", name_)});
   if (done.output_lost && job_.said) job_.said(fmt::format("host {}: output of members was lost", name_));
   if (!done.unsaved.empty() && job_.unsaved)
-    job_.unsaved(fmt::format("host {}: {}", name_, agent::printable(done.unsaved)));
+    job_.unsaved(fmt::format("host {}: {}", name_, printable(done.unsaved)));
   end({});
 }
 

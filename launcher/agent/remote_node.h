@@ -21,7 +21,7 @@
 namespace regroup::agent {
 
 // Used by the loop's thread.
-class RemoteNode final : public agent::Node {
+class RemoteNode final : public Node {
  public:
   enum class State { kStarting, kUp, kEnded };
   struct Events {
@@ -56,7 +56,7 @@ class RemoteNode final : public agent::Node {
   // Sends a membership message to the agent, in an elastic job.
   void tell_membership(const proto::Message& message);
   // `host`: its number in the job. `space` may be shared with other outputs.
-  void serve(std::uint32_t host, agent::NodeEvents events, process::Sink& out, process::Sink& err,
+  void serve(std::uint32_t host, NodeEvents events, process::Sink& out, process::Sink& err,
              const std::shared_ptr<process::OutputSpace>& space = std::make_shared<process::OutputSpace>());
   // The writing end of a pipe whose bytes members on that host read; invalid if none can be made, and members
   // read EOF.
@@ -70,7 +70,7 @@ class RemoteNode final : public agent::Node {
 
   void add_app(std::uint32_t number, const process::App& app) override { send(AddApp{number, app}); }
   void drop_app(std::uint32_t number) override { send(DropApp{number}); }
-  void start(agent::SpaceOrder order) override;
+  void start(SpaceOrder order) override;
   void signal(proto::MemberId member, int signal) override { send(Signal{false, member, signal}); }
   void tell(const pmi::Message& message) override { send(Services{message}); }
   void settle() override {}  // messages of a member arrive before its exit
@@ -108,7 +108,7 @@ class RemoteNode final : public agent::Node {
   std::map<std::uint32_t, Ranks> starting_;  // ordered and not started, by space
   Ranks members_;                            // started, and not ended
   std::uint32_t host_ = 0;
-  agent::NodeEvents job_;
+  NodeEvents job_;
   std::array<std::shared_ptr<StreamTarget>, 3> targets_;
   std::array<std::shared_ptr<process::Output>, 3> outputs_;
   std::shared_ptr<StreamSource> input_;

@@ -1,4 +1,4 @@
-// All text of agents passes here, or through agent::printable() in RemoteNode and Hosts.
+// All text of agents passes here, or through printable() in RemoteNode and Hosts.
 #include "launcher/agent/untrusted_text.h"
 
 #include <cstddef>
@@ -12,9 +12,7 @@ namespace {
 
 constexpr std::size_t kLongestField = 4096;  // a fingerprint, or all addresses of a host
 
-void sanitize(std::string* text, std::size_t most = agent::kLongestPrinted) {
-  *text = agent::printable(*text, most);
-}
+void sanitize(std::string* text, std::size_t most = kLongestPrinted) { *text = printable(*text, most); }
 
 void sanitize(proto::Join* join) {
   sanitize(&join->model, kLongestField);

@@ -144,10 +144,10 @@ Result<StartSpace> plain(const fb::StartSpaceT& t) {
     return Status(Code::kDataLoss, "StartSpace: expected one member to start again");
   StartSpace m{{std::move(*open), {}, t.again}};
   for (const auto& in : t.members) {
-    agent::MemberOrder order{{in->member, in->rank, in->world_size, in->app, in->index, in->space},
-                             in->threads,
-                             in->cores,
-                             plain_environment(in->environment)};
+    MemberOrder order{{in->member, in->rank, in->world_size, in->app, in->index, in->space},
+                      in->threads,
+                      in->cores,
+                      plain_environment(in->environment)};
     order.place.host = m.order.space.host;
     order.place.local_rank = in->local_rank, order.place.local_size = in->local_size;
     m.order.members.push_back(std::move(order));

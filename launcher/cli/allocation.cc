@@ -26,7 +26,7 @@ constexpr const char* kHelp =
 
 }  // namespace
 
-int run_allocation(const job::Options& options) {
+int run_allocation(const spec::Options& options) {
   bool json = false;
   std::string name;
   const std::vector<std::string>& words = options.helper_words;

@@ -42,7 +42,7 @@ int cannot_measure(const std::string& why) {
 
 }  // namespace
 
-int run_bench(const job::Options& options) {
+int run_bench(const spec::Options& options) {
   const spec::Environment& around = options.environment;
   const bool fixed = around.contains("REGROUP_JOB") && !around.contains("REGROUP_AGENT");
   if (around.contains("REGROUP_AGENT")) return cannot_measure("requires a job of -np N, got -np MIN:MAX");

@@ -150,7 +150,7 @@ base::Result<std::string> status_of(Client& client) {
 
 using Source = std::function<base::Result<std::string>()>;  // of a job's status
 
-int show_status(const job::Options& options, const Source& source, const std::string& usage) {
+int show_status(const spec::Options& options, const Source& source, const std::string& usage) {
   auto text = source();
   if (!text.ok()) return command_failed(text.status().message());
   json status = json::parse(*text);
@@ -167,7 +167,7 @@ int show_status(const job::Options& options, const Source& source, const std::st
 }
 
 // Prints a line for each change until the job is over.
-int follow_status(const job::Options& options, const Source& source) {
+int follow_status(const spec::Options& options, const Source& source) {
   std::string before;
   for (;;) {
     auto text = source();
@@ -180,7 +180,7 @@ int follow_status(const job::Options& options, const Source& source) {
   }
 }
 
-proto::Body request_of(const job::Options& options) {
+proto::Body request_of(const spec::Options& options) {
   if (options.verb == job::Verb::kResize) return proto::ResizeRequest{options.number};
   if (options.verb == job::Verb::kNotice) return proto::NoticeRequest{options.number};
   return proto::KillRequest{options.number};
@@ -230,13 +230,13 @@ void notify_controller(const job::JobFiles& files, std::uint32_t members) {
   }
 }
 
-int tell_status(const job::Options& options, const job::JobFiles& files, const Source& source) {
+int tell_status(const spec::Options& options, const job::JobFiles& files, const Source& source) {
   return options.follow ? follow_status(options, source) : show_status(options, source, files.usage());
 }
 
 }  // namespace
 
-int run_control(const job::Options& options) {
+int run_control(const spec::Options& options) {
   const bool status = options.verb == job::Verb::kStatus;
   auto files =
       job::find_job(options.environment, options.job, status ? job::JobKind::kAny : job::JobKind::kElastic);

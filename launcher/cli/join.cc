@@ -343,7 +343,7 @@ int run_resized(const JoinArguments& words, const spec::Environment& environment
 
 }  // namespace
 
-int run_join(const job::Options& options) {
+int run_join(const spec::Options& options) {
   const auto words = parse_arguments(options.helper_words);
   if (!words.ok()) return job::fail(words.status().message(), 1);
   if (words->help) {

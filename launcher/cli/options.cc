@@ -13,13 +13,13 @@
 
 namespace regroup::cli {
 
-base::Result<job::Options> parse_options(const std::vector<std::string>& args, spec::Environment environment,
-                                         const std::string& program, int* exit_status) {
-  const cli::ParseContext context{
+base::Result<spec::Options> parse_options(const std::vector<std::string>& args, spec::Environment environment,
+                                          const std::string& program, int* exit_status) {
+  const ParseContext context{
       program,
       std::move(environment),
       job::host_names(),
-      read_file,
+      job::read_file,
       [](const std::string& path) { return ::access(path.c_str(), X_OK) == 0; },
       [&environment = context.environment](const std::string& name) {
         return job::grant_of(environment, name);
@@ -29,7 +29,7 @@ base::Result<job::Options> parse_options(const std::vector<std::string>& args, s
       }};
   if (const auto factor = process::time_limit_factor(context.environment); !factor.ok())
     return factor.status();
-  return cli::parse_command_line(args, context, exit_status);
+  return parse_command_line(args, context, exit_status);
 }
 
 spec::Environment read_environment() {
@@ -42,13 +42,13 @@ spec::Environment read_environment() {
   return out;
 }
 
-std::string text_for(const job::Options& options, const std::string& program, const std::string& version) {
-  if (options.verb == job::Verb::kVersion) return cli::version_text(program, version);
-  if (options.verb == job::Verb::kHelp) return cli::help_text(options.topic);
-  if (options.topic == "man") return cli::man_page(version);
-  return options.topic == "bash" ? cli::bash_completion() : cli::zsh_completion();
+std::string text_for(const spec::Options& options, const std::string& program, const std::string& version) {
+  if (options.verb == job::Verb::kVersion) return version_text(program, version);
+  if (options.verb == job::Verb::kHelp) return help_text(options.topic);
+  if (options.topic == "man") return man_page(version);
+  return options.topic == "bash" ? bash_completion() : zsh_completion();
 }
 
-std::string help_text() { return cli::help_text(""); }
+std::string help_text() { return help_text(""); }
 
 }  // namespace regroup::cli

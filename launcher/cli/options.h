@@ -11,18 +11,18 @@
 
 namespace regroup::cli {
 
-// As cli::parse_command_line() for a process called `program` with this environment, on this host and
+// As parse_command_line() for a process called `program` with this environment, on this host and
 // with its files.
-[[nodiscard]] base::Result<job::Options> parse_options(const std::vector<std::string>& args,
-                                                       spec::Environment environment,
-                                                       const std::string& program = "regroup",
-                                                       int* exit_status = nullptr);
+[[nodiscard]] base::Result<spec::Options> parse_options(const std::vector<std::string>& args,
+                                                        spec::Environment environment,
+                                                        const std::string& program = "regroup",
+                                                        int* exit_status = nullptr);
 
 // Of this process: the one place where the launcher reads it.
 [[nodiscard]] spec::Environment read_environment();
 
 // What --help, --version and --generate print.
-[[nodiscard]] std::string text_for(const job::Options& options, const std::string& program,
+[[nodiscard]] std::string text_for(const spec::Options& options, const std::string& program,
                                    const std::string& version);
 [[nodiscard]] std::string help_text();
 

@@ -44,7 +44,7 @@ base::Status write_script(const std::string& path, const std::string& text) {
   return {};
 }
 
-const alloc::AllocatorRow* row_for(const Options& options, const alloc::AllocInput& input) {
+const alloc::AllocatorRow* row_for(const spec::Options& options, const alloc::AllocInput& input) {
   if (options.grant.by.empty() || !options.discovery.script.empty()) return nullptr;
   return alloc::find_allocator(input, options.allocator);
 }
@@ -54,13 +54,13 @@ const alloc::AllocatorRow* row_for(const Options& options, const alloc::AllocInp
 std::string slots_text(std::uint32_t slots) { return fmt::format("{} slot{}", slots, slots == 1 ? "" : "s"); }
 
 // Where members may exceed the slots, there are never too few of these.
-bool AllocationScaler::can_grow(const Options& options) {
+bool AllocationScaler::can_grow(const spec::Options& options) {
   const alloc::AllocatorRow* row = row_for(options, allocation_input(options.environment));
   return row != nullptr && row->grow != nullptr && !options.oversubscribe;
 }
 
 std::shared_ptr<AllocationScaler> AllocationScaler::make(boost::asio::io_context& loop,
-                                                         const Options& options, const JobFiles& files,
+                                                         const spec::Options& options, const JobFiles& files,
                                                          spec::Grant way) {
   auto input = std::make_unique<const alloc::AllocInput>(allocation_input(options.environment));
   const alloc::AllocatorRow* row = row_for(options, *input);
@@ -69,7 +69,7 @@ std::shared_ptr<AllocationScaler> AllocationScaler::make(boost::asio::io_context
       new AllocationScaler(loop, options, files, std::move(way), *row, std::move(input)));
 }
 
-AllocationScaler::AllocationScaler(boost::asio::io_context& loop, const Options& options,
+AllocationScaler::AllocationScaler(boost::asio::io_context& loop, const spec::Options& options,
                                    const JobFiles& files, spec::Grant way, const alloc::AllocatorRow& row,
                                    std::unique_ptr<const alloc::AllocInput> input)
     : loop_(loop), row_(row), input_(std::move(input)), files_(files), way_(std::move(way)) {

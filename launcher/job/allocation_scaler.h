@@ -25,9 +25,7 @@ struct AllocatorRequest;
 struct Growth;
 }  // namespace regroup::alloc
 
-namespace regroup::job {}  // namespace regroup::job
-
-namespace regroup::cmd {
+namespace regroup::job {
 
 // "1 slot", "2 slots".
 [[nodiscard]] std::string slots_text(std::uint32_t slots);
@@ -115,4 +113,4 @@ class AllocationScaler {
   std::shared_ptr<process::Hook> hook_;
 };
 
-}  // namespace regroup::cmd
+}  // namespace regroup::job

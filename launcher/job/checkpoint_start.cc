@@ -46,14 +46,14 @@ std::string absolute(const std::string& path) {
   return fs::absolute(path, error).lexically_normal().string();
 }
 
-process::LockWait lock_wait(const Options& options, const std::string& option) {
+process::LockWait lock_wait(const spec::Options& options, const std::string& option) {
   return {process::time_limit(options.environment, kLockLimit), options.orphan_timeout + kClearing,
           [option](const std::string& text) { fail(fmt::format("{} {}", option, text), 0); }};
 }
 
 // Creates the directory if it does not exist, and writes the job into its LOCK.
 Status take(const std::string& option, const std::string& path, const std::string& job,
-            const Options& options, process::HeldLocks* locks) {
+            const spec::Options& options, process::HeldLocks* locks) {
   auto taken =
       process::take_directory(path, base::lock_owner(job), /*make=*/true, lock_wait(options, option));
   if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
@@ -64,7 +64,7 @@ Status take(const std::string& option, const std::string& path, const std::strin
 // For a host that may have neither a member nor such a directory: returns no lock then. Fails if another job
 // holds the lock.
 Result<std::optional<base::FileLock>> take_if_there(const std::string& path, const std::string& job,
-                                                    const Options& options) {
+                                                    const spec::Options& options) {
   auto taken = process::take_directory(path, base::lock_owner(job), /*make=*/false,
                                        lock_wait(options, "--checkpoint"));
   if (taken.ok()) return taken;
@@ -77,7 +77,7 @@ Result<std::optional<base::FileLock>> take_if_there(const std::string& path, con
 // The checkpoint from which a job on several hosts resumes. All hosts see only `plan.shared`, so a newer
 // checkpoint of the launcher's own directory is copied there first.
 Result<std::optional<writer::Resume>> newest_of_hosts(const writer::CheckpointPlan& plan,
-                                                      const Options& options) {
+                                                      const spec::Options& options) {
   const spec::CheckpointRequest& asked = options.checkpoint;
   const spec::Environment& environment = options.environment;
   const auto own = take_if_there(plan.directory, plan.job, options);
@@ -98,7 +98,7 @@ Result<std::optional<writer::Resume>> newest_of_hosts(const writer::CheckpointPl
 
 }  // namespace
 
-Result<writer::CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job, bool hosts,
+Result<writer::CheckpointPlan> prepare_checkpoints(spec::Options* options, const std::string& job, bool hosts,
                                                    process::HeldLocks* locks) {
   writer::CheckpointPlan plan;
   const spec::CheckpointRequest& asked = options->checkpoint;

@@ -15,7 +15,7 @@ namespace regroup::job {
 // that checkpoint is verified. With `hosts` (a job on several) the first of two directories is local to each
 // host: a newer checkpoint in this host's local directory, if it can be locked, is copied to the second one,
 // from which the job resumes and which alone stays locked.
-[[nodiscard]] base::Result<writer::CheckpointPlan> prepare_checkpoints(Options* options,
+[[nodiscard]] base::Result<writer::CheckpointPlan> prepare_checkpoints(spec::Options* options,
                                                                        const std::string& job, bool hosts,
                                                                        process::HeldLocks* locks);
 

@@ -57,7 +57,7 @@ base::Result<spec::Grant> discover_hosts(const spec::Environment& environment,
   return grant;
 }
 
-Discovery::Discovery(boost::asio::io_context& loop, const Options& options, Events events)
+Discovery::Discovery(boost::asio::io_context& loop, const spec::Options& options, Events events)
     : loop_(loop),
       request_(options.discovery),
       environment_(options.environment),

@@ -27,7 +27,7 @@ class Discovery {
     std::function<void(const std::vector<spec::HostRequest>&)> found;
     std::function<void(const std::string&)> said;  // why it could not be asked: the hosts stay as they are
   };
-  Discovery(boost::asio::io_context& loop, const Options& options, Events events);
+  Discovery(boost::asio::io_context& loop, const spec::Options& options, Events events);
   ~Discovery() { stop(); }
   void start() { ask_later(); }
   void stop();

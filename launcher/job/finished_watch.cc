@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "launcher/agent/node.h"
 #include "launcher/process/stuck_process.h"
 
 namespace regroup::job {
@@ -28,6 +27,12 @@ bool all_finished(const shmem::Arena& arena) {
   return any && all;
 }
 
+std::string writer_lost(const std::string& host, const base::Status& why) {
+  return fmt::format(
+      "host {} was lost before it said that the checkpoints which were due at the end are written: {}", host,
+      why.message());
+}
+
 void TrainingEnd::hear(const proto::Body& said, bool ending) {
   if (const auto* report = std::get_if<proto::Report>(&said)) {
     if (std::ranges::any_of(report->lines, &proto::SlotReport::finished)) status_ = status_.value_or(0);
@@ -44,7 +49,7 @@ void TrainingEnd::hear(const proto::Body& said, bool ending) {
 }
 
 void TrainingEnd::lose(proto::NodeId node, const std::string& host, const base::Status& why) {
-  if (status_ && node == writer_ && writer_ != 0 && unsaved.empty()) unsaved = agent::writer_lost(host, why);
+  if (status_ && node == writer_ && writer_ != 0 && unsaved.empty()) unsaved = writer_lost(host, why);
 }
 
 base::Status check_first_world(const shmem::Arena& arena, proto::SlotIndex line, proto::MemberId rank) {

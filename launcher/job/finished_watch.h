@@ -23,6 +23,9 @@ namespace regroup::job {
 [[nodiscard]] base::Status check_first_world(const shmem::Arena& arena, proto::SlotIndex line,
                                              proto::MemberId rank);
 
+// The text of AgentJob::unsaved() when the host that writes checkpoints is lost after finish().
+[[nodiscard]] std::string writer_lost(const std::string& host, const base::Status& why);
+
 // Collects the result of training from agents and Worlds: finish() commits for all members or for none.
 class TrainingEnd {
  public:

@@ -11,6 +11,8 @@
 #include <numeric>
 #include <utility>
 
+#include "launcher/job/finished_watch.h"
+
 namespace regroup::job {
 namespace {
 
@@ -153,12 +155,6 @@ void FixedSizeJob::on_started(std::uint32_t space, const base::Status& status) {
   }
   if (!status.ok()) return agent_.fail_start(status.message());
   if (all && world.ending) end_alone(space);  // its parent has failed meanwhile
-}
-
-std::string writer_lost(const std::string& host, const base::Status& why) {
-  return fmt::format(
-      "host {} was lost before it said that the checkpoints which were due at the end are written: {}", host,
-      why.message());
 }
 
 void FixedSizeJob::on_host_lost(std::size_t index, const base::Status& why) {

@@ -21,7 +21,7 @@ namespace regroup::job {
 namespace {
 
 // By the allocator, so that it accounts for what runs there; unless the user knows better.
-agent::HostAccess way_of(const Options& options, const spec::HostRequest& host) {
+agent::HostAccess way_of(const spec::Options& options, const spec::HostRequest& host) {
   if (options.by_ssh || options.fork_agents) return {};
   return {options.grant.before, options.grant.after, host.address};
 }
@@ -33,8 +33,9 @@ std::string build() {
                      pmi::kWireVersion, catchup::kTransferVersion);
 }
 
-base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context& loop, const Options& options,
-                                                        const std::string& job, bool with_this) {
+base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context& loop,
+                                                        const spec::Options& options, const std::string& job,
+                                                        bool with_this) {
   agent::HostsOptions hosts;
   hosts.job = job;
   hosts.build = build();
@@ -54,13 +55,13 @@ base::Result<std::unique_ptr<agent::Hosts>> send_agents(boost::asio::io_context&
   return agent::Hosts::make(loop, std::move(hosts), [](const std::string& text) { fail(text, 0); });
 }
 
-spec::Grant way_to_all(const Options& options) {
+spec::Grant way_to_all(const spec::Options& options) {
   if (options.by_ssh || options.fork_agents) return {};
   return {
       .by = {}, .hosts = {}, .before = options.grant.before, .after = options.grant.after, .warnings = {}};
 }
 
-agent::Setup common_setup(const Options& options) {
+agent::Setup common_setup(const spec::Options& options) {
   agent::Setup setup;
   setup.output = options.output;
   setup.stdin_to = options.stdin_to;
@@ -72,7 +73,7 @@ agent::Setup common_setup(const Options& options) {
   return setup;
 }
 
-BringUp::BringUp(const Options& options, const base::Fd& guardian, base::Duration spent)
+BringUp::BringUp(const spec::Options& options, const base::Fd& guardian, base::Duration spent)
     : options_(options), guardian_(guardian.get()), began_(base::SystemClock().now() - spent) {}
 
 bool BringUp::run(agent::Hosts& hosts, std::function<bool()> enough) {

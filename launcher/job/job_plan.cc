@@ -28,7 +28,7 @@ constexpr int kNotExecutable = 183;
 
 // What -x and its like have changed counts more than the file's jobEnvs; -envnone hides PATH from the
 // members, not from us.
-void prefer_command_line(const Options& options, spec::AppRequest& app) {
+void prefer_command_line(const spec::Options& options, spec::AppRequest& app) {
   for (const auto& [name, value] : options.job_environment) {
     const auto ours = options.environment.find(name);
     if (ours == options.environment.end() || ours->second != value) app.environment[name] = value;
@@ -38,10 +38,9 @@ void prefer_command_line(const Options& options, spec::AppRequest& app) {
 }
 
 // The programs and roles of --job replace those of the command line.
-base::Status take_job_file(Options& options, JobPlan& plan) {
-  auto file =
-      job::read_job(options.job_file, options.job_environment,
-                    options.several_hosts() ? std::numeric_limits<std::uint32_t>::max() : job::count_gpus());
+base::Status take_job_file(spec::Options& options, JobPlan& plan) {
+  auto file = read_job(options.job_file, options.job_environment,
+                       options.several_hosts() ? std::numeric_limits<std::uint32_t>::max() : count_gpus());
   if (!file.ok()) return file.status();
   for (spec::AppRequest& app : file->apps) prefer_command_line(options, app);
   options.apps = std::move(file->apps);
@@ -52,10 +51,10 @@ base::Status take_job_file(Options& options, JobPlan& plan) {
   return {};
 }
 
-base::Status take_roles(const Options& options, JobPlan& plan) {
+base::Status take_roles(const spec::Options& options, JobPlan& plan) {
   for (const spec::AppRequest& app : options.apps) {
     if (app.role.empty()) continue;
-    job::Role role;
+    Role role;
     role.name = app.role;
     role.count = app.count.value_or(1);
     plan.roles.push_back(std::move(role));
@@ -66,11 +65,11 @@ base::Status take_roles(const Options& options, JobPlan& plan) {
   }
   if (options.elastic)
     return base::invalid_argument("--role and -np MIN:MAX: a role has its own number of members");
-  return job::check_roles(plan.roles);
+  return check_roles(plan.roles);
 }
 
 // A cluster's members outnumber the cores as a rule: its servers mostly wait.
-void count_role_members(Options& options) {
+void count_role_members(spec::Options& options) {
   std::uint32_t total = 0;
   for (const spec::AppRequest& app : options.apps) total += app.count.value_or(1);
   options.min = options.max = total;
@@ -100,7 +99,7 @@ std::variant<process::App, Refusal> find_app(const spec::AppRequest& app, spec::
 
 }  // namespace
 
-std::variant<JobPlan, Refusal> plan_job(Options& options, const alloc::Allocation& allocation) {
+std::variant<JobPlan, Refusal> plan_job(spec::Options& options, const alloc::Allocation& allocation) {
   JobPlan plan;
   base::Status status = options.job_file.empty() ? take_roles(options, plan) : take_job_file(options, plan);
   if (status.ok() && !plan.roles.empty()) count_role_members(options);
@@ -126,14 +125,14 @@ std::variant<JobPlan, Refusal> plan_job(Options& options, const alloc::Allocatio
 
 // If no role says how many GPUs its members need, chiefs and workers get those of --gpus-per-rank, at least
 // one, and servers and evaluators none.
-placement::MemberNeeds needs_of(const Options& options, const JobPlan& plan) {
+placement::MemberNeeds needs_of(const spec::Options& options, const JobPlan& plan) {
   placement::MemberNeeds out;
   const bool said =
-      std::any_of(plan.roles.begin(), plan.roles.end(), [](const job::Role& role) { return role.gpus > 0; });
+      std::any_of(plan.roles.begin(), plan.roles.end(), [](const Role& role) { return role.gpus > 0; });
   for (std::size_t i = 0; i < plan.roles.size(); ++i) {
-    const job::Role& role = plan.roles[i];
-    const job::RoleKind kind = job::kind_of(role);
-    const bool computes = kind == job::RoleKind::kChief || kind == job::RoleKind::kWorker;
+    const Role& role = plan.roles[i];
+    const RoleKind kind = kind_of(role);
+    const bool computes = kind == RoleKind::kChief || kind == RoleKind::kWorker;
     out.roles.push_back(role.name);
     out.gpus.push_back(said ? role.gpus : computes ? std::max(1U, options.mapping.gpus) : 0);
     out.cores.push_back(static_cast<std::uint32_t>(std::ceil(plan.apps.at(i).limits.cpus)));
@@ -141,9 +140,9 @@ placement::MemberNeeds needs_of(const Options& options, const JobPlan& plan) {
   return out;
 }
 
-job::RoleJobOptions role_options(const Options& options, const JobPlan& plan, const std::string& job,
-                                 const placement::PlacedJob& placed) {
-  job::RoleJobOptions out;
+RoleJobOptions role_options(const spec::Options& options, const JobPlan& plan, const std::string& job,
+                            const placement::PlacedJob& placed) {
+  RoleJobOptions out;
   out.name = plan.name.empty() ? job : plan.name;
   out.roles = plan.roles;
   out.restart.whole_job = options.restart_policy == spec::RestartPolicy::kRestart;
@@ -158,11 +157,11 @@ job::RoleJobOptions role_options(const Options& options, const JobPlan& plan, co
 }
 
 // All members may come to be on one host.
-std::uint32_t arena_slots(const Options& options) {
+std::uint32_t arena_slots(const spec::Options& options) {
   return std::min<std::uint32_t>(options.max + options.spares + kSpareSlots, proto::kMaxSlots - 1);
 }
 
-int placing_failed(const Options& options) {
+int placing_failed(const spec::Options& options) {
   if (options.compat == spec::Compat::kMpich) return kHydraFailed;
   return placement::binds_beyond_map(options.mapping) ? 77 : 213;
 }

@@ -18,7 +18,7 @@ namespace regroup::job {
 struct JobPlan {
   std::vector<process::App> apps;
   std::vector<std::uint32_t> counts;  // members of each app
-  std::vector<job::Role> roles;       // role i runs app i; empty: a job without roles
+  std::vector<Role> roles;            // role i runs app i; empty: a job without roles
   std::string name;                   // of a job of roles
 };
 
@@ -29,19 +29,20 @@ struct Refusal {
 
 // Completes `options` (members, start, shards, what a job file says) and makes the plan. On several hosts
 // each looks for folders and programs itself.
-[[nodiscard]] std::variant<JobPlan, Refusal> plan_job(Options& options, const alloc::Allocation& allocation);
+[[nodiscard]] std::variant<JobPlan, Refusal> plan_job(spec::Options& options,
+                                                      const alloc::Allocation& allocation);
 
 // What members of roles need; of a job without roles nothing but what the options say.
-[[nodiscard]] placement::MemberNeeds needs_of(const Options& options, const JobPlan& plan);
+[[nodiscard]] placement::MemberNeeds needs_of(const spec::Options& options, const JobPlan& plan);
 
 // Without its hosts and ports. `job`: its id.
-[[nodiscard]] job::RoleJobOptions role_options(const Options& options, const JobPlan& plan,
-                                               const std::string& job, const placement::PlacedJob& placed);
+[[nodiscard]] RoleJobOptions role_options(const spec::Options& options, const JobPlan& plan,
+                                          const std::string& job, const placement::PlacedJob& placed);
 
 // Slots of the arena of each host of an elastic job.
-[[nodiscard]] std::uint32_t arena_slots(const Options& options);
+[[nodiscard]] std::uint32_t arena_slots(const spec::Options& options);
 
 // The exit status of a job whose members cannot be placed: as Open MPI 5 has it.
-[[nodiscard]] int placing_failed(const Options& options);
+[[nodiscard]] int placing_failed(const spec::Options& options);
 
 }  // namespace regroup::job

@@ -23,20 +23,20 @@ constexpr std::uint32_t kMostMembers = 65536;
 constexpr std::array<std::string_view, 3> kOfRoles{"shards", "seed",
                                                    "reproducible"};  // of the options of any World
 
-bool slots_given(const Options& options) {
+bool slots_given(const spec::Options& options) {
   return !options.hosts.empty() && std::all_of(options.hosts.begin(), options.hosts.end(),
                                                [](const auto& host) { return host.slots != 0; });
 }
 
 }  // namespace
 
-std::uint32_t slots_for(const Options& options, std::uint32_t slots) {
+std::uint32_t slots_for(const spec::Options& options, std::uint32_t slots) {
   if (!slots_given(options)) return slots;
   return std::accumulate(options.hosts.begin(), options.hosts.end(), 0U,
                          [](std::uint32_t sum, const auto& host) { return sum + host.slots; });
 }
 
-Status fit_to_slots(Options& options, std::uint32_t slots) {
+Status fit_to_slots(spec::Options& options, std::uint32_t slots) {
   slots = slots_for(options, slots);
   if (options.max == 0) options.min = options.max = slots;
   if (options.apps.size() == 1 && !options.apps[0].count) options.apps[0].count = options.max;
@@ -90,11 +90,11 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
   return {};
 }
 
-bool has_roles(const Options& options) {
+bool has_roles(const spec::Options& options) {
   return !options.job_file.empty() || (!options.apps.empty() && !options.apps.front().role.empty());
 }
 
-std::string unheeded_options(const Options& options) {
+std::string unheeded_options(const spec::Options& options) {
   std::vector<std::string> lines = options.quiet ? std::vector<std::string>() : options.notes;
   if (!options.elastic && !options.elastic_options.empty()) {
     lines.push_back(fmt::format("{}: ignored; requires an elastic job (-np MIN:MAX)",

@@ -19,16 +19,16 @@ using spec::kHydraFailed;
 }
 
 // The slots of a host of `slots` cores for this job: what its -H or host file says, if that says any.
-[[nodiscard]] std::uint32_t slots_for(const Options& options, std::uint32_t slots);
+[[nodiscard]] std::uint32_t slots_for(const spec::Options& options, std::uint32_t slots);
 
 // What stands in `slots` for a job, unless its -H or host file says how many there are: fills in min, max,
 // start, shards and the count of a single app that were not given, and refuses what does not fit.
-[[nodiscard]] base::Status fit_to_slots(Options& options, std::uint32_t slots);
+[[nodiscard]] base::Status fit_to_slots(spec::Options& options, std::uint32_t slots);
 
 // A job of roles, from --role or a job file.
-[[nodiscard]] bool has_roles(const Options& options);
+[[nodiscard]] bool has_roles(const spec::Options& options);
 
 // A sentence on options that this job does not heed; "" if there are none.
-[[nodiscard]] std::string unheeded_options(const Options& options);
+[[nodiscard]] std::string unheeded_options(const spec::Options& options);
 
 }  // namespace regroup::job

@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "launcher/spec/options.h"
 #include "membership/coordinator/agent_facts.h"
 
 namespace regroup::job {
@@ -21,8 +22,8 @@ constexpr proto::Incarnation kIncarnation = 1;
 
 }  // namespace
 
-RankWorldOptions rank_world_options(const Options& options, const std::string& job, const std::string& socket,
-                                    std::vector<proto::NodeId> placed,
+RankWorldOptions rank_world_options(const spec::Options& options, const std::string& job,
+                                    const std::string& socket, std::vector<proto::NodeId> placed,
                                     const writer::CheckpointPlan& checkpoints) {
   RankWorldOptions out;
   const auto size = static_cast<std::uint32_t>(placed.size());
@@ -59,11 +60,11 @@ RankWorldOptions rank_world_options(const Options& options, const std::string& j
   return out;
 }
 
-std::uint32_t world_shards(const Options& options, std::uint32_t size) {
+std::uint32_t world_shards(const spec::Options& options, std::uint32_t size) {
   return options.shards != 0 ? options.shards : std::min(std::bit_ceil(size), proto::kMaxShards);
 }
 
-void add_world_variables(const Options& options, const writer::CheckpointPlan& checkpoints,
+void add_world_variables(const spec::Options& options, const writer::CheckpointPlan& checkpoints,
                          spec::Environment& environment) {
   if (options.shards != 0) environment["REGROUP_SHARDS"] = std::to_string(options.shards);
   if (options.seed != 0) environment["REGROUP_SEED"] = std::to_string(options.seed);

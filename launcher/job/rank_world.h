@@ -17,6 +17,10 @@
 #include "membership/coordinator/coordinator.h"
 #include "proto/message.h"
 
+namespace regroup::spec {
+struct Options;
+}  // namespace regroup::spec
+
 namespace regroup::job {
 
 struct RankWorldOptions {
@@ -27,15 +31,15 @@ struct RankWorldOptions {
 
 // Options for a job of -np N whose rank i runs on host placed[i]; this host is 0. `socket`: where ranks of
 // this host join.
-[[nodiscard]] RankWorldOptions rank_world_options(const Options& options, const std::string& job,
+[[nodiscard]] RankWorldOptions rank_world_options(const spec::Options& options, const std::string& job,
                                                   const std::string& socket,
                                                   std::vector<proto::NodeId> placed,
                                                   const writer::CheckpointPlan& checkpoints);
 // The default of V: the smallest power of two that is not below `size`.
-[[nodiscard]] std::uint32_t world_shards(const Options& options, std::uint32_t size);
+[[nodiscard]] std::uint32_t world_shards(const spec::Options& options, std::uint32_t size);
 
 // Adds the variables that pass options to ranks that join without an agent, and to checkpoints of the agent.
-void add_world_variables(const Options& options, const writer::CheckpointPlan& checkpoints,
+void add_world_variables(const spec::Options& options, const writer::CheckpointPlan& checkpoints,
                          spec::Environment& environment);
 
 // Used by the loop's thread.

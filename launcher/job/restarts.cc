@@ -30,7 +30,7 @@ constexpr base::Duration kDoubt = agent::kSilence + std::chrono::seconds(1);
 constexpr base::Duration kDoubtBelow = agent::kParentSilence + agent::kOrphanLimit + std::chrono::seconds(1);
 
 // The signals that end a job. An ignored SIGHUP (nohup) is left out, because it would stay pending for ever.
-sigset_t signals_that_end(const Options& options) {
+sigset_t signals_that_end(const spec::Options& options) {
   sigset_t ends;
   ::sigemptyset(&ends);
   for (int signal : {SIGINT, SIGTERM, SIGQUIT}) ::sigaddset(&ends, signal);
@@ -56,13 +56,13 @@ int signal_within(const sigset_t& ends, base::Duration pause) {
 }
 
 // As an agent would end the job.
-int status_of(int signal, const Options& options) {
+int status_of(int signal, const spec::Options& options) {
   const agent::AgentOptions agent = agent_options(options, {}, {});
   const bool users = signal == SIGINT || signal == SIGQUIT || signal == SIGHUP;
   return users ? agent.stopped_status : agent.notice_status.value_or(agent.stopped_status);
 }
 
-base::Duration doubt(const Options& options, int hosts) {
+base::Duration doubt(const spec::Options& options, int hosts) {
   if (hosts == 0 || !options.several_hosts()) return {};
   const std::uint32_t radix = options.tree_radix.value_or(agent::kRadix);
   const bool deep = radix > 0 && options.hosts.size() > radix;
@@ -95,7 +95,7 @@ std::string nothing_to_go_on_from(const std::string& directory) {
   return fmt::format("all that had the job's state are lost, and {} has no checkpoint of it", directory);
 }
 
-Restarts::Restarts(const Options& options)
+Restarts::Restarts(const spec::Options& options)
     : options_(options),
       most_(options.max_restarts.value_or(kMostRestarts)),
       began_(base::SystemClock().now()) {}

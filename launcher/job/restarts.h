@@ -55,14 +55,14 @@ class HeldJournal {
 // At most --max-restarts times (3) without a newer checkpoint, after 1, 2, 4 ... at most 30 s.
 class Restarts {
  public:
-  explicit Restarts(const Options& options);
+  explicit Restarts(const spec::Options& options);
   // Says on standard error what becomes of the job and waits as long as it must. Its exit status, if it stays
   // ended. For the main thread, in which signals are blocked: one that ends a job ends the wait.
   [[nodiscard]] std::optional<int> over(const LaunchEnd& end);
   [[nodiscard]] Launch launch() const;
 
  private:
-  const Options& options_;
+  const spec::Options& options_;
   const std::uint32_t most_;
   const base::TimePoint began_;
   std::uint32_t launches_ = 1, fruitless_ = 0;

@@ -31,7 +31,7 @@ RoleJob::RoleJob(agent::Agent& agent, RoleJobOptions options, std::unique_ptr<ag
       others_(std::move(others)),
       world_(
           world_options(),
-          [this](std::uint32_t host) -> Node& { return host == 0 ? local_ : others_->node(host - 1); },
+          [this](std::uint32_t host) -> agent::Node& { return host == 0 ? local_ : others_->node(host - 1); },
           world_events()),
       grace_(agent.loop()) {}
 

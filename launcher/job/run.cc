@@ -49,7 +49,7 @@ base::Status report_pid(const std::string& to) {
   return file ? base::Status() : base::system_error("write", to, errno);
 }
 
-int run_agent(const Options& options, process::ProcessTableOptions processes, base::Fd guardian,
+int run_agent(const spec::Options& options, process::ProcessTableOptions processes, base::Fd guardian,
               const agent::JobFactory& job, const std::string& usage_file = "",
               const std::string& checkpoints = "", base::Duration spent = {}) {
   auto port = process::hold_port();
@@ -72,7 +72,7 @@ int run_agent(const Options& options, process::ProcessTableOptions processes, ba
 enum class Ranks : std::uint8_t { kOfRoles, kServed, kServeThemselves };
 
 // A job without a coordinator.
-int run_alone(const Options& options, process::ProcessTableOptions processes, std::size_t members,
+int run_alone(const spec::Options& options, process::ProcessTableOptions processes, std::size_t members,
               const agent::JobFactory& job, Ranks ranks = Ranks::kOfRoles) {
   const auto announced =
       announce_job(options.environment, processes.job, static_cast<std::uint32_t>(members));
@@ -95,7 +95,7 @@ int run_alone(const Options& options, process::ProcessTableOptions processes, st
   return status;
 }
 
-int run_fixed_size(Options options, process::ProcessTableOptions processes,
+int run_fixed_size(spec::Options options, process::ProcessTableOptions processes,
                    const std::vector<std::uint32_t>& counts, std::uint32_t slots,
                    const placement::PlacedJob& placed) {
   const bool limited = !options.oversubscribe && options.compat == spec::Compat::kOpenMpi;
@@ -103,19 +103,19 @@ int run_fixed_size(Options options, process::ProcessTableOptions processes,
   const spec::MapBy::Kind map = options.mapping.map.kind;
   const bool listed = !options.mapping.cpu_set.empty() || map == spec::MapBy::Kind::kCpuList;
   const placement::PlacedJob bindable = listed ? placed : placed.with_spare();
-  job::FixedSizeOptions fixed{counts,
-                              {{"", slots}},
-                              {},
-                              options.compat,
-                              options.ulfm || options.keep_going,
-                              options.quiet,
-                              helper_options(options, processes.job),
-                              bindable.cores(),
-                              bindable.bindings(),
-                              placed.threads({slots}),
-                              placed.environments,
-                              most,
-                              options.term_grace};
+  FixedSizeOptions fixed{counts,
+                         {{"", slots}},
+                         {},
+                         options.compat,
+                         options.ulfm || options.keep_going,
+                         options.quiet,
+                         helper_options(options, processes.job),
+                         bindable.cores(),
+                         bindable.bindings(),
+                         placed.threads({slots}),
+                         placed.environments,
+                         most,
+                         options.term_grace};
   process::HeldLocks locks;
   const std::size_t size = placed.placement.slots.size();
   options.shards = world_shards(options, static_cast<std::uint32_t>(size));
@@ -132,22 +132,22 @@ int run_fixed_size(Options options, process::ProcessTableOptions processes,
   };
   return run_alone(
       options, processes, size,
-      [&](agent::Agent& agent) { return std::make_unique<job::FixedSizeJob>(agent, fixed); },
+      [&](agent::Agent& agent) { return std::make_unique<FixedSizeJob>(agent, fixed); },
       options.world_options.empty() ? Ranks::kServeThemselves : Ranks::kServed);
 }
 
-int run_roles(const Options& options, process::ProcessTableOptions processes, const JobPlan& plan,
+int run_roles(const spec::Options& options, process::ProcessTableOptions processes, const JobPlan& plan,
               std::uint32_t slots, const placement::PlacedJob& placed) {
   for (process::App& app : processes.apps) add_world_variables(options, {}, app.environment);
-  job::RoleJobOptions roles = role_options(options, plan, processes.job, placed);
+  RoleJobOptions roles = role_options(options, plan, processes.job, placed);
   roles.hosts = {{"", slots}};
-  return run_alone(options, processes, placed.placement.slots.size(), [&](agent::Agent& agent) {
-    return std::make_unique<job::RoleJob>(agent, std::move(roles));
-  });
+  return run_alone(options, processes, placed.placement.slots.size(),
+                   [&](agent::Agent& agent) { return std::make_unique<RoleJob>(agent, std::move(roles)); });
 }
 
-CoordinatorOptions coordinator_options(const Options& options, const std::string& id, const JobFiles& files,
-                                       std::uint32_t slots, const writer::CheckpointPlan& checkpoints) {
+CoordinatorOptions coordinator_options(const spec::Options& options, const std::string& id,
+                                       const JobFiles& files, std::uint32_t slots,
+                                       const writer::CheckpointPlan& checkpoints) {
   slots = slots_for(options, slots);
   CoordinatorOptions out;
   out.policy = {.min = options.min,
@@ -173,8 +173,9 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
   return out;
 }
 
-ElasticAgentOptions elastic_options(const Options& options, const JobFiles& files, const std::string& job,
-                                    std::uint32_t slots, const placement::PlacedJob& placed,
+ElasticAgentOptions elastic_options(const spec::Options& options, const JobFiles& files,
+                                    const std::string& job, std::uint32_t slots,
+                                    const placement::PlacedJob& placed,
                                     const writer::CheckpointPlan& checkpoints) {
   return {{.slots = arena_slots(options),
            .shards = options.shards,
@@ -199,7 +200,7 @@ ElasticAgentOptions elastic_options(const Options& options, const JobFiles& file
           options.hung.after};
 }
 
-LaunchEnd run_elastic(Options options, process::ProcessTableOptions processes, std::uint32_t slots,
+LaunchEnd run_elastic(spec::Options options, process::ProcessTableOptions processes, std::uint32_t slots,
                       const placement::PlacedJob& placed, const Launch& launch) {
   const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
   process::HeldLocks locks;
@@ -240,12 +241,13 @@ LaunchEnd run_elastic(Options options, process::ProcessTableOptions processes, s
 }
 
 // Members of each program at the start: of MIN:MAX no more than there are slots.
-std::vector<std::uint32_t> placed_members(const Options& options, const JobPlan& plan, std::uint32_t slots) {
+std::vector<std::uint32_t> placed_members(const spec::Options& options, const JobPlan& plan,
+                                          std::uint32_t slots) {
   if (!options.elastic || options.oversubscribe) return plan.counts;
   return {std::min(options.max, slots_for(options, slots))};
 }
 
-LaunchEnd launch_job(Options options, const Launch& launch) {
+LaunchEnd launch_job(spec::Options options, const Launch& launch) {
   const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
   auto allocation = alloc::make_this_machine()->allocation();
   if (!allocation.ok()) return refuse(allocation.status().message());
@@ -283,7 +285,7 @@ LaunchEnd launch_job(Options options, const Launch& launch) {
 
 }  // namespace
 
-int run_job(Options options) {
+int run_job(spec::Options options) {
   Restarts restarts(options);
   for (;;) {
     const auto over = restarts.over(launch_job(options, restarts.launch()));

@@ -35,7 +35,7 @@ namespace {
 constexpr int kNoHost = 1;  // no agent came up
 
 // The resources of the members of one host; its number of GPUs limits their number.
-base::Result<std::vector<agent::SlotResources>> resources_on(const Options& options,
+base::Result<std::vector<agent::SlotResources>> resources_on(const spec::Options& options,
                                                              const spec::HostRequest& host,
                                                              std::uint32_t slots, const std::string& answer) {
   auto inventory = placement::inventory_from_json(answer);
@@ -63,7 +63,7 @@ base::Result<std::vector<agent::SlotResources>> resources_on(const Options& opti
   return out;
 }
 
-std::uint32_t slots_up(const Options& options, const agent::Hosts& hosts) {
+std::uint32_t slots_up(const spec::Options& options, const agent::Hosts& hosts) {
   std::uint32_t slots = 0;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     const std::uint32_t given = options.hosts.at(i).slots;
@@ -74,7 +74,7 @@ std::uint32_t slots_up(const Options& options, const agent::Hosts& hosts) {
 
 // Requests the inventory of all hosts that are up. The job starts without hosts that do not answer or do not
 // fit the request, if enough hosts remain.
-base::Status query_inventories(const Options& options, agent::Hosts& hosts,
+base::Status query_inventories(const spec::Options& options, agent::Hosts& hosts,
                                ElasticControllerOptions& controller) {
   const auto order = placement::inventory_options(options, {});
   if (!order) return {};
@@ -111,7 +111,7 @@ const std::string& attempts_in(const writer::CheckpointPlan& plan) {
 }
 
 // Finds the newest checkpoint of all hosts, before agents and coordinator get the one to resume from.
-void go_on_from_newest(boost::asio::io_context& loop, const Options& options, agent::Hosts& hosts,
+void go_on_from_newest(boost::asio::io_context& loop, const spec::Options& options, agent::Hosts& hosts,
                        BringUp& coming, writer::CheckpointPlan* plan, ElasticControllerOptions& controller) {
   if (plan->shared.empty()) return;
   take_newest_of_hosts(
@@ -125,9 +125,9 @@ void go_on_from_newest(boost::asio::io_context& loop, const Options& options, ag
 }
 
 // Runs the controller's process and returns its exit status.
-int run_controller(const Options& options, const process::App& app, process::ProcessTableOptions processes,
-                   const JobFiles& files, writer::CheckpointPlan checkpoints, const Launch& launch,
-                   base::Fd guardian) {
+int run_controller(const spec::Options& options, const process::App& app,
+                   process::ProcessTableOptions processes, const JobFiles& files,
+                   writer::CheckpointPlan checkpoints, const Launch& launch, base::Fd guardian) {
   ::prctl(PR_SET_NAME, "regroup-hub");
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, processes.job, true);
@@ -200,8 +200,9 @@ bool by_node(const spec::MapBy& map) {
   return map.kind == spec::MapBy::Kind::kUnit && map.unit == spec::Unit::kNode;
 }
 
-CoordinatorOptions coordinator_options(const Options& options, std::uint32_t start, const std::string& job,
-                                       const JobFiles& files, const writer::CheckpointPlan& checkpoints) {
+CoordinatorOptions coordinator_options(const spec::Options& options, std::uint32_t start,
+                                       const std::string& job, const JobFiles& files,
+                                       const writer::CheckpointPlan& checkpoints) {
   CoordinatorOptions out;
   out.policy = {.min = options.min,
                 .max = options.max,
@@ -230,7 +231,7 @@ CoordinatorOptions coordinator_options(const Options& options, std::uint32_t sta
 
 }  // namespace
 
-LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
+LaunchEnd run_elastic_on_hosts(spec::Options options, const Launch& launch) {
   const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
   const std::uint32_t start = options.start;  // 0: as many as there are slots
   alloc::Allocation unbounded;

@@ -35,13 +35,14 @@ constexpr int kNoHostYet = 1;  // an agent could not be started
 // Host 0 is this one.
 struct Layout {
   std::vector<std::uint32_t> host_of;  // by rank
-  std::vector<job::JobHost> hosts;
+  std::vector<JobHost> hosts;
 };
 
 // Runs a fixed-size job on several hosts, in the process of this host's agent.
 class FixedSizeController {
  public:
-  FixedSizeController(Options options, const alloc::Allocation& here, process::ProcessTableOptions processes)
+  FixedSizeController(spec::Options options, const alloc::Allocation& here,
+                      process::ProcessTableOptions processes)
       : options_(std::move(options)), here_(here), processes_(std::move(processes)), job_(processes_.job) {}
 
   // Returns the exit status of the process. The guardian has the exit status of the job.
@@ -180,7 +181,7 @@ class FixedSizeController {
   // Reserves the ports of all roles before any member starts, because members get the addresses of all
   // others.
   base::Status hold_ports() {
-    const auto wanted = job::ports_wanted(plan_.roles, layout_.host_of, layout_.hosts.size());
+    const auto wanted = ports_wanted(plan_.roles, layout_.host_of, layout_.hosts.size());
     if (!wanted.ok()) return wanted.status();
     auto here = job::hold_ports(wanted->at(0), "");
     if (!here.ok()) return here.status();
@@ -196,14 +197,14 @@ class FixedSizeController {
       numbers.emplace_back();
       if (count == 0) continue;  // no member runs there
       if (!answer.ok()) return answer.status();
-      auto ports = job::ports_from_json(*answer);
+      auto ports = ports_from_json(*answer);
       if (!ports.ok() || ports->size() != count)
         return {base::Code::kDataLoss,
                 fmt::format("host {}: it did not say which ports it holds", hosts_->name(other - 1))};
       numbers.back() = std::move(*ports);
     }
     cluster_.roles = plan_.roles;
-    job::give_ports(cluster_, layout_.host_of, numbers, addresses);
+    give_ports(cluster_, layout_.host_of, numbers, addresses);
     return {};
   }
 
@@ -253,16 +254,16 @@ class FixedSizeController {
 
   std::unique_ptr<agent::AgentJob> make_job(agent::Agent& self) {
     if (plan_.roles.empty()) {
-      job::FixedSizeOptions fixed = fixed_size_options();
+      FixedSizeOptions fixed = fixed_size_options();
       if (serves_world()) fixed.world = world(*hosts_);
-      return std::make_unique<job::FixedSizeJob>(self, std::move(fixed), std::move(hosts_));
+      return std::make_unique<FixedSizeJob>(self, std::move(fixed), std::move(hosts_));
     }
-    job::RoleJobOptions roles = role_options(options_, plan_, job_, placed_);
+    RoleJobOptions roles = role_options(options_, plan_, job_, placed_);
     roles.hosts = layout_.hosts;
     roles.host_of = layout_.host_of;
     roles.ports = std::move(cluster_.members);
     roles.coordinator_port = cluster_.coordinator_port;
-    return std::make_unique<job::RoleJob>(self, std::move(roles), std::move(hosts_), std::move(held_));
+    return std::make_unique<RoleJob>(self, std::move(roles), std::move(hosts_), std::move(held_));
   }
 
   std::function<std::unique_ptr<agent::MembershipJob>(agent::Agent&, agent::OtherHosts*)> world(
@@ -276,8 +277,8 @@ class FixedSizeController {
     };
   }
 
-  job::FixedSizeOptions fixed_size_options() {
-    job::FixedSizeOptions fixed;
+  FixedSizeOptions fixed_size_options() {
+    FixedSizeOptions fixed;
     fixed.counts = plan_.counts;
     fixed.hosts = layout_.hosts;
     fixed.host_of = layout_.host_of;
@@ -311,15 +312,15 @@ class FixedSizeController {
   placement::PlacedJob placed_;
   Layout layout_;
   std::optional<FixedJob> announced_;
-  job::Cluster cluster_;  // of roles
-  job::HeldPorts held_;   // the ports of this host
+  Cluster cluster_;  // of roles
+  HeldPorts held_;   // the ports of this host
   writer::CheckpointPlan checkpoints_;
   process::HeldLocks locks_;  // of their directory
 };
 
 }  // namespace
 
-int run_on_hosts(Options options, const alloc::Allocation& here) {
+int run_on_hosts(spec::Options options, const alloc::Allocation& here) {
   if (const std::string ignored = unheeded_options(options); !ignored.empty()) fail(ignored, 0);
   process::ProcessTableOptions processes = process_table_options(options, {});
   const auto record = processes.record;

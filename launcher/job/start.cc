@@ -27,7 +27,7 @@ namespace {
 constexpr base::Duration kClearing =
     std::chrono::seconds(1);  // of a notice's time, for what comes after members
 
-base::Duration said_term_grace(const Options& options) {
+base::Duration said_term_grace(const spec::Options& options) {
   if (options.term_grace_said || !options.notice_grace) return options.term_grace;
   return std::max(*options.notice_grace - kClearing, *options.notice_grace / 2);
 }
@@ -52,7 +52,8 @@ std::shared_ptr<process::JobRecord> record_of(const spec::Environment& environme
   return record.ok() ? std::move(*record) : nullptr;
 }
 
-process::ProcessTableOptions process_table_options(const Options& options, std::vector<process::App> apps) {
+process::ProcessTableOptions process_table_options(const spec::Options& options,
+                                                   std::vector<process::App> apps) {
   process::ProcessTableOptions processes;
   processes.apps = std::move(apps);
   processes.job = new_job_id();
@@ -82,7 +83,7 @@ metrics::UsageMeter::GpuReader gpu_reader() {
   };
 }
 
-agent::AgentOptions agent_options(const Options& options, process::ProcessTableOptions processes,
+agent::AgentOptions agent_options(const spec::Options& options, process::ProcessTableOptions processes,
                                   process::HeldPort port) {
   agent::AgentOptions agent{std::move(processes), std::move(port), said_term_grace(options)};
   agent.timeout = options.timeout;
@@ -100,7 +101,7 @@ agent::AgentOptions agent_options(const Options& options, process::ProcessTableO
   return agent;
 }
 
-base::Duration notice_grace(const Options& options) {
+base::Duration notice_grace(const spec::Options& options) {
   constexpr std::chrono::seconds kUsual{30};
   if (options.notice_grace) return *options.notice_grace;
   if (options.grant.by.empty()) return kUsual;
@@ -108,14 +109,14 @@ base::Duration notice_grace(const Options& options) {
   return grace.ok() ? grace->host : kUsual;
 }
 
-base::Duration term_grace(const Options& options) {
+base::Duration term_grace(const spec::Options& options) {
   if (options.term_grace_said || options.notice_grace || options.grant.by.empty())
     return said_term_grace(options);
   const auto grace = grace_of(options.environment, options.allocator);
   return grace.ok() ? std::max(grace->head - kClearing, grace->head / 2) : options.term_grace;
 }
 
-std::unique_ptr<preempt::NoticeWatch> watch_notices(const Options& options, agent::Agent& agent) {
+std::unique_ptr<preempt::NoticeWatch> watch_notices(const spec::Options& options, agent::Agent& agent) {
   if (!options.notice.any()) return nullptr;
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -142,7 +143,7 @@ std::unique_ptr<preempt::NoticeWatch> watch_notices(const Options& options, agen
 }
 
 // Hydra's rules hold for fixed-size jobs only: restarted members would outlive its SIGINT.
-std::vector<int> forwarded_signals(const Options& options) {
+std::vector<int> forwarded_signals(const spec::Options& options) {
   if (options.forward_signals) return *options.forward_signals;
   const bool of_mpi = !options.elastic && !has_roles(options);
   auto signals = process::signals_forwarded_by(of_mpi ? options.compat : spec::Compat::kOpenMpi);
@@ -154,7 +155,7 @@ std::vector<int> forwarded_signals(const Options& options) {
 }
 
 // SIGUSR2: `notify` seconds before SIGKILL (Grid Engine, qsub -notify), at the run limit (LSF).
-std::vector<int> notice_signals(const Options& options) {
+std::vector<int> notice_signals(const spec::Options& options) {
   if (options.notice_signals) return *options.notice_signals;
   const bool theirs = options.grant.by.starts_with("Grid Engine") || options.grant.by.starts_with("LSF");
   if (options.forward_signals || !theirs) return {};
@@ -162,7 +163,7 @@ std::vector<int> notice_signals(const Options& options) {
 }
 
 // MPI programs get no services if there is no private folder for them.
-std::optional<pmi::HelperOptions> helper_options(const Options& options, const std::string& job) {
+std::optional<pmi::HelperOptions> helper_options(const spec::Options& options, const std::string& job) {
   auto folder = runtime_folder(options.environment);
   if (!folder.ok()) {
     fail(fmt::format("MPI programs have no services of their launcher: {}", folder.status().message()), 0);

@@ -179,7 +179,7 @@ bool launcher_is_gone(const std::string& holder, const std::string& owner) {
   if (!theirs || !ours || theirs->second != ours->second) return false;
   if (theirs->first == ours->first) return true;
   const bool none = ::kill(theirs->first, 0) != 0 && errno == ESRCH;
-  return none || process::is_exiting(theirs->first);
+  return none || is_exiting(theirs->first);
 }
 
 std::vector<base::FileLock>& HeldLocks::kept() {
@@ -213,8 +213,8 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
                                 has, seconds_of(wait.ending)));
     }
     if (const int signal = pending_end_signal(); signal != 0)
-      return Status(Code::kUnavailable, fmt::format("{}, and {} came while its end was waited for", has,
-                                                    process::signal_name(signal)));
+      return Status(Code::kUnavailable,
+                    fmt::format("{}, and {} came while its end was waited for", has, signal_name(signal)));
   }
 }
 
@@ -236,11 +236,11 @@ Result<std::string> run_persist(std::vector<std::string> words, const std::strin
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return base::system_error("pipe", "regroup-persist", errno);
   const base::Fd ours(ends[0]);
   base::Fd theirs(ends[1]);
-  process::SpawnSpec spec;
-  spec.path = process::find_helper("regroup-persist");
+  SpawnSpec spec;
+  spec.path = find_helper("regroup-persist");
   spec.argv = std::move(words);
   spec.in = STDIN_FILENO, spec.out = theirs.get(), spec.err = STDERR_FILENO;
-  const auto pid = process::spawn(spec);
+  const auto pid = spawn(spec);
   if (!pid.ok()) return pid.status();
   theirs.reset();
   std::string text;

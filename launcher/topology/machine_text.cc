@@ -116,7 +116,7 @@ class TextReader {
     if (machine_.vendor != "intel" && machine_.vendor != "amd" && machine_.vendor != "arm" &&
         machine_.vendor != "power")
       return fail(fmt::format("'{}': expected intel, amd, arm or power", words_[0]));
-    const auto sys = number("sys", 0.001, 1e6, topology::numa_gbytes(words_[0], 0, 0));
+    const auto sys = number("sys", 0.001, 1e6, numa_gbytes(words_[0], 0, 0));
     if (!sys.ok()) return sys.status();
     numa_gbytes_ = *sys;
     return {};

@@ -1,4 +1,4 @@
-// Control messages between hosts: the frames of transport::Channel inside TLS 1.3, with a peer that has
+// Control messages between hosts: the frames of Channel inside TLS 1.3, with a peer that has
 // proved that it belongs to the job. The handshake has a deadline, queues are bounded, and reading can be
 // paused.
 #pragma once

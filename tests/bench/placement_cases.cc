@@ -17,18 +17,10 @@
 
 namespace {
 
-using namespace regroup::agent;
-using namespace regroup::alloc;
 using namespace regroup::base;
-using namespace regroup::cli;
-using namespace regroup::job;
-using namespace regroup::metrics;
 using namespace regroup::placement;
-using namespace regroup::preempt;
-using namespace regroup::process;
 using namespace regroup::spec;
 using namespace regroup::topology;
-using namespace regroup::transport;
 
 struct Case {
   std::string name;

@@ -13,7 +13,6 @@
 
 using namespace regroup;
 using namespace regroup::agent;
-using namespace regroup::catchup;
 using namespace regroup::spec;
 using regroup::fuzz::Choices;
 using regroup::fuzz::require;

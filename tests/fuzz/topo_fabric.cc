@@ -9,7 +9,7 @@
 using regroup::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace regroup::launcher;
+  using namespace regroup::topology;
   const auto fabric = parse_fabric(std::string(reinterpret_cast<const char*>(data), size), {}, "fuzz");
   if (!fabric.ok()) return 0;
   for (std::uint32_t i = 0; i < fabric->nodes.size(); ++i)

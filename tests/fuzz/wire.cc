@@ -10,7 +10,6 @@
 
 using namespace regroup::base;
 using namespace regroup::proto;
-using namespace regroup::shmem;
 using regroup::fuzz::require;
 
 namespace {

@@ -28,7 +28,7 @@ class ControlMessageTest : public testing::Test {
   std::optional<agent::ControlSocket> guardian_;
 };
 
-TEST_F(ControlMessageTest, WithoutMessagesNoEndIsRequested) { EXPECT_FALSE(agent::end_requested()); }
+TEST_F(ControlMessageTest, WithoutMessagesNoEndIsRequested) { EXPECT_FALSE(end_requested()); }
 
 // One that died while agents came up was restarted, perhaps more than once.
 TEST_F(ControlMessageTest, CoordinatorsAndSignalsStayForTheAgent) {
@@ -38,7 +38,7 @@ TEST_F(ControlMessageTest, CoordinatorsAndSignalsStayForTheAgent) {
   for (std::int32_t incarnation = 1; incarnation <= 3; ++incarnation)
     ASSERT_TRUE(guardian_->send(agent::ControlMessage::kCoordinator, incarnation, ours.get()));
   ASSERT_TRUE(guardian_->send(agent::ControlMessage::kSignal, 10));
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(agent::end_requested());
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(end_requested());
 
   std::vector<std::pair<agent::ControlMessage, std::int32_t>> heard;
   ssize_t written = 0;
@@ -65,19 +65,19 @@ TEST_F(ControlMessageTest, CoordinatorsAndSignalsStayForTheAgent) {
 TEST_F(ControlMessageTest, AnEndIsSeenAfterOtherMessages) {
   for (const agent::ControlMessage message : {agent::ControlMessage::kStop, agent::ControlMessage::kKill}) {
     ASSERT_TRUE(guardian_->send(agent::ControlMessage::kCoordinator, 1));
-    EXPECT_FALSE(agent::end_requested());
+    EXPECT_FALSE(end_requested());
     ASSERT_TRUE(guardian_->send(message, 15));
-    EXPECT_TRUE(agent::end_requested());
-    EXPECT_TRUE(agent::end_requested());
+    EXPECT_TRUE(end_requested());
+    EXPECT_TRUE(end_requested());
     agent::discard_control_messages(agent_.get());
-    EXPECT_FALSE(agent::end_requested());
+    EXPECT_FALSE(end_requested());
   }
 }
 
 TEST_F(ControlMessageTest, TheDeathOfTheGuardianRequestsTheEnd) {
   ASSERT_TRUE(guardian_->send(agent::ControlMessage::kCoordinator, 1));
   guardian_.reset();
-  EXPECT_TRUE(agent::end_requested());
+  EXPECT_TRUE(end_requested());
 }
 
 }  // namespace

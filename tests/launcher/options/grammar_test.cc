@@ -94,7 +94,7 @@ std::string read_as(base::Status (*parse)(std::string_view, T&), const char* tex
   return status.ok() ? describe(out) : "error: " + status.message();
 }
 
-TEST(Mapping, spec::MapBy) {
+TEST(Mapping, MapBy) {
   constexpr std::pair<const char*, const char*> kTexts[] = {
       {"slot", " slot"},
       {"SLOT:PE=2", " slot 2 cpus each"},
@@ -118,10 +118,10 @@ TEST(Mapping, spec::MapBy) {
       {"pe-list=5-1", "error: '5-1': expected a processor list, for example 0,2-5"},
       {"pe-list=0-4294967295", "error: '0-4294967295': names more than 4096 processors"},
   };
-  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_map_by, text), wanted) << text;
-  EXPECT_THAT(read_as(parse_map_by, "sofa"),
+  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(spec::parse_map_by, text), wanted) << text;
+  EXPECT_THAT(read_as(spec::parse_map_by, "sofa"),
               HasSubstr("'sofa' is not a valid mapping; expected slot, hwthread"));
-  EXPECT_THAT(read_as(parse_map_by, "core:fast"), HasSubstr("'fast' is not a valid mapping qualifier"));
+  EXPECT_THAT(read_as(spec::parse_map_by, "core:fast"), HasSubstr("'fast' is not a valid mapping qualifier"));
 }
 
 TEST(Mapping, AQualifierKeepsThePolicyBeforeIt) {
@@ -133,17 +133,18 @@ TEST(Mapping, AQualifierKeepsThePolicyBeforeIt) {
   EXPECT_EQ(describe(map), " numa 2 cpus each span");
 }
 
-TEST(Mapping, spec::RankBy) {
+TEST(Mapping, RankBy) {
   constexpr std::pair<const char*, const char*> kTexts[] = {
       {"slot", " slot"},          {"node", " node"}, {"fill", " fill"},
       {"span", " span"},          {"core", " core"}, {"socket:span", " package:span"},
       {"numa:fill", " numa:fill"}};
-  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_rank_by, text), wanted) << text;
-  EXPECT_THAT(read_as(parse_rank_by, "age"), HasSubstr("'age' is not a valid ranking"));
-  EXPECT_THAT(read_as(parse_rank_by, "slot:fast"), HasSubstr("'fast' is not a valid ranking qualifier"));
+  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(spec::parse_rank_by, text), wanted) << text;
+  EXPECT_THAT(read_as(spec::parse_rank_by, "age"), HasSubstr("'age' is not a valid ranking"));
+  EXPECT_THAT(read_as(spec::parse_rank_by, "slot:fast"),
+              HasSubstr("'fast' is not a valid ranking qualifier"));
 }
 
-TEST(Mapping, spec::BindTo) {
+TEST(Mapping, BindTo) {
   constexpr std::pair<const char*, const char*> kTexts[] = {
       {"none", " none"},
       {"core", " core"},
@@ -158,10 +159,11 @@ TEST(Mapping, spec::BindTo) {
       {"user", "error: user: expected a processor list, for example user:0+1,2"},
       {"user:", "error: '': expected a processor list, for example 0,2-5"},
   };
-  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_bind_to, text), wanted) << text;
-  EXPECT_THAT(read_as(parse_bind_to, "chair"),
+  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(spec::parse_bind_to, text), wanted) << text;
+  EXPECT_THAT(read_as(spec::parse_bind_to, "chair"),
               HasSubstr("'chair' is not a valid binding; expected none, hwthread"));
-  EXPECT_THAT(read_as(parse_bind_to, "core:tight"), HasSubstr("'tight' is not a valid binding qualifier"));
+  EXPECT_THAT(read_as(spec::parse_bind_to, "core:tight"),
+              HasSubstr("'tight' is not a valid binding qualifier"));
 }
 
 TEST(RankFile, SaysWhatIsWrong) {
