@@ -1,5 +1,5 @@
 // What a command line, an app file or a job file asks for, as plain data: the programs of a job and the rules
-// they run under. Parsers fill it in; launcher/cmd turns it into processes.
+// they run under. Parsers fill it in; launcher/job turns it into processes.
 #pragma once
 
 #include <chrono>

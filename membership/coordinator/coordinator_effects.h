@@ -1,4 +1,4 @@
-// Inputs and effects of Coordinator, as plain data. The driver (launcher/cmd, or a simulation) performs the
+// Inputs and effects of Coordinator, as plain data. The driver (launcher/job, or a simulation) performs the
 // effects in order.
 #pragma once
 

@@ -1,5 +1,5 @@
 // A whole job in one process and without a clock: the shipped Coordinator, AgentCore and Arena, and members
-// that play their part through the functions of core/, one small move at a time. Who moves when is the
+// that play their part through the functions of shmem/, one small move at a time. Who moves when is the
 // caller's choice, so every schedule can be had, and had again.
 #pragma once
 
