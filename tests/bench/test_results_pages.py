@@ -50,6 +50,14 @@ def test_a_page_has_machine_target_ours_rivals_ratio_and_a_plot():
     assert "](output.svg)" in page and "to a &lt;pipe&gt;" in files["output.svg"]
 
 
+def test_rows_of_several_runs_name_each_with_its_machine():
+    first = HEAD | {"case": "a", "unit": "s", "ours": OURS}
+    other = first | {"case": "b", "commit": "def"}
+    page = made_of(first, other, other | {"case": "c"})["output.md"]
+    assert "- a:\n  2026-11-28, commit abc; 2 cores, X, load 1.0.\n- b; c:\n  2026-11-28, commit def;" in page
+    assert "\n- a" not in made_of(first, first | {"case": "b"})["output.md"]
+
+
 def test_columns_without_content_are_left_out():
     files = made_of(HEAD | {"recorded": "from paper"}, {"case": "a", "unit": "ms", "ours": OURS})
     assert "| case | unit | ours |\n" in files["output.md"] and set(files) == {"output.md"}

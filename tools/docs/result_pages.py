@@ -56,6 +56,17 @@ def machine_of(head: dict) -> str:
     return wrapped(line)
 
 
+def machines_of(head: dict, rows: list[dict]) -> str:
+    """One line, or one for each part of the rows that was measured at a time of its own."""
+    measured: dict[str, list[str]] = {}
+    for row in rows:
+        if "commit" in row:
+            measured.setdefault(machine_of(row), []).append(row["case"])
+    if len(measured) < 2 or "recorded" in head:
+        return machine_of(head)
+    return "\n".join(f"- {wrapped('; '.join(cases))}:\n  {line}" for line, cases in measured.items())
+
+
 def markdown_table(lines: list[list[str]]) -> str:
     """Without the columns that only have a head."""
     used = [i for i in range(len(lines[0])) if any(line[i] for line in lines[1:])]
@@ -136,7 +147,7 @@ def of_rows(name: str, text: str) -> dict[str, str]:
     lines = [json.loads(line) for line in text.splitlines()]
     rows = [line for line in lines if "case" in line]
     figures = [line for line in lines if "figure" in line]
-    body = machine_of(lines[0]) + "\n\n"
+    body = machines_of(lines[0], rows) + "\n\n"
     picture = bars(rows)
     body += rows_tables(rows)
     body += ("\n" if rows and figures else "") + (figures_table(figures) if figures else "")
