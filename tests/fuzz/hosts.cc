@@ -14,7 +14,7 @@
 #include "launcher/transport/tls_session.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/require.h"
-#include "tests/net/net_test.h"
+#include "tests/launcher/transport/net_test.h"
 
 using namespace regroup;
 using namespace regroup::agent;

@@ -31,52 +31,18 @@ BUILD_FILE = re.compile(r"(.*/)?CMakeLists\.txt|CMakePresets\.json|cmake/.*|.*\.
 OF_DEV = re.compile(r"dev|mkdocs\.yml|tools/(dev|docs)/.*|requirements/.*|tests/[^/]*\.(json|txt)|\.ci/.*")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
-# The folder of tests/ that tests a folder of sources: the longest prefix counts.
-TESTS_OF = {
-    "base": "base",
-    "proto": "proto",
-    "shmem": "shmem",
-    "collective": "collective",
-    "checkpoint": "checkpoint",
-    "elastic": "elastic",
-    "membership": "membership",
-    "launcher": "launcher",
-    "launcher/alloc": "launcher/alloc",
-    "launcher/agent": "node",
-    "launcher/cli": "launcher/options",
-    "launcher/job": "launcher/cmd",
-    "launcher/lease": "launcher/cmd",
-    "launcher/metrics": "launcher/usage",
-    "launcher/placement": "launcher/place",
-    "launcher/pmi": "pmi",
-    "launcher/preempt": "launcher/notice",
-    "launcher/spec": "launcher/options",
-    "launcher/topology": "launcher/topo",
-    "launcher/transport": "net",
-    "checkpoint/writer": "launcher/cmd",
-    "membership/catchup": "launcher/cmd",
-    "tools": "tools",
-    "tools/checkpoint": "tools/checkpoint",
-    "tools/pmi": "pmi",
-    "tests/fuzz": "fuzz",
-    "tests/model": "model",
-    "tests/scale": "scale",
-}
+# Folders below tests/, which mirror the tree, with unit tests: their CMakeLists.txt adds them.
+UNIT_TESTS = tuple(
+    file.parent.relative_to(ROOT / "tests").as_posix()
+    for file in sorted((ROOT / "tests").rglob("CMakeLists.txt"))
+    if file.parent != ROOT / "tests" and re.search(r"^ *(regroup|add)_test\(", file.read_text(), re.MULTILINE)
+)
 
 
 def tests_of(path: str) -> str | None:
     """The folder of tests/ whose unit tests a source or a test belongs to; None: it has none."""
-    if path.startswith("tests/"):
-        return next(
-            (
-                t
-                for t in sorted(set(TESTS_OF.values()), key=len, reverse=True)
-                if path.startswith(f"tests/{t}/")
-            ),
-            None,
-        )
-    folder = max((f for f in TESTS_OF if path.startswith(f + "/")), key=len, default=None)
-    return TESTS_OF[folder] if folder else None
+    inside = path.removeprefix("tests/")
+    return max((f for f in UNIT_TESTS if inside.startswith(f + "/")), key=len, default=None)
 
 
 def schema_header(path: str) -> str:

@@ -9,7 +9,7 @@
 CTEST_GROUPS=(  # NAME, labels
   "collective ^collective$"
   "model      ^(model|scale)$"
-  "launcher   ^(launcher(/.*)?|net|node|pmi)$"
+  "launcher   ^(launcher/.*|tools/pmi)$"
 )
 PYTEST_GROUPS=(hosts cli python)  # folders of tests/
 TIDY_GROUPS=(  # NAME, folders; a source belongs to the first group that has it, and takes about 11 s of processor time
@@ -19,7 +19,7 @@ TIDY_GROUPS=(  # NAME, folders; a source belongs to the first group that has it,
   "launcher        launcher"
   "tools           tools"
   "test-collective tests/collective"
-  "test-launcher   tests/launcher tests/net tests/node tests/pmi"
+  "test-launcher   tests/launcher tests/tools tests/pmi"
   "test            tests"
 )
 
