@@ -10,7 +10,7 @@ nothing is refused. test-cold runs in a clone made for each sample, with an empt
   ./dev bench loop --only cold --old                measures the old commit too, and records its figure
   ./dev bench loop --only test --recorded           samples: the runs that ./dev test --record has recorded
   ./dev bench loop --only demo --debian FOLDER      in copies of FOLDER, a bare Debian 12 made by debootstrap
-  ./dev bench loop --only cold --json docs/results/loop.json    rows of FILE that are not measured now stay
+  ./dev bench loop --only cold --json FILE          rows of FILE that are not measured now stay
 
 What is asked stands below the table as met or MISSED; a miss ends the bench with status 1.
 """
