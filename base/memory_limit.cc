@@ -15,7 +15,7 @@
 namespace regroup::base {
 namespace {
 
-std::optional<std::uint64_t> read_number(const std::string& path) {
+std::optional<std::uint64_t> number_in(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t value = 0;
   if (file >> value) return value;  // "max" is no limit
@@ -76,8 +76,8 @@ std::vector<std::string> levels(std::string path) {
 void apply(const Controller& c, MemoryLimit* best) {
   for (const std::string& path : levels(c.path)) {
     const std::string folder = c.mount + path;
-    const auto limit = read_number(folder + "/" + c.limit);
-    const auto usage = read_number(folder + "/" + c.usage);
+    const auto limit = number_in(folder + "/" + c.limit);
+    const auto usage = number_in(folder + "/" + c.usage);
     if (!limit || !usage) continue;
     const std::uint64_t cache = read_field(folder + "/memory.stat", "inactive_file").value_or(0);
     const std::uint64_t used = *usage - std::min(*usage, cache);
