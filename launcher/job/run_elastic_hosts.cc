@@ -128,7 +128,7 @@ void go_on_from_newest(boost::asio::io_context& loop, const spec::Options& optio
 int run_controller(const spec::Options& options, const process::App& app,
                    process::ProcessTableOptions processes, const JobFiles& files,
                    writer::CheckpointPlan checkpoints, const Launch& launch, base::Fd guardian) {
-  ::prctl(PR_SET_NAME, "regroup-hub");
+  ::prctl(PR_SET_NAME, "regroup-control");
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, processes.job, true);
   if (!hosts.ok()) return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));

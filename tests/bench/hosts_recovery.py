@@ -84,7 +84,7 @@ class Job:
         until(lambda: not self._left(), "an end of the job on all hosts", 30)
 
     def _left(self) -> bool:
-        names = ("regroup-hub", "regroup-agent", "regroup-reaper", "regroup-coord", "recovery_member")
+        names = ("regroup-control", "regroup-agent", "regroup-reaper", "regroup-coord", "recovery_member")
         return any(processes(host, name) for host in self.hosts for name in names)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ PANELS = {
     "seconds": "time until all have it (s)",
     "coordinator_busy": "time at the coordinator (s)",
     "coordinator_in": "messages to the coordinator",
-    "hub_in": "messages to the controller",
+    "controller_in": "messages to the controller",
     "depth": "messages in a row",
 }
 
@@ -73,8 +73,8 @@ def table(rows: Iterable[dict]) -> str:
         lines.append(
             f"{row['change']:16} {row['agents']:6} {tree:>5} {row['seconds'] * 1e3:6.1f} ms "
             f"{row['least_seconds'] * 1e3:6.1f} ms {row['most_seconds'] * 1e3:6.1f} ms {row['samples']:7} "
-            f"{row['depth']:5} {told:>14} {row['coordinator_busy'] * 1e3:6.1f} ms {row['hub_in']:7} "
-            f"{row['hub_out']:8} {row['agent_most']:6}"
+            f"{row['depth']:5} {told:>14} {row['coordinator_busy'] * 1e3:6.1f} ms {row['controller_in']:7} "
+            f"{row['controller_out']:8} {row['agent_most']:6}"
         )
     return "\n".join(lines)
 

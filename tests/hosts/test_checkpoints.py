@@ -143,7 +143,7 @@ def test_a_writer_that_outlives_its_job_changes_nothing(hosts: Hosts, start: Sta
     writer = until(lambda: processes(hosts[1], "regroup-persist"), "a writer", 60)[0]
     os.kill(writer, signal.SIGSTOP)
     job.process.kill()
-    for name in ("regroup", "regroup-hub", "regroup-coord"):
+    for name in ("regroup", "regroup-control", "regroup-coord"):
         for pid in processes(hosts[0], name):
             with contextlib.suppress(ProcessLookupError):  # the first may have ended the others
                 os.kill(pid, signal.SIGKILL)
@@ -524,13 +524,13 @@ def test_the_only_host_with_members_is_lost_and_the_job_goes_on_elsewhere(
     assert set(job.trails.weights()) == {undisturbed}, job.text()
 
 
-def test_the_hub_is_killed_and_the_job_goes_on_from_its_newest_checkpoint(
+def test_the_controller_is_killed_and_the_job_goes_on_from_its_newest_checkpoint(
     hosts: Hosts, start: Start, undisturbed: str
 ):
-    folder = Path(hosts.folder) / "ckpt-no-hub"
+    folder = Path(hosts.folder) / "ckpt-no-controller"
     job = start("node2:2,node3:2", "2:4", *keep(folder), "--orphan-timeout", "2", pace_us=4000)
     until_newer(job, 20)
-    kill(processes(hosts[0], "regroup-hub"))
+    kill(processes(hosts[0], "regroup-control"))
     assert job.wait() == 0, job.text()
     # Nobody is left who has seen the end of its agents: they have all the time that they take.
     assert "it goes on from its newest checkpoint in 8 s (restart 1 of 3)" in job.text(), job.text()

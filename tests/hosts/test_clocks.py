@@ -15,7 +15,7 @@ from training import BIN, WHERE, Start, Training, kill, left_on, processes
 HOUR = 3600
 CLOCK = "/run/clock"  # of each host: by how many seconds its clock is wrong
 SILENCE_S = 5.0  # after so long a host is given up that says nothing
-PROGRAMS = ("regroup-hub", "regroup-coord", "regroup-agent", "regroup-reaper", "chaos_member")
+PROGRAMS = ("regroup-control", "regroup-coord", "regroup-agent", "regroup-reaper", "chaos_member")
 
 
 def faked() -> list[str]:

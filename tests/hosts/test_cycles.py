@@ -59,7 +59,7 @@ def usage_of(pid: int) -> dict[str, int]:
 
 
 def lasting(hosts: Hosts, stays: int) -> dict[str, int]:
-    one = {"regroup-hub": "hub", "regroup-coord": "coordinator", "regroup-reaper": "reaper"}
+    one = {"regroup-control": "controller", "regroup-coord": "coordinator", "regroup-reaper": "reaper"}
     found = {MEMBER: stays, "guardian": processes(hosts[0], "regroup")[0]}
     found |= {what: processes(hosts[0], name)[0] for name, what in one.items()}
     return found | {f"agent of {host.name}": agent_of(host)[0] for host in list(hosts)[:2]}

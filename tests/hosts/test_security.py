@@ -24,9 +24,9 @@ def job(hosts: Hosts) -> Iterator[Training]:
     training.close()
 
 
-def test_strangers_at_the_hub_get_nowhere(hosts: Hosts, job: Training, undisturbed: str):
-    (hub,) = processes(hosts[0], "regroup-hub")
-    (port,) = ports(hub)
+def test_strangers_at_the_controller_get_nowhere(hosts: Hosts, job: Training, undisturbed: str):
+    (controller,) = processes(hosts[0], "regroup-control")
+    (port,) = ports(controller)
     expect_refused(send(hosts[1], hosts[0].address, port))
     assert job.process.poll() is None, job.text()
     job.hurry()
@@ -64,7 +64,7 @@ def test_another_user_reaches_no_socket_of_the_job(hosts: Hosts, job: Training, 
     job.expect_weights(undisturbed)
 
 
-def test_only_the_hub_and_members_listen(hosts: Hosts, job: Training):
+def test_only_the_controller_and_members_listen(hosts: Hosts, job: Training):
     for name in ("regroup-agent", "regroup-reaper", "regroup-coord", "regroup"):
         for host in (hosts[0], hosts[1]):
             for pid in processes(host, name):

@@ -234,5 +234,5 @@ def kill(pids: Sequence[int]) -> None:
 
 def left_on(hosts: Hosts) -> list[str]:
     """Members and processes of regroup on any host; once a job is over there is none."""
-    names = ("regroup-hub", "regroup-agent", "regroup-reaper", "regroup-coord", "chaos_member")
+    names = ("regroup-control", "regroup-agent", "regroup-reaper", "regroup-coord", "chaos_member")
     return [f"{host.name}: {name}" for host in hosts for name in host.names() if name in names]

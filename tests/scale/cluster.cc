@@ -14,7 +14,7 @@
 namespace regroup::scale {
 namespace {
 
-constexpr ProcessId kCoordinator = 0, kHub = 1;
+constexpr ProcessId kCoordinator = 0, kController = 1;
 constexpr base::Duration kLimit = std::chrono::seconds(100);  // of virtual time, for any change
 
 base::Duration clock_of(clockid_t clock) {
@@ -60,18 +60,19 @@ void Cluster::add_agent() {
       node));
   const auto row = agent::parent_in_row(index, options_.radix);
   const proto::NodeId parent = row ? static_cast<proto::NodeId>(*row + 1) : 0;
-  hub_.tree().add(node, parent);
+  controller_.tree().add(node, parent);
   agents_.back()->parent = parent;
   sessions_.emplace_back();
   if (parent != 0) agents_.back()->session.emplace(), sessions_.back().emplace();
-  for (auto above = hub_.tree().parent(node); above && *above != 0; above = hub_.tree().parent(*above))
+  for (auto above = controller_.tree().parent(node); above && *above != 0;
+       above = controller_.tree().parent(*above))
     agents_[*above - 1]->router.tree().add(node, parent);
 }
 
 std::size_t Cluster::levels() const {
   std::size_t most = 0;
   for (proto::NodeId node = 1; node <= agents_.size(); ++node)
-    most = std::max(most, hub_.tree().depth(node).value_or(0));
+    most = std::max(most, controller_.tree().depth(node).value_or(0));
   return most;
 }
 
@@ -99,7 +100,7 @@ Cost Cluster::measure(const std::string& change, const std::function<void()>& be
   Cost cost{.change = change,
             .seconds = std::chrono::duration<double>(network_.now() - since).count(),
             .coordinator = network_.traffic(kCoordinator),
-            .hub = network_.traffic(kHub)};
+            .controller = network_.traffic(kController)};
   for (std::size_t node = 1; node <= agents_.size(); ++node) {
     const Traffic& traffic = network_.traffic(process(static_cast<proto::NodeId>(node)));
     cost.most_messages = std::max(cost.most_messages, traffic.messages_in + traffic.messages_out);
@@ -122,7 +123,7 @@ Cost Cluster::launch() {
       [this] {
         network_.schedule(kCoordinator, network_.now(),
                           [this] { perform(coordinator_.tick(network_.now())); });
-        network_.schedule(kHub, network_.now(), [this] {
+        network_.schedule(kController, network_.now(), [this] {
           for (proto::NodeId node = 1; node <= agents_.size(); ++node)
             tell_coordinator(proto::NodeUp{node, fmt::format("h{}", node), 1});
           tell_coordinator(proto::NodesKnown{});
@@ -170,7 +171,7 @@ Cost Cluster::lose_switch(std::uint32_t hosts) {
         for (proto::NodeId node = last - hosts + 1; node <= last; ++node) {
           agents_[node - 1]->up = false;
           network_.take_down(process(node));
-          const proto::NodeId parent = *hub_.tree().parent(node);
+          const proto::NodeId parent = *controller_.tree().parent(node);
           network_.schedule(process(parent), network_.now(),
                             [this, parent, node] { lose_child(parent, node); });
         }
@@ -181,7 +182,7 @@ Cost Cluster::lose_switch(std::uint32_t hosts) {
 Cost Cluster::lose_inner(std::uint32_t after) {
   const auto inner = std::ranges::find_if(agents_, [this](const auto& agent) {
     const proto::NodeId node = agent->router.tree().root();
-    return agent->up && !hub_.tree().children(node).empty();
+    return agent->up && !controller_.tree().children(node).empty();
   });
   const proto::NodeId node = (*inner)->router.tree().root();
   const auto& members = world().members;
@@ -198,10 +199,10 @@ Cost Cluster::lose_inner(std::uint32_t after) {
         for (std::uint32_t step = 0; step < after; ++step) (void)network_.step();
         agents_[node - 1]->up = false;
         network_.take_down(process(node));
-        const proto::NodeId parent = *hub_.tree().parent(node);
+        const proto::NodeId parent = *controller_.tree().parent(node);
         network_.schedule(process(parent), network_.now(),
                           [this, parent, node] { lose_child(parent, node); });
-        for (const proto::NodeId child : hub_.tree().children(node))
+        for (const proto::NodeId child : controller_.tree().children(node))
           network_.schedule(process(child), network_.now(), [this, child] { orphaned(child); });
       },
       [&] { return world().size() == size - 2 && all_know(&Agent::world); });
@@ -213,7 +214,7 @@ Cost Cluster::join() {
   return measure(
       "joiners",
       [&] {
-        network_.schedule(kHub, network_.now(), [this] {
+        network_.schedule(kController, network_.now(), [this] {
           for (std::uint32_t i = 0; i < options_.joiners; ++i) {
             network_.uncounted([this] { add_agent(); });
             const auto node = static_cast<proto::NodeId>(agents_.size());
@@ -231,11 +232,11 @@ Cost Cluster::join() {
 }
 
 void Cluster::handle(ProcessId to, ProcessId from, const Bytes& bytes) {
-  if (to > kHub) return at_agent(to - 1, from - 1, bytes);
-  if (from > kHub) {
+  if (to > kController) return at_agent(to - 1, from - 1, bytes);
+  if (from > kController) {
     const auto message = agent::decode(*bytes);
     if (!message.ok()) return broken_.push_back(message.status().message());
-    return at_hub(from - 1, *message);
+    return at_controller(from - 1, *message);
   }
   reader_.append(*bytes);
   const auto message = reader_.next();
@@ -252,8 +253,8 @@ void Cluster::to_coordinator(const proto::Message& message) {
 void Cluster::perform(membership::Effects effects) {
   for (membership::Effect& effect : effects) {
     if (auto* send = std::get_if<membership::ToAgent>(&effect)) {
-      network_.send(kHub, std::make_shared<std::vector<std::byte>>(
-                              proto::encode({1, std::move(send->body), send->node})));
+      network_.send(kController, std::make_shared<std::vector<std::byte>>(
+                                     proto::encode({1, std::move(send->body), send->node})));
     } else if (auto* write = std::get_if<membership::Journal>(&effect)) {
       const base::Duration wall = clock_of(CLOCK_MONOTONIC), thread = clock_of(CLOCK_THREAD_CPUTIME_ID);
       const base::Status status = journal_.append(write->entry);

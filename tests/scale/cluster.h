@@ -31,7 +31,7 @@ struct ClusterOptions {
 struct Cost {
   std::string change;
   double seconds = 0.0;
-  Traffic coordinator, hub;
+  Traffic coordinator, controller;
   std::uint64_t most_messages = 0;  // in and out, of any one agent
   std::uint32_t depth = 0;          // messages one after the other
   std::uint32_t worlds = 0, members = 0;
@@ -84,9 +84,9 @@ class Cluster {
   void tell_coordinator(proto::Body body);
   [[nodiscard]] std::shared_ptr<const agent::Message> read(const Bytes& bytes);
   void from_coordinator(const proto::Message& message);
-  void at_hub(proto::NodeId child, const agent::Message& message);
+  void at_controller(proto::NodeId child, const agent::Message& message);
   void unwrap(proto::NodeId child, const agent::Relayed& relayed);
-  void ack_at_hub(proto::NodeId node, const agent::Ack& ack);
+  void ack_at_controller(proto::NodeId node, const agent::Ack& ack);
   void tell_agent(proto::NodeId node, const Bytes& bytes, std::uint64_t number);
   // An agent.
   void at_agent(proto::NodeId node, proto::NodeId from, const Bytes& bytes);
@@ -117,7 +117,7 @@ class Cluster {
   job::JournalFile journal_;
   membership::Coordinator coordinator_;
   base::TimePoint next_tick_{};
-  agent::Router hub_{0};
+  agent::Router controller_{0};
   std::vector<std::optional<agent::ReliableSession>> sessions_;  // of the controller, by node - 1
   std::vector<std::unique_ptr<Agent>> agents_;                   // by node - 1
   std::map<proto::MemberId, proto::NodeId> node_of_;

@@ -35,7 +35,7 @@ void Cluster::from_coordinator(const proto::Message& message) {
   if (message.node == proto::kEveryNode) {
     nodes.clear();
     for (proto::NodeId node = 1; node <= agents_.size(); ++node) {
-      if (hub_.tree().has(node)) nodes.push_back(node);
+      if (controller_.tree().has(node)) nodes.push_back(node);
     }
   }
   const agent::Message said = agent::Membership{message};
@@ -45,17 +45,17 @@ void Cluster::from_coordinator(const proto::Message& message) {
     auto& session = sessions_[node - 1];
     numbers.push_back(session ? session->enqueue(bytes, agent::wants_answer(said)) : 0);
   }
-  for (const agent::Frame& frame : hub_.down(nodes, *bytes, agent::wants_answer(said), numbers))
+  for (const agent::Frame& frame : controller_.down(nodes, *bytes, agent::wants_answer(said), numbers))
     network_.send(process(frame.child), frame.bytes);
 }
 
-void Cluster::at_hub(proto::NodeId child, const agent::Message& message) {
+void Cluster::at_controller(proto::NodeId child, const agent::Message& message) {
   if (const auto* gathered = std::get_if<agent::Gathered>(&message)) {
     for (const agent::Relayed& relayed : gathered->messages) unwrap(child, relayed);
   } else if (const auto* relayed = std::get_if<agent::Relayed>(&message)) {
     unwrap(child, *relayed);
   } else if (const auto* ack = std::get_if<agent::Ack>(&message)) {
-    ack_at_hub(child, *ack);
+    ack_at_controller(child, *ack);
   } else if (const auto* membership = std::get_if<agent::Membership>(&message)) {
     network_.send(kCoordinatorProcess,
                   shared(proto::encode({membership->message.incarnation, membership->message.body, child})));
@@ -68,28 +68,29 @@ void Cluster::at_hub(proto::NodeId child, const agent::Message& message) {
 void Cluster::unwrap(proto::NodeId child, const agent::Relayed& relayed) {
   const proto::NodeId node = relayed.nodes.at(0);
   auto& session = sessions_[node - 1];
-  if (!session || !hub_.tree().within(node, child)) return;  // it was lost, or has moved and says it again
+  if (!session || !controller_.tree().within(node, child))
+    return;  // it was lost, or has moved and says it again
   const std::uint64_t number = relayed.numbers.empty() ? 0 : relayed.numbers.at(0);
   if (number != 0 && !session->accept(number, relayed.message.size())) return;
   const auto said = agent::decode(relayed.message);
   if (!said.ok()) return broken_.push_back(said.status().message());
   if (const auto due = session->ack_due()) tell_agent(node, shared(agent::encode(agent::Ack{*due})), 0);
-  at_hub(node, *said);
+  at_controller(node, *said);
 }
 
 void Cluster::tell_agent(proto::NodeId node, const Bytes& bytes, std::uint64_t number) {
   const proto::NodeId nodes[] = {node};
   const std::uint64_t numbers[] = {number};
-  for (const agent::Frame& frame : hub_.down(nodes, *bytes, false, numbers))
+  for (const agent::Frame& frame : controller_.down(nodes, *bytes, false, numbers))
     network_.send(process(frame.child), frame.bytes);
 }
 
 // As Hosts::adopt().
-void Cluster::ack_at_hub(proto::NodeId node, const agent::Ack& ack) {
+void Cluster::ack_at_controller(proto::NodeId node, const agent::Ack& ack) {
   sessions_[node - 1]->acknowledge(ack.number);
   if (ack.action != agent::Ack::Action::kReparent) return;
-  hub_.tree().move(node, 0);
-  for (const proto::NodeId each : hub_.tree().below(node)) {
+  controller_.tree().move(node, 0);
+  for (const proto::NodeId each : controller_.tree().below(node)) {
     const agent::ReliableSession& session = *sessions_[each - 1];
     tell_agent(each, shared(agent::encode(agent::Ack{session.accepted(), agent::Ack::Action::kRetransmit})),
                0);
@@ -215,13 +216,14 @@ void Cluster::pass(proto::NodeId node, const agent::Message& message) {
 void Cluster::lose_child(proto::NodeId node, proto::NodeId child) {
   const std::string why = fmt::format("host h{}: the connection to its agent is lost", child);
   if (node == 0) {
-    for (auto above = hub_.tree().parent(child); above && *above != 0; above = hub_.tree().parent(*above)) {
+    for (auto above = controller_.tree().parent(child); above && *above != 0;
+         above = controller_.tree().parent(*above)) {
       const Bytes bytes = shared(agent::encode(agent::EndAgent{child}));
       auto& session = sessions_[*above - 1];
       tell_agent(*above, bytes, session ? session->enqueue(bytes, false) : 0);
     }
-    for (const proto::NodeId orphan : hub_.tree().children(child)) hub_.tree().detach(orphan);
-    hub_.tree().prune(child);
+    for (const proto::NodeId orphan : controller_.tree().children(child)) controller_.tree().detach(orphan);
+    controller_.tree().prune(child);
     return tell_coordinator(proto::NodeLost{child, why});
   }
   for (const agent::Message& said : agents_[node - 1]->router.lose(child)) pass(node, said);

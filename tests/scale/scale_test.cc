@@ -56,15 +56,15 @@ class ScaleTest : public testing::Test {
 constexpr std::uint64_t kHopsOfCoordinator = 4;
 constexpr double kMostForTenThousand = 0.5;  // seconds of the virtual clock
 
-TEST_F(ScaleTest, AllLinksAreTheHubs) {
+TEST_F(ScaleTest, AllLinksAreTheControllers) {
   run(0);
   EXPECT_EQ(levels_, 1U);
   const Cost& lost = costs_["one member lost"];
   EXPECT_EQ(lost.worlds, 1U);
   EXPECT_EQ(lost.coordinator.messages_in, 2 + kAgents);  // the death, its reap, and the reports
   EXPECT_EQ(lost.coordinator.messages_out, 2U);          // Revoke and the World, once for all
-  EXPECT_EQ(lost.hub.messages_in, 2 + kAgents + 2);
-  EXPECT_EQ(lost.hub.messages_out, 2 + kAgents + 2 * kAgents);
+  EXPECT_EQ(lost.controller.messages_in, 2 + kAgents + 2);
+  EXPECT_EQ(lost.controller.messages_out, 2 + kAgents + 2 * kAgents);
   EXPECT_EQ(lost.depth, 4 + kHopsOfCoordinator);
   EXPECT_EQ(lost.most_messages, 5U);
 }
@@ -78,8 +78,8 @@ TEST_F(ScaleTest, ATreeOfRadixEight) {
   EXPECT_EQ(lost.coordinator.messages_out, 2U);
   // From each child its own report and, at once, those of all below it; to each child the two messages for
   // itself, and in an envelope for the others.
-  EXPECT_EQ(lost.hub.messages_in, 2 + 2 * 8 + 2U);
-  EXPECT_EQ(lost.hub.messages_out, 2 + kAgents + 2 * 2 * 8);
+  EXPECT_EQ(lost.controller.messages_in, 2 + 2 * 8 + 2U);
+  EXPECT_EQ(lost.controller.messages_out, 2 + kAgents + 2 * 2 * 8);
   EXPECT_LE(lost.depth, 4 * levels_ + kHopsOfCoordinator);
   // An agent says and hears as much, whatever is below its children.
   EXPECT_LE(lost.most_messages, 2 * (2 + 2 * 8) + 2 * 8 + 2 + 5U);
@@ -116,8 +116,8 @@ TEST_F(ScaleTest, ChainsGrowWithTheLevelsAndNothingIsSaidTwice) {
       EXPECT_LE(cost.coordinator.messages_in, bound.in) << bound.change << " of " << agents;
       EXPECT_LE(cost.coordinator.messages_out, bound.out) << bound.change << " of " << agents;
     }
-    EXPECT_LE(costs_["one member lost"].hub.messages_in, 2 + 2 * kRadix + 2U) << agents;
-    EXPECT_LE(costs_["a switch lost"].hub.messages_in, kSwitch + 2 * kRadix + 2U) << agents;
+    EXPECT_LE(costs_["one member lost"].controller.messages_in, 2 + 2 * kRadix + 2U) << agents;
+    EXPECT_LE(costs_["a switch lost"].controller.messages_in, kSwitch + 2 * kRadix + 2U) << agents;
     // What 10,000 may take, in proportion: coordinator and lines do each report, and each byte of a World.
     EXPECT_LE(costs_["one member lost"].seconds, kMostForTenThousand * agents / 10'000) << agents;
   }
