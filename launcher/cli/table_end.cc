@@ -121,7 +121,7 @@ std::vector<Spec> end_options() {
       {{"notice-file"},
        "PATH",
        "file with a preemption notice, polled on every host; it contains `shrink|suspend|kill "
-       "[within=SECONDS] [who=HOST,...]`",
+       "[within=SECONDS] [hosts=HOST,...]`",
        [](D& d, G& g) { return d.out.notice.file = g.value(), Status(); }},
       {{"notice-command"},
        "COMMAND",

@@ -37,8 +37,9 @@ base::Status parse_field(std::string_view word, Notice* notice) {
     (name == "within" ? notice->within : notice->lasts) = seconds(count);
     return {};
   }
-  if (name != "who" || rest.empty())
-    return invalid_argument(fmt::format("'{}': expected within=SECONDS, for=SECONDS or who=HOST,...",
+  const bool names_hosts = name == "hosts" || name == "who";  // "who": its former name
+  if (!names_hosts || rest.empty())
+    return invalid_argument(fmt::format("'{}': expected within=SECONDS, for=SECONDS or hosts=HOST,...",
                                         base::printable_word(word)));
   for (std::string_view host; base::next_part(rest, ',', host);) {
     if (host.empty() || notice->hosts.size() == kMostHosts)
@@ -71,7 +72,7 @@ Found parse_words(std::string_view text) {
       if (!kind || out.size() == kMostNotices)
         return invalid_argument(fmt::format(
             "malformed notice '{}': expected shrink, suspend, kill or pause, then [within=SECONDS] "
-            "[for=SECONDS] [who=HOST,...]",
+            "[for=SECONDS] [hosts=HOST,...]",
             base::printable_word(line)));
       out.push_back(Notice{*kind});
     }

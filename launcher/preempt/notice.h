@@ -33,7 +33,7 @@ struct Notice {
 };
 
 // What a source says at a time (seconds since 1970): nothing, or notices, the soonest first. It may be
-//   shrink|suspend|kill|pause [within=SECONDS] [for=SECONDS] [who=HOST,...]     our own words, one a line
+//   shrink|suspend|kill|pause [within=SECONDS] [for=SECONDS] [hosts=HOST,...]   our own words, one a line
 //   {"action": "terminate", "time": "2026-11-22T20:30:00Z"}  of EC2: spot/instance-action, and
 //   termination-time,
 //                                              rebalance recommendations, maintenance, target-lifecycle-state

@@ -62,7 +62,7 @@ def test_a_size_that_was_said_does_not_grow_with_the_hosts_under_the_successor(r
     os.kill(job.coordinator, signal.SIGKILL)
     job.wait_err("incarnation 2 of the coordinator continues")
     assert status(regroup)["target"] == 3
-    notice.write_text("suspend within=20 who=b\n")
+    notice.write_text("suspend within=20 hosts=b\n")
     wait_for_members(regroup, 2)
     notice.unlink()
     job.wait_err("host b may be used again")

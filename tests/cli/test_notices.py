@@ -60,7 +60,7 @@ def test_a_host_that_stands_still_for_a_moment_is_not_lost(regroup, tmp_path):
     words = ["--launcher", "fork", "-H", "a:1,b:1", "--notice-file", str(notice), *FAST, "-np", "2"]
     job = regroup.start(*words, "sh", "-c", member)
     agent = int(until(lambda: re.search(r"^up 1 (\d+)$", job.out, re.MULTILINE), "rank 1")[1])
-    notice.write_text("pause within=0 for=20 who=b\n")
+    notice.write_text("pause within=0 for=20 hosts=b\n")
     job.wait_err(r"host b: --notice-file \S+: a pause of this host in 0 s, for 20 s: the job continues")
     os.kill(agent, signal.SIGSTOP)
     time.sleep(7)
@@ -131,7 +131,7 @@ def two_hosts(regroup, member, tmp_path):
 
 
 def test_a_notice_takes_one_host_back(regroup, tmp_path, two_hosts):
-    (tmp_path / "notice").write_text("shrink within=20 who=b\n")
+    (tmp_path / "notice").write_text("shrink within=20 hosts=b\n")
     two_hosts.wait_err(r"host b is wanted back within 20 s \(shrink of --notice-file \S+\)")
     two_hosts.wait_err("host b is given back")
     until(lambda: len(members(regroup)) == 2, "two members")
@@ -152,9 +152,9 @@ def test_a_second_notice_ends_nobody(regroup, member, tmp_path):
     job.wait_out("^step 1 ")
     for each in range(4):
         (gates / f"leaf.{each}").touch()
-    (tmp_path / "notice").write_text("shrink within=60 who=b\n")
+    (tmp_path / "notice").write_text("shrink within=60 hosts=b\n")
     job.wait_err(r"host b is wanted back within 60 s")
-    second.write_text("kill within=30 who=b\n")
+    second.write_text("kill within=30 hosts=b\n")
     job.wait_err(r"host b is wanted back sooner, within 30 s")
     for each in range(4):
         (gates / f"leaf.{each}").unlink()
@@ -172,15 +172,15 @@ def test_a_host_that_was_suspended_comes_back_when_the_file_says_so_no_more(regr
         *words, "--shards", "4", "-np", "1:4", "--initial-size", "4", member, STEPS, "100"
     )
     two_hosts.wait_err("generation 1: 4 members")
-    notice.write_text("suspend within=20 who=b\n")
+    notice.write_text("suspend within=20 hosts=b\n")
     two_hosts.wait_err(r"host b is wanted back within 20 s \(suspend of --notice-file \S+\)")
     until(lambda: len(members(regroup)) == 2, "two members")
     notice.unlink()
     two_hosts.wait_err(r"host b may be used again \(--notice-file \S+\)")
     until(lambda: len(members(regroup)) == 4, "four members")
-    notice.write_text("suspend within=20 who=b\n")
+    notice.write_text("suspend within=20 hosts=b\n")
     until(lambda: len(members(regroup)) == 2, "two members again")
-    notice.write_text("shrink within=20 who=b\n")
+    notice.write_text("shrink within=20 hosts=b\n")
     two_hosts.wait_err("host b is given back")
     assert_finished(two_hosts, 2)
     assert "was lost" not in two_hosts.err, two_hosts.err
@@ -196,7 +196,7 @@ def test_a_suspended_host_that_was_given_up_gets_no_members_while_it_is_suspende
     job.wait_err("generation 1: 4 members")
     for pid in [pid_of(job, 2), pid_of(job, 3)]:
         os.kill(pid, signal.SIGSTOP)  # their agent kills them when it is given up
-    notice.write_text("suspend within=0 who=b\n")
+    notice.write_text("suspend within=0 hosts=b\n")
     job.wait_err("host b: its time is over, with 2 members on it")
     came = r"host b has come, with (\d+) slots"
 
@@ -227,7 +227,7 @@ def test_a_later_notice_that_leaves_less_time_is_heeded(regroup, tmp_path):
 
 
 def test_a_notice_that_comes_too_late_costs_no_step(regroup, tmp_path, two_hosts):
-    (tmp_path / "notice").write_text("kill within=0 who=b\n")
+    (tmp_path / "notice").write_text("kill within=0 hosts=b\n")
     two_hosts.wait_err("host b")
     until(lambda: len(members(regroup)) == 2, "two members")
     assert_finished(two_hosts, 2)

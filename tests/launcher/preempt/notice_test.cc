@@ -42,26 +42,27 @@ TEST(Notice, OurOwnWordsAreUnderstood) {
       {" \n", "none"},
       {"shrink", "shrink ?"},
       {"kill within=2.5\n", "kill 2.5"},
-      {"suspend within=0 who=n1,n2.example.org", "suspend 0 n1,n2.example.org"},
-      {"suspend\n  within=3\n  who=n1", "suspend 3 n1"},
+      {"suspend within=0 hosts=n1,n2.example.org", "suspend 0 n1,n2.example.org"},
+      {"suspend\n  within=3\n  hosts=n1", "suspend 3 n1"},
+      {"suspend who=n1,n2", "suspend ? n1,n2"},  // the former name of "hosts"
       {"pause within=5 for=9", "pause 5 for 9"},
       // Several: the soonest first.
-      {"# of the night\nkill within=60 who=n3\n\nshrink within=5 who=n1\r\n", "shrink 5 n1; kill 60 n3"},
+      {"# of the night\nkill within=60 hosts=n3\n\nshrink within=5 hosts=n1\r\n", "shrink 5 n1; kill 60 n3"},
       {"kill\nkill within=1\nkill within=40", "kill 1; kill ?; kill 40"},
       {"shrink within=-1", "error: 'within=-1': expected a number of seconds"},
       {"shrink within=nan", "error: 'within=nan': expected a number of seconds"},
-      {"shrink who=", "error: 'who=': expected within=SECONDS, for=SECONDS or who=HOST,..."},
-      {"shrink who=a,,b", "error: 'who=a,,b': expected host names"},
-      {"shrink soon", "error: 'soon': expected within=SECONDS, for=SECONDS or who=HOST,..."},
+      {"shrink hosts=", "error: 'hosts=': expected within=SECONDS, for=SECONDS or hosts=HOST,..."},
+      {"shrink hosts=a,,b", "error: 'hosts=a,,b': expected host names"},
+      {"shrink soon", "error: 'soon': expected within=SECONDS, for=SECONDS or hosts=HOST,..."},
       {"kill\nShrink",
        "error: malformed notice 'Shrink': expected shrink, suspend, kill or pause, then [within=SECONDS] "
-       "[for=SECONDS] [who=HOST,...]"},
+       "[for=SECONDS] [hosts=HOST,...]"},
       {"<html>\x01",
        "error: malformed notice '<html>?': expected shrink, suspend, kill or pause, then [within=SECONDS] "
-       "[for=SECONDS] [who=HOST,...]"},
+       "[for=SECONDS] [hosts=HOST,...]"},
       {"within=5",
        "error: malformed notice 'within=5': expected shrink, suspend, kill or pause, then [within=SECONDS] "
-       "[for=SECONDS] [who=HOST,...]"},
+       "[for=SECONDS] [hosts=HOST,...]"},
   };
   for (const auto& [text, expected] : kCases) EXPECT_EQ(understood(text), expected) << text;
 }

@@ -72,10 +72,10 @@ TEST_F(WatchTest, AFileThatComesIsANoticeOnce) {
   watch({.file = path_});
   loop_.run_for(milliseconds(50));
   EXPECT_TRUE(heard_.empty());
-  write("shrink within=5 who=n2\n");  // another host's
+  write("shrink within=5 hosts=n2\n");  // another host's
   loop_.run_for(milliseconds(50));
   EXPECT_TRUE(heard_.empty());
-  write("shrink within=5 who=n1,n2\n");
+  write("shrink within=5 hosts=n1,n2\n");
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
   loop_.run_for(milliseconds(50));
   EXPECT_THAT(heard_, ElementsAre("shrink --notice-file " + path_));
@@ -85,12 +85,12 @@ TEST_F(WatchTest, AFileThatComesIsANoticeOnce) {
 TEST_F(WatchTest, ASuspensionEndsWhenTheFileSaysSoNoMore) {
   int over = 0;
   watch({.file = path_}, [&](const std::string&) { ++over; });
-  write("suspend within=5 who=n1\n");
+  write("suspend within=5 hosts=n1\n");
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
-  write("suspend within=3 who=n1,n2\n");  // it lasts
+  write("suspend within=3 hosts=n1,n2\n");  // it lasts
   loop_.run_for(milliseconds(50));
   EXPECT_EQ(over, 0);
-  write("suspend who=n2\n");
+  write("suspend hosts=n2\n");
   ASSERT_TRUE(until([&] { return over == 1; }));
   write("suspend\n");
   ASSERT_TRUE(until([&] { return heard_.size() == 2; }));
@@ -104,7 +104,7 @@ TEST_F(WatchTest, ASuspensionEndsWhenTheFileSaysSoNoMore) {
 }
 
 TEST_F(WatchTest, ASuspensionOfWhichIsKnownIsOverOnceItsSourceSaysSo) {
-  write("suspend who=n1\n");
+  write("suspend hosts=n1\n");
   int over = 0;
   watch({.file = path_}, [&](const std::string&) { ++over; }, {"--notice-file " + path_});
   loop_.run_for(milliseconds(50));
@@ -115,7 +115,7 @@ TEST_F(WatchTest, ASuspensionOfWhichIsKnownIsOverOnceItsSourceSaysSo) {
   EXPECT_EQ(over, 0);
   std::filesystem::remove(path_);
   ASSERT_TRUE(until([&] { return over == 1; }));
-  write("suspend who=n1\n");
+  write("suspend hosts=n1\n");
   ASSERT_TRUE(until([&] { return heard_.size() == 1; }));
 }
 
@@ -207,7 +207,7 @@ TEST_F(WatchTest, AFilesEventOfAnotherMachineIsNone) {
 }
 
 TEST_F(WatchTest, OfSeveralLinesTheGravestAndSoonestCounts) {
-  write("shrink within=60\nkill within=300\nkill within=1 who=n2\n");
+  write("shrink within=60\nkill within=300\nkill within=1 hosts=n2\n");
   watch({.file = path_});
   ASSERT_TRUE(until([&] { return !heard_.empty(); }));
   EXPECT_THAT(heard_, ElementsAre("kill --notice-file " + path_));
