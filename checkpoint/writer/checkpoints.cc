@@ -90,7 +90,7 @@ void Checkpoints::take_own() {
   late_.expires_after(kAnswerLimit);
   late_.async_wait([this](const boost::system::error_code& error) {
     if (error || !taking_ || !process::is_due(late_)) return;
-    not_ours_yet(fmt::format("{} has not answered for {} s", plan_.directory, kAnswerLimit.count()));
+    not_ours_yet(fmt::format("{}: no answer for {} s", plan_.directory, kAnswerLimit.count()));
   });
   check({"regroup-persist", "hold", plan_.directory, plan_.shared, plan_.job, std::to_string(after),
          base::lock_owner(plan_.job)});
@@ -141,10 +141,10 @@ void Checkpoints::checked(int wait_status) {
   if (taking_ && another && !then_) return take_again();
   const std::string why = std::exchange(check_error_, {});
   if (wait_status != 0 && (!then_ || !why.empty()))
-    say_(fmt::format("host {}: {}: {}", host_,
-                     held_ ? "the lock of " + plan_.directory + " is lost"
-                           : "no checkpoints are made here, and none is read",
-                     why.empty() ? silent_end(wait_status) : why));
+    say_(fmt::format(
+        "host {}: {}: {}", host_,
+        held_ ? "the lock of " + plan_.directory + " is lost" : "no checkpoints are written or read here",
+        why.empty() ? silent_end(wait_status) : why));
   held_ = releasing_ = false;
   if (taking_ && wait_status == 0) return taken(/*held=*/false);
   if (taking_) not_yet_ = why;
@@ -205,7 +205,7 @@ void Checkpoints::end_by(base::TimePoint deadline) {
   limit_.expires_at(std::chrono::steady_clock::time_point(deadline.time_since_epoch()));
   limit_.async_wait([this](const boost::system::error_code& error) {
     if (error || !process::is_due(limit_)) return;
-    cut_off_ = deadline_ ? "the time that was left is over"
+    cut_off_ = deadline_ ? "no time was left to write it"
                          : fmt::format("nothing was written for {} s", kDiskLimit.count());
     keep_ = true;
     if (process_) process_->kill();
@@ -221,13 +221,13 @@ void Checkpoints::on_notice(base::TimePoint deadline) {
   end_by(deadline);
   if (further) return;
   if (!process_ && !last_.can_ask()) {
-    if (!quiet_ && last_.newest() == 0) say_("no last checkpoint is made: no member has taken a step");
+    if (!quiet_ && last_.newest() == 0) say_("no final checkpoint: no member has completed a step");
     return;
   }
   const FinalCheckpointDecision choice = choose();
   keep_ = choice.what == FinalCheckpointDecision::What::kKeep;
   if (!quiet_) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
-  if (keep_) cut_off_ = "there was no time for it";
+  if (keep_) cut_off_ = "too little time was left to write it";
   if (keep_ && process_) process_->kill();
   if (keep_ || !last_.can_ask()) return;
   using What = SaveRequest::What;
@@ -254,7 +254,7 @@ void Checkpoints::ask_after_writing() {
 
 void Checkpoints::save_now(std::function<void()> then) {
   if (plan_.every == 0 || deadline_ || keep_ || barred_ || !last_.can_ask()) return then();
-  if (!quiet_) say_("a last checkpoint is made before the end: the job has failed");
+  if (!quiet_) say_("a final checkpoint is written before the end: the job has failed");
   last_.ask(SaveRequest::What::kNow, base::SystemClock().now() + kSaveLimit);
   last_.await(kClaimLimit, std::move(then));
 }

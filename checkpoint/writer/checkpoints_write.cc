@@ -95,9 +95,7 @@ std::string Checkpoints::unsaved() const {
   const proto::Step have = std::max(committed_, plan_.resume ? plan_.resume->step : 0);
   if (plan_.every == 0 || last_.due() / plan_.every <= have / plan_.every) return "";
   const proto::Step due = last_.due() / plan_.every * plan_.every;
-  const std::string why = hangs_ || barred_ ? not_yet_
-                          : failed_ > have  ? failure_
-                                            : "no snapshot of it was taken";
+  const std::string why = hangs_ || barred_ ? not_yet_ : failed_ > have ? failure_ : "no snapshot was taken";
   return fmt::format("the checkpoint of step {}, which was due at the end, is not in {}: {}",
                      std::max(failed_, due), plan_.directory, why);
 }
@@ -115,7 +113,7 @@ void Checkpoints::written(int wait_status) {
                           : !cut_off_.empty() ? cut_off_
                                               : silent_end(wait_status);
   if (!acknowledged_) {
-    say_(fmt::format("the checkpoint of step {} failed, the one before stays: {}", writing_, why));
+    say_(fmt::format("the checkpoint of step {} failed, the previous one is kept: {}", writing_, why));
   } else if (bandwidth_ = static_cast<double>(bytes_) / std::max(seconds, 1e-3); !quiet_) {
     say_(fmt::format("checkpoint of step {}: in {} after {:.2f} s ({:.0f} MiB/s{})", writing_,
                      plan_.directory, seconds, static_cast<double>(bytes_) / kMiB / std::max(seconds, 1e-3),
@@ -167,7 +165,7 @@ void Checkpoints::copied(int wait_status) {
   if (wait_status != 0 && copy_error_.empty()) copy_error_ = silent_end(wait_status);
   const double seconds = std::chrono::duration<double>(base::SystemClock().now() - copying_since_).count();
   if (wait_status != 0)
-    say_(fmt::format("no copy in {}, the one before stays: {}", plan_.shared, copy_error_));
+    say_(fmt::format("no copy in {}, the previous one is kept: {}", plan_.shared, copy_error_));
   else if (!copy_error_.empty())  // a damaged one was passed over
     say_(host_.empty() ? copy_error_ : fmt::format("host {}: {}", host_, copy_error_));
   if (wait_status == 0 && !copy_step_.empty())

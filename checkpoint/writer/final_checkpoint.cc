@@ -25,9 +25,9 @@ const char* name_of(FinalCheckpointDecision::What what) {
     case FinalCheckpointDecision::What::kFinish:
       return "the checkpoint is finished before the end";
     case FinalCheckpointDecision::What::kPersist:
-      return "a last checkpoint is made before the end";
+      return "a final checkpoint is written before the end";
     case FinalCheckpointDecision::What::kKeep:
-      return "the last checkpoint that is committed stays the last";
+      return "no final checkpoint, the last committed one is kept";
   }
   return "?";
 }
@@ -38,20 +38,22 @@ FinalCheckpointDecision decide_final_checkpoint(const Remaining& r) {
   const What wanted = r.writing ? What::kFinish : What::kPersist;
   const std::string what = r.writing
                                ? fmt::format("the checkpoint of step {} that is being written", *r.writing)
-                               : "a last snapshot";
+                               : "a final snapshot";
   const std::string mib = fmt::format("{:.0f} MiB", static_cast<double>(r.bytes) / kBytesPerMiB);
   if (left <= 0) return {What::kKeep, fmt::format("no time is left for {}", what)};
   if (r.bandwidth <= 0)
-    return {wanted, fmt::format("{} ({}) is tried within {:.1f} s: how fast the disk is was not measured yet",
-                                what, mib, left)};
+    return {
+        wanted,
+        fmt::format("{} ({}) is attempted within {:.1f} s: the disk's bandwidth has not been measured yet",
+                    what, mib, left)};
   const double whole = kMargin * static_cast<double>(r.bytes) / r.bandwidth;
   const double writing = r.writing ? std::max(0.0, whole - seconds(r.since)) : whole;
   const double copying = copy_needs(r);
   // A running copy continues while this one is written, and must end before the copy of this one starts.
   const double needs =
       copying + std::max(writing, r.copying ? std::max(0.0, copying - seconds(*r.copying)) : 0);
-  const std::string with = copying > 0 ? fmt::format(", {:.1f} s of them to be copied at {:.0f} MiB/s",
-                                                     copying, r.copy_bandwidth / kBytesPerMiB)
+  const std::string with = copying > 0 ? fmt::format(", {:.1f} s of them to copy it at {:.0f} MiB/s", copying,
+                                                     r.copy_bandwidth / kBytesPerMiB)
                                        : "";
   return {needs <= left ? wanted : What::kKeep,
           fmt::format("{} ({} at {:.0f} MiB/s) needs {:.1f} s more{}, {:.1f} s are left", what, mib,
@@ -84,23 +86,23 @@ bool ask_again(const LastSeen& seen) {
 
 std::string outcome_of_last(const LastSeen& seen, bool wrote) {
   using What = shmem::SaveRequest::What;
-  if (seen.newest == 0) return "no last checkpoint is made: no member has taken a step";
+  if (seen.newest == 0) return "no final checkpoint: no member has completed a step";
   if (seen.mark.phase == shmem::SaveMark::Phase::kIdle && seen.mark.step >= seen.newest) {
     if (wrote) return "";
-    return fmt::format("no further checkpoint is made: step {}, the last one, was saved before", seen.newest);
+    return fmt::format("no final checkpoint: step {}, the last one, is saved already", seen.newest);
   }
-  std::string why = "no member that had it was left";
+  std::string why = "no member with this state was left";
   const bool copying = seen.mark.phase == shmem::SaveMark::Phase::kWanted || !wrote;
   if (seen.request.what == What::kNone)
     why = "no time was left to write it";
   else if (seen.request.what == What::kClaimed && copying)
-    why = fmt::format("member {} ended while it copied it", seen.claimant);
+    why = fmt::format("member {} ended while copying it", seen.claimant);
   else if (seen.request.what == What::kLater)
-    why = "the checkpoint before it was still being written";
+    why = "the previous checkpoint was still being written";
   else if (seen.request.open() && seen.had_left)
-    why = "all members had left when they were asked for it";
+    why = "all members had left when it was requested";
   else if (seen.request.open())
-    why = fmt::format("no member came to the end of its step, or waited for others, within {:.1f} s",
+    why = fmt::format("no member reached the end of its step, or waited for others, within {:.1f} s",
                       seconds(seen.since));
   return fmt::format("the state after step {} is not saved: {}", seen.newest, why);
 }

@@ -16,7 +16,7 @@ namespace regroup::writer {
 
 std::string silent_end(int wait_status) {
   return WIFSIGNALED(wait_status) ? fmt::format("regroup-persist: killed by signal {}", WTERMSIG(wait_status))
-                                  : "regroup-persist ended without a word";
+                                  : "regroup-persist ended without a message";
 }
 
 PersistTask::PersistTask(boost::asio::io_context& loop, std::vector<std::string> words, Wait wait,

@@ -43,7 +43,9 @@ base::Result<Kept> plain(const json& value, const std::string& path) {
   };
   const bool good = number("attempts", kept.attempt.number) && number("preempted", kept.attempt.preempted) &&
                     number("failed", kept.attempt.failed) && number("killed", kept.attempt.killed);
-  if (!good) return base::Status(base::Code::kDataLoss, fmt::format("{}: it cannot be read", path));
+  if (!good)
+    return base::Status(base::Code::kDataLoss,
+                        fmt::format("{}: malformed: expected numbers of attempts", path));
   kept.running = value.value("running", json()) == json(true);
   return kept;
 }
@@ -156,7 +158,7 @@ void AttemptLog::failed() {
 
 void AttemptLog::await() {
   if (written_.valid() && written_.wait_for(kAttemptAnswerLimit) != std::future_status::ready)
-    fail(fmt::format("{}: no answer for {} s; it may lack how the job ended", path_in(directory_),
+    fail(fmt::format("{}: no answer for {} s; it may lack the outcome of this attempt", path_in(directory_),
                      kAttemptAnswerLimit.count()),
          0);
 }

@@ -70,7 +70,7 @@ Result<std::optional<base::FileLock>> take_if_there(const std::string& path, con
   if (taken.ok()) return taken;
   const std::string why = "--checkpoint " + taken.status().message();
   if (taken.code() == base::Code::kUnavailable) return Status(taken.code(), why);
-  fail(fmt::format("{}: what this host has there is not looked at", why), 0);
+  fail(fmt::format("{}: checkpoints of this host there are ignored", why), 0);
   return std::optional<base::FileLock>();
 }
 
@@ -103,7 +103,7 @@ Result<writer::CheckpointPlan> prepare_checkpoints(spec::Options* options, const
   writer::CheckpointPlan plan;
   const spec::CheckpointRequest& asked = options->checkpoint;
   if (asked.directory.empty() && !asked.shared.empty())
-    return base::invalid_argument("--checkpoint-shared: it is behind a directory; say which by --checkpoint");
+    return base::invalid_argument("--checkpoint-shared: requires --checkpoint DIR");
   if (asked.directory.empty()) return plan;
   plan.directory = absolute(asked.directory);
   plan.job = job;

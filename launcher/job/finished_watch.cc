@@ -55,8 +55,8 @@ void TrainingEnd::lose(proto::NodeId node, const std::string& host, const base::
 base::Status check_first_world(const shmem::Arena& arena, proto::SlotIndex line, proto::MemberId rank) {
   if (arena.member_slot(line).finished.load(std::memory_order_acquire) == 0) return {};
   return base::invalid_argument(fmt::format(
-      "join: rank {} has finished the World of this job. A job on several hosts, or with options such as "
-      "--checkpoint, forms one World: start another job for the next training",
+      "join: rank {} has already finished its session. A job on several hosts, or with options such as "
+      "--checkpoint, has one session for each rank: start another job for the next training",
       rank));
 }
 
@@ -69,7 +69,7 @@ std::vector<std::string> FinishedWatch::look(base::TimePoint now, const std::vec
     seen.reported = true;
     const auto threads = process::threads_besides_first(one.pid);
     const std::string keeps = threads.empty()
-                                  ? "no other thread than its first is left"
+                                  ? "only its first thread is left"
                                   : fmt::format("its threads {} are left", fmt::join(threads, ", "));
     out.push_back(
         fmt::format("member {} (pid {}) has finished, but its process has not ended for {:.0f} s: {}; "

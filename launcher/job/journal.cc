@@ -125,7 +125,7 @@ std::pair<Kind, std::vector<std::byte>> body_of(const JournalEntry& entry) {
 }
 
 base::Result<JournalEntry> intent_of(std::span<const std::byte> body) {
-  const base::Status senseless(base::Code::kDataLoss, "an intent that makes no sense");
+  const base::Status senseless(base::Code::kDataLoss, "malformed intent");
   if (body.size() < sizeof(IntentHead)) return senseless;
   const auto head = take<IntentHead>(body);
   membership::Intent out{time_of(head.began), head.target,       head.desired, head.restarts,
@@ -142,7 +142,7 @@ base::Result<JournalEntry> intent_of(std::span<const std::byte> body) {
 }
 
 base::Result<JournalEntry> row_of(std::span<const std::byte> body) {
-  const base::Status senseless(base::Code::kDataLoss, "a row of failures that makes no sense");
+  const base::Status senseless(base::Code::kDataLoss, "malformed row of failures");
   if (body.size() < sizeof(RowHead)) return senseless;
   const auto head = take<RowHead>(body);
   const std::uint64_t numbers = std::uint64_t{head.slots} + head.members;
@@ -169,7 +169,7 @@ base::Result<JournalEntry> entry_of(Kind kind, std::span<const std::byte> body) 
     const auto at = time_of(take<std::int64_t>(body));
     return JournalEntry(membership::Sentence{at, {reinterpret_cast<const char*>(body.data()), body.size()}});
   }
-  if (kind != Kind::kWorld) return base::Status(base::Code::kDataLoss, "no record that is known");
+  if (kind != Kind::kWorld) return base::Status(base::Code::kDataLoss, "unknown kind of record");
   auto world = proto::decode_world(body);
   return world.ok() ? base::Result<JournalEntry>(std::move(*world)) : world.status();
 }
@@ -202,10 +202,10 @@ base::Status write_all(int fd, std::span<const std::byte> bytes, const std::stri
 base::Status check_file_head(std::span<const std::byte> all, const std::string& path) {
   FileHead head;
   std::memcpy(&head, all.data(), sizeof head);
-  if (head.magic != FileHead{}.magic) return damaged(path, 0, "it is no journal");
+  if (head.magic != FileHead{}.magic) return damaged(path, 0, "not a journal");
   if (head.version == FileHead{}.version) return {};
   return base::invalid_argument(
-      fmt::format("journal {}: of version {}, {} is known", path, head.version, FileHead{}.version));
+      fmt::format("journal {}: version {}, expected {}", path, head.version, FileHead{}.version));
 }
 
 struct Contents {
@@ -221,7 +221,7 @@ base::Result<Contents> parse(std::span<const std::byte> all, const std::string& 
   for (RecordHead head; all.size() - out.whole >= sizeof head; out.whole += sizeof head + head.bytes) {
     std::memcpy(&head, all.data() + out.whole, sizeof head);
     if (crc_of_head(head) != head.head_crc || head.bytes > proto::kMaxFrameBytes) {
-      return damaged(path, out.whole, "the head of a record");
+      return damaged(path, out.whole, "malformed header of a record");
     }
     const auto rest = all.subspan(out.whole + sizeof head);
     if (rest.size() < head.bytes) break;
@@ -272,7 +272,8 @@ base::Status JournalFile::append(const JournalEntry& entry) {
   if (torn_) REGROUP_RETURN_IF_ERROR(cut());
   const auto [kind, body] = body_of(entry);
   if (body.size() > proto::kMaxFrameBytes) {
-    return base::invalid_argument(fmt::format("journal {}: a record of {} bytes", path_, body.size()));
+    return base::invalid_argument(fmt::format("journal {}: record of {} bytes, expected at most {}", path_,
+                                              body.size(), proto::kMaxFrameBytes));
   }
   RecordHead head{static_cast<std::uint32_t>(body.size()), kind, 0, base::crc32c(body)};
   head.head_crc = crc_of_head(head);

@@ -54,7 +54,7 @@ LocalCheckpointReply found_by(const QueryLocalCheckpoint& order, const Result<st
   if (!text.ok() || order.copy > 0) return found;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), found.step);
   if (error != std::errc() || end != text->data() + text->size())
-    found.status = base::internal_error(fmt::format("regroup-persist said {:?}", *text));
+    found.status = base::internal_error(fmt::format("unexpected output of regroup-persist: {:?}", *text));
   return found;
 }
 
@@ -80,7 +80,7 @@ class Search {
         return;
       }
       if (!over_())
-        say_(fmt::format("host {}: the job does not go on from its checkpoint of step {}: {}", name, step,
+        say_(fmt::format("host {}: the job does not resume from its checkpoint of step {}: {}", name, step,
                          agent::printable(resume.status().message())));
       if (may_go_on) return;
     }
@@ -104,7 +104,7 @@ class Search {
       const std::string& name = hosts_.name(index);
       if (!found.said.empty()) say_(fmt::format("host {}: {}", name, agent::printable(found.said)));
       if (!found.status.ok())
-        say_(fmt::format("host {}: what it has in {} is not looked at: {}", name, plan_.directory,
+        say_(fmt::format("host {}: its checkpoints in {} are ignored: {}", name, plan_.directory,
                          agent::printable(found.status.message())));
       else if (found.step > (plan_.resume ? plan_.resume->step : 0) && found.step <= proto::kMaxStep)
         out.emplace_back(found.step, index);
@@ -135,7 +135,7 @@ class Search {
       for (auto& [index, one] : *open) {
         if (!one.said && (now - one.heard > silence || now >= end_))
           one.said =
-              LocalCheckpointReply{.status = base::deadline_exceeded("its agent has not answered in time")};
+              LocalCheckpointReply{.status = base::deadline_exceeded("its agent did not answer in time")};
       }
     }
     Answers out;

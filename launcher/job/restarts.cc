@@ -92,7 +92,8 @@ LaunchEnd end_of(const agent::Guardian& guardian, int status, const spec::Checkp
 }
 
 std::string nothing_to_go_on_from(const std::string& directory) {
-  return fmt::format("all that had the job's state are lost, and {} has no checkpoint of it", directory);
+  return fmt::format("all members with the job's state are lost, and {} contains no checkpoint of it",
+                     directory);
 }
 
 Restarts::Restarts(const spec::Options& options)
@@ -104,11 +105,10 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
   if (!end.state_lost || most_ == 0) return end.status;
   if (end.resumed > std::exchange(resumed_, end.resumed)) fruitless_ = 0;
   if (fruitless_ == most_) {
-    return fail(
-        fmt::format("it was launched {} times without a newer checkpoint (--max-restarts {}): it stays "
-                    "ended",
-                    fruitless_ + 1, most_),
-        end.status);
+    return fail(fmt::format("the job was launched {} times without a newer checkpoint (--max-restarts {}): "
+                            "it is not restarted",
+                            fruitless_ + 1, most_),
+                end.status);
   }
   const base::Duration usual = kFirstPause * (1LL << std::min(fruitless_, 5U));
   // Members of a host that was not heard to end may hold the state yet, and would go on beside the new ones.
@@ -116,19 +116,20 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
       std::max(std::min<base::Duration>(usual, kLongestPause), doubt(options_, *end.state_lost));
   const base::Duration spent = base::SystemClock().now() - began_;
   if (options_.timeout > base::Duration::zero() && spent + pause >= options_.timeout)
-    return fail("no time of --timeout is left to go on from its newest checkpoint", end.status);
+    return fail("--timeout leaves no time to resume from the newest checkpoint: the job is not restarted",
+                end.status);
   ++fruitless_;
   ++launches_;
   status_ = end.status;
   failures_ = membership::passed_on(end.failures);
   if (!options_.quiet)
-    fail(fmt::format("it goes on from its newest checkpoint in {} s (restart {} of {})",
+    fail(fmt::format("the job resumes from its newest checkpoint in {} s (restart {} of {})",
                      std::chrono::duration_cast<std::chrono::seconds>(pause).count(), fruitless_, most_),
          0);
   process::HeldLocks::release_all();
   const int signal = signal_within(signals_that_end(options_), pause);
   if (signal == 0) return std::nullopt;
-  return fail(fmt::format("{} came: it stays ended", process::signal_name(signal)),
+  return fail(fmt::format("{} received: the job is not restarted", process::signal_name(signal)),
               status_of(signal, options_));
 }
 

@@ -203,18 +203,18 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
       until = now + wait.ending;
       if (wait.say)
         wait.say(
-            fmt::format("{}, but its launcher is gone: this job begins when that one has ended, within "
-                        "{:g} s (--orphan-timeout, and time to clear up)",
+            fmt::format("{}, but its launcher has ended: this job starts when that one has ended, within "
+                        "{:g} s (--orphan-timeout, and time to clean up)",
                         has, seconds_of(wait.ending)));
     } else if (now >= *until) {
       return Status(Code::kUnavailable,
-                    fmt::format("{}, and has not ended within {:g} s although its launcher is gone: end its "
-                                "processes (REGROUP_JOB in their environment), or name another directory",
+                    fmt::format("{}, and has not ended within {:g} s although its launcher has: end its "
+                                "processes (REGROUP_JOB in their environment), or give another directory",
                                 has, seconds_of(wait.ending)));
     }
     if (const int signal = pending_end_signal(); signal != 0)
-      return Status(Code::kUnavailable,
-                    fmt::format("{}, and {} came while its end was waited for", has, signal_name(signal)));
+      return Status(Code::kUnavailable, fmt::format("{}, and {} was received while waiting for its end", has,
+                                                    signal_name(signal)));
   }
 }
 

@@ -33,14 +33,18 @@ std::span<std::byte> chunk_of(std::span<std::byte> whole, std::uint64_t chunk) {
 
 Status wrong(std::string what) { return {base::Code::kDataLoss, "state transfer: " + std::move(what)}; }
 
+Status wrong_size(const TransferChunk& chunk, std::size_t expected) {
+  return wrong(fmt::format("chunk {}: {} bytes, expected {}", chunk.chunk, chunk.bytes.size(), expected));
+}
+
 // The learner checks again, but cannot name the sender.
 Status check_crc(const TransferChunk& chunk, std::uint32_t salt) {
   const std::uint32_t got = base::crc32c(chunk.bytes, salt);
   if (got == chunk.crc) return {};
   const std::string what =
       chunk.step == 0 ? std::string("the state") : fmt::format("the result of step {}", chunk.step);
-  return wrong(fmt::format("chunk {} of {} came with CRC32C {:08x} and has {:08x}", chunk.chunk, what,
-                           chunk.crc, got));
+  return wrong(
+      fmt::format("chunk {} of {}: expected CRC32C {:08x}, got {:08x}", chunk.chunk, what, chunk.crc, got));
 }
 
 }  // namespace
@@ -89,7 +93,7 @@ void TransferService::on_reader(Channel channel) {
                            auto message = catchup::decode_transfer(payload);
                            if (!message.ok()) return message.status();
                            const auto* request = std::get_if<catchup::TransferRequest>(&*message);
-                           if (request == nullptr) return wrong("a reader sent a message that is no request");
+                           if (request == nullptr) return wrong("expected TransferRequest from a reader");
                            on_request(id, *request);
                            return {};
                          }});
@@ -97,7 +101,8 @@ void TransferService::on_reader(Channel channel) {
   reader.deadline.expires_after(kRequestLimit);
   reader.deadline.async_wait([this, id](const boost::system::error_code& error) {
     const auto late = error ? readers_.end() : readers_.find(id);
-    if (late != readers_.end() && !late->second.request) drop_reader(id, "no request came");
+    if (late != readers_.end() && !late->second.request)
+      drop_reader(id, "no TransferRequest received in time");
   });
 }
 
@@ -262,7 +267,7 @@ Status TransferService::on_payload(std::size_t index, std::span<const std::byte>
   if (const auto* error = std::get_if<catchup::TransferError>(&*message)) return wrong(error->why);
   if (const auto* chunk = std::get_if<TransferChunk>(&*message)) return take(source, *chunk);
   const auto* length = std::get_if<catchup::TransferLength>(&*message);
-  if (length == nullptr) return wrong("a source sent a request");
+  if (length == nullptr) return wrong("unexpected TransferRequest from a source");
   if (index == 0) {  // the source of the results; no ring is longer than kMaxKeptResults
     if (length->newest > received_.kept + proto::kMaxKeptResults)
       return wrong(fmt::format("the newest result is of step {}, but the last received one of step {}",
@@ -271,7 +276,7 @@ Status TransferService::on_payload(std::size_t index, std::span<const std::byte>
   }
   if (length->bytes == 0) return {};
   if (length->bytes > core_->arena().snapshot().size())
-    return wrong(fmt::format("a state of {} bytes, but only {} are reserved", length->bytes,
+    return wrong(fmt::format("state of {} bytes, expected at most {}", length->bytes,
                              core_->arena().snapshot().size()));
   source.bytes = length->bytes;
   return {};
@@ -286,10 +291,10 @@ Status TransferService::take(Source& source, const TransferChunk& chunk) {
 Status TransferService::take_snapshot(Source& source, const TransferChunk& chunk) {
   const shmem::Arena& arena = core_->arena();
   if (source.whole || source.bytes == 0 || chunk.chunk >= chunks_of(source.bytes))
-    return wrong(fmt::format("chunk {} of a snapshot of {} bytes", chunk.chunk, source.bytes));
+    return wrong(fmt::format("unexpected chunk {} of a snapshot of {} bytes", chunk.chunk, source.bytes));
   if (!chunk.bytes.empty()) {
     const auto to = chunk_of(arena.snapshot().first(source.bytes), chunk.chunk);
-    if (to.size() != chunk.bytes.size()) return wrong(fmt::format("chunk {} has another size", chunk.chunk));
+    if (to.size() != chunk.bytes.size()) return wrong_size(chunk, to.size());
     REGROUP_RETURN_IF_ERROR(check_crc(chunk, proto::snapshot_salt(transfer_)));
     std::ranges::copy(chunk.bytes, to.begin());
     arena.snapshot_crcs()[chunk.chunk].store(chunk.crc, std::memory_order_relaxed);
@@ -308,11 +313,11 @@ Status TransferService::take_result(Source& source, const TransferChunk& chunk) 
   const shmem::Arena& arena = core_->arena();
   const bool turn = &source == &sources_.front() && source.whole && chunk.step == received_.kept + 1;
   if (!turn || !core_->room_for(chunk.step))
-    return wrong(fmt::format("the result of step {} came out of turn", chunk.step));
+    return wrong(fmt::format("unexpected result of step {}", chunk.step));
   const auto crcs = arena.kept_crcs(chunk.step);
-  if (chunk.chunk >= crcs.size()) return wrong(fmt::format("a result without chunk {}", chunk.chunk));
+  if (chunk.chunk >= crcs.size()) return wrong(fmt::format("unexpected chunk {} of a result", chunk.chunk));
   const auto to = chunk_of(arena.kept(chunk.step), chunk.chunk);
-  if (to.size() != chunk.bytes.size()) return wrong(fmt::format("chunk {} has another size", chunk.chunk));
+  if (to.size() != chunk.bytes.size()) return wrong_size(chunk, to.size());
   REGROUP_RETURN_IF_ERROR(check_crc(chunk, proto::result_salt(chunk.step)));
   if (chunk.chunk == 0) arena.kept_step(chunk.step).store(0, std::memory_order_release);
   std::ranges::copy(chunk.bytes, to.begin());

@@ -60,7 +60,7 @@ def assert_goes_on(job, after: int) -> None:
     """It resumed after a step that is at least `after`, and ended with everything counted once."""
     job.hurry()
     assert job.wait() == 0, job.err
-    resumed = int(re.search(r"the job goes on after step (\d+), from", job.err)[1])
+    resumed = int(re.search(r"the job resumes after step (\d+) from", job.err)[1])
     assert resumed >= after
     assert steps_of(job) == list(range(resumed + 1, STEPS + 1))
     assert said_weights(job) == {f"{4 * STEPS}.0"}
@@ -116,7 +116,7 @@ def lose_all_members(job) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-GOES_ON = "it goes on from its newest checkpoint"
+GOES_ON = "the job resumes from its newest checkpoint"
 
 
 def assert_goes_on_by_itself(job) -> None:
@@ -133,7 +133,7 @@ def test_a_job_that_loses_all_members_goes_on_from_its_newest_checkpoint(regroup
     assert_goes_on_by_itself(job)
     assert "all members of generation" in job.err and "signal 9" in job.err, job.err
     assert f"{GOES_ON} in 1 s (restart 1 of 1)" in job.err
-    assert int(re.search(r"the job goes on after step (\d+), from", job.err)[1]) >= 20
+    assert int(re.search(r"the job resumes after step (\d+) from", job.err)[1]) >= 20
     attempts = json.loads((tmp_path / "ATTEMPTS").read_text())
     assert (attempts["attempts"], attempts["failed"], attempts["killed"]) == (2, 1, 0)
     job.assert_nothing_left()
@@ -146,14 +146,14 @@ def test_a_job_that_keeps_losing_all_members_stays_ended(regroup, member, tmp_pa
     until(lambda: named(job) >= 30, "the checkpoint of step 30")
     seen = 0
     for launch in range(1, 5):  # the first one made the checkpoint that the others begin with
-        until(lambda n=launch: job.err.count("the job goes on after step 30") == n - 1, f"launch {launch}")
+        until(lambda n=launch: job.err.count("the job resumes after step 30") == n - 1, f"launch {launch}")
         until(lambda n=seen: job.out.count("step 31 ") > n, "a step of this launch")
         lose_all_members(job)
         until(lambda n=launch: job.err.count("all members of generation") == n, "an end of the launch")
         seen = job.out.count("step 31 ")
     assert job.wait() == 128 + signal.SIGKILL, job.err
     assert job.err.count(GOES_ON) == 3 and f"{GOES_ON} in 2 s (restart 2 of 2)" in job.err
-    assert "it was launched 3 times without a newer checkpoint (--max-restarts 2)" in job.err
+    assert "the job was launched 3 times without a newer checkpoint (--max-restarts 2)" in job.err
     job.assert_nothing_left()
 
 
@@ -162,7 +162,10 @@ def test_without_a_checkpoint_or_restarts_a_job_that_loses_all_members_ends(regr
     until(lambda: job.out.count("step") >= 5, "some steps")
     lose_all_members(job)
     assert job.wait() == 128 + signal.SIGKILL, job.err
-    assert f"all that had the job's state are lost, and {tmp_path}/none has no checkpoint of it" in job.err
+    assert (
+        f"all members with the job's state are lost, and {tmp_path}/none contains no checkpoint of it"
+        in job.err
+    )
     job = start(regroup, member, tmp_path / "never", 2, "--max-restarts", "0")
     until(lambda: named(job) >= 5, "a checkpoint")
     lose_all_members(job)
@@ -176,7 +179,10 @@ def test_who_ends_a_job_between_two_launches_is_heard(regroup, member, tmp_path)
     until(lambda: GOES_ON in job.err, "the pause")
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() == 99, job.err
-    assert "SIGTERM came: it stays ended" in job.err and "the job goes on after step" not in job.err
+    assert (
+        "SIGTERM received: the job is not restarted" in job.err
+        and "the job resumes after step" not in job.err
+    )
     job.assert_nothing_left()
 
 
@@ -211,8 +217,8 @@ def test_a_job_that_has_lost_its_launcher_is_waited_for(regroup, member, tmp_pat
     job.process.kill()
     job.process.wait(10)
     again = start(regroup, member, tmp_path, 1, "--orphan-timeout", "3", pause_ms=40)
-    again.wait_err(r"--checkpoint .*LOCK: job \S+ \(process \d+ on .*\) has it, but its launcher is gone: "
-                   r"this job begins when that one has ended, within 8 s")  # fmt: skip
+    again.wait_err(r"--checkpoint .*LOCK: job \S+ \(process \d+ on .*\) has it, but its launcher has ended: "
+                   r"this job starts when that one has ended, within 8 s")  # fmt: skip
     assert_goes_on(again, 5)
 
 
@@ -287,7 +293,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(regroup, memb
     # What is set aside stays until as many newer ones as are kept are there.
     again = start(regroup, member, tmp_path, 2, "--checkpoint-keep", "1000", pause_ms=0)
     assert_goes_on(again, steps[-2])
-    assert f"goes on after step {steps[-2]}," in again.err
+    assert f"resumes after step {steps[-2]} from" in again.err
     assert "is damaged; using the one before it" in again.err
     assert (tmp_path / f"damaged-step-{steps[-1]:08d}" / "REASON").exists()
 
@@ -297,7 +303,7 @@ def test_a_disk_that_fails_costs_checkpoints_and_not_the_job(regroup, member, tm
     until(lambda: named(job) >= 5, "a checkpoint")
     (tmp_path / "d").rename(tmp_path / "gone")
     (tmp_path / "d").write_text("a file now")
-    job.wait_err(r"the checkpoint of step \d+ failed, the one before stays: .*/d/LOCK")
+    job.wait_err(r"the checkpoint of step \d+ failed, the previous one is kept: .*/d/LOCK")
     (tmp_path / "d").unlink()
     (tmp_path / "gone").rename(tmp_path / "d")
     job.hurry()
@@ -361,7 +367,7 @@ def test_what_could_not_be_written_before_the_end_is_tried_again_there(regroup, 
         job = regroup.start(*words)
         until(lambda: named(job) >= 20, "a checkpoint")
         fill()
-        job.wait_err(r"the checkpoint of step 40 failed, the one before stays: .*No space left")
+        job.wait_err(r"the checkpoint of step 40 failed, the previous one is kept: .*No space left")
         (tmp_path / "d/full").unlink()
         job.hurry()
         (gates / "finish.0").unlink()
@@ -420,7 +426,7 @@ def test_a_checkpoint_whose_model_says_the_number_of_epochs_is_resumed(regroup, 
         path.write_bytes(changed + b"crc32c=%08x\n" % google_crc32c.value(changed))
         again = start(regroup, member, tmp_path, 1, pause_ms=0)
         assert again.wait() == 0, again.err
-        assert "the job goes on after step" in again.err and "damaged" not in again.err
+        assert "the job resumes after step" in again.err and "damaged" not in again.err
         path.write_bytes(text + b"crc32c=%08x\n" % google_crc32c.value(text))
 
 
@@ -449,7 +455,7 @@ def test_the_newest_of_both_directories_is_used(regroup, member, tmp_path):
     assert f"from {tmp_path}/local/step-" in again.err
     alone = regroup.run("-np", "1:1", "--checkpoint-shared", str(tmp_path), "true")
     assert alone.process.returncode == 1
-    assert "--checkpoint-shared: it is behind a directory" in alone.err
+    assert "--checkpoint-shared: requires --checkpoint DIR" in alone.err
 
 
 def test_of_two_equal_ones_only_the_first_directorys_is_read(regroup, member, tmp_path):
@@ -463,7 +469,7 @@ def test_of_two_equal_ones_only_the_first_directorys_is_read(regroup, member, tm
         file.write(b"damage")
     again = start(regroup, member, tmp_path / "local", 1, *words, pause_ms=0)
     assert again.wait() == 0, again.err
-    assert f"the job goes on after step {newest}, from {tmp_path}/local/step-" in again.err
+    assert f"the job resumes after step {newest} from {tmp_path}/local/step-" in again.err
     assert "is damaged" not in again.err
 
 
@@ -480,7 +486,7 @@ def test_on_a_notice_a_last_snapshot_is_persisted(regroup, member, tmp_path):
     stop(job)  # as a scheduler signals a process group and its leader: the same notice
     assert job.wait() != 0
     assert re.search(
-        r"a last checkpoint is made before the end: a last snapshot \(.* is tried within", job.err
+        r"a final checkpoint is written before the end: a final snapshot \(.* is attempted within", job.err
     )
     assert named(job) == checkpoints(tmp_path)[-1] >= 20
     job.assert_nothing_left()
@@ -529,7 +535,7 @@ def test_a_failure_that_ends_the_job_saves_the_state_of_the_others(regroup, tmp_
     job = regroup.run(*words, *kept, sys.executable, str(script))
     assert job.wait() == 1
     assert "the job failed: 3 members in a row" in job.err
-    assert "a last checkpoint is made before the end" in job.err, job.err
+    assert "a final checkpoint is written before the end" in job.err, job.err
     assert checkpoints(tmp_path / "shared")[-1] >= 20, job.err
 
 
@@ -582,7 +588,7 @@ def test_it_is_told_that_no_last_snapshot_came(regroup, member, tmp_path):
     stop(job)
     assert job.wait() != 0
     assert checkpoints(tmp_path / "c") == [] and named(job) == 0
-    assert re.search(r"the state after step \d+ is not saved: no member came to the end of its step", job.err)
+    assert re.search(r"the state after step \d+ is not saved: no member reached the end of its step", job.err)
 
 
 def test_members_that_have_all_left_on_a_signal_of_their_own_save_the_state(regroup, member, tmp_path):
@@ -688,7 +694,7 @@ def test_a_step_that_ends_behind_the_last_snapshot_is_saved_too(regroup, moment,
     job = regroup.start(*words, str(tmp_path))
     until(lambda: (tmp_path / "stands").exists() and (tmp_path / "begun").exists(), "one behind the other")
     stop(job)
-    job.wait_err("a last checkpoint is made before the end")
+    job.wait_err("a final checkpoint is written before the end")
     (tmp_path / "leave").touch()
     if moment == "when it is written":
         job.wait_err("checkpoint of step 6: in")
@@ -714,7 +720,7 @@ def test_on_a_notice_without_time_the_last_commit_stays(regroup, member, tmp_pat
     until(lambda: named(job) == 60, "a slow checkpoint")
     stop(job)
     assert job.wait() != 0
-    assert "the last checkpoint that is committed stays the last: a last snapshot" in job.err
+    assert "no final checkpoint, the last committed one is kept: a final snapshot" in job.err
     assert re.search(r"needs [\d.]+ s more, 1.0 s are left", job.err)
     assert checkpoints(tmp_path) == [60]
     job.assert_nothing_left()
@@ -755,7 +761,7 @@ def test_a_resumed_torch_job_has_the_bits_of_an_uninterrupted_one(regroup, tmp_p
     kill_everything(job)
     again = train(regroup, tmp_path / "again", 1, *keep)
     assert again.wait(180) == 0, again.err
-    assert "the job goes on after step" in again.err
+    assert "the job resumes after step" in again.err
     assert undisturbed.wait(180) == 0, undisturbed.err
     assert weights_of(tmp_path / "again") == weights_of(tmp_path / "undisturbed") != set()
     newest = max((tmp_path / "ckpt").glob("step-*"))
@@ -771,7 +777,7 @@ def test_a_finished_torch_job_goes_on_for_more_epochs_with_the_bits_of_a_longer_
     assert first.wait(180) == 0, first.err
     more = train(regroup, tmp_path / "more", 2, *keep, "--checkpoint-interval", "4", pace_us=0)
     assert more.wait(180) == 0, more.err
-    assert "the job goes on after step 29, from" in more.err
+    assert "the job resumes after step 29 from" in more.err
     assert longer.wait(180) == 0, longer.err
     assert weights_of(tmp_path / "more") == weights_of(tmp_path / "longer") != set()
 
@@ -839,7 +845,7 @@ def test_the_step_of_a_fused_optimizer_writes_the_checkpoint_and_a_resumed_job_h
     keep = ["--checkpoint", str(tmp_path / "ckpt"), "--checkpoint-interval", "40"]
     again = train(regroup, tmp_path / "again", 3, *keep, **fused())
     assert again.wait(180) == 0, again.err
-    resumed = re.search(r"the job goes on after step (\d+), from", again.err)
+    resumed = re.search(r"the job resumes after step (\d+) from", again.err)
     assert resumed and int(resumed[1]) >= 12
     assert_the_step_wrote_all(tmp_path / "again", tmp_path / "ckpt", 3)
     assert undisturbed.wait(180) == 0, undisturbed.err

@@ -179,7 +179,7 @@ def test_an_exception_after_each_checkpoint_ends_the_job_at_the_third_launch(reg
     ), job.err
     assert job.err.count("Traceback (most recent call last)") == 1, job.err
     assert job.err.count("as member 0 of an earlier launch did: its traceback is above") == 2, job.err
-    assert job.err.count("it goes on from its newest checkpoint") == 2, job.err
+    assert job.err.count("the job resumes from its newest checkpoint") == 2, job.err
 
 
 HIDDEN = """

@@ -219,7 +219,7 @@ def test_a_lost_job_goes_on_from_its_checkpoint(regroup, member, tmp_path):
     assert job.wait() == 137, job.err
     assert "rank 0" in job.err
     again = start_kept(regroup, member, tmp_path)
-    again.wait_err("the job goes on after step")
+    again.wait_err("the job resumes after step")
     again.hurry()
     assert again.wait() == 0, again.err
     assert again.out.count("finished 120.0") == 2
@@ -232,7 +232,7 @@ def test_a_notice_saves_what_there_is(regroup, member, tmp_path):
     assert job.wait() != 0
     assert re.search(r"checkpoint of step \d+: in", job.err), job.err
     again = start_kept(regroup, member, tmp_path)
-    again.wait_err("the job goes on after step")
+    again.wait_err("the job resumes after step")
     again.hurry()
     assert again.wait() == 0, again.err
 
@@ -243,7 +243,7 @@ def test_a_rank_that_ends_without_joining_is_named(regroup, member, script, tmp_
     job = regroup.run(*words, "sh", "-c", f"{script}; exec {member} 5 1")
     assert job.wait() == 1
     assert re.search(
-        r"rank 1 \(pid \d+\) exited with code 0 and has not called join\(\), for which \d of 3", job.err
+        r"rank 1 \(pid \d+\) exited with code 0 without calling join\(\), for which \d of 3", job.err
     )
 
 
@@ -319,7 +319,7 @@ def test_a_job_with_checkpoints_forms_one_world(regroup, tmp_path):
     words = ["--oversubscribe", "-np", "2", "--checkpoint", str(tmp_path)]
     job = regroup.run(*words, sys.executable, "-c", AGAIN)
     assert job.wait() == 1
-    assert re.search("rank [01] has finished the World of this job. A job on several hosts", job.err), job.err
+    assert re.search("rank [01] has already finished its session. A job on several hosts", job.err), job.err
 
 
 @pytest.mark.parametrize("launcher", ["regroup", "hydra"])

@@ -59,7 +59,7 @@ def kill_everything(job: Training) -> None:
 def expect_resumed(job: Training, at_least: int, undisturbed: str, status: int = 0) -> None:
     """It went on after a step that is at least that one, computed all that follow, and has the same bits."""
     assert job.wait() == status, job.text()
-    resumed = int(re.search(r"the job goes on after step (\d+), from", job.text())[1])
+    resumed = int(re.search(r"the job resumes after step (\d+) from", job.text())[1])
     assert resumed >= at_least
     computed = {step for step, _ in job.trails.shards()}
     assert computed == set(range(resumed + 1, job.steps + 1))  # none if the last step was kept
@@ -128,7 +128,7 @@ def test_a_folder_that_is_not_shared_is_told(hosts: Hosts, start: Start, undistu
     job = start("node1:1,node2:1", "2:2", *keep(Path("/tmp/private")), pace_us=4000)
     job.expect_weights(undisturbed)
     assert re.search(
-        r"host node2: no checkpoints are made here, and none is read: /tmp/private: not the directory "
+        r"host node2: no checkpoints are written or read here: /tmp/private: not the directory "
         r"that job \S+ has locked: LOCK is missing",
         job.text(),
     )
@@ -149,7 +149,7 @@ def test_a_writer_that_outlives_its_job_changes_nothing(hosts: Hosts, start: Sta
                 os.kill(pid, signal.SIGKILL)
     promised = newest(job)
     again = start("node1:1", "1:1", *keep(folder, 20), pace_us=0, ballast=BALLAST)
-    until(lambda: "the job goes on after step" in again.text(), "a resumed job", 60)
+    until(lambda: "the job resumes after step" in again.text(), "a resumed job", 60)
     with contextlib.suppress(ProcessLookupError):  # on busy cores its agent has ended it by now
         os.kill(writer, signal.SIGCONT)
     expect_resumed(again, promised, undisturbed)
@@ -257,7 +257,7 @@ def test_a_job_goes_on_from_the_newest_that_any_host_has_of_its_own(
     again = start("node3:1,node2:1", "2:2", *tiers(own, shared), pace_us=0)
     expect_resumed(again, step, undisturbed)
     assert IS_NEWEST.format(step, own, shared) in again.text()
-    assert f"the job goes on after step {step}, from {shared}/step-{step:08d}" in again.text()
+    assert f"the job resumes after step {step} from {shared}/step-{step:08d}" in again.text()
     assert step in steps_in(shared)
     told = f"host node2: checkpoint {own}/step-{mine[-1]:08d} is damaged and not used"
     assert (told in again.text()) == damaged, again.text()
@@ -267,7 +267,7 @@ def test_a_job_goes_on_from_the_newest_that_any_host_has_of_its_own(
 
 def resumed_after(job: Training) -> int:
     text = job.text()
-    return int(re.search(r"the job goes on after step (\d+), from", text)[1])
+    return int(re.search(r"the job resumes after step (\d+) from", text)[1])
 
 
 def test_a_host_that_does_not_answer_for_its_own_directory_is_passed_over(
@@ -282,9 +282,9 @@ def test_a_host_that_does_not_answer_for_its_own_directory_is_passed_over(
     before = steps_in(shared)[-1]
     expect_resumed(again, before, undisturbed)
     assert resumed_after(again) == before < mine[-2]
-    told = f"host node2: what it has in {own} is not looked at: {own}: no answer for 10 s"
+    told = f"host node2: its checkpoints in {own} are ignored: {own}: no answer for 10 s"
     assert told in again.text()
-    assert not re.search(r"host node3: what it has", again.text())
+    assert not re.search(r"host node3: its checkpoints", again.text())
     assert f"{own}: the checkpoint of step {mine[-1]} is newer than" in again.text()  # and set aside
 
 
@@ -300,11 +300,11 @@ def test_a_host_that_is_lost_while_it_copies_its_checkpoint_is_passed_over(
     again = start("node3:1,node2:1", "1:2", *tiers(own, shared), pace_us=2000)
     again.until_said(IS_NEWEST.format(mine[-1], own, shared), 60)
     lose_agent(hosts[1])
-    again.until_said("the job goes on after step", 60)
+    again.until_said("the job resumes after step", 60)
     go.touch()  # the next copies are free to be made
     expect_resumed(again, before, undisturbed)
     assert resumed_after(again) == before
-    assert f"host node2: the job does not go on from its checkpoint of step {mine[-1]}: " in again.text()
+    assert f"host node2: the job does not resume from its checkpoint of step {mine[-1]}: " in again.text()
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
@@ -325,7 +325,7 @@ def test_a_host_reads_its_own_copy_where_it_is_whole(hosts: Hosts, start: Start,
     python_on(node2, "os.utime(sys.argv[1], ns=(0, os.stat(sys.argv[1]).st_mtime_ns))", shard)
     again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0)
     expect_resumed(again, both[-1], undisturbed)
-    assert f"the job goes on after step {both[-1]}, from {shared}/step-" in again.text()
+    assert f"the job resumes after step {both[-1]} from {shared}/step-" in again.text()
     aside = own / f"damaged-step-{both[-1]:08d}"
     there = aside / shard.name if damaged else shard
     assert int(python_on(node2, "print(os.stat(sys.argv[1]).st_atime_ns)", there)) > 0  # it was read
@@ -374,7 +374,7 @@ def test_a_directory_that_hangs_holds_up_nobody(hosts: Hosts, start: Start, undi
     folder = Path(hosts.folder)
     own, shared, go = Path("/tmp/hangs"), folder / "shared-hangs", folder / "go"
     monkeypatch.setattr(training, "BIN", hanging_programs(folder / "hanging", go))
-    late = rf"no checkpoints are made here yet: {own} has not answered for \d+ s"
+    late = rf"no checkpoints are made here yet: {own}: no answer for \d+ s"
     # It waits as long as the other: beside it.
     over = start("node3:2", "1:2", *tiers(own, folder / "shared-over"), pace_us=2000)
     job = start("node2:2", "1:2", *tiers(own, shared), pace_us=50_000)
@@ -462,7 +462,7 @@ def test_a_hosts_own_directory_that_hangs_does_not_hold_up_who_resumes(
             rf"{own}/\S+: no answer for 10 s",
             again.text(),
         )
-        told = f"host node2: what it has in {own} is not looked at: {own}: no answer for 10 s"
+        told = f"host node2: its checkpoints in {own} are ignored: {own}: no answer for 10 s"
         assert told in again.text()
 
 
@@ -503,8 +503,8 @@ def test_all_members_are_lost_and_the_job_goes_on_from_its_newest_checkpoint(
     kill([pid for host in job.hosts for pid in processes(host, "chaos_member")])
     assert job.wait() == 0, job.text()
     assert "all members of generation" in job.text(), job.text()
-    assert "it goes on from its newest checkpoint in 1 s (restart 1 of 3)" in job.text()
-    assert int(re.search(r"the job goes on after step (\d+), from", job.text())[1]) >= 20
+    assert "the job resumes from its newest checkpoint in 1 s (restart 1 of 3)" in job.text()
+    assert int(re.search(r"the job resumes after step (\d+) from", job.text())[1]) >= 20
     assert set(job.trails.weights()) == {undisturbed}, job.text()
     assert not left_on(job.hosts)
 
@@ -519,7 +519,7 @@ def test_the_only_host_with_members_is_lost_and_the_job_goes_on_elsewhere(
     by_name(job, "node2").kill()
     assert job.wait() == 0, job.text()
     # Nobody saw its members die: so long they may live on.
-    assert "it goes on from its newest checkpoint in 6 s (restart 1 of 3)" in job.text(), job.text()
+    assert "the job resumes from its newest checkpoint in 6 s (restart 1 of 3)" in job.text(), job.text()
     assert {host for _, host in committed(job)} == {"node2", "node3"}
     assert set(job.trails.weights()) == {undisturbed}, job.text()
 
@@ -533,8 +533,8 @@ def test_the_controller_is_killed_and_the_job_goes_on_from_its_newest_checkpoint
     kill(processes(hosts[0], "regroup-control"))
     assert job.wait() == 0, job.text()
     # Nobody is left who has seen the end of its agents: they have all the time that they take.
-    assert "it goes on from its newest checkpoint in 8 s (restart 1 of 3)" in job.text(), job.text()
-    assert int(re.search(r"the job goes on after step (\d+), from", job.text())[1]) >= 20
+    assert "the job resumes from its newest checkpoint in 8 s (restart 1 of 3)" in job.text(), job.text()
+    assert int(re.search(r"the job resumes after step (\d+) from", job.text())[1]) >= 20
     assert set(job.trails.weights()) == {undisturbed}, job.text()
     assert not left_on(job.hosts)
 

@@ -39,7 +39,7 @@ def test_a_lost_job_goes_on_from_its_checkpoint(hosts: Hosts, start: Start, undi
     assert job.wait(30) == 137, job.text()
     again = start("node1:2,node2:2", "4", *keep, pace_us=0)
     assert again.wait() == 0, again.text()
-    assert "the job goes on after step" in again.text()
+    assert "the job resumes after step" in again.text()
     assert "no checkpoints are made" not in again.text()
     assert set(again.trails.weights()) == {undisturbed}
 
@@ -53,7 +53,7 @@ def test_hosts_keep_their_own_checkpoints_and_share_a_directory(hosts: Hosts, st
     assert job.wait(30) == 137, job.text()
     again = start("node2:2,node3:2", "4", *keep, pace_us=0)
     assert again.wait() == 0, again.text()
-    assert "the job goes on after step" in again.text() and f"from {shared}/step-" in again.text()
+    assert "the job resumes after step" in again.text() and f"from {shared}/step-" in again.text()
     assert set(again.trails.weights()) == {undisturbed}
 
 
@@ -63,7 +63,7 @@ def test_a_rank_that_ends_without_joining_is_named(hosts: Hosts):
     words = ["--ssh-command", " ".join(hosts.ssh), "-H", "node1:1,node2:1", "-np", "2", "sh", "-c", script]
     done = hosts[0].run([BIN / "regroup", *words], stderr=subprocess.STDOUT)
     assert done.returncode == 1, done.stdout
-    assert "has not called join(), for which 1 of 2 ranks wait" in done.stdout
+    assert "without calling join(), for which 1 of 2 ranks wait" in done.stdout
 
 
 @pytest.mark.parametrize("members", ["2:2", "2"])

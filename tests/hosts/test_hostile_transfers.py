@@ -19,7 +19,7 @@ RATE = "3mbit"  # BALLAST takes 8 s
 LEARN = ("--learner-steps", "64", "--learner-state", "1", "--initial-size", "2")
 # Expected outcome; "{}" is the id of the requested state transfer.
 LINKED = {
-    "silent": "told: no request came",
+    "silent": "told: no TransferRequest received in time",
     "noise": "closed",
     "empty": "closed",
     "cut": "closed",

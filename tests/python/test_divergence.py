@@ -54,7 +54,7 @@ def steps_in(directory: pathlib.Path) -> list[int]:
 
 def steps_told(why: str, directory: pathlib.Path) -> list[int]:
     """Of the checkpoints that the line speaks of: the newest, and one that is on its way to the disk."""
-    newest = r"(?:the newest checkpoint is that of step (\d+)|there is no checkpoint)"
+    newest = r"(?:the newest checkpoint is that of step (\d+)|no checkpoint in)"
     written = r"(?: \(that of step (\d+) is being written\))?"
     told = rf"{newest} in {re.escape(str(directory))}(?: yet)?{written}[; ]"
     found = re.search(told, why)

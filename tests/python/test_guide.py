@@ -73,7 +73,7 @@ def test_the_tutorial_goes_from_a_plain_script_to_a_job_that_goes_on(tmp_path):
     assert "step 60" in first
     assert len(reader.run("regroup checkpoint ls ck").splitlines()) == 2
     second = reader.run(f"regroup -np 2 {training}", epochs=3)
-    assert "goes on after step 60" in second
+    assert "resumes after step 60" in second
     alone = reader.run("REGROUP_SHARDS=4 python train.py --epochs 1000", epochs=3)
     assert weights_in(second) == weights_in(alone)
 

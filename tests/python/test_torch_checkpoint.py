@@ -315,7 +315,7 @@ def test_a_job_does_not_go_on_from_what_no_job_has_written(job, tmp_path):
         words = ["regroup", "-np", "1:1", "--checkpoint", tmp_path / place, "touch", tmp_path / "started"]
         done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
         made = r'"process \d+", not by a job' if place == "saved" else "`regroup checkpoint import`"
-        why = rf"{place}/step-\d+ was made by {made}: it has tensors but no training to go on from"
+        why = rf"{place}/step-\d+ was made by {made}: it contains tensors, but no training to resume"
         assert done.returncode != 0 and re.search(why, done.stderr), done.stderr
         assert done.stderr.count("\n") == 1 and not (tmp_path / "started").exists()
 

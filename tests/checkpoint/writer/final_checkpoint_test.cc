@@ -67,10 +67,9 @@ TEST(FinalCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
   }
   writer::Remaining remaining{7, seconds(0), kGiB, 1.0 * kGiB, seconds(20)};
   remaining.copied = true, remaining.copy_bandwidth = 0.1 * kGiB;
-  EXPECT_EQ(
-      writer::decide_final_checkpoint(remaining).why,
-      "the checkpoint of step 7 that is being written (1024 MiB at 1024 MiB/s) needs 13.2 s more, 12.0 s "
-      "of them to be copied at 102 MiB/s, 20.0 s are left");
+  EXPECT_EQ(writer::decide_final_checkpoint(remaining).why,
+            "the checkpoint of step 7 that is being written (1024 MiB at 1024 MiB/s) needs 13.2 s more, 12.0 "
+            "s of them to copy it at 102 MiB/s, 20.0 s are left");
 }
 
 TEST(FinalCheckpoint, SaysWhy) {
@@ -79,7 +78,8 @@ TEST(FinalCheckpoint, SaysWhy) {
       "the checkpoint of step 7 that is being written (1024 MiB at 102 MiB/s) needs 10.0 s more, 5.0 s are "
       "left");
   EXPECT_EQ(writer::decide_final_checkpoint({{}, {}, kGiB, 0, seconds(5)}).why,
-            "a last snapshot (1024 MiB) is tried within 5.0 s: how fast the disk is was not measured yet");
+            "a final snapshot (1024 MiB) is attempted within 5.0 s: the disk's bandwidth has not been "
+            "measured yet");
 }
 
 using Phase = shmem::SaveMark::Phase;
@@ -125,34 +125,34 @@ TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
        Asked::kAtBoundary,
        9,
        false,
-       "no further checkpoint is made: step 9, the last one, was saved before"},
+       "no final checkpoint: step 9, the last one, is saved already"},
       {{Phase::kIdle, 0},
        Asked::kAtBoundary,
        0,
        false,
-       "no last checkpoint is made: no member has taken a step"},
+       "no final checkpoint: no member has completed a step"},
       {{Phase::kIdle, 5},
        Asked::kNow,
        9,
        false,
-       "the state after step 9 is not saved: no member came to the end of its step, or waited for others, "
+       "the state after step 9 is not saved: no member reached the end of its step, or waited for others, "
        "within 2.0 s"},
       {{Phase::kWanted, 9},
        Asked::kClaimed,
        9,
        false,
-       "the state after step 9 is not saved: member 3 ended while it copied it"},
+       "the state after step 9 is not saved: member 3 ended while copying it"},
       {{Phase::kIdle, 5},
        Asked::kLater,
        9,
        true,
-       "the state after step 9 is not saved: the checkpoint before it was still being written"},
+       "the state after step 9 is not saved: the previous checkpoint was still being written"},
       // The copy of the one that claimed it is on the disk.
       {{Phase::kIdle, 8},
        Asked::kClaimed,
        9,
        true,
-       "the state after step 9 is not saved: no member that had it was left"},
+       "the state after step 9 is not saved: no member with this state was left"},
       {{Phase::kIdle, 8},
        Asked::kNone,
        9,
@@ -162,7 +162,7 @@ TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
        Asked::kAtBoundary,
        9,
        true,
-       "the state after step 9 is not saved: all members had left when they were asked for it",
+       "the state after step 9 is not saved: all members had left when it was requested",
        /*had_left=*/true},
   };
   for (const auto& row : rows) {

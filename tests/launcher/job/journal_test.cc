@@ -190,7 +190,7 @@ TEST_F(JournalTest, NamesAnotherVersion) {
   file.seekp(4);
   file.put('\x07');
   file.close();
-  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": of version 7, 5 is known");
+  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": version 7, expected 5");
 }
 
 // Of the build before this one: it held nothing but Worlds.
@@ -198,7 +198,7 @@ TEST_F(JournalTest, RefusesVersion1) {
   std::ofstream(path_, std::ios::binary) << std::string("RGRJ\1\0\0\0", 8);
   auto journal = JournalFile::open(path_);
   EXPECT_EQ(journal.code(), base::Code::kInvalidArgument);
-  EXPECT_EQ(journal.status().message(), "journal " + path_ + ": of version 1, 5 is known");
+  EXPECT_EQ(journal.status().message(), "journal " + path_ + ": version 1, expected 5");
 }
 
 TEST_F(JournalTest, RefusesWhatIsWholeAndMakesNoSense) {

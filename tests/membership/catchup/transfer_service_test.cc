@@ -150,17 +150,17 @@ TEST_F(TransferServiceTest, FalseNumbersAreRefusedWithASentence) {
   } rows[] = {
       {{length(kState + 1, 7)}, "are reserved"},
       {{length(~0ULL, 7)}, "are reserved"},
-      {{chunk(0, 0, 8)}, "chunk 0 of a snapshot of 0 bytes"},
+      {{chunk(0, 0, 8)}, "unexpected chunk 0 of a snapshot of 0 bytes"},
       {{length(kState, 7), chunk(0, 2, 8)}, "chunk 2 of a snapshot"},
       {{length(kState, 7), chunk(0, ~0U, 8)}, "of a snapshot"},
       {{length(kState, 7), chunk(0, 1, 776)}, "another size"},
-      {{length(kState, 7), chunk(8, 0, kSnapshotChunk)}, "out of turn"},  // before the state
-      {{length(kState, 7), chunk(7, 0, kSnapshotChunk)}, "out of turn"},
-      {{length(kState, 7), chunk(~0ULL, 0, 8)}, "out of turn"},
+      {{length(kState, 7), chunk(8, 0, kSnapshotChunk)}, "unexpected result of step"},  // before the state
+      {{length(kState, 7), chunk(7, 0, kSnapshotChunk)}, "unexpected result of step"},
+      {{length(kState, 7), chunk(~0ULL, 0, 8)}, "unexpected result of step"},
       {{length(kState, kMark.step + proto::kMaxKeptResults + 1)},
        "the newest result is of step"},  // a target that believed it would never catch up
       {{length(kState, ~0ULL)}, "the newest result is of step"},
-      {{catchup::encode(catchup::TransferRequest{kMark.transfer, 0, 1, true})}, "sent a request"},
+      {{catchup::encode(catchup::TransferRequest{kMark.transfer, 0, 1, true})}, "unexpected TransferRequest"},
       {{catchup::encode(catchup::TransferError{"it has failed"})}, "it has failed"},
   };
   for (const auto& row : rows) {

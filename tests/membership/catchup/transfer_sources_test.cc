@@ -165,7 +165,7 @@ TEST_F(TransferSourcesTest, OneThatGivesMoreThanItsPartOrAnotherStateIsRefused) 
   Payloads results = {length(kLongState)};
   results.insert(results.end(), first.end() - kOfResults, first.end());
   EXPECT_EQ(learn_with(1, results, false), End::kRefused);
-  EXPECT_THAT(why_, HasSubstr("came out of turn"));
+  EXPECT_THAT(why_, HasSubstr("unexpected result of step"));
   expect_told(1, "results of the second");
   expect_no_harm(1);
 }
