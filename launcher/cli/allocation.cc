@@ -37,7 +37,8 @@ int run_allocation(const spec::Options& options) {
       name = words[++i];
     } else {
       const bool help = words[i] == "--help" || words[i] == "-h";
-      if (!help) fmt::print(stderr, "regroup allocation: what is {}?\n", base::escaped(words[i]));
+      if (!help)
+        fmt::print(stderr, "regroup allocation: unexpected argument '{}'\n", base::escaped(words[i]));
       fmt::print(help ? stdout : stderr, "{}", kHelp);
       return help ? 0 : 1;
     }
@@ -48,10 +49,10 @@ int run_allocation(const spec::Options& options) {
   if (!json && granted->by != nullptr) {
     const auto grace = granted->by->grace(input);
     if (grace.ok()) {
-      fmt::print("a notice comes {:g} s before a host is lost ({})\n",
+      fmt::print("notice before the loss of a host: {:g} s ({})\n",
                  std::chrono::duration<double>(grace->host).count(), grace->source);
     } else {
-      fmt::print("how long before a loss a notice comes is not known: {}\n", grace.status().message());
+      fmt::print("notice before the loss of a host: unknown: {}\n", grace.status().message());
     }
   }
   fmt::print("{}", json ? alloc::allocation_json(*granted) + "\n" : alloc::allocation_text(input, *granted));

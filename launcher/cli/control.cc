@@ -102,7 +102,7 @@ std::string table(const json& status) {
                   status.value("size", 0), status.value("target", 0), status.value("min", 0),
                   status.value("max", 0), status.value("step", 0));
   if (status.value("attempt", 1) > 1) {
-    out += fmt::format("attempt {}; before it, {} ended on a notice, {} failed, {} ended without a word\n",
+    out += fmt::format("attempt {}; before it, {} ended on a notice, {} failed, {} ended without a report\n",
                        status.value("attempt", 1), status.value("preempted_before", 0),
                        status.value("failed_before", 0), status.value("killed_before", 0));
   }
@@ -143,8 +143,9 @@ base::Result<std::string> status_of(Client& client) {
   auto body = client.ask(proto::StatusRequest{});
   if (!body.ok()) return body.status();
   auto* reply = std::get_if<proto::StatusReply>(&*body);
-  if (reply == nullptr) return base::internal_error("the coordinator answered something else");
-  if (!json::accept(reply->json)) return base::Status(base::Code::kDataLoss, "the status is no JSON");
+  if (reply == nullptr) return base::internal_error("unexpected answer of the coordinator");
+  if (!json::accept(reply->json))
+    return base::Status(base::Code::kDataLoss, "malformed status: expected JSON");
   return std::move(reply->json);
 }
 
@@ -191,7 +192,7 @@ bool still_waits(base::Duration waited) {
   const bool waits = waited < kAllocatorDeadline;
   fmt::print(stderr, "regroup: the allocator has not answered for {:g} s{}\n",
              std::chrono::duration<double>(waited).count(),
-             waits ? "" : ": what it says will be in the output of the job");
+             waits ? "" : ": its answer will appear in the output of the job");
   return waits;
 }
 
@@ -250,7 +251,7 @@ int run_control(const spec::Options& options) {
   auto body = client.ask(request_of(options));
   if (!body.ok()) return command_failed(body.status().message());
   const auto* reply = std::get_if<proto::Reply>(&*body);
-  if (reply == nullptr) return command_failed("the coordinator answered something else");
+  if (reply == nullptr) return command_failed("unexpected answer of the coordinator");
   if (!reply->ok) return command_failed(reply->message);
   fmt::print("{}\n", base::escaped_lines(reply->message));
   if (options.verb == job::Verb::kResize) notify_controller(*files, options.number);

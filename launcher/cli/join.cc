@@ -85,7 +85,7 @@ base::Result<JoinArguments> parse_arguments(const std::vector<std::string>& word
       (word == "--allocator" ? out.allocator : out.hosts) = words[i + 1];
       ++i;
     } else if (word.starts_with('-') || !out.job.empty()) {
-      return base::invalid_argument(fmt::format("regroup join: what is {}?", word));
+      return base::invalid_argument(fmt::format("regroup join: unexpected argument '{}'", word));
     } else {
       out.job = word;
     }
@@ -102,10 +102,9 @@ base::Result<spec::Grant> hosts_of(const JoinArguments& words, const spec::Envir
     return spec::Grant{.by = "-H " + words.hosts, .hosts = std::move(*hosts)};
   }
   if (grant->by.empty()) {
-    return base::Status(
-        base::Code::kUnavailable,
-        "regroup join: no allocator has granted hosts here (`regroup allocation` says why); -H "
-        "HOST:SLOTS gives some that ssh reaches");
+    return base::Status(base::Code::kUnavailable,
+                        "regroup join: no allocator granted hosts here (`regroup allocation` shows why); "
+                        "give hosts that ssh reaches by -H HOST:SLOTS");
   }
   std::erase_if(grant->hosts, [](const auto& host) { return host.slots == 0; });
   return grant;
@@ -145,11 +144,10 @@ class Joiner {
         signals_.start({SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGTSTP, SIGCONT});
     if (!status.ok()) return job::fail(status.message(), 1);
     if (const base::Status offered = offer(); !offered.ok()) {
-      return job::fail(
-          fmt::format("join: this job takes no further hosts (it is no job of -np MIN:MAX on several "
-                      "hosts, or in an allocation): {}",
-                      offered.message()),
-          1);
+      return job::fail(fmt::format("join: the job accepts no further hosts (expected a job of -np MIN:MAX on "
+                                   "several hosts or in an allocation): {}",
+                                   offered.message()),
+                       1);
     }
     loop_.run();
     return exit_status_;
@@ -177,15 +175,15 @@ class Joiner {
   // then.
   void lost() {
     const bool returns = accepted_ && !offer_.token.empty() && tries_ > 0 && suspension_ == Suspension::kNone;
-    if (!returns) return end(job::fail("join: the job is gone", 1));
-    if (tries_ == kTries) job::fail("join: the way to the job was lost: looking for it again", 0);
+    if (!returns) return end(job::fail("join: the connection to the job is lost", 1));
+    if (tries_ == kTries) job::fail("join: the connection to the job is lost: connecting again", 0);
     socket_.close();
     again_.expires_after(tries_-- == kTries ? std::chrono::seconds(0) : kPause);
     again_.async_wait([this](const boost::system::error_code& error) {
       if (error) return;
       auto socket = connect_();
       if (!socket.ok()) return lost();
-      const std::string why = revoked_ ? why_ : "the way to `regroup join` was lost";
+      const std::string why = revoked_ ? why_ : "the connection to `regroup join` was lost";
       begin(std::move(*socket), lease::to_line(lease::LeaseReconnect{offer_.token, {offer_.grace, why}}));
     });
   }
@@ -195,7 +193,7 @@ class Joiner {
   void suspend() {
     if (suspension_ != Suspension::kNone || revoked_) return;
     suspension_ = Suspension::kDraining;
-    job::fail("join: SIGTSTP: the job is to do without these hosts for a while", 0);
+    job::fail("join: SIGTSTP: recalling the hosts until SIGCONT", 0);
     send(lease::to_line(lease::LeaseRevoke{std::min(offer_.grace, kSuspendGrace), "SIGTSTP"}));
   }
   // ... until SIGCONT.
@@ -204,7 +202,7 @@ class Joiner {
     if (suspension_ != Suspension::kSuspended) return;
     suspension_ = Suspension::kNone;
     continued_ = false;
-    job::fail("join: SIGCONT: the hosts are offered again", 0);
+    job::fail("join: SIGCONT: offering the hosts again", 0);
     if (!offer().ok()) end(job::fail("join: the job is over", 0));
   }
   void on_drained() {
@@ -273,16 +271,16 @@ class Joiner {
     if (suspension_ == Suspension::kSuspended) return end(0);
     const bool repeats = stop_requests_.repeats(signal, signals_.by_key(), base::SystemClock().now());
     const bool again = revoked_ && !repeats && signal == SIGINT && why_ == process::signal_name(SIGINT);
-    if (again) return end(job::fail("join: SIGINT again: not waiting any longer", 1));
+    if (again) return end(job::fail("join: second SIGINT: ending at once", 1));
     if (revoked_) return;
     revoked_ = true;
     why_ = process::signal_name(signal);
-    job::fail(fmt::format("join: {}: asking for the hosts back", why_), 0);
+    job::fail(fmt::format("join: {}: recalling the hosts", why_), 0);
     if (socket_.is_open()) send(lease::to_line(lease::LeaseRevoke{offer_.grace, why_}));
     timer_.expires_after(
         std::chrono::duration_cast<std::chrono::steady_clock::duration>(offer_.grace + kGraceMargin));
     timer_.async_wait([this](const boost::system::error_code& error) {
-      if (!error) end(job::fail("join: the job did not give the hosts back in time", 1));
+      if (!error) end(job::fail("join: the job did not return the hosts in time", 1));
     });
   }
 

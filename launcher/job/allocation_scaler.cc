@@ -182,9 +182,8 @@ void AllocationScaler::cancel_beyond(std::uint32_t slots) {
 void AllocationScaler::cancel(const Requests::Request& request) {
   begin({[this, request] { return row_.cancel(*input_, request.id); },
          [this, request](const base::Result<std::string>& printed) {
-           say_(fmt::format("{} {} that {} it was asked for {} not wanted any more{}", title(),
-                            printed.ok() ? "is told" : "could not be told", slots_text(request.slots),
-                            request.slots == 1 ? "is" : "are",
+           say_(fmt::format("{}: {} the request for {}{}", title(),
+                            printed.ok() ? "cancelled" : "could not cancel", slots_text(request.slots),
                             printed.ok() ? "" : ": " + printed.status().message()));
          }});
 }

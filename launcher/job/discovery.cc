@@ -51,7 +51,8 @@ base::Result<spec::Grant> discover_hosts(const spec::Environment& environment,
                request);
   if (!hosts.ok()) return hosts.status();
   if (hosts->empty())
-    return base::Status(base::Code::kUnavailable, name_of(request) + ": contains no host to begin with");
+    return base::Status(base::Code::kUnavailable,
+                        name_of(request) + ": expected at least one host at the start, got none");
   grant->by = name_of(request);
   grant->hosts = std::move(*hosts);
   return grant;
@@ -92,7 +93,7 @@ void Discovery::on_text(const base::Result<std::string>& text) {
   if (hosts.ok()) {
     events_.found(*hosts);
   } else if (news) {
-    events_.said(failure + "; the hosts stay as they are, and it is run again");
+    events_.said(failure + "; the hosts stay unchanged until its next run");
   }
   ask_later();
 }

@@ -55,7 +55,7 @@ ElasticController::ElasticController(agent::Agent& agent, ElasticControllerOptio
        .noticed = [this](std::size_t index, const agent::HostNotice& notice) { on_notice(index, notice); },
        .came =
            [this](std::size_t index) { options_.inventory ? query_inventory_of(index) : came(index, {}); },
-       .left = [this](std::size_t index) { on_left(index, "is given back"); }});
+       .left = [this](std::size_t index) { on_left(index, "was returned"); }});
 }
 
 base::Status ElasticController::start() {
@@ -76,7 +76,7 @@ base::Status ElasticController::start() {
   if (options_.grants_socket.empty()) return {};
   if (const base::Status status = lease_server_.start(options_.grants_socket);
       !status.ok() && !options_.quiet)
-    agent_.say(fmt::format("`regroup join` will not find this job: {}", status.message()));
+    agent_.say(fmt::format("`regroup join` cannot reach this job: {}", status.message()));
   return {};
 }
 
@@ -189,13 +189,13 @@ void ElasticController::on_order(const proto::Message& message) {
 void ElasticController::on_agent_message(proto::NodeId node, const proto::Message& message) {
   const auto refuse = [&](std::string_view what) {
     const auto index = hosts_->index_of(node);
-    hosts_->give_up(node, base::invalid_argument(fmt::format("host {}: its agent said {}",
+    hosts_->give_up(node, base::invalid_argument(fmt::format("host {}: its agent sent a message {}",
                                                              index ? hosts_->name(*index) : "?", what)));
   };
-  if (!membership::is_agent_message(message.body)) return refuse("what only others may say");
+  if (!membership::is_agent_message(message.body)) return refuse("that it may not send");
   trained_.hear(message.body, agent_.ending());
   if (coordinator_ && !coordinator_->send({message.incarnation, message.body, node}))
-    refuse("more than a message may hold");
+    refuse("larger than the limit");
 }
 
 void ElasticController::on_notice(std::size_t index, const agent::HostNotice& notice) {
@@ -261,7 +261,7 @@ void ElasticController::report_failed_start(std::size_t index, const std::string
   const auto state = host_states_.find(index);
   if (const auto backoff = backoffs_.find(index); state == host_states_.end() && backoff != backoffs_.end()) {
     std::optional<std::set<std::string>>& said = backoff->second.said;
-    if (said && said->insert(why).second) say(fmt::format("{}; it is tried again", why));
+    if (said && said->insert(why).second) say(fmt::format("{}; trying again", why));
     return;
   }
   if (state == host_states_.end() || !state->second.grant || std::exchange(state->second.failure, why) == why)

@@ -22,7 +22,7 @@ constexpr std::size_t kMostSources = 16;  // of notices that have suspended a ho
 // The coordinator gets a host with 0 slots: its members leave at the end of their step, and none is added.
 void ElasticController::give_back(std::size_t index, base::Duration within, const std::string& why) {
   if (shorten_deadline(index, within)) return;
-  say(fmt::format("host {} is wanted back within {:g} s ({})", hosts_->name(index),
+  say(fmt::format("host {} must be returned within {:g} s ({})", hosts_->name(index),
                   std::chrono::duration<double>(within).count(), why));
   drain(index, within);
 }
@@ -34,7 +34,7 @@ bool ElasticController::shorten_deadline(std::size_t index, base::Duration withi
   HostState& state = found->second;
   const base::TimePoint deadline = base::SystemClock().now() + within;
   if (!state.left && deadline < state.deadline) {
-    say(fmt::format("host {} is wanted back sooner, within {:g} s", hosts_->name(index),
+    say(fmt::format("host {} must be returned sooner, within {:g} s", hosts_->name(index),
                     std::chrono::duration<double>(within).count()));
     state.deadline = deadline;
   }
@@ -73,7 +73,7 @@ void ElasticController::drain(std::size_t index, base::Duration within) {
   state.deadline = state.draining ? std::min(state.deadline, deadline) : deadline;
   state.draining = true;
   if (const auto backoff = backoffs_.find(index); backoff != backoffs_.end()) backoff->second.timer.cancel();
-  if (!hosts_->is_up(index)) return on_left(index, "is given back");
+  if (!hosts_->is_up(index)) return on_left(index, "was returned");
   tell_coordinator(node_up_of(index), hosts_->id(index));
   check_drained(index);
 }
@@ -88,7 +88,7 @@ void ElasticController::check_drained(std::size_t index) {
     if (hosts_->members(index) == 0) return state.suspended ? void() : hosts_->dismiss(index);
     if (base::SystemClock().now() < state.deadline) return check_drained(index);
     hosts_->give_up(hosts_->id(index), {base::Code::kDeadlineExceeded,
-                                        fmt::format("host {}: its time is over, with {} members on it",
+                                        fmt::format("host {}: {} of its members did not leave in time",
                                                     hosts_->name(index), hosts_->members(index))});
   });
 }

@@ -22,12 +22,12 @@ base::Status ElasticController::on_offer(lease::GrantId id, const lease::LeaseOf
   if (offer.own) return on_growth(id, offer);
   const bool asked_for = options_.scaler && options_.scaler->asked_for(offer.request);
   if (options_.scaler && !options_.scaler->arrived(offer.request)) {
-    lease_server_.end(id, "these hosts are not needed any more");
+    lease_server_.end(id, "these hosts are no longer needed");
     return {};
   }
   for (const spec::HostRequest& host : offer.grant.hosts) {
     if (find(host.name))
-      return base::invalid_argument(fmt::format("host {} is part of this job already", host.name));
+      return base::invalid_argument(fmt::format("host {} is already part of this job", host.name));
   }
   if (!offer.token.empty()) tokens_[offer.token] = id;
   std::uint32_t slots = 0;
@@ -40,8 +40,9 @@ base::Status ElasticController::on_offer(lease::GrantId id, const lease::LeaseOf
     slots += host.slots;
     offer.starts ? add(host, access_through(id)) : add(host, offer.grant);
   }
-  const std::string what = fmt::format("{} gives {} host{} with {}", offer.grant.by, offer.grant.hosts.size(),
-                                       offer.grant.hosts.size() == 1 ? "" : "s", slots_text(slots));
+  const std::string what =
+      fmt::format("{} grants {} host{} with {}", offer.grant.by, offer.grant.hosts.size(),
+                  offer.grant.hosts.size() == 1 ? "" : "s", slots_text(slots));
   if (!options_.quiet) agent_.say(what);
   lease_server_.tell(id, what);
   if (options_.scaler && size_ > 0) options_.scaler->cancel_beyond(missing());
@@ -77,7 +78,7 @@ void ElasticController::on_gone(lease::GrantId id) {
   for (const auto& [index, state] : host_states_) {
     if (returns && state.grant == id) within = std::max(within, state.grace);
   }
-  revoke(id, within, "`regroup join` is gone");
+  revoke(id, within, "the connection to `regroup join` is lost");
 }
 
 base::Status ElasticController::on_reconnect(lease::GrantId id, const lease::LeaseReconnect& reconnect) {
@@ -113,14 +114,14 @@ void ElasticController::follow(const std::vector<spec::HostRequest>& named, cons
     there.insert(hosts_->name(index));
     const auto same = std::ranges::find(named, hosts_->name(index), &spec::HostRequest::name);
     if (same == named.end()) {
-      give_back(index, options_.notice_grace, "it is named no more");
+      give_back(index, options_.notice_grace, "no longer listed");
     } else if (options_.slots.at(index) != same->slots) {
       change_slots(index, same->slots);
     }
   }
   for (const spec::HostRequest& host : named) {
     if (there.contains(host.name)) continue;
-    say(fmt::format("host {} is named: an agent is on its way", host.name));
+    say(fmt::format("host {} is listed: starting an agent there", host.name));
     add(host, way);
   }
 }

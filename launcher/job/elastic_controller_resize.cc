@@ -19,11 +19,11 @@ constexpr std::chrono::milliseconds kReclaimPoll{50};  // between checks whether
 
 // The allocation of the job has grown by new hosts, or by slots on hosts of the job.
 base::Status ElasticController::on_growth(lease::GrantId id, const lease::LeaseOffer& offer) {
-  if (!options_.scaler) return base::invalid_argument("this job is in no allocation that grows");
+  if (!options_.scaler) return base::invalid_argument("the allocation of this job cannot grow");
   std::uint32_t slots = 0;
   for (const spec::HostRequest& host : offer.grant.hosts) {
     if (const auto index = find(host.name); index && draining(*index))
-      return base::Status(base::Code::kUnavailable, fmt::format("host {} is on its way out", host.name));
+      return base::Status(base::Code::kUnavailable, fmt::format("host {} is being returned", host.name));
     slots += host.slots;
   }
   options_.scaler->grow(offer.grant.hosts);
@@ -35,7 +35,7 @@ base::Status ElasticController::on_growth(lease::GrantId id, const lease::LeaseO
       change_slots(*index, options_.slots.at(*index) + host.slots);
     }
   }
-  const std::string what = fmt::format("{} gives {} more", options_.scaler->title(), slots_text(slots));
+  const std::string what = fmt::format("{} grants {} more", options_.scaler->title(), slots_text(slots));
   say(what);
   lease_server_.end(id, what);
   return {};
@@ -44,24 +44,24 @@ base::Status ElasticController::on_growth(lease::GrantId id, const lease::LeaseO
 // The allocator reclaims hosts of the job's own allocation, or some of their slots.
 base::Status ElasticController::on_wanted(lease::GrantId id, const lease::LeaseRevoke& what) {
   if (agent_.ending()) return base::Status(base::Code::kUnavailable, "the job is over");
-  if (what.hosts.empty()) return base::invalid_argument("this recall names no host");
+  if (what.hosts.empty()) return base::invalid_argument("LeaseRevoke: expected at least one host");
   std::set<std::string> named;
   for (const spec::HostRequest& host : what.hosts) {
     if (!named.insert(host.name).second)
-      return base::invalid_argument(fmt::format("this recall names host {} twice", host.name));
+      return base::invalid_argument(fmt::format("LeaseRevoke: host {} is listed twice", host.name));
     const auto index = find(host.name);
     const bool part = index && host.slots < options_.slots.at(*index);
     if (!index || !options_.scaler || !options_.scaler->has(host.name) ||
         (!part && !options_.scaler->takes_back(host.name)))
-      return base::invalid_argument(fmt::format("host {} is none that this job can give back", host.name));
+      return base::invalid_argument(fmt::format("host {}: this job cannot return it", host.name));
     if (draining(*index) || reclaims_.contains(*index))
       return base::Status(base::Code::kUnavailable,
-                          fmt::format("host {} is on its way out already", host.name));
+                          fmt::format("host {} is already being returned", host.name));
   }
   for (const spec::HostRequest& host : what.hosts) {
     const std::size_t index = *find(host.name);
     if (host.slots < options_.slots.at(index)) {
-      say(fmt::format("host {}: {} wanted back within {:g} s ({})", host.name, slots_text(host.slots),
+      say(fmt::format("host {}: {} must be returned within {:g} s ({})", host.name, slots_text(host.slots),
                       std::chrono::duration<double>(what.within).count(), what.why));
       reclaim_slots(index, host.slots, id, what.within);
       continue;
@@ -104,7 +104,7 @@ void ElasticController::on_slots_free(std::size_t index) {
   const SlotReclaim& reclaim = done.mapped();
   change_slots(index, options_.slots.at(index));  // for good
   options_.scaler->lessen(hosts_->name(index), reclaim.slots);
-  say(fmt::format("host {}: {} given back", hosts_->name(index), slots_text(reclaim.slots)));
+  say(fmt::format("host {}: {} returned", hosts_->name(index), slots_text(reclaim.slots)));
   if (all_left(*reclaim.grant)) lease_server_.end(*reclaim.grant, "the slots are free");
 }
 
@@ -117,7 +117,7 @@ void ElasticController::return_slots(std::size_t index) {
         reclaims_.erase(index);
         change_slots(index, options_.slots.at(index) + (printed.ok() ? 0 : slots));
         const std::string what = fmt::format("{} of host {}", slots_text(slots), hosts_->name(index));
-        if (printed.ok()) return say(fmt::format("{} has {} back", options_.scaler->title(), what));
+        if (printed.ok()) return say(fmt::format("{}: {} returned", options_.scaler->title(), what));
         say(fmt::format("{} stay{} in the job: {}", what, slots == 1 ? "s" : "", printed.status().message()));
       });
 }
@@ -175,10 +175,10 @@ void ElasticController::ask_for(std::uint32_t slots, lease::GrantId id) {
         const char* title = options_.scaler->title();
         if (slots == 0) return lease_server_.end(id, "");
         if (more == 0)
-          return lease_server_.end(id, fmt::format("{} has been asked for {} already", title,
-                                                   slots_text(options_.scaler->expected())));
+          return lease_server_.end(
+              id, fmt::format("{}: {} requested already", title, slots_text(options_.scaler->expected())));
         const std::string what =
-            fmt::format("{} {} asked for {} more{}", title, said.ok() ? "is" : "could not be",
+            fmt::format("{}: {} {} more{}", title, said.ok() ? "requested" : "could not request",
                         slots_text(more), said.ok() ? "" : ": " + said.status().message());
         say(what);
         lease_server_.end(id, what, said.ok());
@@ -221,7 +221,7 @@ void ElasticController::release_idle_hosts() {
     spare -= slots;
     for (const std::size_t index : together) {
       host_states_.try_emplace(index, agent_.loop()).first->second.returning = !grant;
-      say(fmt::format("host {} is not needed any more", hosts_->name(index)));
+      say(fmt::format("host {} is no longer needed", hosts_->name(index)));
       drain(index, options_.notice_grace);
     }
   }
@@ -240,7 +240,7 @@ void ElasticController::release_idle_slots(std::uint32_t spare) {
     const std::uint32_t slots = std::min(spare, has - std::min(has, kept));
     if (slots == 0) continue;
     spare -= slots;
-    say(fmt::format("host {}: {} not needed any more", hosts_->name(index), slots_text(slots)));
+    say(fmt::format("host {}: {} no longer needed", hosts_->name(index), slots_text(slots)));
     reclaim_slots(index, slots, std::nullopt, options_.notice_grace);
   }
 }
@@ -251,7 +251,7 @@ void ElasticController::return_host(std::size_t index) {
   const spec::HostRequest host{.name = name, .slots = options_.slots.at(index)};
   options_.scaler->give_back(name, 0, [this, host](const base::Result<std::string>& printed) {
     if (agent_.ending()) return;
-    if (printed.ok()) return say(fmt::format("{} has host {} back", options_.scaler->title(), host.name));
+    if (printed.ok()) return say(fmt::format("{}: host {} returned", options_.scaler->title(), host.name));
     say(fmt::format("host {} stays in the job: {}", host.name, printed.status().message()));
     add(host, options_.scaler->way());
   });

@@ -70,7 +70,7 @@ base::Result<alloc::Grace> grace_of(const spec::Environment& environment, const 
   const alloc::AllocInput input = allocation_input(environment);
   const alloc::AllocatorRow* row = alloc::find_allocator(input, allocator);
   if (row != nullptr) return row->grace(input);
-  return base::Status(base::Code::kNotFound, "no allocator has granted hosts here");
+  return base::Status(base::Code::kNotFound, "no allocator granted hosts here");
 }
 
 }  // namespace regroup::job

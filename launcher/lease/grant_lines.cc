@@ -69,7 +69,7 @@ std::optional<proto::NodeId> node_in(const json& value, const char* name) {
 
 base::Result<json> parse(std::string_view line, std::string_view what) {
   json value = base::parse_json(line);
-  if (!value.is_object()) return invalid_argument(fmt::format("this is no {}", what));
+  if (!value.is_object()) return invalid_argument(fmt::format("{}: expected a JSON object", what));
   return value;
 }
 
@@ -87,7 +87,7 @@ json list_of(const std::vector<spec::HostRequest>& hosts) {
 }
 
 base::Result<std::vector<spec::HostRequest>> hosts_in(const json& value, const std::string& what) {
-  const base::Status none = invalid_argument(fmt::format("this {} names no host", what));
+  const base::Status none = invalid_argument(fmt::format("{}: expected at least one host", what));
   if (!value.contains("hosts") || !value["hosts"].is_array() || value["hosts"].empty()) return none;
   std::vector<spec::HostRequest> out;
   for (const json& each : value["hosts"]) {
@@ -100,7 +100,8 @@ base::Result<std::vector<spec::HostRequest>> hosts_in(const json& value, const s
                              ? each["slots"].get<std::uint64_t>()
                              : 0;
       if (slots > proto::kMaxMembers)
-        return invalid_argument(fmt::format("this {} says {} slots of a host", what, slots));
+        return invalid_argument(
+            fmt::format("{}: expected at most {} slots on a host, got {}", what, proto::kMaxMembers, slots));
       host.slots = static_cast<std::uint32_t>(slots);
       host.cores = numbers_in(each, "cores");
       host.gpus = texts_in(each, "gpus");
@@ -126,7 +127,7 @@ std::string to_line(const LeaseOffer& offer) {
 }
 
 base::Result<LeaseOffer> parse_offer(std::string_view line) {
-  const auto value = parse(line, "offer of hosts");
+  const auto value = parse(line, "LeaseOffer");
   if (!value.ok()) return value.status();
   LeaseOffer offer;
   offer.grant.by = text_in(*value, "by");
@@ -137,7 +138,7 @@ base::Result<LeaseOffer> parse_offer(std::string_view line) {
   offer.request = text_in(*value, "request");
   offer.token = text_in(*value, "token");
   offer.starts = value->value("starts", json()) == json(true);
-  auto hosts = hosts_in(*value, "offer");
+  auto hosts = hosts_in(*value, "LeaseOffer");
   if (!hosts.ok()) return hosts.status();
   offer.grant.hosts = std::move(*hosts);
   return offer;
@@ -150,12 +151,12 @@ std::string to_line(const LeaseRevoke& revoke) {
 }
 
 base::Result<LeaseRevoke> parse_revoke(std::string_view line) {
-  const auto value = parse(line, "recall of hosts");
+  const auto value = parse(line, "LeaseRevoke");
   if (!value.ok()) return value.status();
-  if (!value->contains("recall")) return invalid_argument("this is no recall of hosts");
+  if (!value->contains("recall")) return invalid_argument("LeaseRevoke: expected a reason");
   LeaseRevoke revoke{duration_in(*value, "within_ms"), text_in(*value, "recall")};
   if (!value->contains("hosts")) return revoke;
-  auto hosts = hosts_in(*value, "recall");
+  auto hosts = hosts_in(*value, "LeaseRevoke");
   if (!hosts.ok()) return hosts.status();
   revoke.hosts = std::move(*hosts);
   return revoke;
@@ -168,22 +169,22 @@ std::string to_line(const LeaseReconnect& reconnect) {
 }
 
 base::Result<LeaseReconnect> parse_reconnect(std::string_view line) {
-  const auto value = parse(line, "lost connection");
+  const auto value = parse(line, "LeaseReconnect");
   if (!value.ok()) return value.status();
   LeaseReconnect reconnect{text_in(*value, "again"),
                            {duration_in(*value, "within_ms"), text_in(*value, "recall")}};
-  if (reconnect.token.empty()) return invalid_argument("this is no lost connection");
+  if (reconnect.token.empty()) return invalid_argument("LeaseReconnect: expected a token");
   return reconnect;
 }
 
 std::string to_line(const Resized& resized) { return line_of({{"members", resized.members}}); }
 
 base::Result<Resized> parse_resized(std::string_view line) {
-  const auto value = parse(line, "size of a job");
+  const auto value = parse(line, "Resized");
   if (!value.ok()) return value.status();
   if (!value->contains("members") || !(*value)["members"].is_number_unsigned() ||
       (*value)["members"].get<std::uint64_t>() > proto::kMaxMembers)
-    return invalid_argument("this is no size of a job");
+    return invalid_argument("Resized: expected a number of members");
   return Resized{(*value)["members"].get<std::uint32_t>()};
 }
 
@@ -199,14 +200,14 @@ std::string to_line(const AgentStart& start) {
 }
 
 base::Result<AgentStart> parse_agent_start(std::string_view line) {
-  const auto value = parse(line, "order of an agent");
+  const auto value = parse(line, "AgentStart");
   if (!value.ok()) return value.status();
   const auto node = node_in(*value, "start");
   AgentStart start;
   start.order.host = text_in(*value, "host");
   start.order.program = text_in(*value, "program");
   if (!node || start.order.host.empty() || start.order.program.empty())
-    return invalid_argument("this is no order of an agent");
+    return invalid_argument("AgentStart: expected a node, a host and a program");
   start.order.node = *node;
   start.order.preferred = text_in(*value, "preferred");
   start.order.arguments = texts_in(*value, "arguments");
@@ -218,10 +219,10 @@ base::Result<AgentStart> parse_agent_start(std::string_view line) {
 std::string to_line(const AgentEnd& end) { return line_of({{"end", end.node}}); }
 
 base::Result<AgentEnd> parse_agent_end(std::string_view line) {
-  const auto value = parse(line, "end of an agent");
+  const auto value = parse(line, "AgentEnd");
   if (!value.ok()) return value.status();
   const auto node = node_in(*value, "end");
-  if (!node) return invalid_argument("this is no end of an agent");
+  if (!node) return invalid_argument("AgentEnd: expected a node");
   return AgentEnd{*node};
 }
 
@@ -233,11 +234,11 @@ std::string to_line(const AgentNews& news) {
 }
 
 base::Result<AgentNews> parse_agent_news(std::string_view line) {
-  const auto value = parse(line, "news of an agent");
+  const auto value = parse(line, "AgentNews");
   if (!value.ok()) return value.status();
   const auto node = node_in(*value, "agent");
   const auto* const what = std::ranges::find(kNews, text_in(*value, "is"));
-  if (!node || what == std::end(kNews)) return invalid_argument("this is no news of an agent");
+  if (!node || what == std::end(kNews)) return invalid_argument("AgentNews: expected a node and an event");
   AgentNews news{.node = *node, .what = static_cast<AgentNews::What>(what - std::begin(kNews))};
   const std::string text = text_in(*value, "text");
   if (news.what == AgentNews::What::kLine) news.line = agent::printable(text);
@@ -254,7 +255,7 @@ std::string to_line(const LeaseReply& reply) {
 }
 
 base::Result<LeaseReply> parse_reply(std::string_view line) {
-  const auto value = parse(line, "answer of a job");
+  const auto value = parse(line, "LeaseReply");
   if (!value.ok()) return value.status();
   return LeaseReply{text_in(*value, "text"), value->value("over", json()) == json(true),
                     value->value("ok", json()) == json(true)};

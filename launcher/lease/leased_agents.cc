@@ -44,7 +44,7 @@ void LeasedAgents::start(agent::AgentOrder order) {
   const auto host = std::ranges::find(grant_.hosts, order.host, &spec::HostRequest::name);
   const auto by = host != grant_.hosts.end()
                       ? way(host->here)
-                      : base::invalid_argument(order.host + ": it is no host of this allocation");
+                      : base::invalid_argument(order.host + ": not a host of this allocation");
   if (!by.ok()) {
     return send_(to_line(AgentNews{.node = node, .what = AgentNews::What::kEnded, .why = by.status()}));
   }
@@ -56,7 +56,7 @@ void LeasedAgents::start(agent::AgentOrder order) {
 base::Result<agent::Spawner*> LeasedAgents::way(bool here) {
   auto& made = here ? forker_ : commander_;
   if (made) return made.get();
-  if (!secret_) return base::internal_error("the job has not told its secret");
+  if (!secret_) return base::internal_error("no secret received from the job");
   using What = AgentNews::What;
   agent::SpawnEvents events{
       .up = [this](proto::NodeId node) { send_(to_line(AgentNews{.node = node, .what = What::kUp})); },

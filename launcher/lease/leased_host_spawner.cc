@@ -63,13 +63,13 @@ void LeasedHostSpawner::send(Agent& agent) {
                  joiner_->send(to_line(AgentStart{agent.order, first}), first ? secret_.get() : nullptr);
   if (!secret_sent_) {
     return report_later(node, {base::Code::kUnavailable,
-                               fmt::format("{}: the `regroup join` that starts agents there is not heard",
+                               fmt::format("{}: no connection to the `regroup join` that starts agents there",
                                            agent.order.host)});
   }
   wait(node, kUp,
        base::deadline_exceeded(
-           fmt::format("{}: its `regroup join` has not said for {} s whether an agent runs", agent.order.host,
-                       kUp.count())));
+           fmt::format("{}: its `regroup join` did not report the start of an agent within {} s",
+                       agent.order.host, kUp.count())));
 }
 
 void LeasedHostSpawner::wait(proto::NodeId node, base::Duration limit, const base::Status& late) {
@@ -106,7 +106,7 @@ void LeasedHostSpawner::end(proto::NodeId node) {
   if (!sent) return report_later(node, {});
   found->second.ending = true;
   wait(node, kLeave,
-       base::deadline_exceeded(fmt::format("{}: its agent did not leave", found->second.order.host)));
+       base::deadline_exceeded(fmt::format("{}: its agent did not exit in time", found->second.order.host)));
 }
 
 void LeasedHostSpawner::report_later(proto::NodeId node, base::Status why) {

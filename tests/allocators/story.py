@@ -126,7 +126,7 @@ class Story:
         both = self.rate()
         slurm.until_said(second, "up\n")
         preemptor_s = preempt(slurm)
-        slurm.until_said(first, "host n2 is given back")
+        slurm.until_said(first, "host n2 was returned")
         (self.folder / "hurry").touch()  # a pace of processor time is kept
         assert slurm.wait(second) == "COMPLETED", slurm.out(second)
         free = re.search(r"^free:([\d.]+)$", slurm.out(second), re.M)
@@ -136,7 +136,7 @@ class Story:
         assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)
         text = slurm.out(first)
         assert "was lost" not in text, text
-        assert re.search(r"host n2 is wanted back within \d+ s \(SIGTERM\)", text), text
+        assert re.search(r"host n2 must be returned within \d+ s \(SIGTERM\)", text), text
         check_trained(self.trail, weights, self.epochs)
         assert len(list(self.trail.glob("left.*"))) == 1, "who was on n2 was let go at the end of a step"
         return Figures(alone, both, given_back_s, 1 / both if both else float("inf"), preemptor_s)

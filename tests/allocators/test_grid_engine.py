@@ -119,7 +119,7 @@ def test_a_second_job_joins_and_loses_no_step_when_it_is_deleted(engine: GridEng
     engine.until_said(first, r": 4 members", 1)
     until(lambda: started_by(second), "an agent of the second job")
     engine.command("qdel", str(second))
-    engine.until_said(first, r"host localhost is given back", 1)
+    engine.until_said(first, r"host localhost was returned", 1)
     assert "the hosts are free" in engine.wait(second)
     (tmp_path / "hurry").touch()
     text = engine.wait(first, 180)

@@ -104,10 +104,10 @@ def job(tmp_path: Path) -> Iterator[Job]:
 def test_hosts_go_back_and_further_ones_come_by_bresize(job: Job):
     job.until("generation 1: 4 members")
     job.resize(2)
-    job.until("LSF has host hB back")
+    job.until("LSF: host hB returned")
     assert "bresize release -rncn 2*hB 7" in job.log.read_text()
-    assert "LSF is asked for 2 slots more" in job.resize(4).stdout
-    job.until("LSF gives 2 slots more")
+    assert "LSF: requested 2 slots more" in job.resize(4).stdout
+    job.until("LSF grants 2 slots more")
     job.until("notified grow 0", job.log)
     assert re.search(r"^bresize request -c -rnc \S+/resized 1,2 7$", job.log.read_text(), re.M)
     job.until_generations(": 4 members", 2)
@@ -119,14 +119,14 @@ def test_slots_go_back_of_hosts_that_stay(job: Job):
     """Members that leave have the highest ranks. Of the first host LSF takes some, and never all."""
     job.until("generation 1: 4 members")
     job.resize(3)
-    job.until("LSF has 1 slot of host hB back")
+    job.until("LSF: 1 slot of host hB returned")
     job.until(": 3 members")
     job.resize(1)
-    job.until("LSF has host hB back")
-    job.until("LSF has 1 slot of host hA back")
+    job.until("LSF: host hB returned")
+    job.until("LSF: 1 slot of host hA returned")
     released = re.findall(r"^bresize release -rncn (\S+) 7$", job.log.read_text(), re.M)
     assert sorted(released) == ["1*hA", "1*hB", "1*hB"]
-    assert "LSF is asked for 2 slots more" in job.resize(3).stdout
+    assert "LSF: requested 2 slots more" in job.resize(3).stdout
     job.until_generations(": 3 members", 2)
     job.until_trained()
 
@@ -136,15 +136,15 @@ def test_a_second_request_is_for_all_that_is_missing_and_is_cancelled_when_nothi
     job = Job(tmp_path, LSB_MCPU_HOSTS="hA 1 hB 1", LSB_DJOB_NUMPROC="2", STAND_IN_GROWTH="")
     try:
         job.until("generation 1: 2 members")
-        assert "LSF is asked for 1 slot more" in job.resize(3).stdout
-        assert "LSF is asked for 2 slots more" in job.resize(4).stdout
+        assert "LSF: requested 1 slot more" in job.resize(3).stdout
+        assert "LSF: requested 2 slots more" in job.resize(4).stdout
         asked = re.findall(r"^bresize request -c -rnc \S+ (\S+) 7$", job.log.read_text(), re.M)
         assert asked == ["1,1", "1,2"]
         job.resize(2)
-        job.until("LSF is told that 2 slots it was asked for are not wanted any more")
+        job.until("LSF: cancelled the request for 2 slots")
         assert job.log.read_text().endswith("bresize cancel 7\n")
         job.resize(1)
-        job.until("LSF has host hB back")
+        job.until("LSF: host hB returned")
         assert job.log.read_text().count("bresize cancel") == 1
         job.until_trained()
     finally:
@@ -159,7 +159,7 @@ def test_the_user_is_told_that_the_allocator_takes_its_time(tmp_path: Path):
         job.until("generation 1: 2 members")
         told = job.resize(3)
         assert "regroup: the allocator has not answered for 5 s\n" in told.stderr
-        assert told.stdout.endswith("LSF is asked for 1 slot more\n")
+        assert told.stdout.endswith("LSF: requested 1 slot more\n")
         job.until_trained()
     finally:
         job.end()
@@ -170,7 +170,7 @@ def test_a_host_that_lsf_takes_leaves_before_lsf_is_answered(job: Job):
     told = {"LSB_RESIZE_EVENT": "shrink", "LSB_RESIZE_HOSTS": "hB 2", "LSB_RESIZE_NOTIFY_OK": "5"}
     whole = resized(job, told)
     assert whole.returncode == 5, whole.stderr
-    job.until("host hB is given back")
+    job.until("host hB was returned")
     assert "bresize" not in job.log.read_text()  # LSF has taken it
     job.until_trained()
 
@@ -189,15 +189,15 @@ def test_slots_that_lsf_takes_of_a_host_are_left_by_as_many_members(job: Job):
     part = resized(job, told | {"LSB_RESIZE_HOSTS": "hB 1"})
     assert part.returncode == 5, part.stderr
     assert "the slots are free" in part.stderr
-    job.until("host hB: 1 slot given back")
+    job.until("host hB: 1 slot returned")
     job.until(": 3 members")
     first = resized(job, told | {"LSB_RESIZE_HOSTS": "hA 2"})
     assert first.returncode == 1, first.stderr
-    assert "host hA is none that this job can give back" in first.stderr
+    assert "host hA: this job cannot return it" in first.stderr
     assert resized(job, told | {"LSB_RESIZE_HOSTS": "hA 1"}).returncode == 5
     job.until(": 2 members")
     assert resized(job, told | {"LSB_RESIZE_HOSTS": "hB 1"}).returncode == 5  # the rest of it
-    job.until("host hB is given back")
+    job.until("host hB was returned")
     job.until_trained()
 
 
@@ -231,7 +231,7 @@ def test_a_host_that_a_user_lends_is_used_beyond_the_size_that_was_said(tmp_path
     try:
         job.until("generation 1: 4 members")
         job.resize(2)
-        job.until("LSF has host hB back")
+        job.until("LSF: host hB returned")
         own = {"LSB_JOBID": "8", "LSB_MCPU_HOSTS": "hX 2", "LSB_DJOB_NUMPROC": "2"}
         lend = ["unshare", "--uts", "sh", "-c", 'hostname hX; exec "$@"', "sh", "regroup", "join"]
         guest = subprocess.Popen(lend, env=job.environment | own, cwd=tmp_path, stdin=subprocess.DEVNULL)
@@ -250,7 +250,7 @@ def test_a_host_that_a_user_lends_is_used_beyond_the_size_that_was_said(tmp_path
 def test_a_host_stays_that_lsf_does_not_take_back(tmp_path: Path):
     job = Job(tmp_path)
     try:
-        why = "in the job: bresize: it ended with status 255: Job <7>: Job is not resizable"
+        why = "in the job: bresize: ended with status 255: Job <7>: Job is not resizable"
         job.until("generation 1: 4 members")
         job.resize(3)
         job.until(f"1 slot of host hB stays {why}")

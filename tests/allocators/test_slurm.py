@@ -153,7 +153,7 @@ def test_a_preempted_job_is_requeued_and_goes_on_from_its_checkpoint(
     command = ("scontrol", "update", f"JobId={first}", "StartTime=now")  # it would wait for two minutes
     until(lambda: slurm.state(first) == "PENDING", "the requeued job")
     slurm.command(*command, check=False)
-    slurm.until_said(first, "the job goes on after step", 180)
+    slurm.until_said(first, "the job resumes after step", 180)
     (tmp_path / "hurry").touch()
     assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)
     trained(trail, weights)
@@ -189,11 +189,11 @@ def test_hosts_that_are_suspended_leave_and_come_again(slurm: Slurm, tmp_path: P
     second = slurm.submit("-N1", "-n2", "-w", "n2", script=join)
     slurm.until_said(first, ": 4 members")
     slurm.command("scontrol", "suspend", str(second))
-    slurm.until_said(first, "host n2 is wanted back within 2 s (SIGTSTP)")
-    gone = r"host n2: its time is over|host n2 is given back"
+    slurm.until_said(first, "host n2 must be returned within 2 s (SIGTSTP)")
+    gone = r"host n2: .* did not leave in time|host n2 was returned"
     until(lambda: re.search(gone, slurm.out(first)), "the end of n2's members")
     slurm.command("scontrol", "resume", str(second))
-    slurm.until_said(second, "SIGCONT: the hosts are offered again")
+    slurm.until_said(second, "SIGCONT: offering the hosts again")
     until(lambda: slurm.out(first).count(": 4 members") == 2, "four members again")
     (tmp_path / "hurry").touch()
     assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)

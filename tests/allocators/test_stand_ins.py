@@ -189,7 +189,7 @@ def test_gpus_of_a_host_that_joins_are_those_that_were_granted_to_its_job(tmp_pa
     with job.start(*words) as first:
         first("has GPU 4")
         with guest.start("join") as second:
-            second("PBS job 9[2].server gives 1 host with 1 slot")
+            second("PBS job 9[2].server grants 1 host with 1 slot")
             first("has GPU 6")
             assert re.search(r"^pbs_attach -j 9\[2\].server /bin/sh", job.log.read_text(), re.M)  # theirs
 
@@ -238,12 +238,12 @@ def test_a_job_that_joins_starts_its_agents_itself(tmp_path: Path, name: str):
     with job.start("-np", "1:4", *TRAIN) as first:
         first(": 2 members")
         with guest.start("join") as second:
-            second("gives 2 hosts with 2 slots")
+            second("grants 2 hosts with 2 slots")
             first(": 4 members")
             assert reached in job.log.read_text().splitlines()
         assert guest.status == 0
         assert (tmp_path / "output-join").read_text().endswith("regroup: join: the hosts are free\n")
-        first("is given back")
+        first("was returned")
     assert "was lost" not in (tmp_path / "output-np").read_text()
 
 
@@ -256,11 +256,11 @@ def test_a_job_that_joins_from_afar_starts_its_agents_itself(tmp_path: Path):
     with job.start("-np", "1:4", *TRAIN) as first:
         first(": 2 members")
         with guest.start("join", "--through", *relay) as second:
-            second("gives 2 hosts with 2 slots")
+            second("grants 2 hosts with 2 slots")
             first(": 4 members")
             assert reached in job.log.read_text().splitlines()
         assert guest.status == 0
-        first("is given back")
+        first("was returned")
 
 
 def test_a_job_that_joined_ends_with_the_job(tmp_path: Path):
@@ -283,7 +283,7 @@ def test_an_allocator_that_goes_on_to_harsher_signals_ends_no_member_at_once(tmp
         with guest.start("join", "--grace", "30") as second:
             first(": 4 members")
             guest.signal(signal.SIGINT)
-            second("SIGINT: asking for the hosts back")
+            second("SIGINT: recalling the hosts")
             guest.signal(signal.SIGTERM)
             second("the hosts are free")
         assert guest.status == 0

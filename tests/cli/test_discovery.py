@@ -28,11 +28,11 @@ def start(regroup, member, hosts, *options: str, pause_ms: str = "40"):
 def test_hosts_that_are_named_come_and_those_that_are_not_leave(regroup, member, hosts):
     job = start(regroup, member, hosts)
     hosts.write_text("a:2\nb:2\n")
-    job.wait_err("host b is named: an agent is on its way")
+    job.wait_err("host b is listed: starting an agent there")
     until(lambda: len(members(regroup)) == 4, "four members")
     hosts.write_text("b:2\n")
-    job.wait_err("host a is wanted back within 30 s")
-    job.wait_err("host a is given back")
+    job.wait_err("host a must be returned within 30 s")
+    job.wait_err("host a was returned")
     until(lambda: len(members(regroup)) == 2, "two members")
     hosts.write_text("b:2\na:1\n")
     until(lambda: len(members(regroup)) == 3, "three members")
@@ -73,11 +73,9 @@ def test_a_job_below_min_holds_its_state_and_goes_on_when_there_is_room(regroup,
 def test_a_script_that_fails_later_is_told_and_asked_again(regroup, member, hosts):
     job = start(regroup, member, hosts)
     hosts.unlink()
-    job.wait_err(
-        r"--host-discovery-script cat \S+: it ended with status 1: cat: .*; the hosts stay as they are"
-    )
+    job.wait_err(r"--host-discovery-script cat \S+: ended with status 1: cat: .*; the hosts stay unchanged")
     hosts.write_text("a:2\nnot one name\n")
-    job.wait_err(r"line 2: 'not one name': expected HOST or HOST:SLOTS; the hosts stay as they are")
+    job.wait_err(r"line 2: 'not one name': expected HOST or HOST:SLOTS; the hosts stay unchanged")
     hosts.write_text("a:2\nb:1\n")
     until(lambda: len(members(regroup)) == 3, "three members")
     assert_finished(job, 3)
@@ -86,10 +84,10 @@ def test_a_script_that_fails_later_is_told_and_asked_again(regroup, member, host
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        ("exit 4", "it ended with status 4"),
+        ("exit 4", "ended with status 4"),
         ("echo 'a:x'", "line 1: 'a:x': expected HOST or HOST:SLOTS"),
-        ("true", "contains no host to begin with"),
-        ("sleep 60", "it did not end within 1 s"),
+        ("true", "expected at least one host at the start, got none"),
+        ("sleep 60", "did not end within 1 s"),
     ],
 )
 def test_a_script_that_fails_at_first_ends_the_job(regroup, script, expected):

@@ -132,8 +132,8 @@ def two_hosts(regroup, member, tmp_path):
 
 def test_a_notice_takes_one_host_back(regroup, tmp_path, two_hosts):
     (tmp_path / "notice").write_text("shrink within=20 hosts=b\n")
-    two_hosts.wait_err(r"host b is wanted back within 20 s \(shrink of --notice-file \S+\)")
-    two_hosts.wait_err("host b is given back")
+    two_hosts.wait_err(r"host b must be returned within 20 s \(shrink of --notice-file \S+\)")
+    two_hosts.wait_err("host b was returned")
     until(lambda: len(members(regroup)) == 2, "two members")
     assert_finished(two_hosts, 2)
     assert "was lost" not in two_hosts.err, two_hosts.err
@@ -153,12 +153,12 @@ def test_a_second_notice_ends_nobody(regroup, member, tmp_path):
     for each in range(4):
         (gates / f"leaf.{each}").touch()
     (tmp_path / "notice").write_text("shrink within=60 hosts=b\n")
-    job.wait_err(r"host b is wanted back within 60 s")
+    job.wait_err(r"host b must be returned within 60 s")
     second.write_text("kill within=30 hosts=b\n")
-    job.wait_err(r"host b is wanted back sooner, within 30 s")
+    job.wait_err(r"host b must be returned sooner, within 30 s")
     for each in range(4):
         (gates / f"leaf.{each}").unlink()
-    job.wait_err("host b is given back")
+    job.wait_err("host b was returned")
     assert job.wait() == 0, job.err
     assert "was lost" not in job.err, job.err
     assert job.out.count("left") == 2
@@ -173,7 +173,7 @@ def test_a_host_that_was_suspended_comes_back_when_the_file_says_so_no_more(regr
     )
     two_hosts.wait_err("generation 1: 4 members")
     notice.write_text("suspend within=20 hosts=b\n")
-    two_hosts.wait_err(r"host b is wanted back within 20 s \(suspend of --notice-file \S+\)")
+    two_hosts.wait_err(r"host b must be returned within 20 s \(suspend of --notice-file \S+\)")
     until(lambda: len(members(regroup)) == 2, "two members")
     notice.unlink()
     two_hosts.wait_err(r"host b may be used again \(--notice-file \S+\)")
@@ -181,7 +181,7 @@ def test_a_host_that_was_suspended_comes_back_when_the_file_says_so_no_more(regr
     notice.write_text("suspend within=20 hosts=b\n")
     until(lambda: len(members(regroup)) == 2, "two members again")
     notice.write_text("shrink within=20 hosts=b\n")
-    two_hosts.wait_err("host b is given back")
+    two_hosts.wait_err("host b was returned")
     assert_finished(two_hosts, 2)
     assert "was lost" not in two_hosts.err, two_hosts.err
 
@@ -197,7 +197,7 @@ def test_a_suspended_host_that_was_given_up_gets_no_members_while_it_is_suspende
     for pid in [pid_of(job, 2), pid_of(job, 3)]:
         os.kill(pid, signal.SIGSTOP)  # their agent kills them when it is given up
     notice.write_text("suspend within=0 hosts=b\n")
-    job.wait_err("host b: its time is over, with 2 members on it")
+    job.wait_err("host b: 2 of its members did not leave in time")
     came = r"host b has come, with (\d+) slots"
 
     def times() -> list[str]:
@@ -237,7 +237,7 @@ def test_a_notice_for_all_hosts_is_the_end_of_the_job(tmp_path, two_hosts):
     (tmp_path / "notice").write_text("kill within=20\n")
     two_hosts.wait_err("no host is left: the job ends")
     assert two_hosts.wait() == 75, two_hosts.err
-    assert two_hosts.err.count("is wanted back within 20 s") == 2
+    assert two_hosts.err.count("must be returned within 20 s") == 2
     two_hosts.assert_nothing_left()
 
 
@@ -297,7 +297,7 @@ def test_attempts_are_counted_by_how_they_ended(regroup, member, tmp_path):
     assert attempt_of(regroup) == [2, 1, 0, 0]
     assert "attempt 2; before it, 1 ended on a notice" in regroup.control("status").stdout
     assert second.out.count("attempt 2") == 2
-    second.wait_err("the job goes on after step")
+    second.wait_err("the job resumes after step")
     for pid in [second.process.pid, *second.living()]:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -407,7 +407,7 @@ def test_attempts_of_a_job_on_two_hosts_are_counted_beside_their_checkpoints(reg
     assert first.wait() == 99, first.err
     assert kept(tmp_path) == (1, 0, 0)
     second = regroup.start(*words, member, STEPS, "0")
-    second.wait_err("the job goes on after step")
+    second.wait_err("the job resumes after step")
     assert_finished_late(second)
     assert kept(tmp_path) == (1, 0, 0)
     assert json.loads((tmp_path / "ATTEMPTS").read_text())["attempts"] == 2

@@ -79,7 +79,7 @@ def test_a_coordinator_dies_twice_before_the_agents_have_come(hosts: Hosts, star
     kill(until(lambda: sorted({*processes(hosts[0], "regroup-coord")} - {*first}), "another coordinator", 10))
     assert not processes(hosts[2], "regroup-agent"), "it has come already"
     job.expect_weights(undisturbed)
-    assert job.text().count("starting it again") == 2
+    assert job.text().count("restarting it") == 2
 
 
 def test_a_member_and_the_coordinator_die_together(hosts: Hosts, start: Start, undisturbed: str):
@@ -125,10 +125,10 @@ def test_a_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str
     job.until_said("6 -> 4 members", 20)
     assert UNHEARD.format("node2") in job.text()
     until(lambda: not processes(job.hosts[1], "chaos_member"), "the end of members that nobody hears", 20)
-    job.until_said("; it is tried again", 60)
+    job.until_said("; trying again", 60)
     job.hosts[1].link(up=True)
     job.until_said("-> 6 members", 60)
-    said = [line for line in job.text().splitlines() if line.endswith("; it is tried again")]
+    said = [line for line in job.text().splitlines() if line.endswith("; trying again")]
     assert all("node2" in line for line in said) and len(said) == len(set(said)), said
     job.hurry()
     job.expect_weights(undisturbed)

@@ -59,8 +59,8 @@ def test_agents_that_have_the_secret_harm_nobody(hosts: Hosts, undisturbed: str)
     with names_of_node2(hosts, 13) as names:  # three lives each: a host that is lost again comes back later
         where = ",".join(["node1:2", "node3:2", *(f"{name}:1" for name in names)])
         text = check(hosts, where, ATTACKS, undisturbed)
-    assert "is wanted back within 2 s (gone?regroup: forged?[31m??31m)" in text
-    assert "its agent said more than a message may hold" in text
+    assert "must be returned within 2 s (gone?regroup: forged?[31m??31m)" in text
+    assert "its agent sent a message larger than the limit" in text
 
 
 def test_agents_that_are_to_start_members_harm_nobody(hosts: Hosts, undisturbed: str):
