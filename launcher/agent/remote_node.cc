@@ -68,8 +68,9 @@ void RemoteNode::receive(const Message& message) {
 void RemoteNode::on(const Hello& hello) {
   if (state_ != State::kStarting) return;
   if (hello.version != version_) {
-    return end(base::invalid_argument(
-        fmt::format("host {}: regroup there is {}, and {} here", name_, printable(hello.version), version_)));
+    return end(
+        base::invalid_argument(fmt::format("host {}: version mismatch: regroup there is {}, here it is {}",
+                                           name_, printable(hello.version), version_)));
   }
   facts_ = hello;
   state_ = State::kUp;

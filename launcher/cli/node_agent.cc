@@ -109,15 +109,16 @@ bool read_number(const std::string& text, proto::NodeId& out) {
 int run_node_agent(const std::vector<std::string>& args) {
   agent::NodeAgentOptions options;
   if (args.size() < 4)
-    return job::fail(fmt::format("{}: it is started by regroup on another host", kNodeAgent), 2);
+    return job::fail(fmt::format("{}: internal command, which regroup runs on other hosts", kNodeAgent), 2);
   // Checks the build first: another version could misunderstand the messages.
-  const std::string theirs = args.size() > 4 ? agent::printable(args[4]) : "an older one that does not say";
+  const std::string theirs = args.size() > 4 ? agent::printable(args[4]) : "an unknown, older version";
   if (theirs != job::build()) {
-    fmt::print(stderr, "regroup there is {}, and {} here\n", job::build(), theirs);
+    fmt::print(stderr, "version mismatch: regroup there is {}, here it is {}\n", job::build(), theirs);
     return agent::kSaidWhy;
   }
   if (!read_number(args[1], options.node) || !read_number(args[2], options.parent))
-    return job::fail(fmt::format("{}: {} and {} are no numbers of nodes", kNodeAgent, args[1], args[2]), 2);
+    return job::fail(
+        fmt::format("{}: expected two node numbers, got {} and {}", kNodeAgent, args[1], args[2]), 2);
   auto secret = transport::JobSecret::read(STDIN_FILENO, kStartSecretLimit);
   if (!secret.ok()) return job::fail(secret.status().message(), 1);
   auto allocation = alloc::make_this_machine()->allocation();

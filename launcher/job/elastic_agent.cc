@@ -159,8 +159,8 @@ void ElasticAgent::on_member_gone(proto::MemberId member) {
     if (error) return;
     const auto effects = core_.on_link_closed(member);
     if (options_.fixed && !effects.empty() && !agent_.ending())
-      agent_.say(fmt::format(
-          "rank {} has given up its session before finish(), and others wait for it: killing it", member));
+      agent_.say(fmt::format("rank {} closed its session before finish(), and others wait for it: killing it",
+                             member));
     perform(effects);
   });
 }
@@ -360,9 +360,9 @@ void ElasticAgent::on_still_there(proto::MemberId member) {
   const auto where = process::stuck_in(pid);
   if (!where) return look_for_its_end(member);
   const std::string what =
-      fmt::format("member {} (pid {}): was killed, but {}", member, pid, process::hangs_in(*where));
+      fmt::format("member {} (pid {}) was killed, but {}", member, pid, process::hangs_in(*where));
   const auto effects = core_.on_stuck(member, what);
-  if (!effects.empty() && !agent_.ending()) agent_.say(what + ": the others go on without it");
+  if (!effects.empty() && !agent_.ending()) agent_.say(what + ": the other members continue without it");
   perform(effects);
 }
 
@@ -387,7 +387,7 @@ void ElasticAgent::perform_one(const membership::Ring& effect) { core_.ring(effe
 
 void ElasticAgent::perform_one(const membership::Fetch& effect) {
   if (options_.transfer_service) return options_.transfer_service->fetch(effect.transfer);
-  perform(core_.on_fetch_failed("this job has one node"));
+  perform(core_.on_fetch_failed("this job has one host"));
 }
 
 void ElasticAgent::perform_one(const membership::StopFetch&) {

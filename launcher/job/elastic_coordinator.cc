@@ -126,10 +126,11 @@ class CoordinatorProcess {
     // The job does not need this sentence: only a restarted coordinator cannot print it.
     if (std::holds_alternative<membership::Sentence>(effect.entry)) {
       if (!quiet_ && !std::exchange(warned_, true))
-        say(fmt::format("`regroup status` may forget: {}", status.message()));
+        say(fmt::format("`regroup status` may lack older events after a restart of the coordinator: {}",
+                        status.message()));
       return;
     }
-    say(fmt::format("the coordinator cannot go on: {}", status.message()));
+    say(fmt::format("the coordinator cannot continue: {}", status.message()));
     exit_status_ = 1;
     loop_.stop();
   }

@@ -52,7 +52,7 @@ std::string fixed_job_table(const std::string& status) {
   const json members = job.value("members", json::array());
   std::string out = fmt::format("job {}: running with {} members, a fixed number\n", job.value("job", ""),
                                 job.value("size", 0));
-  if (members.empty()) return out + "nothing is known of them yet\n";
+  if (members.empty()) return out + "no information about them yet\n";
   std::size_t wide = 4;
   for (const json& member : members) wide = std::max(wide, member.value("host", "-").size());
   out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10} {:>6} {:>10} {}\n", "member", "rank", "host", wide,

@@ -88,7 +88,7 @@ base::Duration BringUp::spent() const { return base::SystemClock().now() - began
 bool BringUp::look() {
   const agent::AgentOptions agent = agent_options(options_, {}, {});
   if (agent::end_requested(guardian_))
-    over_ = {agent.stopped_status, "the job was stopped while its agents came up"};
+    over_ = {agent.stopped_status, "the job was stopped while its agents started"};
   else if (options_.timeout.count() > 0 && spent() >= options_.timeout)
     over_ = {agent.timeout_status, agent::ran_too_long(options_.timeout)};
   return over_.has_value();

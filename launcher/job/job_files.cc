@@ -107,7 +107,8 @@ base::Status make_folder(const Candidate& candidate) {
   const std::string& above = candidate.above;
   if (!above.empty() && ::stat(above.c_str(), &info) != 0) return base::system_error("stat", above, errno);
   if (!above.empty() && info.st_uid != ::geteuid())
-    return base::invalid_argument(fmt::format("XDG_RUNTIME_DIR={} is another user's", above));
+    return base::invalid_argument(
+        fmt::format("XDG_RUNTIME_DIR={}: expected a directory of this user", above));
   return transport::make_private_folder(candidate.folder);
 }
 
@@ -160,10 +161,12 @@ base::Result<JobFiles> find_job(const spec::Environment& environment, const std:
       jobs.empty() ? "none is running" : fmt::format("running: {}", fmt::join(jobs, ", "));
   std::string message = fmt::format("no {} {} of this user; {}", what, id, there);
   if (fixed)
-    message = fmt::format("job {} has a fixed number of members (-np N): only its status can be asked", id);
+    message =
+        fmt::format("job {} has a fixed number of members (-np N), which supports only `regroup status`", id);
   else if (id.empty())
     message = jobs.empty() ? fmt::format("no {} of this user is running", what)
-                           : fmt::format("which {}? {}", what, there);
+                           : fmt::format("several {}s of this user are running; expected the ID of one: {}",
+                                         what, fmt::join(jobs, ", "));
   return base::Status(base::Code::kNotFound, message);
 }
 

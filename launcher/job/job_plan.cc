@@ -61,10 +61,11 @@ base::Status take_roles(const spec::Options& options, JobPlan& plan) {
   }
   if (plan.roles.empty()) return {};
   if (plan.roles.size() != options.apps.size()) {
-    return base::invalid_argument("--role: every program of the job needs one");
+    return base::invalid_argument("--role: expected one for every program of the job");
   }
   if (options.elastic)
-    return base::invalid_argument("--role and -np MIN:MAX: a role has its own number of members");
+    return base::invalid_argument(
+        "--role and -np MIN:MAX cannot be combined: --role NAME=N sets the number of members");
   return check_roles(plan.roles);
 }
 
@@ -108,7 +109,7 @@ std::variant<JobPlan, Refusal> plan_job(spec::Options& options, const alloc::All
   const spec::StdinRequest& input = options.stdin_to;
   if (input.to == spec::StdinRequest::To::kRank && input.rank >= options.max) {
     return Refusal{refused(options.compat),
-                   fmt::format("--stdin {}: the last rank is {}", input.rank, options.max - 1)};
+                   fmt::format("--stdin {}: expected a rank of at most {}", input.rank, options.max - 1)};
   }
   for (const spec::AppRequest& app : options.apps) {
     if (options.several_hosts()) {

@@ -19,7 +19,7 @@ pmi::MpiEvents MpiLaunches::events() {
   events.finalized = [](const pmi::Finalized&) {};
   events.aborted = [](const pmi::Aborted&) {};
   events.spawn = [this](const pmi::Spawn& spawn) {
-    const std::string why = "MPI_Comm_spawn: not in a job of MIN:MAX members";
+    const std::string why = "MPI_Comm_spawn: not supported in an elastic job (-np MIN:MAX)";
     say_(why);
     mpi_.tell(pmi::SpawnDone{spawn.request, 0, why});
   };

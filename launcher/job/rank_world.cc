@@ -136,7 +136,7 @@ void RankWorld::on_exit(const process::MemberExit& exit) {
 // Ends the World, since ranks that have joined would wait for this one for ever.
 void RankWorld::missing(const process::MemberExit& exit) {
   if (over_ || joined_.empty()) return;
-  end(fmt::format("rank {} {} {} and has not called join(), for which {} of {} ranks wait", exit.rank,
+  end(fmt::format("rank {} {} {} without calling join(), for which {} of {} ranks wait", exit.rank,
                   exit.process(), exit.what(), joined_.size(), policy_.max),
       1);
 }

@@ -101,7 +101,7 @@ base::Status query_inventories(const spec::Options& options, agent::Hosts& hosts
     }
   }
   if (!unfit.empty() && slots_up(options, hosts) < options.min) return unfit.front().second;
-  for (const auto& [index, why] : unfit) fail(fmt::format("{}; the job begins without it", why.message()), 0);
+  for (const auto& [index, why] : unfit) fail(fmt::format("{}; the job starts without it", why.message()), 0);
   return {};
 }
 

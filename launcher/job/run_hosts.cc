@@ -199,8 +199,8 @@ class FixedSizeController {
       if (!answer.ok()) return answer.status();
       auto ports = ports_from_json(*answer);
       if (!ports.ok() || ports->size() != count)
-        return {base::Code::kDataLoss,
-                fmt::format("host {}: it did not say which ports it holds", hosts_->name(other - 1))};
+        return {base::Code::kDataLoss, fmt::format("host {}: malformed answer: expected its reserved ports",
+                                                   hosts_->name(other - 1))};
       numbers.back() = std::move(*ports);
     }
     cluster_.roles = plan_.roles;

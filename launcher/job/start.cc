@@ -166,7 +166,7 @@ std::vector<int> notice_signals(const spec::Options& options) {
 std::optional<pmi::HelperOptions> helper_options(const spec::Options& options, const std::string& job) {
   auto folder = runtime_folder(options.environment);
   if (!folder.ok()) {
-    fail(fmt::format("MPI programs have no services of their launcher: {}", folder.status().message()), 0);
+    fail(fmt::format("MPI programs get no PMI services: {}", folder.status().message()), 0);
     return std::nullopt;
   }
   pmi::HelperOptions helper;

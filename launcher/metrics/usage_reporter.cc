@@ -103,7 +103,7 @@ void UsageReporter::write_status(const std::vector<UsageSample>& samples) {
 
 void UsageReporter::complain(const base::Status& status) {
   if (status.ok() || !log_.valid() || std::exchange(complained_, true)) return;
-  say_(status.message() + "; usage is not told");
+  say_(status.message() + "; usage is not reported");
 }
 
 }  // namespace regroup::metrics

@@ -120,7 +120,7 @@ std::string usage_json(const std::vector<UsageSample>& samples) {
 base::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) {
   constexpr std::size_t kMost = 65536;
   static constexpr std::string_view kReal[] = {"cpu_seconds", "cpus", "watts"};
-  const base::Status refused(base::Code::kDataLoss, "what a host said of usage is not whole");
+  const base::Status refused(base::Code::kDataLoss, "malformed usage report of a host");
   const json report = base::parse_json(text);
   if (!report.is_object() || !report.contains("members") || report["members"].size() > kMost ||
       !base::whole_but(report, kReal))

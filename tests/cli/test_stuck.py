@@ -64,7 +64,7 @@ def begin(regroup, member, server, *options):
 
 def stuck_one(job) -> int:
     """Its process, once it hangs where no signal ends it."""
-    found = re.search(rf"member 1 \(pid (\d+)\): {HANGS}: the others go on without it", job.err)
+    found = re.search(rf"member 1 \(pid (\d+)\) {HANGS}: the other members continue without it", job.err)
     assert found, job.err
     assert state(int(found[1])) == "D"
     return int(found[1])

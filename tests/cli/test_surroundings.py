@@ -32,7 +32,7 @@ def test_a_runtime_folder_of_another_is_not_used(regroup, tmp_path):
     usual = tmp_path / f"regroup-{os.geteuid()}"
     job = regroup.run("-np", "1", "true", env=env)
     assert job.wait() == 0
-    assert job.err.startswith(f"regroup: {mine}/regroup is not a folder of user ")
+    assert job.err.startswith(f"regroup: {mine}/regroup: expected a directory of user ")
     assert job.err.endswith(f": using {usual}\n")
     assert job.err.count("\n") == 1
     assert list(theirs.iterdir()) == []
@@ -46,5 +46,8 @@ def test_a_runtime_directory_of_another_is_not_used(regroup, tmp_path):
     os.chown(theirs, 12345, 12345)
     env = {"XDG_RUNTIME_DIR": str(theirs), "TMPDIR": str(tmp_path)}
     job = regroup.run("-np", "1", "true", env=env)
-    assert job.err == f"regroup: XDG_RUNTIME_DIR={theirs} is another user's: using {tmp_path}/regroup-0\n"
+    assert (
+        job.err == f"regroup: XDG_RUNTIME_DIR={theirs}: expected a directory of this user: "
+        f"using {tmp_path}/regroup-0\n"
+    )
     assert list(theirs.iterdir()) == []

@@ -177,7 +177,7 @@ def test_an_elastic_job_begins_without_a_host_that_cannot_be_used(hosts: Hosts, 
     words = ["-H", "node1:2,node2:2", "--placement", "best", "--topology", machines]
     job = run(hosts, *words, "-np", "1:4", MEMBER, "20", "5")
     assert job.status == 0, job.err
-    assert "host node2: /tmp/machine.topo:1:" in job.err and "; the job begins without it" in job.err
+    assert "host node2: /tmp/machine.topo:1:" in job.err and "; the job starts without it" in job.err
     job = run(hosts, *words, "-np", "3:4", MEMBER, "20", "5")
     assert job.status == 213 and "host node2: /tmp/machine.topo:1:" in job.err
 

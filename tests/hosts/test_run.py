@@ -300,7 +300,7 @@ def test_it_can_be_ended_while_agents_come_up(hosts: Hosts, members: str):
     os.kill(hosts[0].inner(job), signal.SIGINT)
     done = Done(job)
     assert done.status == 1
-    assert done.err == "regroup: the job was stopped while its agents came up\n"
+    assert done.err == "regroup: the job was stopped while its agents started\n"
     assert done.seconds < 3
 
 

@@ -190,7 +190,7 @@ TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
 TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsLineUntilItIsReaped) {
   ready(0);
   ready(1);
-  const std::string why = "member 0 (pid 4711): was killed, but hangs in the kernel (nfs_wait)";
+  const std::string why = "member 0 (pid 4711) was killed, but hangs in the kernel (nfs_wait)";
   auto first = sent<proto::MemberLost>(agent_.on_stuck(0, why));
   ASSERT_TRUE(first);
   EXPECT_EQ(first->why, why);

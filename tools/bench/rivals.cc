@@ -112,7 +112,7 @@ Status Rival::meet(int listener, int ranks) {
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rank);
     if (!hello->starts_with("rank ") || error != std::errc() || end != number.data() + number.find(wanted) ||
         rank >= static_cast<std::size_t>(ranks) || links_[rank].socket.valid()) {
-      return lost(fmt::format("a rank of {} said {}", ranks, *hello));
+      return lost(fmt::format("unexpected answer of one of {} ranks: {}", ranks, *hello));
     }
     links_[rank] = std::move(links_.back());
     links_.pop_back();
@@ -151,7 +151,7 @@ Result<std::vector<std::string>> Rival::ask(const std::string& line, const std::
     if (answer->starts_with("no ")) {
       refused = Status(base::Code::kUnavailable, answer->substr(3));
     } else if (!answer->starts_with(expected)) {
-      return lost(fmt::format("rank {} said {} to {}", rank, *answer, line));
+      return lost(fmt::format("rank {}: unexpected answer {} to {}", rank, *answer, line));
     }
     out.push_back(answer->substr(std::min(answer->size(), expected.size() + 1)));
   }

@@ -68,7 +68,7 @@ TEST_F(JobFilesTest, AJobOfAFixedNumberIsThereWhileItsFileIsLocked) {
   EXPECT_EQ(find_job(environment_, "", JobKind::kAny)->folder, folder_ + "/regroup/0000aaaa");
   EXPECT_EQ(find_job(environment_, "").status().message(), "no elastic job of this user is running");
   EXPECT_EQ(find_job(environment_, "0000aaaa").status().message(),
-            "job 0000aaaa has a fixed number of members (-np N): only its status can be asked");
+            "job 0000aaaa has a fixed number of members (-np N), which supports only `regroup status`");
   std::ofstream(fixed->files.usage())
       << metrics::usage_json({{{0, 2, 4711, {}, {}}, {1.5, 8U << 20, 1}, 0.5, {}, "n1"}});
   const std::string status = *fixed_job_status(fixed->files);
@@ -81,7 +81,7 @@ TEST_F(JobFilesTest, AJobOfAFixedNumberIsThereWhileItsFileIsLocked) {
     EXPECT_EQ(find_job(environment_, "", JobKind::kAny)->folder, folder_ + "/regroup/one");
     const auto two = serve("two");
     EXPECT_THAT(find_job(environment_, "", JobKind::kAny).status().message(),
-                testing::StartsWith("which job? running: "));
+                testing::StartsWith("several jobs of this user are running; expected the ID of one: "));
     remove_job_files(other->files);
   }
   const JobFiles files = fixed->files;
@@ -127,7 +127,7 @@ TEST_F(JobFilesTest, AFolderThatIsNotOursAloneIsNotUsed) {
   environment_["TMPDIR"] = tmp;
   std::string note;
   EXPECT_EQ(*runtime_folder(environment_, &note), usual);
-  EXPECT_NE(note.find(folder_ + "/regroup is not a folder of user "), std::string::npos) << note;
+  EXPECT_NE(note.find(folder_ + "/regroup: expected a directory of user "), std::string::npos) << note;
   EXPECT_NE(note.find(": using " + usual), std::string::npos) << note;
 
   ASSERT_EQ(::chmod(usual.c_str(), 0777), 0);
