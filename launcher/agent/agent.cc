@@ -198,7 +198,7 @@ void Agent::on_guardian_lost() {
   limit_drain(kDrainLimit);
   if (job_->orphan_timeout() <= base::Duration::zero()) return kill(1);
   const base::Duration all = job_->orphan_timeout();
-  say(fmt::format("the launcher is gone: the job ends in {:g} s",
+  say(fmt::format("the launcher has ended: the job ends in {:g} s",
                   std::chrono::duration<double>(all).count()));
   if (!job_->keeps_checkpoints()) return start_timer(orphan_, all, [this] { kill(1); });
   // The last part of the orphan timeout is for members to leave and to save their state.

@@ -62,7 +62,7 @@ class FakeSpawner final : public Spawner {
     if (std::erase(waiting_, node) > 0)
       return finish(node, {base::Code::kUnavailable, agent.host + ": not started, since the job ends"});
     if (!hosts_[agent.host].stays) return finish(node, {});
-    after(node, options_.grace, {base::Code::kPeerLost, agent.host + ": the agent did not leave"});
+    after(node, options_.grace, {base::Code::kPeerLost, agent.host + ": the agent did not exit in time"});
   }
 
   // All orders, in the order of arrival.
@@ -96,7 +96,7 @@ class FakeSpawner final : public Spawner {
       } else if (host.delay < options_.limit) {
         after(node, host.delay, {});
       } else {
-        after(node, options_.limit, base::deadline_exceeded(agent.host + ": nobody answers"));
+        after(node, options_.limit, base::deadline_exceeded(agent.host + ": no answer"));
       }
       if (host.fails.ok() && events_.begun) events_.begun(node);
     }

@@ -178,7 +178,7 @@ void Guardian::on_signal(int signal) {
     if (signal == SIGINT)
       static_cast<void>(stop_requests_.repeats(signal, watch_->signals.by_key(), base::SystemClock().now()));
     if (signal == SIGINT && stops_++ == 0 && !reaper_options_.quiet) {
-      watch_->say("SIGINT is passed on to the members; once more ends the job at once");
+      watch_->say("SIGINT is forwarded to the members; a second one ends the job at once");
     }
     if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT) passed_on_ = base::SystemClock().now();
     // SIGTSTP would not stop members: their process groups are no shell's.
@@ -257,8 +257,8 @@ void Guardian::on_reaper_exit(int status) {
   }
   if (exit_status_ || agent_lost_ || reaper_options_.quiet) return;
   watch_->say(
-      fmt::format("the reaper (pid {}) {}: if the launcher is killed too, only the next regroup ends "
-                  "what it leaves",
+      fmt::format("the reaper (pid {}) {}: if the launcher is killed too, only the next regroup ends the "
+                  "processes that it leaves",
                   reaper_->pid(), how(status)));
 }
 
@@ -292,7 +292,7 @@ void Guardian::on_coordinator_exit(int status) {
     return;
   }
   const base::Status started = start_coordinator();
-  if (!reaper_options_.quiet) watch_->say(died + ": starting it again");
+  if (!reaper_options_.quiet) watch_->say(died + ": restarting it");
   if (!started.ok()) {
     watch_->say(started.message());
     watch_->agent.send(ControlMessage::kKill);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int32_t kPmixNotFound = -46;
 constexpr std::int32_t kPmixOutOfResource = -29;
-constexpr const char* kAwaited = "other hosts wait for it in a PMI operation, but it was cut off";
+constexpr const char* kAwaited = "other hosts wait for it in a PMI operation, from which it was excluded";
 
 }  // namespace
 

@@ -82,7 +82,7 @@ class SetupHandshake {
   void take(const Message& message) {
     if (links_.down->take(message)) return;
     if (const auto* request = std::get_if<InventoryRequest>(&message)) {
-      InventoryReply answer{{base::Code::kUnavailable, "this agent takes no inventory"}, {}};
+      InventoryReply answer{{base::Code::kUnavailable, "this agent does not support an inventory"}, {}};
       if (options_.inventory) options_.inventory(*request, answer);
       return links_.up->send(answer);
     }

@@ -62,7 +62,7 @@ base::Result<std::string> script_of(const AgentOrder& order) {
   script += fmt::format("[ -x {} ] || {{ {}; exit 1; }}\n", program, say(Answer::kNotExecutable));
   script += fmt::format("{}\nexec {}{}\n}}\n", say(Answer::kHere), program, arguments);
   if (script.find('\0') == std::string::npos) return script;
-  return base::invalid_argument(fmt::format("{}: the agent's command holds a byte 0", order.host));
+  return base::invalid_argument(fmt::format("{}: the agent's command contains a NUL byte", order.host));
 }
 
 Answer answer_in(std::string_view line) {
@@ -78,7 +78,7 @@ base::Status explain(Answer answer, const AgentOrder& order) {
     case Answer::kNoFolder:
       return {base::Code::kNotFound, fmt::format("{}: cannot change to folder {}", order.host, order.wdir)};
     case Answer::kNoProgram:
-      return {base::Code::kNotFound, fmt::format("{}: there is no program {}", order.host, order.program)};
+      return {base::Code::kNotFound, fmt::format("{}: program {} does not exist", order.host, order.program)};
     case Answer::kNotExecutable:
       return base::invalid_argument(fmt::format("{}: {} is not executable", order.host, order.program));
     case Answer::kNone:
@@ -122,7 +122,8 @@ base::Status explain(const Ending& ending, const AgentOrder& order) {
 base::Status check_name(const std::string& name, std::string_view what) {
   const bool bad = name.empty() || name.front() == '-' ||
                    std::any_of(name.begin(), name.end(), [](char c) { return is_control(c) || c == ' '; });
-  if (bad) return base::invalid_argument(fmt::format("'{}' is no name of a {}", printable(name), what));
+  if (bad)
+    return base::invalid_argument(fmt::format("'{}': expected the name of a {}", printable(name), what));
   return {};
 }
 

@@ -28,9 +28,8 @@ bool all_finished(const shmem::Arena& arena) {
 }
 
 std::string writer_lost(const std::string& host, const base::Status& why) {
-  return fmt::format(
-      "host {} was lost before it said that the checkpoints which were due at the end are written: {}", host,
-      why.message());
+  return fmt::format("host {} was lost before it confirmed the checkpoints that were due at the end: {}",
+                     host, why.message());
 }
 
 void TrainingEnd::hear(const proto::Body& said, bool ending) {

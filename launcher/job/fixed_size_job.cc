@@ -236,8 +236,8 @@ void FixedSizeJob::settle_exit(const process::MemberExit& exit) {
   if (decided && !survived) {
     end(exit, rank);
   } else if (survived && ranks_.size() > 1) {
-    agent_.say(
-        fmt::format("{} {} {}: the others go on", pmi::name_of(rank.process), exit.process(), exit.what()));
+    agent_.say(fmt::format("{} {} {}: the other ranks continue", pmi::name_of(rank.process), exit.process(),
+                           exit.what()));
   } else if (options_.compat == spec::Compat::kMpich) {
     status_ |= exit.code;
   }
@@ -279,7 +279,7 @@ void FixedSizeJob::end_group(std::uint32_t space, const std::string& said, const
     agent_.say(said + (ranks_.size() > 1 ? ": ending the other ranks" : "") + more);
     return agent_.terminate(status);
   }
-  agent_.say(said + ": what has disconnected from it goes on" + more);
+  agent_.say(said + ": disconnected processes continue" + more);
   if (status_ == 0) status_ = status;
   for (const std::uint32_t one : group) {
     const auto found = worlds_.find(one);

@@ -75,8 +75,8 @@ void FixedSizeJob::on_groups_connected(std::uint32_t host, const std::set<std::u
   if (failed == spaces.end() || agent_.ending()) return;
   const std::set<std::uint32_t> group = connected_groups_.group_of(*failed);
   if (std::ranges::all_of(group, [this](auto space) { return worlds_[space].ending; })) return;
-  end_group(*failed, fmt::format("spawn {} has failed, and other processes have connected to it", *failed),
-            "", status_);
+  end_group(*failed, fmt::format("spawn {} failed while other processes are connected to it", *failed), "",
+            status_);
 }
 
 bool FixedSizeJob::lives_in(std::uint32_t host, std::uint32_t space) const {
@@ -111,11 +111,12 @@ base::Result<std::vector<process::App>> FixedSizeJob::spawned_apps(const pmi::Sp
   for (const pmi::SpawnApp& wanted : spawn.apps) size += wanted.count;
   if (size == 0 || spawn.apps.size() > kMostPrograms)
     return base::invalid_argument(
-        fmt::format("{} processes of {} programs were asked for", size, spawn.apps.size()));
+        fmt::format("expected at most {} programs with at least one process, got {} with {}", kMostPrograms,
+                    spawn.apps.size(), size));
   if (living() + size > proto::kMaxMembers)
     return base::Status(
         base::Code::kResourceExhausted,
-        fmt::format("{} more are more than the {} that a job may have", size, proto::kMaxMembers));
+        fmt::format("{} more processes: expected at most {} in a job", size, proto::kMaxMembers));
   for (const pmi::SpawnApp& wanted : spawn.apps) {
     auto app = pmi::spawned_app(apps_.at(parent.app), wanted);
     if (!app.ok()) return app.status();
@@ -124,9 +125,10 @@ base::Result<std::vector<process::App>> FixedSizeJob::spawned_apps(const pmi::Sp
     apps.push_back(std::move(*app));
   }
   if (options_.most == 0 || living() + size <= options_.most) return apps;
-  return base::Status(base::Code::kResourceExhausted,
-                      fmt::format("{} more, with {} of {} slots taken: more members need --oversubscribe",
-                                  size, living(), options_.most));
+  return base::Status(
+      base::Code::kResourceExhausted,
+      fmt::format("{} more processes, with {} of {} slots in use: --oversubscribe allows more", size,
+                  living(), options_.most));
 }
 
 void FixedSizeJob::on_aborted(const pmi::Aborted& aborted) {

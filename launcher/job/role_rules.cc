@@ -134,9 +134,8 @@ std::vector<RoleAction> RoleRules::restart_member(const MemberEnd& end) {
   const std::string when = after > base::Duration::zero()
                                ? fmt::format(" in {:g} s", std::chrono::duration<double>(after).count())
                                : "";
-  std::vector<RoleAction> out{
-      Tell{fmt::format("{} {}: starting it again{} (restart {} of {})", name_of(end.rank), end.what, when,
-                       member.restarts, options_.max_restarts)}};
+  std::vector<RoleAction> out{Tell{fmt::format("{} {}: restarting it{} (restart {} of {})", name_of(end.rank),
+                                               end.what, when, member.restarts, options_.max_restarts)}};
   start_after_back_off(end.rank, member.restarts, out);
   return out;
 }

@@ -12,7 +12,7 @@
 namespace regroup::pmi {
 namespace {
 
-constexpr const char* kWithout = "MPI programs have no services of their launcher";
+constexpr const char* kWithout = "MPI programs get no PMI services";
 
 void add_variable(spec::Environment& environment, const std::string& variable) {
   const std::size_t equals = variable.find('=');
@@ -85,7 +85,7 @@ void Mpi::watch() {
 void Mpi::give_up() {
   ::kill(helper_->pid(), SIGKILL);
   const double seconds = std::chrono::duration<double>(limit_).count();
-  lose(fmt::format("has not answered for {:g} s and is ended", seconds), "");
+  lose(fmt::format("did not answer for {:g} s and is killed", seconds), "");
 }
 
 Mpi::OpeningId Mpi::await(const std::vector<ProcId>& processes, Ready ready) {
@@ -108,7 +108,7 @@ void Mpi::open(const OpenSpace& space, Ready ready) {
   }
   const OpeningId id = await(here, std::move(ready));
   if (send(space) || lost_) return;
-  events_.said(fmt::format("{} members are more than a message to regroup-pmi holds: {}", size, kWithout));
+  events_.said(fmt::format("{} members do not fit into a message to regroup-pmi: {}", size, kWithout));
   finish(id);
 }
 
@@ -163,7 +163,7 @@ void Mpi::on_rank_ready(const RankReady& ready, base::Fd fd) {
   if (--opening.missing == 0) finish(id);
 }
 
-void Mpi::on_lost(const base::Status& why) { lose("is gone", ": " + why.message()); }
+void Mpi::on_lost(const base::Status& why) { lose("has ended", ": " + why.message()); }
 
 void Mpi::lose(const std::string& what, const std::string& why) {
   if (std::exchange(lost_, true)) return;

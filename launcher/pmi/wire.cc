@@ -215,7 +215,7 @@ Result<Message> decode(std::span<const std::byte> packet) {
   fb::GetMessage(bytes)->UnPackTo(&wire);
   if (wire.version != kWireVersion) {
     return base::invalid_argument(
-        fmt::format("regroup-pmi speaks version {}, this is version {}", wire.version, kWireVersion));
+        fmt::format("regroup-pmi uses message version {}, expected {}", wire.version, kWireVersion));
   }
   return body_from_wire(wire.body);
 }

@@ -107,7 +107,8 @@ void FutexWatcher::signal_event() {
 void FutexWatcher::fail(int error) {
   {
     const std::lock_guard lock(mutex_);
-    failure_ = base::system_error("futex_waitv", "deaths of members are seen some ms later", error);
+    failure_ = base::system_error("futex_waitv", "watcher of members, whose deaths are noticed some ms later",
+                                  error);
   }
   signal_event();
 }

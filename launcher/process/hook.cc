@@ -46,7 +46,7 @@ void Hook::run(boost::asio::io_context& loop, const std::vector<std::string>& ar
   timer_.async_wait([self = shared_from_this(), limit](const boost::system::error_code& error) {
     if (error || !self->process_) return;
     std::exchange(self->process_, nullptr)->abandon();
-    self->end(base::deadline_exceeded(fmt::format("it did not end within {:g} s, and was killed",
+    self->end(base::deadline_exceeded(fmt::format("did not end within {:g} s and was killed",
                                                   std::chrono::duration<double>(limit).count())));
   });
 }
@@ -67,8 +67,8 @@ void Hook::on_end(int wait_status) {
   timer_.cancel();
   if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) return end(std::move(printed_));
   const std::string how = WIFEXITED(wait_status)
-                              ? fmt::format("it ended with status {}", WEXITSTATUS(wait_status))
-                              : fmt::format("it was killed by signal {}", WTERMSIG(wait_status));
+                              ? fmt::format("ended with status {}", WEXITSTATUS(wait_status))
+                              : fmt::format("was killed by signal {}", WTERMSIG(wait_status));
   end(base::Status(base::Code::kUnavailable, complaint_.empty() ? how : how + ": " + complaint_));
 }
 

@@ -76,7 +76,7 @@ base::Result<MemoryOrder> memory_order(spec::MemoryPolicy policy, const std::vec
   std::set<int> nodes = nodes_of(cores, allowed_nodes(root), root);
   if (nodes.empty() || *nodes.rbegin() >= kMostNodes)
     return base::invalid_argument(
-        "--mem-bind: its control group (cpuset.mems) leaves no memory near the member's cores");
+        "--mem-bind: the control group (cpuset.mems) leaves no memory near the member's cores");
   if (policy == spec::MemoryPolicy::kPrefer) nodes = {*nodes.begin()};
   out.mode = policy == spec::MemoryPolicy::kBind     ? MPOL_BIND
              : policy == spec::MemoryPolicy::kPrefer ? MPOL_PREFERRED

@@ -73,13 +73,13 @@ std::string MemberExit::process() const {
 
 std::string MemberExit::what() const {
   const std::string more = exceeded_memory == 0 ? ""
-                                                : fmt::format("killed for using more than its {} of memory",
+                                                : fmt::format("killed for exceeding its memory limit of {}",
                                                               in_units(exceeded_memory));
   if (!more.empty() && signal == SIGKILL) return "was " + more;
   const std::string plain = signal != 0
                                 ? fmt::format("was killed by signal {} ({})", signal, signal_name(signal))
                                 : fmt::format("exited with code {}", code);
-  return more.empty() ? plain : fmt::format("{} after a process of it was {}", plain, more);
+  return more.empty() ? plain : fmt::format("{} after one of its processes was {}", plain, more);
 }
 
 ProcessTable::ProcessTable(boost::asio::io_context& loop, ProcessTableOptions options, Sink& out, Sink& err,

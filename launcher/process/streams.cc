@@ -128,7 +128,7 @@ void Streams::on_closed() {
 void Streams::on_broken(const base::Status& error) {
   if (error.code() == base::Code::kPeerLost) return;  // the reader closed it
   lost_ = true;
-  err_.write("regroup: " + base::escaped_lines(error.message()) + ": what comes is lost\n");
+  err_.write("regroup: " + base::escaped_lines(error.message()) + ": further output is lost\n");
 }
 
 }  // namespace regroup::process

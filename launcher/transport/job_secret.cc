@@ -33,13 +33,14 @@ base::Status fill(int fd, std::span<std::byte> bytes, base::Duration limit) {
     pollfd waiting{fd, POLLIN, 0};
     const int ready = ::poll(&waiting, 1, left_until(end));
     if (ready < 0 && errno != EINTR) return base::system_error("poll", "the job's secret", errno);
-    if (ready == 0) return base::deadline_exceeded("the job's secret did not come on standard input");
+    if (ready == 0) return base::deadline_exceeded("no job secret received on standard input in time");
     if (ready < 0) continue;
     const ssize_t count = ::read(fd, bytes.data() + got, bytes.size() - got);
     if (count < 0 && errno != EINTR && errno != EAGAIN) {
       return base::system_error("read", "the job's secret", errno);
     }
-    if (count == 0) return {base::Code::kPeerLost, "standard input ended before the job's secret had come"};
+    if (count == 0)
+      return {base::Code::kPeerLost, "standard input ended before the job's secret was received"};
     got += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
   }
   return {};
@@ -83,7 +84,8 @@ base::Result<std::shared_ptr<const JobSecret>> JobSecret::read(int fd, base::Dur
   REGROUP_RETURN_IF_ERROR(fill(fd, std::as_writable_bytes(std::span(page, 1)), limit));
   if (page->mark != kMark) {
     return base::Status(base::Code::kDataLoss,
-                        "what came on standard input is not the job's secret: something wrote or read there");
+                        "standard input: expected the job's secret, got other bytes: does a login script "
+                        "read or write there?");
   }
   return std::shared_ptr<const JobSecret>(std::move(*secret));
 }
@@ -99,7 +101,7 @@ base::Status JobSecret::write(int fd) const {
   if (count < 0 && errno == ENOTSOCK) count = ::write(fd, page_, sizeof *page_);
   if (count < 0) return base::system_error("write", "the job's secret", errno);
   if (count != static_cast<ssize_t>(sizeof *page_)) {
-    return {base::Code::kUnavailable, "write(the job's secret): no room for all of it"};
+    return {base::Code::kUnavailable, "write(the job's secret): incomplete, the pipe is full"};
   }
   return {};
 }

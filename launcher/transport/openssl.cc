@@ -15,8 +15,9 @@ std::pair<base::Status, OpenSsl> load() {
   OpenSsl out;
   void* handle = ::dlopen(kTls, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    return {{base::Code::kUnavailable, fmt::format("links between hosts need OpenSSL: {}", ::dlerror())},
-            out};
+    return {
+        {base::Code::kUnavailable, fmt::format("connections between hosts require OpenSSL: {}", ::dlerror())},
+        out};
   }
   const char* missing = nullptr;
 #define REGROUP_OPENSSL_FIND(name)                                         \

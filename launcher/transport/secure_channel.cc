@@ -93,7 +93,7 @@ void SecureChannel::shake_hands() {
 
 void SecureChannel::give_up_handshake() {
   if (authenticated_) return;  // the timer expired before it was set again
-  fail(base::deadline_exceeded(fmt::format("TLS handshake: not over within {:.1f} s",
+  fail(base::deadline_exceeded(fmt::format("TLS handshake: not complete within {:.1f} s",
                                            std::chrono::duration<double>(limits_.handshake).count())));
 }
 
@@ -180,7 +180,7 @@ void SecureChannel::queue(std::span<const std::byte> bytes) {
 
 void SecureChannel::send_queued() {
   if (queued() > limits_.most_queued) {
-    return fail_later({base::Code::kResourceExhausted, "the other side does not read"});
+    return fail_later({base::Code::kResourceExhausted, "the peer does not read: the send queue is full"});
   }
   if (authenticated_ && !writing_) write();
 }

@@ -24,7 +24,7 @@ namespace {
 namespace asio = boost::asio;
 
 base::Result<Endpoint> parse_endpoint(std::string_view text) {
-  const base::Status bad = base::invalid_argument(fmt::format("'{}' is no ADDRESS:PORT", text));
+  const base::Status bad = base::invalid_argument(fmt::format("'{}': expected ADDRESS:PORT", text));
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return bad;
   std::string_view host = text.substr(0, colon);

@@ -113,9 +113,8 @@ struct TlsSession::Callbacks {
 base::Result<std::shared_ptr<const TlsContext>> TlsContext::make(std::string job, proto::NodeId self,
                                                                  std::shared_ptr<const JobSecret> secret) {
   if (!is_name(job)) {
-    return base::invalid_argument(
-        fmt::format("job id of {} bytes: 1 to {} letters, digits, '.', '_' and '-' are wanted", job.size(),
-                    kLongestName));
+    return base::invalid_argument(fmt::format(
+        "job id of {} bytes: expected 1 to {} letters, digits, '.', '_' or '-'", job.size(), kLongestName));
   }
   REGROUP_RETURN_IF_ERROR(load_openssl());
   std::shared_ptr<TlsContext> context(new TlsContext(std::move(job), self, std::move(secret)));
@@ -227,7 +226,7 @@ base::Result<TlsSession::Want> TlsSession::handshake() {
   const int returned = openssl().SSL_do_handshake(ssl_);
   if (returned != 1) return want(returned, "TLS handshake");
   if (openssl().SSL_session_reused(ssl_) != 1 || openssl().SSL_version(ssl_) != TLS1_3_VERSION) {
-    return base::invalid_argument("TLS handshake: the other side did not use the job's key");
+    return base::invalid_argument("TLS handshake: the peer did not use the job's key");
   }
   done_ = true;
   return Want::kNothing;
@@ -267,7 +266,7 @@ base::Result<TlsSession::Want> TlsSession::want(int returned, std::string_view w
     case SSL_ERROR_WANT_WRITE:
       return Want::kWrite;
     case SSL_ERROR_ZERO_RETURN:
-      return base::Status(base::Code::kPeerLost, "the other side closed the connection");
+      return base::Status(base::Code::kPeerLost, "the peer closed the connection");
     default:
       return failure(what);
   }
@@ -276,12 +275,12 @@ base::Result<TlsSession::Want> TlsSession::want(int returned, std::string_view w
 base::Status TlsSession::failure(std::string_view what) const {
   switch (failure_) {
     case Failure::kClosed:
-      return {base::Code::kPeerLost, "the other side closed the connection"};
+      return {base::Code::kPeerLost, "the peer closed the connection"};
     case Failure::kSystem:
       return {base::Code::kPeerLost, base::system_error(what, "control connection", errno_).message()};
     case Failure::kTooMuch:
       return base::invalid_argument(
-          fmt::format("{}: more than {} bytes before the peer proved itself", what, kMostHandshakeBytes));
+          fmt::format("{}: more than {} bytes before authentication", what, kMostHandshakeBytes));
     case Failure::kNone:
       break;
   }

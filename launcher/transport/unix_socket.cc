@@ -18,7 +18,7 @@ base::Status make_private_folder(const std::string& path) {
   if (::lstat(path.c_str(), &info) != 0) return base::system_error("lstat", path, errno);
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
     return base::invalid_argument(
-        fmt::format("{} is not a folder of user {} that is closed to others (mode 0700)", path, ::geteuid()));
+        fmt::format("{}: expected a directory of user {} with mode 0700", path, ::geteuid()));
   }
   return {};
 }

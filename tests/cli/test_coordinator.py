@@ -95,7 +95,7 @@ def test_coordinator_that_dies_too_often_ends_the_job(regroup, member):
         killed.add(coordinator)
         os.kill(coordinator, signal.SIGKILL)
     assert job.wait() == 1
-    assert job.err.count("was killed by signal 9 (SIGKILL): starting it again") == 16
+    assert job.err.count("was killed by signal 9 (SIGKILL): restarting it") == 16
     died = f"the coordinator (pid {coordinator}) was killed by signal 9 (SIGKILL)"
     assert f"regroup: {died} for the 17th time within 60 s: the job ends" in job.err
     job.assert_nothing_left()

@@ -157,7 +157,7 @@ def test_guardian_killed(regroup, member):
     job.wait_out("^step 5 ")
     job.process.kill()
     job.wait()
-    job.wait_err("the launcher is gone: the job ends in 0.5 s")
+    job.wait_err("the launcher has ended: the job ends in 0.5 s")
     job.assert_nothing_left(3)
     assert not os.listdir(Path(regroup.runtime) / "regroup")
 

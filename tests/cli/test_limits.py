@@ -54,7 +54,7 @@ def test_member_that_needs_more_memory_is_killed_and_named(regroup, controlled):
     )  # fmt: skip
     assert job.wait() == 137
     said = re.search(
-        r"rank 1 \(pid (\d+)\) was killed for using more than its 64 MiB of memory: ending the other", job.err
+        r"rank 1 \(pid (\d+)\) was killed for exceeding its memory limit of 64 MiB: ending the other", job.err
     )
     assert said, job.err
     assert f"up {said[1]}" in job.out
@@ -71,7 +71,10 @@ def test_member_within_its_memory_lives(regroup, controlled):
 def test_process_of_a_member_that_needs_more_is_named(regroup, controlled):
     job = regroup.run("-np", "1", "--memory", "64M", "sh", "-c", f"{sys.executable} -c '{EAT}'; exit 7")
     assert job.process.returncode == 7
-    assert "exited with code 7 after a process of it was killed for using more than its 64 MiB" in job.err
+    assert (
+        "exited with code 7 after one of its processes was killed for exceeding its memory limit of 64 MiB"
+        in job.err
+    )
 
 
 def test_a_kill_is_not_taken_for_one_for_memory(regroup, controlled):
@@ -84,7 +87,7 @@ def test_a_kill_is_not_taken_for_one_for_memory(regroup, controlled):
 def test_each_program_has_its_own_limit(regroup, controlled):
     ok = ["-np", "1", "--memory", "512M", sys.executable, "-c", EAT]
     job = regroup.run("--oversubscribe", *ok, ":", "-np", "1", "--memory", "64M", sys.executable, "-c", EAT)
-    assert re.search(r"rank 1 \(pid \d+\) was killed for using more than its 64 MiB of memory", job.err), (
+    assert re.search(r"rank 1 \(pid \d+\) was killed for exceeding its memory limit of 64 MiB", job.err), (
         job.err
     )
     assert "rank 0" not in job.err
@@ -103,16 +106,16 @@ def test_a_member_that_always_exceeds_its_memory_is_not_replaced_for_ever(regrou
     job = regroup.run("-np", "1:1", "--memory", "200M", sys.executable, str(path))
     assert job.wait() == 137
     assert re.search(
-        r"^regroup: the job failed: .* killed for using more than its 200 MiB of memory",
+        r"^regroup: the job failed: .* killed for exceeding its memory limit of 200 MiB",
         job.err,
         re.MULTILINE,
     ), job.err
-    assert job.err.count("was killed for using more than its 200 MiB of memory\n") <= 4, job.err
+    assert job.err.count("was killed for exceeding its memory limit of 200 MiB\n") <= 4, job.err
 
 
 def test_member_of_an_elastic_job_is_named_too(regroup, controlled):
     job = regroup.start("-np", "1:2", "--initial-size", "1", "--memory", "64M", sys.executable, "-c", EAT)
-    job.wait_err(r"^regroup: member 0 \(pid \d+\) was killed for using more than its 64 MiB of memory$")
+    job.wait_err(r"^regroup: member 0 \(pid \d+\) was killed for exceeding its memory limit of 64 MiB$")
     job.process.terminate()
     job.process.terminate()
     job.wait()

@@ -59,7 +59,7 @@ def test_a_worker_comes_back_at_its_address(regroup):
     job.wait_out(r"^ps 0 \S+ \d+ served")
     os.kill(int(first[2]), signal.SIGKILL)
     job.wait_out(rf"^worker 0 {first[1]} (?!{first[2]} )\d+ served")
-    job.wait_err(r"rank 0 \(worker 0\) \(pid \d+\) was killed by signal 9 \(SIGKILL\): starting it again")
+    job.wait_err(r"rank 0 \(worker 0\) \(pid \d+\) was killed by signal 9 \(SIGKILL\): restarting it")
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() != 0
     job.assert_nothing_left()

@@ -118,7 +118,7 @@ def test_with_a_prefix_agent_and_helper_come_from_there(own_hosts: Hosts):
     assert own_hosts[1].run(shadow).returncode == 0
     job = ("-H", "node1,node2", "-np", "2", str(program), "hello")
     without = run(own_hosts, *job)
-    assert without.stderr == f"regroup: host node2: there is no program {REGROUP}\n"
+    assert without.stderr == f"regroup: host node2: program {REGROUP} does not exist\n"
     done = run(own_hosts, "--prefix", str(own.parent), *job)
     assert (done.returncode, done.stderr) == (0, "")
     said = [f"rank {rank} of 2 app 0 universe 2 sum 2" for rank in range(2)]

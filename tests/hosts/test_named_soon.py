@@ -105,7 +105,7 @@ LACKS = {
     "regroup": (
         f"mkdir {ONLY}; cp {REGROUP} {ONLY}",
         f'exec {ONLY}/regroup "$@" hostname',
-        f"there is no program {ONLY}/regroup",
+        f"program {ONLY}/regroup does not exist",
     ),
     "the program": (
         f"mkdir {ONLY}; cp /bin/hostname {ONLY}",

@@ -159,7 +159,7 @@ def test_who_dies_before_mpi_is_replaced_in_the_same_world(hosts: Hosts, program
     done = run_mpi(hosts, *MPI_ROLES, "sh", "-c", script)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3
-    assert "on node2) exited with code 3: starting it again (restart 1 of 3)" in done.stderr
+    assert "on node2) exited with code 3: restarting it (restart 1 of 3)" in done.stderr
 
 
 def test_a_tensorflow_cluster_trains_over_two_hosts(hosts: Hosts):

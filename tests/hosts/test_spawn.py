@@ -172,7 +172,7 @@ def test_an_unknown_host_key_asks_nobody(hosts: Hosts, controller):
 @pytest.mark.no_wire("no agent comes up")
 def test_a_missing_program_or_folder_is_named(hosts: Hosts, controller):
     said = failure(controller(["node2"], program="/no/such/agent"), "node2")
-    assert said == "not found: node2: there is no program /no/such/agent"
+    assert said == "not found: node2: program /no/such/agent does not exist"
     said = failure(controller(["node2"], wdir="/no/such/folder"), "node2")
     assert said == "not found: node2: cannot change to folder /no/such/folder"
 

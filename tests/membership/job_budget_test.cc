@@ -116,13 +116,15 @@ TEST_F(BudgetTest, AMemberThatAlwaysExceedsItsMemoryIsGivenUp) {
       return m.alive && m.settled && m.world.generation == job.generation() &&
              m.applied > m.world.resume.step();
     })) << i;
-    job.fail(
-        {.member = newest, .kind = "memory limit", .message = "was killed for using more than its 64 MiB"});
+    job.fail({.member = newest,
+              .kind = "memory limit",
+              .message = "was killed for exceeding its memory limit of 64 MiB"});
     job.kill(newest);
   }
   ASSERT_TRUE(job.run_until([&] {
     return job.heard(
-        "slot 2: 3 members in a row failed in the same way: was killed for using more than its 64 MiB");
+        "slot 2: 3 members in a row failed in the same way: was killed for exceeding its memory limit of 64 "
+        "MiB");
   }));
   expect_success(job);
 }

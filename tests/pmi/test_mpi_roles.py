@@ -66,7 +66,7 @@ def test_who_dies_before_mpi_is_replaced_in_the_same_world(runner, mpi, program)
         "restarts 1 1",
         "restarts 2 0",
     ]
-    assert "exited with code 3: starting it again (restart 1 of 3)" in done.err
+    assert "exited with code 3: restarting it (restart 1 of 3)" in done.err
 
 
 @pytest.mark.parametrize(("how", "status"), [("kill", 137), ("exit0", 1), ("abort", 5)])

@@ -18,7 +18,7 @@ def test_a_world_that_has_disconnected_dies_alone(runner, mpi, program, how, sta
     done = runner.regroup("--oversubscribe", *words, env=mpi.env)
     assert done.status == status, done.err
     assert done.lines == ["child", "parent goes on"]
-    assert "rank 0 of spawn 1" in done.err and "what has disconnected from it goes on" in done.err
+    assert "rank 0 of spawn 1" in done.err and "disconnected processes continue" in done.err
     theirs = runner.run([*OPENMPI5.launcher, *words], env=OPENMPI5.env) if mpi == OPENMPI5 else done
     assert (theirs.status, [line.strip() for line in theirs.lines]) == (status, done.lines), theirs.err
 
@@ -38,8 +38,9 @@ def test_more_than_there_are_slots_is_refused(runner, mpi, program):
     done = runner.regroup(*words, env=mpi.env)
     assert (done.status, done.lines) == (0, ["refused"]), done.err
     slots = len(os.sched_getaffinity(0))
-    assert f"MPI_Comm_spawn: 1000 more, with 1 of {slots} slots taken: more members need --oversubscribe" in (
-        done.err
+    assert (
+        f"MPI_Comm_spawn: 1000 more processes, with 1 of {slots} slots in use: --oversubscribe allows more"
+        in (done.err)
     )
     if mpi == OPENMPI4:  # its mpirun refuses as well, and then does not end
         return

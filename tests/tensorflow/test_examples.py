@@ -20,7 +20,7 @@ def test_a_job_file_whose_killed_worker_is_replaced_at_its_address_and_training_
     job.wait_epoch(2)
     before = job.kill("worker")
     assert before["PAI_JOB_NAME"] == "digits"
-    assert job.job.wait_err(r"rank 1 \(worker 0\) .*SIGKILL\): starting it again \(restart 1 of 3\)")
+    assert job.job.wait_err(r"rank 1 \(worker 0\) .*SIGKILL\): restarting it \(restart 1 of 3\)")
     _, after = job.member("worker")
     assert (before["REGROUP_RESTART_COUNT"], after["REGROUP_RESTART_COUNT"]) == ("0", "1")
     assert json.loads(after["TF_CONFIG"]) == json.loads(before["TF_CONFIG"])

@@ -149,7 +149,7 @@ TEST_F(NodeChildren, TheLimitCountsFromItsTurn) {
   const auto after = lost_after(2);
   EXPECT_GE(begun_.at(2) - begun_.at(1), seconds(1) - kEarly);
   EXPECT_GE(after, seconds(1) - kEarly);
-  EXPECT_EQ(lost_.at(1).why.message(), "host node1: nobody answers");
+  EXPECT_EQ(lost_.at(1).why.message(), "host node1: no answer");
 }
 
 TEST_F(NodeChildren, OneThatFallsSilentIsSaidToBeSoAndLostAfterFiveSeconds) {

@@ -161,7 +161,7 @@ TEST_F(NodeRelay, AChildThatDoesNotStartIsReportedWithItsParent) {
   controller_->send(StartAgents{"node1", {}, folder_ / "nothing", "", 20'000, {{kRelayChild, "node2"}}});
   ASSERT_TRUE(run_until(loop_, [this] { return news(ChildEvent::Kind::kLost, kRelayChild) != nullptr; }));
   EXPECT_EQ(news(ChildEvent::Kind::kLost, kRelayChild)->text,
-            "host node2: there is no program " + (folder_ / "nothing").string() + " (from node1)");
+            "host node2: program " + (folder_ / "nothing").string() + " does not exist (from node1)");
 }
 
 TEST_F(NodeRelay, AChildThatSendsNothingIsReportedWithWhatItDid) {

@@ -137,7 +137,7 @@ TEST_F(SpawnerTest, SaysWhichProgramOrFolderIsMissing) {
   no_folder.wdir = "/no/such/folder";
   plain.program = file("plain", "text", fs::perms::owner_read);
   broken.program = file("broken", "#!/no/such/interpreter\n", fs::perms::owner_all);
-  EXPECT_EQ(failure(*spawner, no_program).message(), "node1: there is no program /no/such/agent");
+  EXPECT_EQ(failure(*spawner, no_program).message(), "node1: program /no/such/agent does not exist");
   EXPECT_EQ(failure(*spawner, no_folder).message(), "node2: cannot change to folder /no/such/folder");
   EXPECT_EQ(failure(*spawner, plain).message(), "node3: " + plain.program + " is not executable");
   EXPECT_TRUE(told_.up.empty() && told_.lines[1].empty() && told_.lines[2].empty() && told_.lines[3].empty());
@@ -166,7 +166,7 @@ TEST_F(SpawnerTest, LogsInAsTheUserWhoIsNamed) {
   const auto showing = by_tool("echo $1 $2 $3 >&2; exit 3");
   EXPECT_THAT(failure(*showing, someone).message(), HasSubstr(": -l me node1"));
   EXPECT_THAT(failure(*showing, nobody).message(), HasSubstr(": node3 /bin/sh"));
-  EXPECT_EQ(failure(*showing, option).message(), "node2: '-oProxyCommand=x' is no name of a user");
+  EXPECT_EQ(failure(*showing, option).message(), "node2: '-oProxyCommand=x': expected the name of a user");
 }
 
 TEST_F(SpawnerTest, SaysOnceWhyTheToolFailed) {

@@ -46,10 +46,12 @@ TEST(RoleRules, StartsEverybody) {
 TEST(RoleRules, ReplacesAWorkerAndAnEvaluator) {
   for (const bool whole_job : {false, true}) {
     RoleRules rules(kAll, {.whole_job = whole_job});
-    EXPECT_THAT(rules.on_end(killed(2)),
-                ElementsAre(tell("rank 2 (worker 1) (pid 5) was killed by signal 9 (SIGKILL): "
-                                 "starting it again (restart 1 of 3)"),
-                            start(2, 1)));
+    EXPECT_THAT(
+        rules.on_end(killed(2)),
+        ElementsAre(
+            tell(
+                "rank 2 (worker 1) (pid 5) was killed by signal 9 (SIGKILL): restarting it (restart 1 of 3)"),
+            start(2, 1)));
     EXPECT_THAT(without_words(rules.on_end(killed(4))), ElementsAre(start(4, 1)));
   }
 }
@@ -123,10 +125,9 @@ TEST(RoleRules, WhoIsLeftAloneHasLostNobody) {
 TEST(RoleRules, BacksOffAndGivesUp) {
   RoleRules rules(kAll, {.max_restarts = 4, .longest_back_off = seconds(3)});
   EXPECT_THAT(without_words(rules.on_end(killed(1))), ElementsAre(start(1, 1)));
-  EXPECT_THAT(rules.on_end(killed(1)),
-              ElementsAre(tell("rank 1 (worker 0) (pid 5) was killed by signal 9 (SIGKILL): "
-                               "starting it again in 1 s (restart 2 of 4)"),
-                          later(1, seconds(1))));
+  EXPECT_THAT(rules.on_end(killed(1)), ElementsAre(tell("rank 1 (worker 0) (pid 5) was killed by signal 9 "
+                                                        "(SIGKILL): restarting it in 1 s (restart 2 of 4)"),
+                                                   later(1, seconds(1))));
   EXPECT_THAT(rules.on_due(1), ElementsAre(start(1, 2)));
   EXPECT_THAT(rules.on_due(1), IsEmpty());  // it runs
   EXPECT_THAT(without_words(rules.on_end(killed(1))), ElementsAre(later(1, seconds(2))));

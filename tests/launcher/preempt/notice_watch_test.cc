@@ -173,7 +173,7 @@ TEST_F(WatchTest, ACommandIsRunUntilItPrintsANotice) {
 TEST_F(WatchTest, ACommandThatFailsIsSaidAndRunAgain) {
   watch({.command = "test -e " + path_ + " && echo kill && exit 0; echo no such cloud >&2; exit 3"});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
-  EXPECT_THAT(said_[0], HasSubstr("it ended with status 3: no such cloud"));
+  EXPECT_THAT(said_[0], HasSubstr("ended with status 3: no such cloud"));
   loop_.run_for(milliseconds(100));
   EXPECT_EQ(said_.size(), 1U);
   write("");
@@ -183,7 +183,7 @@ TEST_F(WatchTest, ACommandThatFailsIsSaidAndRunAgain) {
 TEST_F(WatchTest, ACommandThatHangsIsKilledWithItsChildren) {
   watch({.command = "sleep 4711; true"});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
-  EXPECT_THAT(said_[0], HasSubstr("it did not end within 10 s, and was killed"));
+  EXPECT_THAT(said_[0], HasSubstr("did not end within 10 s and was killed"));
   watch_->stop();
   const auto sleeps = [] {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
