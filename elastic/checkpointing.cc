@@ -111,10 +111,10 @@ void copy_piece(std::span<std::byte> area, ShareRange range, std::uint64_t at,
 }
 
 // The members on this node in rank order.
-std::vector<proto::Seat> sharers(Participant& self) {
-  std::vector<proto::Seat> out;
+std::vector<proto::SlotId> sharers(Participant& self) {
+  std::vector<proto::SlotId> out;
   for (const proto::WorldMember& member : self.world().members) {
-    if (member.seat.node == self.seat().node) out.push_back(member.seat);
+    if (member.slot_id.node == self.slot_id().node) out.push_back(member.slot_id);
   }
   return out;
 }
@@ -161,10 +161,10 @@ std::optional<SavedPart> saved_part_of(Participant& self, proto::Step step, cons
   const proto::Generation generation = self.world().generation;
   const auto progress = shmem::save_header(area).progress.load(std::memory_order_acquire);
   if (SaveProgress::unpack(progress).generation != generation) return std::nullopt;
-  const std::vector<proto::Seat> seats = sharers(self);
-  const auto mine = static_cast<std::size_t>(std::ranges::find(seats, self.seat()) - seats.begin());
-  if (mine == seats.size()) return std::nullopt;
-  return SavedPart{mine, seats.size(), generation, step};
+  const std::vector<proto::SlotId> slot_ids = sharers(self);
+  const auto mine = static_cast<std::size_t>(std::ranges::find(slot_ids, self.slot_id()) - slot_ids.begin());
+  if (mine == slot_ids.size()) return std::nullopt;
+  return SavedPart{mine, slot_ids.size(), generation, step};
 }
 
 // The first share includes the description, or the error, for all shares, since the states are equal.

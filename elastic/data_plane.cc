@@ -12,12 +12,12 @@ namespace regroup::elastic {
 base::Status DataPlane::enter() {
   const proto::World& world = self_.world();
   const bool here_only = std::ranges::all_of(
-      world.members, [&](const proto::WorldMember& m) { return m.seat.node == self_.seat().node; });
+      world.members, [&](const proto::WorldMember& m) { return m.slot_id.node == self_.slot_id().node; });
   // What the last World used goes when this one's is there: docs/design/ucx.md.
   const auto before = std::exchange(mesh_, nullptr);
   if (!here_only) REGROUP_RETURN_IF_ERROR(open_mesh());
   auto steps =
-      here_only ? collective::make_shm(self_.arena(), world, self_.seat()) : collective::make_ucx(mesh_);
+      here_only ? collective::make_shm(self_.arena(), world, self_.slot_id()) : collective::make_ucx(mesh_);
   if (!steps.ok()) return steps.status();
   steps_ = std::move(*steps);
   return {};
@@ -39,7 +39,7 @@ base::Status DataPlane::open_mesh() {
             if (!host_answers) self_.suspect(member, why);
           }};
   auto mesh =
-      collective::open_peer_mesh(ucx_, self_.arena(), self_.world(), self_.seat(), std::move(addresses));
+      collective::open_peer_mesh(ucx_, self_.arena(), self_.world(), self_.slot_id(), std::move(addresses));
   if (!mesh.ok()) return mesh.status();
   mesh_ = std::move(*mesh);
   return {};
@@ -49,7 +49,7 @@ base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section(
                                                                                 std::vector<int> ranks) {
   const collective::ShmOptions options{shmem::ChannelKind::kRegions, at, std::move(ranks)};
   if (mesh_) return collective::make_ucx(mesh_, options);
-  return collective::make_shm(self_.arena(), self_.world(), self_.seat(), options);
+  return collective::make_shm(self_.arena(), self_.world(), self_.slot_id(), options);
 }
 
 base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section_alone(proto::Position at) {

@@ -14,7 +14,7 @@ using Nodes = std::set<proto::NodeId>;
 Nodes nodes_with(const proto::World& world, bool needs_state) {
   Nodes nodes;
   for (const proto::WorldMember& m : world.members) {
-    if (m.needs_state == needs_state && !m.replays) nodes.insert(m.seat.node);
+    if (m.needs_state == needs_state && !m.replays) nodes.insert(m.slot_id.node);
   }
   return nodes;
 }
@@ -25,18 +25,18 @@ bool has_newcomers(const proto::World& world) {
   return std::ranges::any_of(world.members, &proto::WorldMember::needs_state);
 }
 
-std::vector<proto::Seat> holders_on(const proto::World& world, proto::NodeId node) {
-  std::vector<proto::Seat> holders;
+std::vector<proto::SlotId> holders_on(const proto::World& world, proto::NodeId node) {
+  std::vector<proto::SlotId> holders;
   for (const proto::WorldMember& m : world.members) {
-    if (m.seat.node == node && !m.needs_state && !m.replays) holders.push_back(m.seat);
+    if (m.slot_id.node == node && !m.needs_state && !m.replays) holders.push_back(m.slot_id);
   }
   return holders;
 }
 
-std::vector<proto::Seat> members_on(const proto::World& world, proto::NodeId node) {
-  std::vector<proto::Seat> members;
+std::vector<proto::SlotId> members_on(const proto::World& world, proto::NodeId node) {
+  std::vector<proto::SlotId> members;
   for (const proto::WorldMember& m : world.members) {
-    if (m.seat.node == node) members.push_back(m.seat);
+    if (m.slot_id.node == node) members.push_back(m.slot_id);
   }
   return members;
 }
@@ -44,7 +44,7 @@ std::vector<proto::Seat> members_on(const proto::World& world, proto::NodeId nod
 std::optional<int> fetcher_of(const proto::World& world, proto::NodeId node) {
   if (nodes_with(world, false).contains(node)) return std::nullopt;
   const auto first = std::ranges::find_if(
-      world.members, [&](const auto& m) { return m.seat.node == node && m.needs_state; });
+      world.members, [&](const auto& m) { return m.slot_id.node == node && m.needs_state; });
   if (first == world.members.end()) return std::nullopt;
   return static_cast<int>(first - world.members.begin());
 }
@@ -66,13 +66,14 @@ std::vector<int> fetchers_from(const proto::World& world, proto::NodeId node) {
   return fetchers;
 }
 
-std::vector<proto::Seat> writers_of_snapshot(const proto::World& world, proto::NodeId node) {
+std::vector<proto::SlotId> writers_of_snapshot(const proto::World& world, proto::NodeId node) {
   if (const auto fetcher = fetcher_of(world, node))
-    return {world.members[static_cast<std::size_t>(*fetcher)].seat};
+    return {world.members[static_cast<std::size_t>(*fetcher)].slot_id};
   const bool wanted =
-      !fetchers_from(world, node).empty() ||
-      std::ranges::any_of(world.members, [&](const auto& m) { return m.seat.node == node && m.needs_state; });
-  return wanted ? holders_on(world, node) : std::vector<proto::Seat>{};
+      !fetchers_from(world, node).empty() || std::ranges::any_of(world.members, [&](const auto& m) {
+        return m.slot_id.node == node && m.needs_state;
+      });
+  return wanted ? holders_on(world, node) : std::vector<proto::SlotId>{};
 }
 
 }  // namespace regroup::elastic

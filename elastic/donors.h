@@ -15,12 +15,12 @@ namespace regroup::elastic {
 
 [[nodiscard]] bool has_newcomers(const proto::World& world);
 // The members on `node` that have the state of the step it resumes from, in rank order.
-[[nodiscard]] std::vector<proto::Seat> holders_on(const proto::World& world, proto::NodeId node);
+[[nodiscard]] std::vector<proto::SlotId> holders_on(const proto::World& world, proto::NodeId node);
 // All members on `node`, in rank order. They have the state of every step after the one the World resumes
 // from, since none is committed without their votes.
-[[nodiscard]] std::vector<proto::Seat> members_on(const proto::World& world, proto::NodeId node);
+[[nodiscard]] std::vector<proto::SlotId> members_on(const proto::World& world, proto::NodeId node);
 // The members that write the snapshot of `node`, in rank order; none if no member needs it.
-[[nodiscard]] std::vector<proto::Seat> writers_of_snapshot(const proto::World& world, proto::NodeId node);
+[[nodiscard]] std::vector<proto::SlotId> writers_of_snapshot(const proto::World& world, proto::NodeId node);
 // Rank of the fetcher of `node`, if it has one.
 [[nodiscard]] std::optional<int> fetcher_of(const proto::World& world, proto::NodeId node);
 // The node whose snapshot the fetcher of `node` receives.

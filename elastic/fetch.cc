@@ -35,10 +35,10 @@ Status receive_share(const shmem::Arena& arena, Communicator& communicator, int 
 
 Status send_state(Participant& self, Communicator& communicator, base::TimePoint deadline) {
   const proto::World& world = self.world();
-  const auto writers = writers_of_snapshot(world, self.seat().node);
-  const auto mine = static_cast<std::size_t>(std::ranges::find(writers, self.seat()) - writers.begin());
+  const auto writers = writers_of_snapshot(world, self.slot_id().node);
+  const auto mine = static_cast<std::size_t>(std::ranges::find(writers, self.slot_id()) - writers.begin());
   const std::uint64_t used = self.arena().snapshot_used().load(std::memory_order_relaxed);
-  for (const int to : fetchers_from(world, self.seat().node)) {
+  for (const int to : fetchers_from(world, self.slot_id().node)) {
     REGROUP_RETURN_IF_ERROR(
         communicator.run(Operation::send(std::as_bytes(std::span(&used, 1)), to), deadline));
     const Chunks chunks = share_of(mine, writers.size(), used);
@@ -52,7 +52,7 @@ Status send_state(Participant& self, Communicator& communicator, base::TimePoint
 
 Status fetch_state(Participant& self, Communicator& communicator, base::TimePoint deadline) {
   const proto::World& world = self.world();
-  const proto::NodeId here = self.seat().node;
+  const proto::NodeId here = self.slot_id().node;
   if (fetcher_of(world, here) != self.rank()) return {};
   REGROUP_RETURN_IF_ERROR(no_old_readers(self));
   const auto writers = writers_of_snapshot(world, source_of(world, here));
@@ -63,7 +63,7 @@ Status fetch_state(Participant& self, Communicator& communicator, base::TimePoin
   }
   self.arena().snapshot_used().store(used.value_or(0), std::memory_order_relaxed);
   self.line().donated.store(world.generation, std::memory_order_release);
-  shmem::ring_all(self.arena(), self.seat().slot);
+  shmem::ring_all(self.arena(), self.slot_id().slot);
   return {};
 }
 

@@ -45,7 +45,7 @@ bool shares_come(Participant& self, const SaveMark& mark, proto::Step applied) {
 bool is_alone(Participant& self) {
   const shmem::Arena& arena = self.arena();
   for (proto::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    if (slot != self.seat().slot && arena.member_slot(slot).has_living_member()) return false;
+    if (slot != self.slot_id().slot && arena.member_slot(slot).has_living_member()) return false;
   }
   return true;
 }
@@ -116,7 +116,7 @@ Status FinalSnapshot::answer_once(Participant& self, State& state, proto::Step a
   const bool shared = request.what == What::kAtBoundary && !options.compared && request.number != crossed_;
   if (shared && shares_come(self, mark, applied)) return {};
   if (!may_take_over(self, mark, applied)) return {};
-  const SaveRequest claim{What::kClaimed, request.number, self.seat().slot};
+  const SaveRequest claim{What::kClaimed, request.number, self.slot_id().slot};
   if (!header.asked.compare_exchange_strong(asked, claim.pack(), std::memory_order_acq_rel)) {
     *again = true;
     answered_ = ~0U;

@@ -33,7 +33,7 @@ void Leaves::begin(proto::Step step) {
   step_ = step;
 }
 
-void Leaves::keep_owned(const std::vector<proto::Seat>& owners, proto::Seat self) {
+void Leaves::keep_owned(const std::vector<proto::SlotId>& owners, proto::SlotId self) {
   const auto foreign = [&](const Node& node) {
     for (std::uint32_t leaf = node.leaves.begin; leaf < node.leaves.end; ++leaf) {
       if (owners[leaf] != self) return true;
@@ -112,7 +112,7 @@ void Leaves::add(std::uint32_t into, std::uint32_t from) {
 }
 
 std::optional<std::vector<collective::Partial>> sealed_partials(const shmem::Arena& arena, proto::Step step,
-                                                                const std::vector<proto::Seat>& owners) {
+                                                                const std::vector<proto::SlotId>& owners) {
   struct Chosen {
     const std::atomic<std::uint64_t>* word;
     std::uint64_t bits;

@@ -19,7 +19,7 @@ class Leaves {
   // Drops the contents of earlier steps: withdraws their seals before any buffer is written again.
   void begin(proto::Step step);
   // A new World assigns the leaves to `owners`: drops every sum that is not wholly this member's.
-  void keep_owned(const std::vector<proto::Seat>& owners, proto::Seat self);
+  void keep_owned(const std::vector<proto::SlotId>& owners, proto::SlotId self);
   [[nodiscard]] bool holds(std::uint32_t leaf) const;
   // Returns a buffer for `leaf`. May fold two siblings or, if none can be folded, drop a sealed sum, whose
   // leaves must then be computed again.
@@ -49,6 +49,6 @@ class Leaves {
 // The largest sealed sums of `step` that together cover every leaf owned on this node, each in its owner's
 // slot; nothing if one is missing.
 [[nodiscard]] std::optional<std::vector<collective::Partial>> sealed_partials(
-    const shmem::Arena& arena, proto::Step step, const std::vector<proto::Seat>& owners);
+    const shmem::Arena& arena, proto::Step step, const std::vector<proto::SlotId>& owners);
 
 }  // namespace regroup::elastic

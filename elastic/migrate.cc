@@ -100,7 +100,7 @@ Status land_chunk(shmem::Arena& arena, const SpansOf<std::byte>& own, std::uint6
 template <class Take>
 base::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
   shmem::Arena& arena = self.arena();
-  const auto donors = writers_of_snapshot(self.world(), self.seat().node);
+  const auto donors = writers_of_snapshot(self.world(), self.slot_id().node);
   std::vector<std::size_t> pending(donors.size());
   std::iota(pending.begin(), pending.end(), 0);
   std::optional<std::uint64_t> used;
@@ -194,9 +194,9 @@ Status no_old_readers(Participant& self) {
 
 Status donate_state(Participant& self, State& state) {
   shmem::Arena& arena = self.arena();
-  const auto donors = writers_of_snapshot(self.world(), self.seat().node);
+  const auto donors = writers_of_snapshot(self.world(), self.slot_id().node);
   if (donors.empty()) return {};
-  const auto mine = static_cast<std::size_t>(std::ranges::find(donors, self.seat()) - donors.begin());
+  const auto mine = static_cast<std::size_t>(std::ranges::find(donors, self.slot_id()) - donors.begin());
   auto pieces = state.save();
   if (!pieces.ok()) return pieces.status();
   const std::uint64_t used = total_bytes(*pieces);
@@ -209,7 +209,7 @@ Status donate_state(Participant& self, State& state) {
   if (!write_share(self, *pieces, share_of(mine, donors.size(), used), used, kNoSalt))
     return {base::Code::kRevoked, "state: revoked while donating"};
   self.line().donated.store(self.world().generation, std::memory_order_release);
-  shmem::ring_all(arena, self.seat().slot);
+  shmem::ring_all(arena, self.slot_id().slot);
   return {};
 }
 
@@ -224,7 +224,7 @@ Status adopt_state(Participant& self, State& state) {
   if (self.revoked()) status = {base::Code::kRevoked, fmt::format("generation {} is over", g)};
   if (status.ok()) line.proved.store(g, std::memory_order_release);
   line.adopting.store(0, std::memory_order_release);
-  shmem::ring_all(self.arena(), self.seat().slot);
+  shmem::ring_all(self.arena(), self.slot_id().slot);
   return status;
 }
 
@@ -237,8 +237,8 @@ Status donate_to_transfer(Participant& self, State& state, proto::Step applied) 
   if (mark.transfer == 0 || mark.step != applied) return {};
   if (applied <= self.world().resume.step()) return {};  // not all members of the World have that state
   if (line.donated_step.load(std::memory_order_relaxed) == mark.pack()) return {};
-  const auto writers = members_on(self.world(), self.seat().node);
-  const auto mine = std::ranges::find(writers, self.seat());
+  const auto writers = members_on(self.world(), self.slot_id().node);
+  const auto mine = std::ranges::find(writers, self.slot_id());
   auto pieces = state.save();
   if (mine == writers.end() || !pieces.ok()) return pieces.status();
   const std::uint64_t used = total_bytes(*pieces);
@@ -249,7 +249,7 @@ Status donate_to_transfer(Participant& self, State& state, proto::Step applied) 
   const bool written = write_share(self, *pieces, share, used, proto::snapshot_salt(mark.transfer));
   if (written) line.donated_step.store(mark.pack(), std::memory_order_release);
   line.adopting.store(0, std::memory_order_release);
-  shmem::ring_all(arena, self.seat().slot);
+  shmem::ring_all(arena, self.slot_id().slot);
   return {};
 }
 
@@ -277,7 +277,7 @@ base::Result<proto::Step> load_snapshot(Participant& self, State& state) {
   std::atomic_thread_fence(std::memory_order_acquire);
   const bool stale = called_off();
   line.adopting.store(0, std::memory_order_release);
-  shmem::ring_all(arena, self.seat().slot);
+  shmem::ring_all(arena, self.slot_id().slot);
   if (stale) return Status(base::Code::kUnavailable, "the state transfer was cancelled");
   line.replayed.store(proto::TransferStep{mark.transfer, loaded.ok() ? mark.step : 0}.pack(),
                       std::memory_order_release);

@@ -181,7 +181,7 @@ base::Result<std::optional<Participant::Joined>> Participant::regroup_or(const s
     auto world = arena_.read_world(arena_.newest_world());
     if (!world.ok() && world.code() == Code::kUnavailable) continue;
     if (!world.ok()) return world.status();
-    const int rank = world->rank_of(seat());
+    const int rank = world->rank_of(slot_id());
     if (rank < 0) {  // not admitted yet, or excluded, which the agent announces
       seen_ = world->generation;
       continue;

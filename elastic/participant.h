@@ -33,9 +33,9 @@ class Participant {
 
   [[nodiscard]] shmem::Arena& arena() { return arena_; }
   [[nodiscard]] shmem::MemberSlot& line() { return arena_.member_slot(slot_); }
-  [[nodiscard]] proto::Seat seat() const { return {arena_.spec().node, slot_}; }
+  [[nodiscard]] proto::SlotId slot_id() const { return {arena_.spec().node, slot_}; }
   [[nodiscard]] const proto::World& world() const { return world_; }  // generation 0 before the first
-  [[nodiscard]] int rank() const { return world_.rank_of(seat()); }
+  [[nodiscard]] int rank() const { return world_.rank_of(slot_id()); }
   [[nodiscard]] const proto::WorldMember& self() const {
     return world_.members[static_cast<std::size_t>(rank())];
   }

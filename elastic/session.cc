@@ -43,7 +43,7 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
     : options_(std::move(options)),
       checkpointing_(std::move(checkpointing)),
       self_(std::move(self)),
-      leaves_(&self_->arena(), self_->seat().slot, options_.dtype),
+      leaves_(&self_->arena(), self_->slot_id().slot, options_.dtype),
       data_plane_(*self_),
       check_(checkpointing_.compared) {
   if (options_.samples > 0)
@@ -163,7 +163,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
 
 std::optional<std::uint32_t> Session::Impl::next_leaf() const {
   for (std::uint32_t leaf = 0; leaf < owners_.size(); ++leaf) {
-    if (owners_[leaf] == self_->seat() && !leaves_.holds(leaf)) return leaf;
+    if (owners_[leaf] == self_->slot_id() && !leaves_.holds(leaf)) return leaf;
   }
   return std::nullopt;
 }
@@ -184,7 +184,7 @@ void Session::Impl::seal_filled() {
   filling_ = false;
   leaves_.seal();
   observe(StepEvent::kSealed);
-  shmem::ring_all(self_->arena(), self_->seat().slot);
+  shmem::ring_all(self_->arena(), self_->slot_id().slot);
 }
 
 Result<std::optional<Shard>> Session::Impl::next_shard() {
@@ -216,7 +216,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
       return std::optional<Shard>();
     }
     owners_ = proto::owners_of(world(), applied_ + 1);
-    leaves_.keep_owned(owners_, self_->seat());
+    leaves_.keep_owned(owners_, self_->slot_id());
   }
 }
 

@@ -113,7 +113,7 @@ class Session::Impl {
   std::optional<Sampler> sampler_;
   Leaves leaves_;
   DataPlane data_plane_;
-  std::vector<proto::Seat> owners_;  // of the leaves of the open step, in world()
+  std::vector<proto::SlotId> owners_;  // of the leaves of the open step, in world()
   StateCheck check_;
   Phase phase_ = Phase::kIdle;
   base::Status broken_;  // a collective section failed, or the members' states differ; sticky

@@ -58,7 +58,7 @@ enum class MemberState : std::uint8_t {
 
 struct Member {
   proto::MemberId id = 0;
-  proto::Seat seat;  // meaningful from kWarm on
+  proto::SlotId slot_id;  // meaningful from kWarm on
   MemberState state = MemberState::kStarting;
   bool finished = false;      // its finish() committed
   bool learning = false;      // warm, but admitted before it has caught up only if min requires it
@@ -108,14 +108,14 @@ struct MemberCounts {
 [[nodiscard]] proto::Position resume_of(const proto::World& before,
                                         const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines);
 
-// Returns the plan of step `step`: the seat that holds or computes each leaf. Leaves that are sealed on a
+// Returns the plan of step `step`: the slot that holds or computes each leaf. Leaves that are sealed on a
 // node of the next World stay where they are, also in the slots of dead members. A leaf that a survivor was
 // to compute stays with it. The leaves of lost members go, in contiguous runs, to the survivors with the
 // fewest leaves left; a member that needs_state or replays gets none, and at least one member must do
 // neither. If a member's buffers cannot hold its leaves, all get even shares and other seals are void.
 // `before`: the owner of each leaf until now; empty (the first World): even shares.
-[[nodiscard]] std::vector<proto::Seat> plan_leaves(
-    proto::Step step, std::uint32_t shards, const std::vector<proto::Seat>& before,
+[[nodiscard]] std::vector<proto::SlotId> plan_leaves(
+    proto::Step step, std::uint32_t shards, const std::vector<proto::SlotId>& before,
     const std::vector<proto::WorldMember>& next,
     const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines);
 

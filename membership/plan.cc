@@ -15,17 +15,17 @@
 namespace regroup::membership {
 namespace {
 
-// A sealed interval of the open step, held at `seat`.
+// A sealed interval of the open step, held at `slot_id`.
 struct Sealed {
-  proto::Seat seat;
+  proto::SlotId slot_id;
   proto::Interval leaves;
-  bool planned = false;  // `seat` owned all of it in the plan before
+  bool planned = false;  // `slot_id` owned all of it in the plan before
   bool alive = false;
 };
 
 // Skips nodes without a member of the next World, which could not read the seals there.
 std::vector<Sealed> seals_of_step(proto::Step step, std::uint32_t shards,
-                                  const std::vector<proto::Seat>& before,
+                                  const std::vector<proto::SlotId>& before,
                                   const std::set<proto::NodeId>& nodes,
                                   const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
   std::vector<Sealed> found;
@@ -35,33 +35,33 @@ std::vector<Sealed> seals_of_step(proto::Step step, std::uint32_t shards,
       for (const proto::Seal& seal : line.seals) {
         const proto::Interval& at = seal.leaves;
         if (seal.step != step || at.begin >= at.end || at.end > shards) continue;
-        const proto::Seat seat{node, line.slot};
+        const proto::SlotId slot_id{node, line.slot};
         const bool planned =
             !before.empty() && std::all_of(before.begin() + at.begin, before.begin() + at.end,
-                                           [&](proto::Seat s) { return s == seat; });
-        found.push_back({seat, at, planned, line.alive});
+                                           [&](proto::SlotId s) { return s == slot_id; });
+        found.push_back({slot_id, at, planned, line.alive});
       }
     }
   }
-  // If two seats hold the same leaf, the larger sum goes first (intervals of one tree are nested, so it
+  // If two slots hold the same leaf, the larger sum goes first (intervals of one tree are nested, so it
   // covers the smaller one), then the planned owner's, then a living member's.
   std::sort(found.begin(), found.end(), [](const Sealed& a, const Sealed& b) {
     if (a.leaves.size() != b.leaves.size()) return a.leaves.size() > b.leaves.size();
     if (a.planned != b.planned) return a.planned;
     if (a.alive != b.alive) return a.alive;
-    return std::tie(a.leaves, a.seat) < std::tie(b.leaves, b.seat);
+    return std::tie(a.leaves, a.slot_id) < std::tie(b.leaves, b.slot_id);
   });
   return found;
 }
 
-using Plan = std::vector<std::optional<proto::Seat>>;
+using Plan = std::vector<std::optional<proto::SlotId>>;
 
 void keep_sealed(const std::vector<Sealed>& seals, Plan* plan) {
   for (const Sealed& s : seals) {
     const auto first = plan->begin() + s.leaves.begin, last = plan->begin() + s.leaves.end;
     // A sum can only be used whole: skip it if a part of it has another owner.
-    if (std::all_of(first, last, [&](auto& owner) { return !owner || *owner == s.seat; })) {
-      std::fill(first, last, s.seat);
+    if (std::all_of(first, last, [&](auto& owner) { return !owner || *owner == s.slot_id; })) {
+      std::fill(first, last, s.slot_id);
     }
   }
 }
@@ -92,8 +92,8 @@ bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
 }
 
 // Assigns `leaves` in runs, in rank order, such that the loads differ by at most one where possible.
-void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<proto::Seat>& candidates,
-              const std::map<proto::Seat, std::uint32_t>& load, Plan* plan) {
+void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<proto::SlotId>& candidates,
+              const std::map<proto::SlotId, std::uint32_t>& load, Plan* plan) {
   using Candidate = std::pair<std::uint32_t, std::size_t>;  // its load, its index in `candidates`
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> least;
   for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate)
@@ -112,8 +112,8 @@ void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<proto:
 }
 
 // Contiguous even shares, whatever was sealed before.
-std::vector<proto::Seat> even_shares(std::uint32_t shards, const std::vector<proto::Seat>& candidates) {
-  std::vector<proto::Seat> plan(shards);
+std::vector<proto::SlotId> even_shares(std::uint32_t shards, const std::vector<proto::SlotId>& candidates) {
+  std::vector<proto::SlotId> plan(shards);
   const auto size = static_cast<std::uint32_t>(candidates.size());
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     const proto::Interval share = proto::share_of_rank(shards, size, rank);
@@ -122,29 +122,29 @@ std::vector<proto::Seat> even_shares(std::uint32_t shards, const std::vector<pro
   return plan;
 }
 
-bool all_fit(std::uint32_t shards, const Plan& sealed, const std::vector<proto::Seat>& plan,
+bool all_fit(std::uint32_t shards, const Plan& sealed, const std::vector<proto::SlotId>& plan,
              const std::vector<proto::WorldMember>& next) {
-  std::map<proto::Seat, std::vector<std::uint32_t>> complete, open;
+  std::map<proto::SlotId, std::vector<std::uint32_t>> complete, open;
   for (std::uint32_t leaf = 0; leaf < shards; ++leaf)
     (sealed[leaf] ? complete : open)[plan[leaf]].push_back(leaf);
   return std::all_of(next.begin(), next.end(), [&](const proto::WorldMember& m) {
-    return fits(shards, complete[m.seat], open[m.seat]);
+    return fits(shards, complete[m.slot_id], open[m.slot_id]);
   });
 }
 
 }  // namespace
 
-std::vector<proto::Seat> plan_leaves(proto::Step step, std::uint32_t shards,
-                                     const std::vector<proto::Seat>& before,
-                                     const std::vector<proto::WorldMember>& next,
-                                     const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
-  std::vector<proto::Seat> candidates;
-  std::map<proto::Seat, std::uint32_t> load;
+std::vector<proto::SlotId> plan_leaves(proto::Step step, std::uint32_t shards,
+                                       const std::vector<proto::SlotId>& before,
+                                       const std::vector<proto::WorldMember>& next,
+                                       const std::map<proto::NodeId, std::vector<proto::SlotReport>>& lines) {
+  std::vector<proto::SlotId> candidates;
+  std::map<proto::SlotId, std::uint32_t> load;
   std::set<proto::NodeId> nodes;
   for (const proto::WorldMember& m : next) {
-    nodes.insert(m.seat.node);
-    load[m.seat] = 0;
-    if (before.empty() || !(m.needs_state || m.replays)) candidates.push_back(m.seat);
+    nodes.insert(m.slot_id.node);
+    load[m.slot_id] = 0;
+    if (before.empty() || !(m.needs_state || m.replays)) candidates.push_back(m.slot_id);
   }
   assert(!candidates.empty());  // a newcomer needs a donor
   if (before.empty()) return even_shares(shards, candidates);
@@ -162,8 +162,9 @@ std::vector<proto::Seat> plan_leaves(proto::Step step, std::uint32_t shards,
     }
   }
   hand_out(orphans, candidates, load, &plan);
-  std::vector<proto::Seat> out;
-  std::transform(plan.begin(), plan.end(), std::back_inserter(out), [](const auto& seat) { return *seat; });
+  std::vector<proto::SlotId> out;
+  std::transform(plan.begin(), plan.end(), std::back_inserter(out),
+                 [](const auto& slot_id) { return *slot_id; });
   return all_fit(shards, sealed, out, next) ? out : even_shares(shards, candidates);
 }
 

@@ -18,7 +18,7 @@ base::Status senseless(const std::string& what, const std::string& why) {
   return {base::Code::kDataLoss, fmt::format("{} makes no sense: {}", what, why)};
 }
 
-bool exists(const Seat& seat) { return seat.slot < kMaxSlots; }
+bool exists(const SlotId& slot_id) { return slot_id.slot < kMaxSlots; }
 
 // Sorted, since every agent checks every World.
 template <class T>
@@ -31,15 +31,15 @@ std::optional<T> twice(std::vector<T>& all) {
 std::string wrong_members(const World& w) {
   if (w.members.empty()) return "it has no members";
   std::vector<MemberId> ids;
-  std::vector<Seat> seats;
+  std::vector<SlotId> slot_ids;
   for (const WorldMember& m : w.members) {
-    if (!exists(m.seat)) return fmt::format("member {} is at slot {}", m.id, m.seat.slot);
+    if (!exists(m.slot_id)) return fmt::format("member {} is at slot {}", m.id, m.slot_id.slot);
     if (m.from_step > kMaxStep) return fmt::format("member {} begins with step {}", m.id, m.from_step);
     ids.push_back(m.id);
-    seats.push_back(m.seat);
+    slot_ids.push_back(m.slot_id);
   }
   if (const auto id = twice(ids)) return fmt::format("member {} is in it twice", *id);
-  if (const auto seat = twice(seats)) return fmt::format("two members are at slot {}", seat->slot);
+  if (const auto slot_id = twice(slot_ids)) return fmt::format("two members are at slot {}", slot_id->slot);
   const bool known = std::any_of(w.members.begin(), w.members.end(), [](auto& m) { return !m.needs_state; });
   return known ? "" : "none of its members has the state";
 }

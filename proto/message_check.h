@@ -9,7 +9,7 @@
 namespace regroup::proto {
 
 // kDataLoss, naming the World and the fault, unless: generation >= 1, members and their slots are unique,
-// a member has the state, the plan has V seats, positions are valid.
+// a member has the state, the plan has V slots, positions are valid.
 [[nodiscard]] base::Status check(const World& world);
 // The same for messages between agents, coordinator and control commands. Errors of users and training
 // programs (Join, ResizeRequest, member ids) are not refused here: they get an answer.

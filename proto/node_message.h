@@ -18,7 +18,7 @@ struct NodeUp {
   NodeId node = 0;
   std::string name;
   std::uint32_t slots = 0;
-  bool lent = false;     // by a user, beyond the size that the job has been given: it grows by them
+  bool leased = false;   // by a user, beyond the size that the job has been given: it grows by them
   bool for_now = false;  // what it has fewer may come again: the job's size stays until it is told otherwise
   bool operator==(const NodeUp&) const = default;
 };

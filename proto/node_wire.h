@@ -43,10 +43,10 @@ inline fb::DivergedT table(const Diverged& m) {
 inline Diverged plain(const fb::DivergedT& t) { return {t.member, t.why}; }
 inline fb::NodeUpT table(const NodeUp& m) {
   fb::NodeUpT t;
-  t.node = m.node, t.name = m.name, t.slots = m.slots, t.lent = m.lent, t.for_now = m.for_now;
+  t.node = m.node, t.name = m.name, t.slots = m.slots, t.leased = m.leased, t.for_now = m.for_now;
   return t;
 }
-inline NodeUp plain(const fb::NodeUpT& t) { return {t.node, t.name, t.slots, t.lent, t.for_now}; }
+inline NodeUp plain(const fb::NodeUpT& t) { return {t.node, t.name, t.slots, t.leased, t.for_now}; }
 inline fb::NodeSilentT table(const NodeSilent& m) {
   fb::NodeSilentT t;
   t.node = m.node, t.silent = m.silent;

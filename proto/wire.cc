@@ -26,9 +26,10 @@ fb::WorldT to_wire(const World& in) {
   out.resume = in.resume.value;
   out.shards = in.shards;
   for (const WorldMember& m : in.members) {
-    out.members.emplace_back(m.id, fb::Seat(m.seat.node, m.seat.slot), m.needs_state, m.replays, m.from_step);
+    out.members.emplace_back(m.id, fb::SlotId(m.slot_id.node, m.slot_id.slot), m.needs_state, m.replays,
+                             m.from_step);
   }
-  for (const Seat& seat : in.plan) out.plan.emplace_back(seat.node, seat.slot);
+  for (const SlotId& slot_id : in.plan) out.plan.emplace_back(slot_id.node, slot_id.slot);
   out.why = in.why;
   return out;
 }
@@ -41,9 +42,9 @@ World from_wire(const fb::WorldT& in) {
   out.shards = in.shards;
   for (const fb::Member& m : in.members) {
     out.members.push_back(
-        {m.id(), {m.seat().node(), m.seat().slot()}, m.needs_state(), m.from_step(), m.replays()});
+        {m.id(), {m.slot_id().node(), m.slot_id().slot()}, m.needs_state(), m.from_step(), m.replays()});
   }
-  for (const fb::Seat& seat : in.plan) out.plan.push_back({seat.node(), seat.slot()});
+  for (const fb::SlotId& slot_id : in.plan) out.plan.push_back({slot_id.node(), slot_id.slot()});
   out.why = in.why;
   return out;
 }

@@ -5,9 +5,9 @@
 
 namespace regroup::proto {
 
-int World::rank_of(Seat seat) const {
+int World::rank_of(SlotId slot_id) const {
   for (std::size_t r = 0; r < members.size(); ++r) {
-    if (members[r].seat == seat) return static_cast<int>(r);
+    if (members[r].slot_id == slot_id) return static_cast<int>(r);
   }
   return -1;
 }
@@ -19,13 +19,14 @@ int World::rank_of(MemberId id) const {
   return -1;
 }
 
-std::vector<Seat> owners_of(const World& world, Step step) {
+std::vector<SlotId> owners_of(const World& world, Step step) {
   assert(step > world.resume.step());
   if (step == world.resume.step() + 1) return world.plan;
-  std::vector<Seat> owners(world.shards);
+  std::vector<SlotId> owners(world.shards);
   for (std::uint32_t rank = 0; rank < world.size(); ++rank) {
     const Interval share = share_of_rank(world.shards, world.size(), rank);
-    for (std::uint32_t leaf = share.begin; leaf < share.end; ++leaf) owners[leaf] = world.members[rank].seat;
+    for (std::uint32_t leaf = share.begin; leaf < share.end; ++leaf)
+      owners[leaf] = world.members[rank].slot_id;
   }
   return owners;
 }

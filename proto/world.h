@@ -47,15 +47,15 @@ struct Interval {
 };
 
 // A member slot of some node's arena.
-struct Seat {
+struct SlotId {
   NodeId node = 0;
   SlotIndex slot = 0;
-  auto operator<=>(const Seat&) const = default;
+  auto operator<=>(const SlotId&) const = default;
 };
 
 struct WorldMember {
   MemberId id = 0;
-  Seat seat;
+  SlotId slot_id;
   bool needs_state = false;  // copies the state of `resume` from the donors before it votes
   Step from_step = 0;        // first step it takes part in; it takes no part in regions of earlier steps
   bool replays = false;      // a learner: applies what it lacks up to `resume` before it votes
@@ -69,12 +69,12 @@ struct World {
   Position resume;                   // everything up to here is committed
   std::uint32_t shards = 1;          // V
   std::vector<WorldMember> members;  // in rank order
-  std::vector<Seat> plan;  // V entries: the seat that holds or computes each leaf of step resume.step() + 1
-  std::string why;         // the sentence that says why this generation began
+  std::vector<SlotId> plan;  // V entries: the slot that holds or computes each leaf of step resume.step() + 1
+  std::string why;           // the sentence that says why this generation began
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
-  // Rank of the member at `seat`, or of the member `id`; -1 if it is not in this world.
-  [[nodiscard]] int rank_of(Seat seat) const;
+  // Rank of the member at `slot_id`, or of the member `id`; -1 if it is not in this world.
+  [[nodiscard]] int rank_of(SlotId slot_id) const;
   [[nodiscard]] int rank_of(MemberId id) const;
   bool operator==(const World&) const = default;
 };
@@ -86,8 +86,8 @@ struct World {
   return {edge(rank), edge(rank + 1ULL)};
 }
 
-// The seat that holds or computes each leaf of `step` in this World: the plan for resume.step() + 1,
+// The slot that holds or computes each leaf of `step` in this World: the plan for resume.step() + 1,
 // share_of_rank() after it.
-[[nodiscard]] std::vector<Seat> owners_of(const World& world, Step step);
+[[nodiscard]] std::vector<SlotId> owners_of(const World& world, Step step);
 
 }  // namespace regroup::proto

@@ -30,7 +30,7 @@ constexpr std::uint32_t kSlotShape =
     sizeof(MemberSlot) ^ offsetof(MemberSlot, seals) << 8 ^ offsetof(MemberSlot, alive) << 16;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
-static_assert(sizeof(Header) <= kPage && sizeof(proto::Seat) * proto::kMaxShards < proto::kMaxFrameBytes);
+static_assert(sizeof(Header) <= kPage && sizeof(proto::SlotId) * proto::kMaxShards < proto::kMaxFrameBytes);
 
 base::Status check(const ArenaSpec& s) {
   if (s.slots < 1 || s.slots > proto::kMaxSlots) {
@@ -250,12 +250,12 @@ base::Result<proto::World> Arena::read_world(proto::Generation generation) const
   if (slot->generation.load(std::memory_order_acquire) != generation) return overwritten;
   auto world = proto::decode_world(std::span(bytes).first(size));
   if (!world.ok()) return world;
-  const auto here = [&](const proto::Seat& seat) {
-    return seat.node != spec_.node || seat.slot < spec_.slots;
+  const auto here = [&](const proto::SlotId& slot_id) {
+    return slot_id.node != spec_.node || slot_id.slot < spec_.slots;
   };
   if (world->shards != spec_.shards || !std::all_of(world->plan.begin(), world->plan.end(), here) ||
       !std::all_of(world->members.begin(), world->members.end(),
-                   [&](const proto::WorldMember& m) { return here(m.seat); })) {
+                   [&](const proto::WorldMember& m) { return here(m.slot_id); })) {
     return base::Status(base::Code::kDataLoss, fmt::format("World {} does not fit this arena", generation));
   }
   return world;

@@ -39,7 +39,7 @@ struct ArenaSpec {
   std::uint32_t element_bytes = 4;     // 4: float, 8: double
   std::uint64_t elements = 0;          // of a leaf and of a result
   std::uint64_t snapshot_bytes = 0;    // most that a member's state can take
-  proto::NodeId node = 0;              // of the seats in this arena
+  proto::NodeId node = 0;              // of the slots in this arena
   std::uint32_t kept_results = 0;      // of past steps, for learners
   std::uint64_t save_bytes = 0;        // for a state on its way to the disk
   bool operator==(const ArenaSpec&) const = default;

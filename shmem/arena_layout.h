@@ -42,7 +42,7 @@ struct WorldSlot {
 constexpr std::uint64_t pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 inline std::uint64_t world_bytes(const ArenaSpec& spec) {
-  return pages(sizeof(WorldSlot) + 4096 + spec.shards * sizeof(proto::Seat) + proto::kMaxMembers * 32ULL);
+  return pages(sizeof(WorldSlot) + 4096 + spec.shards * sizeof(proto::SlotId) + proto::kMaxMembers * 32ULL);
 }
 
 inline std::uint64_t buffer_stride(const ArenaSpec& spec) { return pages(spec.result_bytes() + 16 * kSkew); }

@@ -140,7 +140,7 @@ class ShmCommunicator final : public Communicator {
 // make_shm() (factory.h).
 [[nodiscard]] base::Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena,
                                                                       const proto::World& world,
-                                                                      proto::Seat self,
+                                                                      proto::SlotId self,
                                                                       const ShmOptions& options);
 
 // Marks a channel as free for a new group.

@@ -106,30 +106,30 @@ Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, b
 }
 
 Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena, const proto::World& world,
-                                               proto::Seat self, const ShmOptions& options) {
+                                               proto::SlotId self, const ShmOptions& options) {
   auto out = open_shm(arena, world, self, options);
   if (!out.ok()) return out.status();
   return std::unique_ptr<Communicator>(std::move(*out));
 }
 
 Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena, const proto::World& world,
-                                                  proto::Seat self, const ShmOptions& options) {
+                                                  proto::SlotId self, const ShmOptions& options) {
   auto ranks = ranks_of(world, options);
   if (!ranks.ok()) return ranks.status();
   ShmCommunicator::Group group;
   group.rank = -1;
   group.instance = options.instance;
   for (int r : *ranks) {
-    const proto::Seat seat = world.members[static_cast<std::size_t>(r)].seat;
-    if (seat.node != self.node || seat.slot >= arena.spec().slots) {
+    const proto::SlotId slot_id = world.members[static_cast<std::size_t>(r)].slot_id;
+    if (slot_id.node != self.node || slot_id.slot >= arena.spec().slots) {
       return base::invalid_argument(
           fmt::format("make_shm: rank {} is at node {} slot {}, not in the arena of "
                       "node {} with {} slots",
-                      r, seat.node, seat.slot, self.node, arena.spec().slots));
+                      r, slot_id.node, slot_id.slot, self.node, arena.spec().slots));
     }
-    if (seat == self) group.rank = static_cast<int>(group.slots.size());
-    shmem::MemberSlot& member_slot = arena.member_slot(seat.slot);
-    group.slots.push_back(seat.slot);
+    if (slot_id == self) group.rank = static_cast<int>(group.slots.size());
+    shmem::MemberSlot& member_slot = arena.member_slot(slot_id.slot);
+    group.slots.push_back(slot_id.slot);
     group.peers.push_back({&member_slot, &member_slot.channels[static_cast<std::size_t>(options.channel)]});
   }
   if (group.rank < 0) {
@@ -139,8 +139,8 @@ Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena, con
   }
   auto fold = fold_of_ranks(group.slots.size());
   if (!fold.ok()) return fold.status();
-  const auto here =
-      std::ranges::count(world.members, self.node, [](const proto::WorldMember& m) { return m.seat.node; });
+  const auto here = std::ranges::count(world.members, self.node,
+                                       [](const proto::WorldMember& m) { return m.slot_id.node; });
   auto engine = std::make_shared<ProgressEngine>(arena, world.generation, options.instance, self.slot,
                                                  static_cast<std::size_t>(here), options);
   return std::make_unique<ShmCommunicator>(std::move(engine), std::move(group), std::move(fold).value());

@@ -42,7 +42,7 @@ struct ShmOptions {
 // members between them.
 [[nodiscard]] base::Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena,
                                                                    const proto::World& world,
-                                                                   proto::Seat self,
+                                                                   proto::SlotId self,
                                                                    const ShmOptions& options = {});
 
 }  // namespace regroup::collective

@@ -48,7 +48,7 @@ UcxCommunicator::~UcxCommunicator() { engine_->abandon(id_); }
 Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engine> engine, Group group) {
   std::vector<proto::NodeId> nodes;
   for (const int rank : group.ranks) {
-    nodes.push_back(engine->mesh().world().members[static_cast<std::size_t>(rank)].seat.node);
+    nodes.push_back(engine->mesh().world().members[static_cast<std::size_t>(rank)].slot_id.node);
   }
   Layout layout = Layout::of(nodes, group.rank);
   const auto leaves = static_cast<std::uint32_t>(group.ranks.size());

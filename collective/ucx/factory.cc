@@ -20,13 +20,13 @@ Result<std::shared_ptr<const UcxContext>> open_ucx(const UcxSettings& settings) 
 
 Result<std::shared_ptr<PeerMesh>> open_peer_mesh(std::shared_ptr<const UcxContext> context,
                                                  const shmem::Arena& arena, const proto::World& world,
-                                                 proto::Seat self, Addresses addresses) {
+                                                 proto::SlotId self, Addresses addresses) {
   return PeerMesh::open(std::move(context), arena, world, self, std::move(addresses));
 }
 
 Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh, const ShmOptions& options) {
   const proto::World& world = mesh->world();
-  const proto::Seat self = world.members[static_cast<std::size_t>(mesh->rank())].seat;
+  const proto::SlotId self = world.members[static_cast<std::size_t>(mesh->rank())].slot_id;
   UcxCommunicator::Group group;
   group.communicator = {options.instance.value, 0, static_cast<std::uint32_t>(options.channel)};
   group.ranks = options.ranks;
@@ -48,7 +48,7 @@ Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh, c
       return base::invalid_argument(
           fmt::format("make_ucx: rank {} of a World of {} members", r, world.size()));
     }
-    if (world.members[static_cast<std::size_t>(r)].seat.node == self.node) here.ranks.push_back(r);
+    if (world.members[static_cast<std::size_t>(r)].slot_id.node == self.node) here.ranks.push_back(r);
   }
   auto local = open_shm(mesh->arena(), world, self, here);
   if (!local.ok()) return local.status();

@@ -57,7 +57,7 @@ struct Addresses {
 // is destroyed.
 [[nodiscard]] base::Result<std::shared_ptr<PeerMesh>> open_peer_mesh(
     std::shared_ptr<const UcxContext> context, const shmem::Arena& arena, const proto::World& world,
-    proto::Seat self, Addresses addresses);
+    proto::SlotId self, Addresses addresses);
 
 // Makes a communicator of members of any hosts on the mesh; options as for make_shm(). Does not block. After
 // one communicator has failed, all communicators of the mesh fail.

@@ -49,7 +49,7 @@ PeerMesh::PeerMesh(std::shared_ptr<const UcxContext> context, const shmem::Arena
 
 Result<std::shared_ptr<PeerMesh>> PeerMesh::open(std::shared_ptr<const UcxContext> context,
                                                  const shmem::Arena& arena, proto::World world,
-                                                 proto::Seat self, Addresses addresses) {
+                                                 proto::SlotId self, Addresses addresses) {
   const int rank = world.rank_of(self);
   if (rank < 0 || self.slot >= arena.spec().slots) {
     return base::invalid_argument(

@@ -27,7 +27,7 @@ class PeerMesh {
  public:
   [[nodiscard]] static base::Result<std::shared_ptr<PeerMesh>> open(std::shared_ptr<const UcxContext> context,
                                                                     const shmem::Arena& arena,
-                                                                    proto::World world, proto::Seat self,
+                                                                    proto::World world, proto::SlotId self,
                                                                     Addresses addresses);
   ~PeerMesh();
   PeerMesh(const PeerMesh&) = delete;
@@ -35,7 +35,9 @@ class PeerMesh {
 
   [[nodiscard]] const proto::World& world() const { return world_; }
   [[nodiscard]] const shmem::Arena& arena() const { return arena_; }
-  [[nodiscard]] shmem::MemberSlot& own() const { return arena_.member_slot(world_.members[self_].seat.slot); }
+  [[nodiscard]] shmem::MemberSlot& own() const {
+    return arena_.member_slot(world_.members[self_].slot_id.slot);
+  }
   [[nodiscard]] int rank() const { return static_cast<int>(self_); }
   // The generation is revoked.
   [[nodiscard]] bool is_over() const {

@@ -144,7 +144,7 @@ proto::NodeUp ElasticController::node_up_of(std::size_t index) const {
   return {.node = hosts_->id(index),
           .name = hosts_->name(index),
           .slots = slots,
-          .lent = leased(index),
+          .leased = leased(index),
           .for_now = reclaims_.contains(index)};
 }
 

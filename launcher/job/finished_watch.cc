@@ -17,10 +17,10 @@ bool all_finished(const shmem::Arena& arena) {
   if (!world.ok() || world->members.empty()) return false;
   bool any = false;
   const bool all = std::ranges::all_of(world->members, [&](const proto::WorldMember& m) {
-    if (m.seat.node != arena.spec().node) return true;
-    if (m.seat.slot >= arena.spec().slots) return false;
+    if (m.slot_id.node != arena.spec().node) return true;
+    if (m.slot_id.slot >= arena.spec().slots) return false;
     any = true;
-    const shmem::MemberSlot& line = arena.member_slot(m.seat.slot);
+    const shmem::MemberSlot& line = arena.member_slot(m.slot_id.slot);
     return line.occupied.load(std::memory_order_acquire) == m.id + 1 &&
            line.finished.load(std::memory_order_acquire) != 0;
   });
@@ -39,7 +39,7 @@ void TrainingEnd::hear(const proto::Body& said, bool ending) {
   }
   const auto* next = std::get_if<proto::Announce>(&said);
   if (next != nullptr && !next->world->members.empty() && !status_)
-    writer_ = next->world->members[0].seat.node;
+    writer_ = next->world->members[0].slot_id.node;
   const auto* lost = std::get_if<proto::MemberLost>(&said);
   if (lost == nullptr || !lost->finished) return;
   status_ = status_.value_or(0);

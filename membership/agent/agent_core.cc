@@ -190,8 +190,9 @@ void AgentCore::on_contact(proto::MemberId id, const proto::Contacts& own) {
 }
 
 void AgentCore::send_contacts() {
-  const auto here = std::count_if(world_->members.begin(), world_->members.end(),
-                                  [&](const proto::WorldMember& m) { return m.seat.node == options_.node; });
+  const auto here =
+      std::count_if(world_->members.begin(), world_->members.end(),
+                    [&](const proto::WorldMember& m) { return m.slot_id.node == options_.node; });
   if (here == 0 || contacts_.members.size() < static_cast<std::size_t>(here)) return;
   emit(ToCoordinator{contacts_});
 }
@@ -200,9 +201,9 @@ void AgentCore::on_contacts(const proto::Contacts& all) {
   if (all.generation != world_->generation || !arena_.mapped()) return;
   for (const proto::WorldMember& m : world_->members) {
     const auto found = members_.find(m.id);
-    if (m.seat.node != options_.node || found == members_.end() || found->second.dead) continue;
+    if (m.slot_id.node != options_.node || found == members_.end() || found->second.dead) continue;
     emit(ToMember{m.id, all});
-    emit(Ring{m.seat.slot});
+    emit(Ring{m.slot_id.slot});
   }
 }
 

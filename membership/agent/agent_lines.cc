@@ -130,9 +130,9 @@ AgentCore::Use AgentCore::use_of(proto::SlotIndex slot) const {
   if (found == members_.end() || !found->second.dead) return Use::kTaken;
   if (!found->second.reaped || world_->rank_of(owner) >= 0) return Use::kNeeded;
   const proto::Step committed = committed_step();
-  const proto::Seat seat{options_.node, slot};
+  const proto::SlotId slot_id{options_.node, slot};
   const bool planned = committed <= world_->resume.step() &&
-                       std::find(world_->plan.begin(), world_->plan.end(), seat) != world_->plan.end();
+                       std::find(world_->plan.begin(), world_->plan.end(), slot_id) != world_->plan.end();
   if (!awaits_world()) return planned ? Use::kNeeded : Use::kFree;
   const bool sealed = std::any_of(std::begin(line.seals), std::end(line.seals), [&](const auto& word) {
     return proto::Seal::unpack(word.load(std::memory_order_acquire)).step > committed;
@@ -147,10 +147,10 @@ proto::Step AgentCore::committed_step() const {
 // True if every leaf that the plan assigns to a slot outside the World is sealed in that slot.
 bool AgentCore::plan_holds(const proto::World& world) const {
   for (std::uint32_t leaf = 0; leaf < world.plan.size(); ++leaf) {
-    const proto::Seat seat = world.plan[leaf];
-    if (seat.node != options_.node || world.rank_of(seat) >= 0) continue;
-    if (seat.slot >= arena_.spec().slots) return false;
-    const auto& seals = arena_.member_slot(seat.slot).seals;
+    const proto::SlotId slot_id = world.plan[leaf];
+    if (slot_id.node != options_.node || world.rank_of(slot_id) >= 0) continue;
+    if (slot_id.slot >= arena_.spec().slots) return false;
+    const auto& seals = arena_.member_slot(slot_id.slot).seals;
     const bool sealed = std::any_of(std::begin(seals), std::end(seals), [&](const auto& word) {
       const proto::Seal seal = proto::Seal::unpack(word.load(std::memory_order_acquire));
       return seal.step == world.resume.step() + 1 && seal.leaves.contains(leaf);

@@ -43,7 +43,7 @@ base::Result<proto::Step> TransferSource::begin(const shmem::Arena& arena, proto
   furthest_ = committed_ = 0;
   if (snapshot_in_use(arena)) return cannot("the snapshot is in use");
   for (const proto::WorldMember& m : world.members) {
-    if (m.seat.node == arena.spec().node) writers_.push_back(m.seat);
+    if (m.slot_id.node == arena.spec().node) writers_.push_back(m.slot_id);
   }
   if (writers_.empty()) return cannot("no member of the World is here");
   read_state_words(arena);
@@ -75,11 +75,11 @@ void TransferSource::read_state_words(const shmem::Arena& arena) {
 }
 
 void TransferSource::check_writers(const shmem::Arena& arena) {
-  const auto wrote = [&](const proto::Seat& seat) {
-    return arena.member_slot(seat.slot).donated_step.load(std::memory_order_acquire) == base_.pack();
+  const auto wrote = [&](const proto::SlotId& slot_id) {
+    return arena.member_slot(slot_id.slot).donated_step.load(std::memory_order_acquire) == base_.pack();
   };
-  const auto dead = [&](const proto::Seat& seat) {
-    return arena.member_slot(seat.slot).dead.load(std::memory_order_acquire) != 0;
+  const auto dead = [&](const proto::SlotId& slot_id) {
+    return arena.member_slot(slot_id.slot).dead.load(std::memory_order_acquire) != 0;
   };
   complete_ = std::ranges::all_of(writers_, wrote);
   if (!complete_ && std::ranges::any_of(writers_, dead))

@@ -45,7 +45,7 @@ class TransferSource {
   [[nodiscard]] bool copy_next_chunks(const shmem::Arena& arena);
 
   proto::TransferStep base_;
-  std::vector<proto::Seat> writers_;
+  std::vector<proto::SlotId> writers_;
   bool complete_ = false, gone_ = false;
   proto::Step kept_ = 0, committed_ = 0,
               furthest_ = 0;  // furthest: the highest step that a member has opened

@@ -30,7 +30,7 @@ bool is_agent_message(const proto::Body& body) {
 
 bool may_report(const Known& known, proto::NodeId node, proto::MemberId member) {
   const MemberInfo* r = known.members.find(member);
-  if (r != nullptr) return r->seat.node == node;
+  if (r != nullptr) return r->slot_id.node == node;
   return known.one_agent || member < known.members.reserved_below();
 }
 
@@ -43,13 +43,14 @@ std::vector<proto::SlotReport> lines_of_host(const Known& known, proto::NodeId n
 proto::Contacts contacts_of_host(const Known& known, proto::NodeId node, proto::Contacts contacts) {
   std::erase_if(contacts.members, [&](const proto::Contact& contact) {
     const MemberInfo* r = known.members.find(contact.member);
-    return r == nullptr || r->rank < 0 || r->seat.node != node;
+    return r == nullptr || r->rank < 0 || r->slot_id.node != node;
   });
   return contacts;
 }
 
 bool has_member_on(const proto::World& world, proto::NodeId node) {
-  return std::ranges::any_of(world.members, [&](const proto::WorldMember& m) { return m.seat.node == node; });
+  return std::ranges::any_of(world.members,
+                             [&](const proto::WorldMember& m) { return m.slot_id.node == node; });
 }
 
 std::string loss_message(const proto::MemberLost& lost, const std::string& cause) {

@@ -33,8 +33,8 @@ void Coordinator::restore(proto::World world) {
   highest_ = world_.generation;
   policy_.shards = world_.shards;
   for (const proto::WorldMember& m : world_.members) {
-    MemberInfo& r = members_.add(m.id, m.seat.node, {});
-    r.seat = m.seat;
+    MemberInfo& r = members_.add(m.id, m.slot_id.node, {});
+    r.slot_id = m.slot_id;
     r.entry = m;
     r.rank = static_cast<int>(&m - world_.members.data());
     r.restart_slot = static_cast<std::uint32_t>(r.rank);
@@ -185,12 +185,12 @@ void Coordinator::on_ready(proto::NodeId node, const proto::MemberReady& ready) 
   for (const proto::MemberId id : members_.on_node(node)) {
     const MemberInfo& other = *members_.find(id);
     const bool living = other.state == MemberState::kWarm || other.lives_in_world();
-    if (!living || other.seat.slot != ready.slot) continue;
+    if (!living || other.slot_id.slot != ready.slot) continue;
     members_.edit(id)->cause = "its slot was reassigned";
     lose_with_node(members_.edit(id));
   }
   r->state = MemberState::kWarm;
-  r->seat = {node, ready.slot};
+  r->slot_id = {node, ready.slot};
   r->warm_order = ++ready_count_;
   r->learning =
       world_.generation > 0 && policy_.kept_results > 0 && ready.join.state_bytes >= policy_.learn_above;
@@ -228,7 +228,7 @@ void Coordinator::on_report(proto::NodeId node, const proto::Report& report) {
   if (report.generation == 0) {
     for (const proto::SlotReport& line : report.lines) {
       const MemberInfo* r = members_.find(line.member);
-      if (r != nullptr && r->seat.node == node && r->rank >= 0) watch_.update(awake_, line);
+      if (r != nullptr && r->slot_id.node == node && r->rank >= 0) watch_.update(awake_, line);
     }
     return;
   }
@@ -264,7 +264,7 @@ void Coordinator::on_hello_reply(proto::NodeId node, const proto::HelloReply& re
 void Coordinator::take_lines(proto::NodeId node, const std::vector<proto::SlotReport>& lines) {
   for (const proto::SlotReport& line : lines) {
     MemberInfo* r = members_.edit(line.member);
-    if (r == nullptr || r->seat.node != node) continue;
+    if (r == nullptr || r->slot_id.node != node) continue;
     r->word = line.state;
     r->step = line.step;
     r->loss = line.loss;
@@ -339,7 +339,7 @@ proto::Reply Coordinator::kill(proto::MemberId id) {
   }
   r->kill_asked = true;
   r->cause = "killed by regroup kill-member";
-  emit(ToAgent{r->seat.node, proto::Kill{id, false, "kill-member"}});
+  emit(ToAgent{r->slot_id.node, proto::Kill{id, false, "kill-member"}});
   return {true, fmt::format("member {} is being killed", id)};
 }
 

@@ -65,7 +65,7 @@ void Coordinator::on_node_up(const proto::NodeUp& up) {
   count_slots();
   // The target already counts a node that was there before this coordinator.
   const bool later = stage_ != Stage::kNodes && stage_ != Stage::kHello;
-  const bool beyond = up.lent && !policy_.target_follows && !policy_.oversubscribe;
+  const bool beyond = up.leased && !policy_.target_follows && !policy_.oversubscribe;
   std::uint32_t leased = 0;
   if (beyond && later) leased = nodes_.lease(up.node, lacked, policy_.max - std::min(policy_.max, desired_));
   if (beyond && !later) nodes_.lease_again(up.node);
@@ -152,7 +152,7 @@ void Coordinator::on_nodes_known(const proto::NodesKnown& known) {
   nodes_.ask_all(awake_);
   if (stage_ == Stage::kHello) to_agents(proto::Hello{});
   for (auto& [id, r] : members_.edit_all()) {
-    if (!r.reaped && !nodes_.contains(r.seat.node)) lose_with_node(&r);
+    if (!r.reaped && !nodes_.contains(r.slot_id.node)) lose_with_node(&r);
   }
 }
 
@@ -201,7 +201,7 @@ void Coordinator::lose_with_node(MemberInfo* r) {
 // Counts only if the reporting node has a member in the World. Recorded once per suspicion.
 void Coordinator::on_peer_suspect(proto::NodeId node, const proto::PeerSuspect& suspect) {
   MemberInfo* r = members_.edit(suspect.member);
-  if (r == nullptr || !r->lives_in_world() || r->seat.node == node || !has_member_on(world_, node)) return;
+  if (r == nullptr || !r->lives_in_world() || r->slot_id.node == node || !has_member_on(world_, node)) return;
   const bool known = r->suspected && now_ - *r->suspected <= kSuspicion;
   r->suspected = now_;
   if (!known) remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
@@ -218,9 +218,9 @@ void Coordinator::drop_suspected_nodes() {
   if (!members_.any_suspected()) return;
   std::set<proto::NodeId> dropped;
   for (const auto& [id, r] : members_.all()) {
-    const NodeTable::Node* node = nodes_.find(r.seat.node);
+    const NodeTable::Node* node = nodes_.find(r.slot_id.node);
     const bool suspected = r.lives_in_world() && r.suspected && now_ - *r.suspected <= kSuspicion;
-    if (suspected && node != nullptr && node->silent) dropped.insert(r.seat.node);
+    if (suspected && node != nullptr && node->silent) dropped.insert(r.slot_id.node);
   }
   for (const proto::NodeId node : dropped) {
     drop_node(node, fmt::format("host {}: neither its agent nor its members are heard any more",

@@ -90,7 +90,7 @@ void Coordinator::end_hello() {
     const bool ending = r.state == MemberState::kLost && !r.reaped && !r.finished;
     if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
     // The incarnation that journaled this may have died before it sent the Notice.
-    if (r.state == MemberState::kDraining && !r.drained) emit(ToAgent{r.seat.node, proto::Notice{id}});
+    if (r.state == MemberState::kDraining && !r.drained) emit(ToAgent{r.slot_id.node, proto::Notice{id}});
     if (r.drained) settle_drained(&r);
   }
   shrink();
@@ -170,7 +170,7 @@ void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std
   w.resume = std::max(resume_of(world_, lines_), proto::Position::of(policy_.resume));
   for (proto::MemberId id : next) {
     const MemberInfo& r = *members_.find(id);
-    w.members.push_back({.id = id, .seat = r.seat});
+    w.members.push_back({.id = id, .slot_id = r.slot_id});
     // A step that a learner has applied was committed with the votes of all.
     if (r.caught_up) w.resume = std::max(w.resume, proto::Position::of(r.caught_up_to));
   }
@@ -179,7 +179,7 @@ void Coordinator::form_world(const std::vector<proto::MemberId>& next, const std
                 StateLeft::kNone);
   }
   const proto::Step open = w.resume.step() + 1;
-  const auto before = world_.generation > 0 ? proto::owners_of(world_, open) : std::vector<proto::Seat>{};
+  const auto before = world_.generation > 0 ? proto::owners_of(world_, open) : std::vector<proto::SlotId>{};
   w.plan = plan_leaves(open, w.shards, before, w.members, lines_);
   if (journaled_ != desired_) journal_intent();
   emit(Journal{w});

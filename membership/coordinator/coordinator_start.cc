@@ -143,7 +143,7 @@ void Coordinator::kill_overdue() {
   for (auto& [id, r] : members_.edit_all()) {
     if (r.kill_at && now_ >= *r.kill_at) {
       r.kill_at.reset();
-      emit(ToAgent{r.seat.node, proto::Kill{id, false, "it did not exit in time"}});
+      emit(ToAgent{r.slot_id.node, proto::Kill{id, false, "it did not exit in time"}});
     }
     if (r.kill_at) next = std::min(next, *r.kill_at);
   }
@@ -206,7 +206,7 @@ void Coordinator::watch_progress() {
   std::vector<std::string> names;
   for (const proto::MemberId id : found->members) {
     if (names.size() == kMostNames) break;
-    const NodeTable::Node* node = nodes_.find(members_.find(id)->seat.node);
+    const NodeTable::Node* node = nodes_.find(members_.find(id)->slot_id.node);
     const bool named = node != nullptr && !node->name.empty();
     names.push_back(named ? fmt::format("{} (host {})", id, node->name) : std::to_string(id));
   }
@@ -252,7 +252,7 @@ void Coordinator::shrink() {
       }
       if (members_.staying_active() <= desired_) return;
       r->state = MemberState::kDraining;
-      emit(ToAgent{r->seat.node, proto::Notice{r->id}});
+      emit(ToAgent{r->slot_id.node, proto::Notice{r->id}});
     }
   }
 }
@@ -283,14 +283,14 @@ void Coordinator::ask_to_leave(MemberInfo* member) {
   // A drained member does not vote and so holds the others up: it does not wait for a successor.
   if (!member->drained && members_.staying_active() < policy_.min && room) return;
   member->state = member->drained ? MemberState::kDrained : MemberState::kDraining;
-  if (!member->drained) emit(ToAgent{member->seat.node, proto::Notice{member->id}});
+  if (!member->drained) emit(ToAgent{member->slot_id.node, proto::Notice{member->id}});
 }
 
 void Coordinator::dismiss(MemberInfo* member, bool gently, const std::string& reason) {
   member->state = MemberState::kGone;
   member->dismissed = true;
   if (gently) member->kill_at = now_ + policy_.leave_grace;
-  emit(ToAgent{member->seat.node, proto::Kill{member->id, gently, reason}});
+  emit(ToAgent{member->slot_id.node, proto::Kill{member->id, gently, reason}});
 }
 
 std::optional<base::TimePoint> Coordinator::next_deadline() const {

@@ -12,7 +12,7 @@ namespace regroup::membership {
 MemberInfo& MemberTable::add(proto::MemberId id, proto::NodeId node, base::TimePoint now) {
   MemberInfo& r = members_[id];
   r.id = id;
-  r.seat.node = node;
+  r.slot_id.node = node;
   r.since = now;
   nodes_[node].members.insert(id);
   edited_.push_back(&r);
@@ -81,8 +81,8 @@ void MemberTable::count(const MemberInfo& r) const {
     if ((changed >> trait & 1) != 0) counts_[trait] += (now >> trait & 1) != 0 ? 1 : -1;
   }
   if ((changed >> kRuns & 1) != 0) {
-    nodes_[r.seat.node].processes += (now >> kRuns & 1) != 0 ? 1 : -1;
-    load_changed_.insert(r.seat.node);
+    nodes_[r.slot_id.node].processes += (now >> kRuns & 1) != 0 ? 1 : -1;
+    load_changed_.insert(r.slot_id.node);
   }
   if ((changed >> kWaits & 1) != 0) {
     if ((now >> kWaits & 1) != 0)

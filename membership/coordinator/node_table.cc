@@ -96,7 +96,7 @@ std::optional<proto::Contacts> NodeTable::gather(proto::NodeId from, const proto
 
 std::vector<proto::NodeId> nodes_of(const proto::World& world) {
   std::set<proto::NodeId> nodes;
-  for (const proto::WorldMember& m : world.members) nodes.insert(m.seat.node);
+  for (const proto::WorldMember& m : world.members) nodes.insert(m.slot_id.node);
   return {nodes.begin(), nodes.end()};
 }
 

@@ -30,11 +30,11 @@ struct Progress {
 };
 
 // The leaves of a step by owner.
-using Shares = std::map<proto::Seat, std::vector<std::uint32_t>>;
+using Shares = std::map<proto::SlotId, std::vector<std::uint32_t>>;
 
 Shares shares_in(const proto::World& world, proto::Step step) {
   Shares out;
-  const std::vector<proto::Seat> owners = proto::owners_of(world, step);
+  const std::vector<proto::SlotId> owners = proto::owners_of(world, step);
   for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) out[owners[leaf]].push_back(leaf);
   return out;
 }
@@ -47,7 +47,7 @@ bool has_sealed(const proto::SlotReport& line, proto::Step step, const std::vect
 }
 
 // The progress of a line that is in no collective section. `shares` caches the steps seen.
-Progress progress_of(const proto::SlotReport& line, const proto::World& world, proto::Seat seat,
+Progress progress_of(const proto::SlotReport& line, const proto::World& world, proto::SlotId slot_id,
                      std::map<proto::Step, Shares>* shares) {
   const proto::StateWord& word = line.state;
   const proto::Step step = word.position.step();
@@ -56,7 +56,7 @@ Progress progress_of(const proto::SlotReport& line, const proto::World& world, p
   Progress out{true, word.position.value, open ? Activity::kWaits : Activity::kBehind};
   if (!open) return out;
   if (!shares->contains(step)) (*shares)[step] = shares_in(world, step);
-  if (!has_sealed(line, step, (*shares)[step][seat])) out.activity = Activity::kComputes;
+  if (!has_sealed(line, step, (*shares)[step][slot_id])) out.activity = Activity::kComputes;
   return out;
 }
 
@@ -148,7 +148,7 @@ std::optional<ProgressWatch::Stall> ProgressWatch::find_stall(
     const proto::SlotReport& line = seen->second.line;
     if (line.finished) continue;
     if (in_region(line)) return std::nullopt;
-    all.emplace_back(progress_of(line, world, member.seat, &shares), member.id);
+    all.emplace_back(progress_of(line, world, member.slot_id, &shares), member.id);
   }
   reported_ = true;
   const base::Duration quiet = at - quiet_since_;

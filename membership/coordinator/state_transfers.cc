@@ -97,8 +97,8 @@ void StateTransfers::begin(const Context& context) {
   for (const proto::WorldMember& m : context.world.members) {
     const MemberInfo& r = *context.members.find(m.id);
     if (!r.lives_in_world()) return;  // this World commits no further step
-    if (!context.nodes.contains(m.seat.node)) continue;
-    auto& [with_state, all] = members[m.seat.node];
+    if (!context.nodes.contains(m.slot_id.node)) continue;
+    auto& [with_state, all] = members[m.slot_id.node];
     with_state += r.has_state() ? 1 : 0;
     ++all;
   }
@@ -144,7 +144,7 @@ StateTransfers::RegroupReason StateTransfers::on_source_status(const Context& co
 
 void StateTransfers::ask_more_sources(const Context& context) {
   for (const proto::WorldMember& m : context.world.members) {
-    const proto::NodeId node = m.seat.node;
+    const proto::NodeId node = m.slot_id.node;
     if (transfer_->sources.contains(node)) continue;
     if (transfer_->asked.contains(node) || !context.nodes.contains(node)) continue;
     if (transfer_->asked.size() + 1 < kMostSources) ask(context, node);
@@ -155,7 +155,7 @@ void StateTransfers::start_targets(Context context) {
   transfer_->begun = true;
   std::map<proto::NodeId, proto::StartTarget> orders;
   for (const auto& [id, caught_up] : transfer_->learners)
-    orders[context.members.edit(id)->seat.node].members.push_back(id);
+    orders[context.members.edit(id)->slot_id.node].members.push_back(id);
   for (auto& [node, order] : orders) {
     order.transfer = transfer_->id;
     order.step = transfer_->step;
@@ -195,7 +195,7 @@ StateTransfers::RegroupReason StateTransfers::end(Context context, const std::st
   bool stuck = false;
   for (const auto& [id, caught_up] : transfer.learners) {
     MemberInfo& r = *context.members.edit(id);
-    nodes.insert(r.seat.node);
+    nodes.insert(r.slot_id.node);
     r.caught_up = false;
     if (!r.in_world()) r.learning = ++r.failed_transfers < kMaxFailedTransfers;
     stuck |= r.lacks_results();

@@ -16,7 +16,7 @@ const char* phase_name(proto::Phase phase) {
 }
 
 json member_json(const MemberInfo& r) {
-  json out{{"id", r.id}, {"node", r.seat.node}, {"state", state_name(r.state)}};
+  json out{{"id", r.id}, {"node", r.slot_id.node}, {"state", state_name(r.state)}};
   out["rank"] = r.rank >= 0 ? json(r.rank) : json(nullptr);
   out["step"] = r.step;
   out["loss"] = std::isfinite(r.loss) ? json(r.loss) : json(nullptr);

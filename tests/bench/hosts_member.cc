@@ -49,7 +49,7 @@ proto::World make_world(int hosts, int members) {
   for (int r = 0; r < hosts * members; ++r) {
     world.members.push_back(
         {.id = static_cast<proto::MemberId>(r),
-         .seat = {static_cast<proto::NodeId>(r / members), static_cast<proto::SlotIndex>(r % members)}});
+         .slot_id = {static_cast<proto::NodeId>(r / members), static_cast<proto::SlotIndex>(r % members)}});
   }
   return world;
 }
@@ -114,8 +114,8 @@ void measure(collective::Communicator& comm, std::size_t bytes, int times) {
 void live(const shmem::Arena& arena, const proto::World& world, int rank, char** argv, int argc) {
   const std::filesystem::path folder(argv[1]);
   const auto ucx = must(collective::open_ucx({.config = {{"TLS", "tcp"}}}));
-  const proto::Seat seat = world.members[static_cast<std::size_t>(rank)].seat;
-  auto mesh = must(collective::open_peer_mesh(ucx, arena, world, seat, addresses_in(folder, rank)));
+  const proto::SlotId slot_id = world.members[static_cast<std::size_t>(rank)].slot_id;
+  auto mesh = must(collective::open_peer_mesh(ucx, arena, world, slot_id, addresses_in(folder, rank)));
   await_addresses(folder, world.size());
   const auto comm = must(collective::make_ucx(std::move(mesh)));
   for (int i = 5; i < argc; ++i) {

@@ -34,7 +34,7 @@ proto::World make_job_world(proto::Generation g, int ranks, const std::vector<in
   for (int r = 0; r < ranks; ++r) {
     const auto slot = static_cast<proto::SlotIndex>(r);
     if (std::ranges::find(absent, r) == absent.end())
-      world.members.push_back({.id = slot, .seat = {0, slot}});
+      world.members.push_back({.id = slot, .slot_id = {0, slot}});
   }
   return world;
 }

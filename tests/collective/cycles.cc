@@ -76,7 +76,7 @@ proto::World world_of(Generation g) {
   for (int r = 0; r < kSize; ++r) {
     if (is_in(r, g))
       world.members.push_back(
-          {.id = static_cast<proto::MemberId>(r), .seat = {0, static_cast<proto::SlotIndex>(r)}});
+          {.id = static_cast<proto::MemberId>(r), .slot_id = {0, static_cast<proto::SlotIndex>(r)}});
   }
   return world;
 }

@@ -69,7 +69,7 @@ proto::World make_world(proto::Generation g, std::uint32_t size) {
   proto::World world;
   world.generation = g;
   for (std::uint32_t i = 0; i < size; ++i) {
-    world.members.push_back({.id = i, .seat = {0, static_cast<proto::SlotIndex>(i)}});
+    world.members.push_back({.id = i, .slot_id = {0, static_cast<proto::SlotIndex>(i)}});
   }
   return world;
 }

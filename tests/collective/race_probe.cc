@@ -34,7 +34,7 @@ int main() {
   world.generation = 1;
   for (proto::SlotIndex slot = 0; slot < kSize; ++slot) {
     arena->assign_slot(slot, slot);
-    world.members.push_back({.id = slot, .seat = {0, slot}});
+    world.members.push_back({.id = slot, .slot_id = {0, slot}});
   }
   std::atomic<int> good{0};
   {

@@ -282,7 +282,7 @@ TEST_P(ShmFailure, WrongArgumentsAreRefusedByEveryRank) {
 TEST(ShmFactory, RefusesWhatCannotWork) {
   const shmem::Arena arena = make_arena({.slots = 2});
   proto::World world = make_world(1, 2);
-  auto why = [&](proto::Seat self, const ShmOptions& options = {}) {
+  auto why = [&](proto::SlotId self, const ShmOptions& options = {}) {
     const auto comm = make_shm(arena, world, self, options);
     EXPECT_EQ(comm.code(), Code::kInvalidArgument);
     return comm.status().message();
@@ -294,9 +294,9 @@ TEST(ShmFactory, RefusesWhatCannotWork) {
     options.ranks = ranks;
     EXPECT_EQ(why({0, 0}, options), "make_shm: the ranks must be ascending and of a World of 2 members");
   }
-  world.members[1].seat.slot = 2;
+  world.members[1].slot_id.slot = 2;
   EXPECT_EQ(why({0, 0}), "make_shm: rank 1 is at node 0 slot 2, not in the arena of node 0 with 2 slots");
-  world.members[1].seat = {7, 1};
+  world.members[1].slot_id = {7, 1};
   EXPECT_EQ(why({0, 0}), "make_shm: rank 1 is at node 7 slot 1, not in the arena of node 0 with 2 slots");
 }
 

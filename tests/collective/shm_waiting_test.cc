@@ -75,14 +75,14 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
     bind_to(cores[0]);
     ShmOptions options;
     options.channel = shmem::ChannelKind::kRegions;
-    const proto::Seat seat{0, static_cast<proto::SlotIndex>(rank)};
-    auto region = make_shm(arena, make_world(1, 2), seat, options);
+    const proto::SlotId slot_id{0, static_cast<proto::SlotIndex>(rank)};
+    auto region = make_shm(arena, make_world(1, 2), slot_id, options);
     ASSERT_TRUE(region.ok() && (*region)->barrier(soon()).ok());
     EXPECT_TRUE(static_cast<ShmCommunicator&>(**region).engine().spins());
     both_counted.arrive_and_wait();  // a member in the next generation says that this one is over
     steps.reset();
-    shmem::hold_fence<shmem::RealPolicy>(arena.member_slot(seat.slot).left, 2);
-    auto next = make_shm(arena, make_world(2, 2), seat, {});
+    shmem::hold_fence<shmem::RealPolicy>(arena.member_slot(slot_id.slot).left, 2);
+    auto next = make_shm(arena, make_world(2, 2), slot_id, {});
     ASSERT_TRUE(next.ok() && (*next)->barrier(soon()).ok());
     EXPECT_TRUE(static_cast<ShmCommunicator&>(**next).engine().shares_cores());
   });

@@ -59,7 +59,7 @@ proto::World world_of(const Host& host, proto::Generation g) {
   std::vector<proto::SlotIndex> next(host.nodes.size());
   for (const proto::NodeId node : host.nodes) {
     const auto id = static_cast<proto::MemberId>(world.members.size());
-    world.members.push_back({.id = id, .seat = {node, next[node]++}});
+    world.members.push_back({.id = id, .slot_id = {node, next[node]++}});
   }
   return world;
 }
@@ -121,8 +121,8 @@ base::Status run_generation(Communicator& comm, proto::Generation g, std::chrono
 }
 
 void run_member(const Host& host, const shmem::Arena& arena, const Board& board, int rank) {
-  const proto::Seat seat = world_of(host, 1).members[static_cast<std::size_t>(rank)].seat;
-  shmem::MemberSlot& line = arena.member_slot(seat.slot);
+  const proto::SlotId slot_id = world_of(host, 1).members[static_cast<std::size_t>(rank)].slot_id;
+  shmem::MemberSlot& line = arena.member_slot(slot_id.slot);
   const auto ucx = open_ucx({.config = {{"TLS", "tcp"}}});
   if (!ucx.ok()) return print_line("error " + ucx.status().to_string());
   std::unique_ptr<Communicator> comm;
@@ -131,7 +131,7 @@ void run_member(const Host& host, const shmem::Arena& arena, const Board& board,
         line.bell, [&] { return board.announced >= g; }, base::TimePoint::max()));
     g = board.announced;
     const proto::World world = world_of(host, g);
-    auto mesh = open_peer_mesh(*ucx, arena, world, seat, addresses_in(host.folder, g, rank));
+    auto mesh = open_peer_mesh(*ucx, arena, world, slot_id, addresses_in(host.folder, g, rank));
     if (!mesh.ok()) return print_line("error " + mesh.status().to_string());
     auto next = make_ucx(std::move(*mesh));
     if (!next.ok()) return print_line("error " + next.status().to_string());

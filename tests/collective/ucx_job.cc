@@ -48,14 +48,15 @@ class UcxJob final : public Job {
   base::Result<std::unique_ptr<Communicator>> open(const proto::World& world, int rank) override {
     shmem::hold_fence<shmem::RealPolicy>(line(rank).left, world.generation);
     proto::World placed = world;
-    for (proto::WorldMember& member : placed.members) member.seat = seat_of(static_cast<int>(member.id));
+    for (proto::WorldMember& member : placed.members)
+      member.slot_id = slot_id_of(static_cast<int>(member.id));
     if (context_ == nullptr) {
       auto context = open_ucx(settings_);
       if (!context.ok()) return context.status();
       context_ = *context;
     }
     auto mesh =
-        open_peer_mesh(context_, arena_of(rank), placed, seat_of(rank), addresses(world.generation, rank));
+        open_peer_mesh(context_, arena_of(rank), placed, slot_id_of(rank), addresses(world.generation, rank));
     if (!mesh.ok()) return mesh.status();
     return make_ucx(std::move(*mesh));
   }
@@ -71,7 +72,7 @@ class UcxJob final : public Job {
     ring();
   }
   void replace(int rank) override {
-    arena_of(rank).assign_slot(seat_of(rank).slot, next_id_++);
+    arena_of(rank).assign_slot(slot_id_of(rank).slot, next_id_++);
     line(rank).revoked_up_to.store(0);
   }
   [[nodiscard]] proto::NodeId host_of(int rank) const override {
@@ -92,12 +93,14 @@ class UcxJob final : public Job {
   [[nodiscard]] std::uint64_t barriers(int rank) { return arrivals_in(line(rank).channels[0]); }
 
  private:
-  [[nodiscard]] proto::Seat seat_of(int rank) const {
+  [[nodiscard]] proto::SlotId slot_id_of(int rank) const {
     const proto::NodeId node = nodes_[static_cast<std::size_t>(rank)];
     return {node, static_cast<proto::SlotIndex>(std::count(nodes_.begin(), nodes_.begin() + rank, node))};
   }
   [[nodiscard]] shmem::Arena& arena_of(int rank) { return arenas_[nodes_[static_cast<std::size_t>(rank)]]; }
-  [[nodiscard]] shmem::MemberSlot& line(int rank) { return arena_of(rank).member_slot(seat_of(rank).slot); }
+  [[nodiscard]] shmem::MemberSlot& line(int rank) {
+    return arena_of(rank).member_slot(slot_id_of(rank).slot);
+  }
   void ring() const {
     for (const shmem::Arena& arena : arenas_) shmem::ring_all(arena);
   }

@@ -86,7 +86,7 @@ void Agent::announce(proto::Generation g, const std::set<proto::SlotIndex>& dono
   for (proto::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
     if (!donors.contains(slot) && !newcomers.contains(slot) && !learners.contains(slot)) continue;
     world.members.push_back({.id = slot,
-                             .seat = {0, slot},
+                             .slot_id = {0, slot},
                              .needs_state = newcomers.contains(slot),
                              .replays = learners.contains(slot)});
   }

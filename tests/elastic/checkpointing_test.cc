@@ -163,7 +163,7 @@ TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother)
   Members members(3, 50'000);
   std::atomic<int> wanted = 0;
   members.start_all([&](Participant& self, State& state) {
-    const bool dies = self.seat().slot == 1;
+    const bool dies = self.slot_id().slot == 1;
     request_snapshot(self, 1, kEach);
     ++wanted;
     EXPECT_TRUE(eventually([&] { return wanted == 3; }));

@@ -41,7 +41,7 @@ class FinalSnapshotTest : public ::testing::Test {
   void start_and_let_second_go() {
     start_both([this](Participant& self, State& state) {
       FinalSnapshot save;
-      if (self.seat().slot == 1) {
+      if (self.slot_id().slot == 1) {
         EXPECT_TRUE(save.settle(self, state, 7, kSaving, nullptr).ok());
         gone_ = true;
       }
@@ -131,7 +131,7 @@ TEST_F(FinalSnapshotTest, AMemberThatWaitsForAWorldBringsItsState) {
   std::atomic<int> in = 0;
   start_both([&](Participant& self, State& state) {
     ++in;
-    if (self.seat().slot == 1) return;  // dies
+    if (self.slot_id().slot == 1) return;  // dies
     FinalSnapshot save;
     self.while_waiting(
         [&] { return save.wanted(self, 7, kSaving, MemberActivity::kWaiting); },
@@ -156,7 +156,7 @@ TEST_F(FinalSnapshotTest, AMemberThatWaitsForAWorldBringsItsState) {
 TEST_F(FinalSnapshotTest, SharesThatWillNotComeAreReplaced) {
   set_mark({Phase::kWanted, 8});  // in a generation that is over: the other one died before its share
   start_both([&](Participant& self, State& state) {
-    if (self.seat().slot == 1) return;
+    if (self.slot_id().slot == 1) return;
     FinalSnapshot save;
     EXPECT_TRUE(eventually([&] { return save.wanted(self, 7, kSaving, MemberActivity::kWaiting); }));
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kWaiting).ok());
@@ -172,7 +172,7 @@ TEST_F(FinalSnapshotTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep)
   std::atomic<int> in = 0;
   start_both([&](Participant& self, State& state) {
     ++in;
-    if (self.seat().slot == 1) {
+    if (self.slot_id().slot == 1) {
       EXPECT_TRUE(eventually([&] { return request().open() && self.revoked(); }));
       return;
     }
@@ -258,7 +258,7 @@ TEST_F(FinalSnapshotTest, WhoGoesWaitsForNothingThatIsSettled) {
     FinalSnapshot save;
     for (int i = 0; i < static_cast<int>(std::size(rows)); ++i) {
       EXPECT_TRUE(eventually([&] { return row >= i; }));  // the first member may be a row behind
-      if (self.seat().slot == 1) {
+      if (self.slot_id().slot == 1) {
         EXPECT_TRUE(save.settle(self, state, 7, kSaving, nullptr).ok());
         settled = i;
       }
@@ -284,7 +284,7 @@ TEST_F(FinalSnapshotTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
     shmem::save_header(agent_.arena().save_area()).progress.store(shmem::SaveProgress{1, 2}.pack());
   };
   start_both([&](Participant& self, State& state) {
-    if (self.seat().slot == 1) return;
+    if (self.slot_id().slot == 1) return;
     FinalSnapshot save;
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, MemberActivity::kAtBoundary).ok());
   });

@@ -75,7 +75,7 @@ TEST(Leaves, AContiguousRangeFitsTheReservedBuffersWithoutLoss) {
         ASSERT_TRUE(leaves.holds(leaf)) << "V=" << shards << " begin=" << begin << " leaf=" << leaf;
       }
       if (begin == 0) {
-        const auto partials = sealed_partials(arena, 5, std::vector<proto::Seat>(shards));
+        const auto partials = sealed_partials(arena, 5, std::vector<proto::SlotId>(shards));
         ASSERT_TRUE(partials);
         expect_canonical(*partials);
       }
@@ -88,7 +88,7 @@ TEST(Leaves, KeepsLeavesApartWhileBuffersAreFree) {
   Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
   leaves.begin(1);
   for (std::uint32_t leaf = 0; leaf < 4; ++leaf) compute(leaves, leaf);
-  EXPECT_EQ(sealed_partials(arena, 1, std::vector<proto::Seat>(4))->size(), 4U);
+  EXPECT_EQ(sealed_partials(arena, 1, std::vector<proto::SlotId>(4))->size(), 4U);
 }
 
 TEST(Leaves, GivesUpASealThatCannotBeFoldedAndComputesItAgain) {
@@ -107,10 +107,10 @@ TEST(Leaves, SealsOfAnEarlierStepAreWithdrawnBeforeTheNext) {
   leaves.begin(1);
   compute(leaves, 0);
   compute(leaves, 1);
-  EXPECT_TRUE(sealed_partials(arena, 1, std::vector<proto::Seat>(2)));
+  EXPECT_TRUE(sealed_partials(arena, 1, std::vector<proto::SlotId>(2)));
   leaves.begin(2);
-  EXPECT_FALSE(sealed_partials(arena, 1, std::vector<proto::Seat>(2)));
-  EXPECT_FALSE(sealed_partials(arena, 2, std::vector<proto::Seat>(2)));
+  EXPECT_FALSE(sealed_partials(arena, 1, std::vector<proto::SlotId>(2)));
+  EXPECT_FALSE(sealed_partials(arena, 2, std::vector<proto::SlotId>(2)));
 }
 
 // Without it a node that is only partly this member's hides the missing leaf from both reader and author.
@@ -119,7 +119,7 @@ TEST(Leaves, GivesUpNodesThatANewWorldTookFromIt) {
   Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
   leaves.begin(3);
   for (const std::uint32_t leaf : {0U, 1U, 2U}) compute(leaves, leaf);  // folds 0 and 1
-  const std::vector<proto::Seat> owners = {{0, 1}, {0, 0}, {0, 0}, {0, 1}};
+  const std::vector<proto::SlotId> owners = {{0, 1}, {0, 0}, {0, 0}, {0, 1}};
   leaves.keep_owned(owners, {0, 0});
   EXPECT_FALSE(leaves.holds(0));
   EXPECT_FALSE(leaves.holds(1));
@@ -140,7 +140,7 @@ TEST(SealedPartials, AreOfOneInstantWhileTheAuthorFolds) {
   constexpr std::uint32_t kShards = 16;
   constexpr proto::Step kSteps = 4000;
   shmem::Arena arena = make_arena(kShards, proto::canonical_buffers(kShards));
-  std::vector<proto::Seat> owners(kShards);
+  std::vector<proto::SlotId> owners(kShards);
   for (std::uint32_t leaf = 8; leaf < kShards; ++leaf) owners[leaf] = {0, 1};
   std::atomic<proto::Step> open{0}, read{0};
   std::thread author([&] {
@@ -187,7 +187,7 @@ TEST(SealedPartials, TakesEachLeafFromItsOwner) {
   compute(first, 0);
   compute(first, 1);
   compute(second, 2);
-  const std::vector<proto::Seat> owners = {{0, 0}, {0, 0}, {0, 1}, {0, 1}};
+  const std::vector<proto::SlotId> owners = {{0, 0}, {0, 0}, {0, 1}, {0, 1}};
   EXPECT_FALSE(sealed_partials(arena, 9, owners));
   compute(second, 3);
   const auto partials = sealed_partials(arena, 9, owners);

@@ -48,7 +48,7 @@ class Parts final : public State {
 proto::World world_of(std::uint32_t size) {
   proto::World world{.generation = 3, .resume = proto::Position::of(5)};
   for (std::uint32_t rank = 0; rank < size; ++rank)
-    world.members.push_back({.id = 10 + rank, .seat = {0, static_cast<proto::SlotIndex>(rank)}});
+    world.members.push_back({.id = 10 + rank, .slot_id = {0, static_cast<proto::SlotIndex>(rank)}});
   return world;
 }
 

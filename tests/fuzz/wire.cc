@@ -18,10 +18,12 @@ namespace {
 void require_usable(const World& world) {
   require(world.size() > 0 && world.plan.size() == world.shards && world.shards <= kMaxShards);
   for (int rank = 0; rank < static_cast<int>(world.size()); ++rank) {
-    require(world.rank_of(world.members[rank].seat) == rank && world.rank_of(world.members[rank].id) == rank);
-    require(world.members[rank].seat.slot < kMaxSlots);
+    require(world.rank_of(world.members[rank].slot_id) == rank &&
+            world.rank_of(world.members[rank].id) == rank);
+    require(world.members[rank].slot_id.slot < kMaxSlots);
   }
-  for (const Seat& seat : owners_of(world, world.resume.step() + 2)) require(world.rank_of(seat) >= 0);
+  for (const SlotId& slot_id : owners_of(world, world.resume.step() + 2))
+    require(world.rank_of(slot_id) >= 0);
 }
 
 void one_payload(std::span<const std::byte> bytes) {

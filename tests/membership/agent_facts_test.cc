@@ -60,7 +60,7 @@ class AgentFactsTest : public testing::Test {
                               .generation = 3,
                               .resume = Position::of(7),
                               .shards = 2,
-                              .members = {{.id = 4, .seat = {kA, 0}}, {.id = 5, .seat = {kB, 0}}},
+                              .members = {{.id = 4, .slot_id = {kA, 0}}, {.id = 5, .slot_id = {kB, 0}}},
                               .plan = {{kA, 0}, {kB, 0}}};
     past.intent = Intent{.began = now_, .target = target, .desired = target, .next_member = promised};
     ASSERT_EQ(told<proto::Hello>(begin(2, std::move(past), 2)).size(), 1U);

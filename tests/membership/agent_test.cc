@@ -47,7 +47,7 @@ class AgentTest : public testing::Test {
   static proto::World world(proto::Generation g, const std::vector<proto::SlotIndex>& slots,
                             const std::vector<proto::SlotIndex>& plan) {
     proto::World w{.incarnation = 1, .generation = g, .shards = 4};
-    for (proto::SlotIndex s : slots) w.members.push_back({.id = s, .seat = {0, s}});
+    for (proto::SlotIndex s : slots) w.members.push_back({.id = s, .slot_id = {0, s}});
     for (proto::SlotIndex s : plan) w.plan.push_back({0, s});
     return w;
   }

@@ -15,7 +15,7 @@ constexpr base::TimePoint kNow{std::chrono::seconds(1000)};
 
 Member in(proto::MemberId id, S state, std::string cause = "") {
   return {
-      .id = id, .seat = {0, static_cast<proto::SlotIndex>(id)}, .state = state, .cause = std::move(cause)};
+      .id = id, .slot_id = {0, static_cast<proto::SlotIndex>(id)}, .state = state, .cause = std::move(cause)};
 }
 Member finished(proto::MemberId id, S state) {
   Member m = in(id, state);
@@ -190,7 +190,7 @@ TEST(Resume, IsTheHighestCommitOfAnyMemberDeadOnesIncludedAndNeverLess) {
   proto::World w{.generation = 2, .resume = proto::Position::of(4), .shards = 1};
   for (proto::MemberId id : {0U, 1U, 2U}) {
     w.members.push_back(
-        {.id = id, .seat = {0, static_cast<proto::SlotIndex>(id)}, .from_step = id == 2 ? 5U : 0U});
+        {.id = id, .slot_id = {0, static_cast<proto::SlotIndex>(id)}, .from_step = id == 2 ? 5U : 0U});
   }
   const auto line = [](proto::MemberId id, proto::Phase phase, proto::Position at, bool alive = true) {
     return proto::SlotReport{.member = id,

@@ -24,7 +24,7 @@ class HostsTest : public JobTest {
   }
   static std::vector<proto::NodeId> nodes(const proto::World& world) {
     std::vector<proto::NodeId> out;
-    for (const proto::WorldMember& m : world.members) out.push_back(m.seat.node);
+    for (const proto::WorldMember& m : world.members) out.push_back(m.slot_id.node);
     return out;
   }
   // The coordinator has heard of a death, the agents not yet of its Revoke.

@@ -136,7 +136,7 @@ TEST_F(HostsTest, WhatIsSealedOnALostHostIsComputedAgain) {
   job.kill(4);
   job.lose_host(1);
   ASSERT_TRUE(job.steady(2, 3));
-  for (const proto::Seat& seat : job.journal->plan) EXPECT_NE(seat.node, 1U);
+  for (const proto::SlotId& slot_id : job.journal->plan) EXPECT_NE(slot_id.node, 1U);
   expect_success(job);
 }
 
@@ -148,7 +148,7 @@ TEST_F(HostsTest, OfAHostWithoutALivingMemberNoSumIsCounted) {
   job.kill(2);
   job.kill(3);
   ASSERT_TRUE(job.run_until([&] { return job.generation() > 1 && job.journal->size() == 4; }));
-  for (const proto::Seat& seat : job.journal->plan) EXPECT_NE(seat.node, 1U);
+  for (const proto::SlotId& slot_id : job.journal->plan) EXPECT_NE(slot_id.node, 1U);
   expect_success(job);
 }
 

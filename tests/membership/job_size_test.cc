@@ -1,4 +1,4 @@
-// How large a job on several hosts is: what was said, what is lent, what is gone for now or for good.
+// How large a job on several hosts is: what was said, what is leased, what is gone for now or for good.
 #include <gmock/gmock.h>
 
 #include "tests/membership/hosts_fixture.h"
@@ -29,11 +29,11 @@ TEST_F(HostsTest, WhatAUserLendsComesBeyondTheSizeThatWasSaid) {
   SimJob& job = start_on(o, 6);
   ASSERT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
-  const proto::NodeId lent = job.add_host(2, true);
+  const proto::NodeId leased = job.add_host(2, true);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
-  job.resize_host(lent, 0);
+  job.resize_host(leased, 0);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
-  job.lose_host(lent);
+  job.lose_host(leased);
   EXPECT_FALSE(job.heard("was lost"));
   (void)job.add_host(8, true);  // no more than MAX
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 8; }));
@@ -48,7 +48,7 @@ TEST_F(HostsTest, WhatAUserLendsFillsWhatTheJobLacksFirst) {
   ASSERT_TRUE(job.ask(proto::ResizeRequest{7}).ok);
   (void)job.add_host(2, true);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 8; }));
-  ASSERT_TRUE(job.ask(proto::ResizeRequest{7}).ok);  // the last word, whatever is lent
+  ASSERT_TRUE(job.ask(proto::ResizeRequest{7}).ok);  // the last word, whatever is leased
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 7; }));
   expect_success(job);
 }
@@ -59,9 +59,9 @@ TEST_F(HostsTest, ALentHostThatIsLostTakesItsPlacesWithIt) {
   SimJob& job = start_on(o, 6);
   ASSERT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
-  const proto::NodeId lent = job.add_host(2, true);
+  const proto::NodeId leased = job.add_host(2, true);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
-  job.lose_host(lent);
+  job.lose_host(leased);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
   (void)job.add_host(2, true);  // it has come again
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
@@ -165,13 +165,13 @@ TEST_F(HostsTest, WhatWasLentGoesWithItsHostUnderALaterCoordinatorToo) {
   SimJob& job = start_on(o, 6);
   ASSERT_TRUE(job.ask(proto::ResizeRequest{4}).ok);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
-  const proto::NodeId lent = job.add_host(2, true);
+  const proto::NodeId leased = job.add_host(2, true);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
   for (int restarts = 0; restarts < 2; ++restarts) {
     job.restart_coordinator(true);
     ASSERT_TRUE(job.reach(job.member(0).applied + 2));
   }
-  job.resize_host(lent, 0);
+  job.resize_host(leased, 0);
   ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
   EXPECT_EQ(job.past.intent->said, 4U);
   expect_success(job);

@@ -59,7 +59,8 @@ class MemberTableTest : public testing::Test {
     }
     for (const auto& [node, processes] : table_.take_loads()) loads_[node] = processes;
     for (proto::NodeId node = 0; node < 4; ++node) {
-      EXPECT_EQ(loads_[node], counted([&](const MemberInfo& r) { return r.seat.node == node && !r.reaped; }));
+      EXPECT_EQ(loads_[node],
+                counted([&](const MemberInfo& r) { return r.slot_id.node == node && !r.reaped; }));
     }
   }
 

@@ -12,16 +12,16 @@
 namespace regroup::membership {
 namespace {
 
-using proto::Seat;
+using proto::SlotId;
 using Lines = std::map<proto::NodeId, std::vector<proto::SlotReport>>;
 
 constexpr proto::Step kStep = 7;
 
 proto::WorldMember member(proto::SlotIndex slot, bool needs_state = false) {
-  return {.id = slot, .seat = {0, slot}, .needs_state = needs_state};
+  return {.id = slot, .slot_id = {0, slot}, .needs_state = needs_state};
 }
-std::vector<Seat> seats(const std::vector<proto::SlotIndex>& slots) {
-  std::vector<Seat> out;
+std::vector<SlotId> slot_ids(const std::vector<proto::SlotIndex>& slots) {
+  std::vector<SlotId> out;
   for (proto::SlotIndex s : slots) out.push_back({0, s});
   return out;
 }
@@ -34,52 +34,52 @@ proto::SlotReport line(proto::SlotIndex slot, const std::vector<proto::Interval>
 
 TEST(Plan, TheFirstWorldSharesEvenly) {
   EXPECT_EQ(plan_leaves(1, 8, {}, {member(0), member(1, true), member(2, true)}, {}),
-            seats({0, 0, 1, 1, 1, 2, 2, 2}));
+            slot_ids({0, 0, 1, 1, 1, 2, 2, 2}));
 }
 
 TEST(Plan, KeepsWhatIsSealedAlsoByTheDead) {
   const Lines lines{{0, {line(0, {{0, 2}}), line(1, {{4, 5}}, false)}}};
-  EXPECT_EQ(plan_leaves(kStep, 8, seats({0, 0, 0, 0, 1, 1, 1, 1}), {member(0), member(2)}, lines),
-            seats({0, 0, 0, 0, 1, 0, 2, 2}));
+  EXPECT_EQ(plan_leaves(kStep, 8, slot_ids({0, 0, 0, 0, 1, 1, 1, 1}), {member(0), member(2)}, lines),
+            slot_ids({0, 0, 0, 0, 1, 0, 2, 2}));
 }
 
 TEST(Plan, SealsOfAnotherStepAreVoid) {
   const Lines lines{{0, {line(1, {{0, 4}}, false, kStep - 1)}}};
-  EXPECT_EQ(plan_leaves(kStep, 4, seats({1, 1, 1, 1}), {member(0)}, lines), seats({0, 0, 0, 0}));
+  EXPECT_EQ(plan_leaves(kStep, 4, slot_ids({1, 1, 1, 1}), {member(0)}, lines), slot_ids({0, 0, 0, 0}));
 }
 
 // A host that is lost is in no report, so what it sealed is computed again (rule seedhost of tests/model).
 TEST(Plan, SealsOfALostHostAreVoid) {
-  const std::vector<Seat> before{{0, 0}, {0, 0}, {1, 0}, {1, 0}};
+  const std::vector<SlotId> before{{0, 0}, {0, 0}, {1, 0}, {1, 0}};
   const proto::WorldMember left = member(0);
   const Lines lines{{0, {line(0, {{0, 2}})}}};
-  EXPECT_EQ(plan_leaves(kStep, 4, before, {left}, lines), seats({0, 0, 0, 0}));
+  EXPECT_EQ(plan_leaves(kStep, 4, before, {left}, lines), slot_ids({0, 0, 0, 0}));
 }
 
 TEST(Plan, SealsOnANodeWithoutAMemberOfTheNextWorldAreVoid) {
-  const std::vector<Seat> before{{0, 0}, {0, 0}, {1, 0}, {1, 0}};
+  const std::vector<SlotId> before{{0, 0}, {0, 0}, {1, 0}, {1, 0}};
   const Lines lines{{0, {line(0, {{0, 2}})}}, {1, {line(0, {{2, 4}}, false)}}};
-  EXPECT_EQ(plan_leaves(kStep, 4, before, {member(0)}, lines), seats({0, 0, 0, 0}));
+  EXPECT_EQ(plan_leaves(kStep, 4, before, {member(0)}, lines), slot_ids({0, 0, 0, 0}));
   proto::WorldMember reader = member(3, true);
-  reader.seat = {1, 1};
+  reader.slot_id = {1, 1};
   EXPECT_EQ(plan_leaves(kStep, 4, before, {member(0), reader}, lines), before);
 }
 
 TEST(Plan, GivesTheLeavesOfTheLostToThoseWithTheFewestLeft) {
   const Lines lines{{0, {line(0, {{0, 2}, {2, 3}})}}};  // one left to compute; 1 has four
   EXPECT_EQ(
-      plan_leaves(kStep, 12, seats({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}), {member(0), member(1)}, lines),
-      seats({0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0}));
+      plan_leaves(kStep, 12, slot_ids({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}), {member(0), member(1)}, lines),
+      slot_ids({0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0}));
 }
 
 TEST(Plan, NewcomersGetNoLeaves) {
-  EXPECT_EQ(plan_leaves(kStep, 4, seats({0, 0, 1, 1}), {member(0), member(3, true)}, {}),
-            seats({0, 0, 0, 0}));
+  EXPECT_EQ(plan_leaves(kStep, 4, slot_ids({0, 0, 1, 1}), {member(0), member(3, true)}, {}),
+            slot_ids({0, 0, 0, 0}));
 }
 
 TEST(Plan, OfTwoSumsOverALeafTheLargerIsKeptWhole) {
   const Lines lines{{0, {line(0, {{0, 2}}), line(1, {{1, 2}}, false)}}};
-  EXPECT_EQ(plan_leaves(kStep, 2, seats({1, 1}), {member(0)}, lines), seats({0, 0}));
+  EXPECT_EQ(plan_leaves(kStep, 2, slot_ids({1, 1}), {member(0)}, lines), slot_ids({0, 0}));
 }
 
 TEST(Plan, FallsBackToEvenSharesWhenBuffersDoNotSuffice) {
@@ -89,8 +89,8 @@ TEST(Plan, FallsBackToEvenSharesWhenBuffersDoNotSuffice) {
   for (std::uint32_t leaf = 1; leaf < 32; leaf += 2) odd.push_back({leaf, leaf + 1});
   const Lines lines{{0, {line(1, odd, false)}}};
   ASSERT_LT(proto::canonical_buffers(32), 16U);
-  EXPECT_EQ(plan_leaves(kStep, 32, std::vector<Seat>(32, Seat{0, 1}), {member(0)}, lines),
-            std::vector<Seat>(32, Seat{0, 0}));
+  EXPECT_EQ(plan_leaves(kStep, 32, std::vector<SlotId>(32, SlotId{0, 1}), {member(0)}, lines),
+            std::vector<SlotId>(32, SlotId{0, 0}));
 }
 
 // Nodes that a set of leaves folds into.
@@ -117,7 +117,7 @@ std::size_t nodes_of(std::uint32_t shards, const std::set<std::uint32_t>& leaves
 
 struct Case {
   std::uint32_t shards;
-  std::vector<Seat> before;
+  std::vector<SlotId> before;
   std::vector<proto::WorldMember> next;
   Lines lines;
 };
@@ -153,20 +153,20 @@ TEST(Plan, PropertiesHoldForRandomRounds) {
     const Case c = random_case(random);
     const auto plan = plan_leaves(kStep, c.shards, c.before, c.next, c.lines);
     ASSERT_EQ(plan, plan_leaves(kStep, c.shards, c.before, c.next, c.lines));
-    ASSERT_EQ(plan.size(), c.shards);  // one seat per leaf: each is covered exactly once
-    std::map<Seat, std::uint32_t> load;
-    std::map<Seat, std::set<std::uint32_t>> sealed;
-    std::map<Seat, bool> lives;
-    for (const auto& m : c.next) lives[m.seat] = true;
+    ASSERT_EQ(plan.size(), c.shards);  // one slot per leaf: each is covered exactly once
+    std::map<SlotId, std::uint32_t> load;
+    std::map<SlotId, std::set<std::uint32_t>> sealed;
+    std::map<SlotId, bool> lives;
+    for (const auto& m : c.next) lives[m.slot_id] = true;
     for (const auto& l : c.lines.at(0)) {
       for (const proto::Seal& s : l.seals) sealed[{0, l.slot}].insert(s.leaves.begin);
     }
     bool all_kept = true;
-    std::vector<Seat> shares(c.shards);
+    std::vector<SlotId> shares(c.shards);
     const auto candidates = static_cast<std::uint32_t>(c.next.size() - (c.next.back().needs_state ? 1 : 0));
     for (std::uint32_t rank = 0; rank < candidates; ++rank) {
       const proto::Interval share = proto::share_of_rank(c.shards, candidates, rank);
-      std::fill(shares.begin() + share.begin, shares.begin() + share.end, c.next[rank].seat);
+      std::fill(shares.begin() + share.begin, shares.begin() + share.end, c.next[rank].slot_id);
     }
     for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
       const bool is_sealed = sealed[plan[leaf]].contains(leaf);
@@ -177,15 +177,15 @@ TEST(Plan, PropertiesHoldForRandomRounds) {
     kept_all += all_kept;
     for (const auto& m : c.next) {
       if (m.needs_state) {
-        ASSERT_EQ(load[m.seat], 0U);
+        ASSERT_EQ(load[m.slot_id], 0U);
       }
       if (plan == shares) continue;  // what anybody's buffers can hold, once void seals are withdrawn
       std::set<std::uint32_t> held;
       for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
-        if (all_kept && plan[leaf] == m.seat && sealed[m.seat].contains(leaf)) held.insert(leaf);
+        if (all_kept && plan[leaf] == m.slot_id && sealed[m.slot_id].contains(leaf)) held.insert(leaf);
       }
       for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
-        if (plan[leaf] != m.seat || !held.insert(leaf).second) continue;
+        if (plan[leaf] != m.slot_id || !held.insert(leaf).second) continue;
         held.erase(leaf);
         ASSERT_LT(nodes_of(c.shards, held), proto::canonical_buffers(c.shards))
             << "no buffer for leaf " << leaf;
@@ -194,13 +194,13 @@ TEST(Plan, PropertiesHoldForRandomRounds) {
     }
     if (!all_kept) continue;
     // A member that received a leaf of a lost one has at most one more to compute than any other candidate.
-    std::map<Seat, std::uint32_t> own;
+    std::map<SlotId, std::uint32_t> own;
     for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf)
       own[plan[leaf]] += plan[leaf] == c.before[leaf] && !sealed[plan[leaf]].contains(leaf);
     for (const auto& a : c.next) {
       for (const auto& b : c.next) {
-        if (load[a.seat] > own[a.seat] && !b.needs_state) {
-          ASSERT_LE(load[a.seat], load[b.seat] + 1);
+        if (load[a.slot_id] > own[a.slot_id] && !b.needs_state) {
+          ASSERT_LE(load[a.slot_id], load[b.slot_id] + 1);
         }
       }
     }

@@ -24,7 +24,7 @@ void SimJob::begin() {
   perform(coordinator->tick(now));
 }
 
-proto::NodeId SimJob::add_host(std::uint32_t slots, bool lent) {
+proto::NodeId SimJob::add_host(std::uint32_t slots, bool leased) {
   const auto node = static_cast<proto::NodeId>(nodes_.size());
   const AgentOptions agent{.node = node,
                            .slots = options.lines,
@@ -35,14 +35,14 @@ proto::NodeId SimJob::add_host(std::uint32_t slots, bool lent) {
                            .learn_above = options.policy.learn_above,
                            .endpoints = options.hosts.empty() ? "" : "there",
                            .resumed_fingerprint = options.resumed_fingerprint};
-  nodes_.emplace(node, Node{AgentCore(agent), slots, lent});
+  nodes_.emplace(node, Node{AgentCore(agent), slots, leased});
   if (!options.hosts.empty()) say_of_nodes(news_of(node));
   return node;
 }
 
 proto::NodeUp SimJob::news_of(proto::NodeId node) const {
   const Node& it = nodes_.at(node);
-  return {node, fmt::format("h{}", node), it.slots, it.lent, it.for_now};
+  return {node, fmt::format("h{}", node), it.slots, it.leased, it.for_now};
 }
 
 void SimJob::lose_host(proto::NodeId node) {
@@ -174,13 +174,13 @@ void SimJob::check_world(const proto::World& w) {
     holder |= !m.needs_state && m.from_step <= w.resume.step();
     if (known_lost_.contains(m.id))
       violated(fmt::format("member {} is lost and in World {}", m.id, w.generation));
-    if (members.at(m.id).slot != m.seat.slot || members.at(m.id).node != m.seat.node)
+    if (members.at(m.id).slot != m.slot_id.slot || members.at(m.id).node != m.slot_id.node)
       violated("a member sits on another's line");
   }
   if (!holder) violated(fmt::format("nobody in World {} has the state", w.generation));
   if (w.plan.size() != w.shards) violated("the plan does not cover every leaf");
-  for (const proto::Seat& seat : w.plan) {
-    const auto there = [&](const proto::WorldMember& m) { return m.seat.node == seat.node; };
+  for (const proto::SlotId& slot_id : w.plan) {
+    const auto there = [&](const proto::WorldMember& m) { return m.slot_id.node == slot_id.node; };
     if (std::ranges::none_of(w.members, there))
       violated(fmt::format("the plan of World {} counts on a host without a member", w.generation));
   }

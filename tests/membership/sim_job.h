@@ -48,7 +48,7 @@ class SimJob {
   void restart_coordinator(bool lose_messages);  // from the journal
 
   // Of a job with hosts. A lost one lives on in the dark: its members reach the others, nobody speaks for it.
-  proto::NodeId add_host(std::uint32_t slots, bool lent = false);
+  proto::NodeId add_host(std::uint32_t slots, bool leased = false);
   void lose_host(proto::NodeId node);
   void resize_host(proto::NodeId node, std::uint32_t slots, bool for_now = false);
   [[nodiscard]] std::size_t living_on(proto::NodeId node) const;
@@ -86,7 +86,7 @@ class SimJob {
   struct Node {
     AgentCore agent;
     std::uint32_t slots = 0;
-    bool lent = false, for_now = false;
+    bool leased = false, for_now = false;
     bool up = true;
     std::deque<proto::Message> to_agent{}, to_coordinator{};
     std::deque<Death> deaths{};
@@ -113,7 +113,7 @@ class SimJob {
   bool settle(SimMember& m);
   bool work(SimMember& m);
   bool compute_or_vote(SimMember& m, proto::Position at);
-  bool all_sealed(const std::vector<proto::Seat>& owners, proto::Step step);
+  bool all_sealed(const std::vector<proto::SlotId>& owners, proto::Step step);
   bool old_readers(const SimMember& m);
   bool meet(SimMember& m);  // tell and learn contacts; true when it knows all
   void committed(SimMember& m, proto::Position at);

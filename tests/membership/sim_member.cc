@@ -64,7 +64,7 @@ bool SimJob::regroup(SimMember& m) {
     violated(world.status().to_string());
     return false;
   }
-  if (world->rank_of(proto::Seat{m.node, *m.slot}) < 0) {
+  if (world->rank_of(proto::SlotId{m.node, *m.slot}) < 0) {
     m.seen = newest;
     return true;
   }
@@ -119,7 +119,7 @@ bool SimJob::settle(SimMember& m) {
   }
   for (const proto::WorldMember& other : m.world.members) {
     if (!other.needs_state && !other.replays &&
-        agent(other.seat.node).arena().member_slot(other.seat.slot).donated.load() != g)
+        agent(other.slot_id.node).arena().member_slot(other.slot_id.slot).donated.load() != g)
       return false;
   }
   m.applied = m.world.resume.step();
@@ -140,7 +140,7 @@ bool SimJob::old_readers(const SimMember& m) {
 }
 
 bool SimJob::meet(SimMember& m) {
-  const auto elsewhere = [&](const proto::WorldMember& other) { return other.seat.node != m.node; };
+  const auto elsewhere = [&](const proto::WorldMember& other) { return other.slot_id.node != m.node; };
   if (std::none_of(m.world.members.begin(), m.world.members.end(), elsewhere)) return true;
   const proto::Generation g = m.world.generation;
   if (m.contacts != g) {
@@ -185,7 +185,7 @@ bool SimJob::compute_or_vote(SimMember& m, Position at) {
     const auto owners = proto::owners_of(m.world, at.step());
     for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
       auto& seal = line.seals[leaf];
-      if (owners[leaf] == proto::Seat{m.node, *m.slot} && seal.load() == 0) {
+      if (owners[leaf] == proto::SlotId{m.node, *m.slot} && seal.load() == 0) {
         seal.store(proto::Seal{at.step(), {leaf, leaf + 1}}.pack());
         return true;
       }
@@ -199,7 +199,7 @@ bool SimJob::compute_or_vote(SimMember& m, Position at) {
   return true;
 }
 
-bool SimJob::all_sealed(const std::vector<proto::Seat>& owners, proto::Step step) {
+bool SimJob::all_sealed(const std::vector<proto::SlotId>& owners, proto::Step step) {
   for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
     const auto& seals = agent(owners[leaf].node).arena().member_slot(owners[leaf].slot).seals;
     if (!std::any_of(std::begin(seals), std::end(seals), [&](const auto& word) {

@@ -46,7 +46,7 @@ void SimJob::write_snapshot(const SimMember& m, std::uint32_t salt) {
 }
 
 void SimJob::write_result(const proto::World& world, Step step) {
-  for (const proto::WorldMember& m : world.members) write(agent(m.seat.node).arena().result(step), step);
+  for (const proto::WorldMember& m : world.members) write(agent(m.slot_id.node).arena().result(step), step);
 }
 
 // As it passes the step of a state transfer.

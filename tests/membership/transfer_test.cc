@@ -33,7 +33,7 @@ class TransferTest : public testing::Test {
     world_ = {.incarnation = 1, .generation = 1, .shards = 4};
     for (proto::SlotIndex slot = 0; slot < 2; ++slot) {
       arena_.assign_slot(slot, slot);
-      world_.members.push_back({.id = slot, .seat = {0, slot}});
+      world_.members.push_back({.id = slot, .slot_id = {0, slot}});
     }
     arena_.assign_slot(2, 7);  // the learner
   }
@@ -161,7 +161,7 @@ TEST_F(TransferTest, AWorldWithDonorsTakesTheSnapshotUnlessAllHaveReadIt) {
   next.generation = 2;
   source_.on_world(arena_, next, false);
   EXPECT_TRUE(source_.active());
-  next.members.push_back({.id = 9, .seat = {0, 2}, .needs_state = true});
+  next.members.push_back({.id = 9, .slot_id = {0, 2}, .needs_state = true});
   source_.on_world(arena_, next, true);
   EXPECT_TRUE(source_.active());
   source_.on_world(arena_, next, false);
@@ -245,7 +245,7 @@ class TransferOfAgentTest : public testing::Test {
     line(0).state.store(proto::StateWord{phase, false, 1, Position::of(step)}.pack());
   }
   static proto::World world(proto::Generation g) {
-    proto::World w{.incarnation = 1, .generation = g, .shards = 4, .members = {{.id = 0, .seat = {0, 0}}}};
+    proto::World w{.incarnation = 1, .generation = g, .shards = 4, .members = {{.id = 0, .slot_id = {0, 0}}}};
     w.plan.assign(4, {0, 0});
     return w;
   }

@@ -21,8 +21,8 @@ inline World sample_world() {
   world.generation = 5;
   world.resume = Position::of(1234, 1);
   world.shards = 4;
-  world.members = {{.id = 3, .seat = {0, 1}},
-                   {.id = 9, .seat = {1, 0}, .needs_state = true, .from_step = 1236}};
+  world.members = {{.id = 3, .slot_id = {0, 1}},
+                   {.id = 9, .slot_id = {1, 0}, .needs_state = true, .from_step = 1236}};
   world.plan = {{0, 1}, {0, 1}, {0, 2}, {1, 0}};
   world.why = "member 4 was lost; member 9 joins";
   return world;

@@ -290,10 +290,10 @@ TEST(WireSense, OfAWorldIsAskedWhereverItIsDecoded) {
       {"its plan is of 5 leaves, it has 4 shards", [](World& w) { w.plan.emplace_back(); }},
       {"its plan names slot 128", [](World& w) { w.plan[3].slot = kMaxSlots; }},
       {"it has no members", [](World& w) { w.members.clear(); }},
-      {"member 9 is at slot 128", [](World& w) { w.members[1].seat.slot = kMaxSlots; }},
+      {"member 9 is at slot 128", [](World& w) { w.members[1].slot_id.slot = kMaxSlots; }},
       {"member 9 begins with step 4294967296", [](World& w) { w.members[1].from_step = kMaxStep + 1; }},
       {"member 3 is in it twice", [](World& w) { w.members[1].id = 3; }},
-      {"two members are at slot 1", [](World& w) { w.members[1].seat = w.members[0].seat; }},
+      {"two members are at slot 1", [](World& w) { w.members[1].slot_id = w.members[0].slot_id; }},
       {"none of its members has the state", [](World& w) { w.members[0].needs_state = true; }}};
   for (const auto& [why, change] : changes) {
     World world = sample_world();

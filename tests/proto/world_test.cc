@@ -12,9 +12,9 @@ World world_of(std::uint32_t size, std::uint32_t shards) {
   world.resume = Position::of(7, 2);
   world.shards = shards;
   for (std::uint32_t r = 0; r < size; ++r) {
-    world.members.push_back({.id = 10 + r, .seat = {r / 2, static_cast<SlotIndex>(r % 2)}});
+    world.members.push_back({.id = 10 + r, .slot_id = {r / 2, static_cast<SlotIndex>(r % 2)}});
   }
-  world.plan.assign(shards, world.members.back().seat);
+  world.plan.assign(shards, world.members.back().slot_id);
   return world;
 }
 
@@ -28,10 +28,10 @@ TEST(Position, OrdersStepsBeforeTheRegionsBehindThem) {
   EXPECT_EQ(Position::of(kMaxStep, 255).value, (1ULL << 40) - 1);  // what a state word has room for
 }
 
-TEST(World, FindsRanksBySeatAndById) {
+TEST(World, FindsRanksBySlotAndById) {
   const World world = world_of(3, 4);
-  EXPECT_EQ(world.rank_of(Seat{1, 0}), 2);
-  EXPECT_EQ(world.rank_of(Seat{1, 1}), -1);
+  EXPECT_EQ(world.rank_of(SlotId{1, 0}), 2);
+  EXPECT_EQ(world.rank_of(SlotId{1, 1}), -1);
   EXPECT_EQ(world.rank_of(MemberId{11}), 1);
   EXPECT_EQ(world.rank_of(MemberId{3}), -1);
 }
@@ -56,12 +56,12 @@ TEST(World, SharesAreContiguousBalancedAndComplete) {
 TEST(World, OwnersFollowThePlanOnceAndTheSharesAfterIt) {
   const World world = world_of(3, 8);
   EXPECT_EQ(owners_of(world, 8), world.plan);
-  const std::vector<Seat> later = owners_of(world, 9);
+  const std::vector<SlotId> later = owners_of(world, 9);
   ASSERT_EQ(later.size(), 8U);
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     const Interval share = share_of_rank(8, 3, rank);
     for (std::uint32_t leaf = share.begin; leaf < share.end; ++leaf) {
-      EXPECT_EQ(later[leaf], world.members[rank].seat) << leaf;
+      EXPECT_EQ(later[leaf], world.members[rank].slot_id) << leaf;
     }
   }
 }

@@ -137,10 +137,11 @@ Cost Cluster::fence() {
       "fence",
       [this] {
         for (const proto::WorldMember& m : world().members) {
-          network_.schedule(process(m.seat.node), network_.now(), [this, m] {
+          network_.schedule(process(m.slot_id.node), network_.now(), [this, m] {
             const proto::Contact own{m.id, std::vector<std::byte>(128)};  // as long as one of UCX over TCP
-            Agent& agent = *agents_[m.seat.node - 1];
-            perform(m.seat.node, agent.core.handle({m.id}, {0, proto::Contacts{world().generation, {own}}}));
+            Agent& agent = *agents_[m.slot_id.node - 1];
+            perform(m.slot_id.node,
+                    agent.core.handle({m.id}, {0, proto::Contacts{world().generation, {own}}}));
           });
         }
       },
@@ -149,13 +150,13 @@ Cost Cluster::fence() {
 
 Cost Cluster::lose_member() {
   const proto::WorldMember victim = world().members[world().size() / 3];
-  const proto::NodeId node = victim.seat.node;
+  const proto::NodeId node = victim.slot_id.node;
   const proto::Generation next = world().generation + 1;
   return measure(
       "one member lost",
       [&] {
         network_.schedule(process(node), network_.now(), [this, node, victim] {
-          perform(node, agents_[node - 1]->core.on_line_dead(victim.seat.slot));
+          perform(node, agents_[node - 1]->core.on_line_dead(victim.slot_id.slot));
           perform(node, agents_[node - 1]->core.on_reaped(victim.id, 4711, 0, 9));
         });
       },
@@ -186,14 +187,14 @@ Cost Cluster::lose_inner(std::uint32_t after) {
   });
   const proto::NodeId node = (*inner)->router.tree().root();
   const auto& members = world().members;
-  const proto::WorldMember victim = members.back().seat.node != node ? members.back() : members.front();
+  const proto::WorldMember victim = members.back().slot_id.node != node ? members.back() : members.front();
   const std::uint32_t size = world().size();
   return measure(
       "an inner agent lost",
       [&] {
-        network_.schedule(process(victim.seat.node), network_.now(), [this, victim] {
-          const proto::NodeId at = victim.seat.node;
-          perform(at, agents_[at - 1]->core.on_line_dead(victim.seat.slot));
+        network_.schedule(process(victim.slot_id.node), network_.now(), [this, victim] {
+          const proto::NodeId at = victim.slot_id.node;
+          perform(at, agents_[at - 1]->core.on_line_dead(victim.slot_id.slot));
           perform(at, agents_[at - 1]->core.on_reaped(victim.id, 4711, 0, 9));
         });
         for (std::uint32_t step = 0; step < after; ++step) (void)network_.step();

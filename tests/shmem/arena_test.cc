@@ -27,8 +27,9 @@ proto::World world_of(proto::Generation g) {
   world.generation = g;
   world.resume = proto::Position::of(g, 1);
   world.shards = 8;
-  world.members = {{.id = 4, .seat = {0, 1}}, {.id = 7, .seat = {0, 2}, .needs_state = true, .from_step = 9}};
-  world.plan.assign(8, proto::Seat{0, 1});
+  world.members = {{.id = 4, .slot_id = {0, 1}},
+                   {.id = 7, .slot_id = {0, 2}, .needs_state = true, .from_step = 9}};
+  world.plan.assign(8, proto::SlotId{0, 1});
   world.why = std::string(200 + g, 'w');
   return world;
 }
@@ -177,10 +178,10 @@ TEST(Arena, TheLargestWorldFitsAndALongerOneIsRefused) {
   world.shards = proto::kMaxShards;
   world.members.clear();
   for (proto::MemberId id = 0; id < proto::kMaxMembers; ++id) {
-    const proto::Seat seat{id / proto::kMaxSlots, static_cast<proto::SlotIndex>(id % proto::kMaxSlots)};
-    world.members.push_back({.id = 7U + id, .seat = seat, .needs_state = id > 0, .from_step = 9});
+    const proto::SlotId slot_id{id / proto::kMaxSlots, static_cast<proto::SlotIndex>(id % proto::kMaxSlots)};
+    world.members.push_back({.id = 7U + id, .slot_id = slot_id, .needs_state = id > 0, .from_step = 9});
   }
-  world.plan.assign(proto::kMaxShards, proto::Seat{1, 2});
+  world.plan.assign(proto::kMaxShards, proto::SlotId{1, 2});
   EXPECT_TRUE(arena->publish_world(world).ok());
   EXPECT_EQ(*arena->read_world(1), world);
   world.why.assign(1 << 20, 'w');
@@ -194,7 +195,7 @@ TEST(Arena, AWorldThatDoesNotFitIsRefusedOnReading) {
   ASSERT_TRUE(arena.ok());
   std::vector<proto::World> worlds(4, world_of(1));
   worlds[0].shards = 4, worlds[0].plan.resize(4);
-  worlds[1].members[1].seat.slot = 3;
+  worlds[1].members[1].slot_id.slot = 3;
   worlds[2].plan[7].slot = 3;
   worlds[3].plan.pop_back();
   for (const proto::World& world : worlds) {
@@ -209,10 +210,10 @@ TEST(Arena, LinesOfOtherNodesAreNotItsBusiness) {
   auto arena = Arena::create(spec);
   ASSERT_TRUE(arena.ok());
   proto::World world = world_of(1);
-  world.members[1].seat = {5, 100};
+  world.members[1].slot_id = {5, 100};
   ASSERT_TRUE(arena->publish_world(world).ok());
   EXPECT_EQ(*arena->read_world(1), world);
-  world.members[1].seat = {4, 100};
+  world.members[1].slot_id = {4, 100};
   ASSERT_TRUE(arena->publish_world(world).ok());
   EXPECT_EQ(arena->read_world(1).code(), base::Code::kDataLoss);
 }

@@ -62,7 +62,7 @@ base::Status Job::open_communicator() {
   world.generation = kGeneration;
   for (int rank = 0; rank < place_.size; ++rank) {
     world.members.push_back(
-        {.id = static_cast<proto::MemberId>(rank), .seat = {0, static_cast<proto::SlotIndex>(rank)}});
+        {.id = static_cast<proto::MemberId>(rank), .slot_id = {0, static_cast<proto::SlotIndex>(rank)}});
   }
   const auto slot = static_cast<proto::SlotIndex>(place_.rank);
   shmem::hold_fence<shmem::RealPolicy>(arena_.member_slot(slot).left, kGeneration);

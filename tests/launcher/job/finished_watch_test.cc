@@ -9,8 +9,8 @@ namespace {
 constexpr proto::NodeId kA = 1, kB = 2;
 
 proto::Announce world() {
-  return proto::Announce(
-      proto::World{.generation = 1, .members = {{.id = 0, .seat = {kA, 0}}, {.id = 1, .seat = {kB, 0}}}});
+  return proto::Announce(proto::World{
+      .generation = 1, .members = {{.id = 0, .slot_id = {kA, 0}}, {.id = 1, .slot_id = {kB, 0}}}});
 }
 proto::Report report(bool finished) { return {0, {{.member = 0, .finished = finished}}}; }
 

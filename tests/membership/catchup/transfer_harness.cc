@@ -41,7 +41,7 @@ TestSource::TestSource(boost::asio::io_context& loop, std::shared_ptr<const tran
   exchange_.attach(core_, [](const AgentEffects&) {});
   EXPECT_TRUE(exchange_.listen().ok());
   proto::World world{.incarnation = 1, .generation = 1, .shards = 1};
-  world.members.push_back({.id = 0, .seat = {node, 0}});
+  world.members.push_back({.id = 0, .slot_id = {node, 0}});
   world.plan.push_back({node, 0});
   (void)core_.handle({}, {1, proto::Announce{world}});
   at(proto::Phase::kOpen, kMark.step - 2);
