@@ -95,7 +95,7 @@ void add_usage(const std::string& path, json& status) {
   }
 }
 
-std::string table(const json& status) {
+std::string members_table(const json& status) {
   std::string out =
       fmt::format("job {}: {}, generation {} with {} members (target {}, range {}:{}), step {}\n",
                   status.value("job", ""), status.value("stage", ""), status.value("generation", 0),
@@ -162,7 +162,7 @@ int show_status(const spec::Options& options, const Source& source, const std::s
   } else if (options.json) {
     fmt::print("{}\n", status.dump());
   } else {
-    fmt::print("{}", base::escaped_lines(fixed ? job::fixed_job_table(*text) : table(status)));
+    fmt::print("{}", base::escaped_lines(fixed ? job::fixed_job_table(*text) : members_table(status)));
   }
   return 0;
 }

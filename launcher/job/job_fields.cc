@@ -8,7 +8,7 @@
 namespace regroup::job {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using enum FieldKind;
 
 constexpr double kMost = 65536;
@@ -51,11 +51,11 @@ constexpr Field kPortFields[] = {
      "Member i has the portNumber ports from beginAt + i * portNumber on; 0 or absent: any"},
 };
 
-Json schema_of(const Field& field);
+OrderedJson schema_of(const Field& field);
 
-Json object_schema(std::span<const Field> fields) {
-  Json properties = Json::object();
-  Json required = Json::array();
+OrderedJson object_schema(std::span<const Field> fields) {
+  OrderedJson properties = OrderedJson::object();
+  OrderedJson required = OrderedJson::array();
   for (const Field& field : fields) {
     properties[field.name] = schema_of(field);
     if (field.required) required.push_back(field.name);
@@ -66,20 +66,20 @@ Json object_schema(std::span<const Field> fields) {
           {"additionalProperties", false}};
 }
 
-Json list_schema(std::span<const Field> fields) {
+OrderedJson list_schema(std::span<const Field> fields) {
   return {{"type", "array"}, {"items", object_schema(fields)}};
 }
 
-Json number_schema(const Field& field, const char* type) {
-  Json whole{{"type", type},
-             {"minimum", static_cast<std::int64_t>(field.least)},
-             {"maximum", static_cast<std::int64_t>(field.most)}};
+OrderedJson number_schema(const Field& field, const char* type) {
+  OrderedJson whole{{"type", type},
+                    {"minimum", static_cast<std::int64_t>(field.least)},
+                    {"maximum", static_cast<std::int64_t>(field.most)}};
   if (field.kind != kWholeOrNever) return whole;
-  return {{"anyOf", Json::array({whole, {{"const", -1}}, {{"type", "null"}}})}};
+  return {{"anyOf", OrderedJson::array({whole, {{"const", -1}}, {{"type", "null"}}})}};
 }
 
-Json kind_schema(const Field& field) {
-  Json text{{"type", "string"}};
+OrderedJson kind_schema(const Field& field) {
+  OrderedJson text{{"type", "string"}};
   switch (field.kind) {
     case kText:
       return text;
@@ -89,12 +89,12 @@ Json kind_schema(const Field& field) {
     case kNumber:
       return number_schema(field, "number");
     case kCommand:
-      return {{"anyOf", Json::array({text, {{"type", "array"}, {"items", text}, {"minItems", 1}}})}};
+      return {{"anyOf", OrderedJson::array({text, {{"type", "array"}, {"items", text}, {"minItems", 1}}})}};
     case kVariables:
       return {{"type", "object"},
-              {"additionalProperties", {{"type", Json::array({"string", "number", "boolean"})}}}};
+              {"additionalProperties", {{"type", OrderedJson::array({"string", "number", "boolean"})}}}};
     case kRoles: {
-      Json roles = list_schema(kRoleFields);
+      OrderedJson roles = list_schema(kRoleFields);
       roles["minItems"] = 1;
       return roles;
     }
@@ -103,11 +103,11 @@ Json kind_schema(const Field& field) {
     case kUnheeded:
       break;
   }
-  return Json::object();
+  return OrderedJson::object();
 }
 
-Json schema_of(const Field& field) {
-  Json out{{"description", field.about}};
+OrderedJson schema_of(const Field& field) {
+  OrderedJson out{{"description", field.about}};
   out.update(kind_schema(field));
   return out;
 }
@@ -146,8 +146,8 @@ std::string wanted(const Field& field) {
 }
 
 std::string job_schema() {
-  Json out{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
-           {"title", "A job of roles: regroup --job FILE.yaml"}};
+  OrderedJson out{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                  {"title", "A job of roles: regroup --job FILE.yaml"}};
   out.update(object_schema(kJobFields));
   return out.dump(2) + "\n";
 }
