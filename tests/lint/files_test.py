@@ -33,15 +33,15 @@ def violations(root: pathlib.Path) -> list[str]:
 def self_test() -> None:
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
-        (root / "core").mkdir()
+        (root / "base").mkdir()
         for file, text, refused in [
             ("a.h", "// Purpose.\n" + "int x;\n" * 1000, 0),
             ("b.cc", "#include <string>\n", 1),
             ("wire_generated.h", "int x;\n" * 1000, 0),
         ]:
-            (root / "core" / file).write_text(text)
+            (root / "base" / file).write_text(text)
             assert len(violations(root)) == refused, (file, refused, violations(root))
-            (root / "core" / file).unlink()
+            (root / "base" / file).unlink()
 
 
 if __name__ == "__main__":
