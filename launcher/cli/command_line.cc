@@ -48,7 +48,7 @@ base::Result<Words> control_words(const Control& control, const Words& args, spe
     } else if (control.verb == spec::Verb::kStatus && (arg == "--follow" || arg == "-follow")) {
       out.follow = true;
     } else if (arg.starts_with('-') && arg.size() > 1 && (arg[1] < '0' || arg[1] > '9')) {
-      return invalid_argument(fmt::format("unknown option {} of regroup {}", arg, control.name));
+      return invalid_argument(fmt::format("{}: unknown option {}", control.name, arg));
     } else {
       words.push_back(arg);
     }
@@ -62,14 +62,14 @@ Status parse_control(const Control& control, const Words& args, spec::Options& o
   if (!words.ok() || out.verb == spec::Verb::kHelp) return words.status();
   if (!control.number.empty()) {
     if (words->empty())
-      return invalid_argument(fmt::format("regroup {}: {} is missing", control.name, control.number));
+      return invalid_argument(fmt::format("{}: {} is missing", control.name, control.number));
     const std::uint32_t least = control.verb == spec::Verb::kResize ? 1 : 0;
-    const std::string what = fmt::format("{} of regroup {}", control.number, control.name);
+    const std::string what = fmt::format("{} of {}", control.number, control.name);
     if (Status status = base::parse_count(what, (*words)[0], least, out.number); !status.ok()) return status;
     words->erase(words->begin());
   }
   if (words->size() > 1)
-    return invalid_argument(fmt::format("regroup {}: unexpected argument '{}'", control.name, (*words)[1]));
+    return invalid_argument(fmt::format("{}: unexpected argument '{}'", control.name, (*words)[1]));
   if (!words->empty()) out.job = (*words)[0];
   return {};
 }

@@ -75,17 +75,17 @@ base::Result<JoinArguments> parse_arguments(const std::vector<std::string>& word
       (word == "--relay" ? out.relay : out.resized) = true;
     } else if (word == "--through") {
       out.through.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
-      if (out.through.empty()) return base::invalid_argument("regroup join --through: a command is missing");
+      if (out.through.empty()) return base::invalid_argument("join --through: a command is missing");
       break;
     } else if (valued && i + 1 == words.size()) {
-      return base::invalid_argument(fmt::format("regroup join {}: a value is missing", word));
+      return base::invalid_argument(fmt::format("join {}: a value is missing", word));
     } else if (word == "--grace") {
       REGROUP_RETURN_IF_ERROR(base::parse_seconds(word, words[++i], out.grace.emplace()));
     } else if (valued) {
       (word == "--allocator" ? out.allocator : out.hosts) = words[i + 1];
       ++i;
     } else if (word.starts_with('-') || !out.job.empty()) {
-      return base::invalid_argument(fmt::format("regroup join: unexpected argument '{}'", word));
+      return base::invalid_argument(fmt::format("join: unexpected argument '{}'", word));
     } else {
       out.job = word;
     }
@@ -103,7 +103,7 @@ base::Result<spec::Grant> hosts_of(const JoinArguments& words, const spec::Envir
   }
   if (grant->by.empty()) {
     return base::Status(base::Code::kUnavailable,
-                        "regroup join: no allocator granted hosts here (`regroup allocation` shows why); "
+                        "join: no allocator granted hosts here (`regroup allocation` shows why); "
                         "give hosts that ssh reaches by -H HOST:SLOTS");
   }
   std::erase_if(grant->hosts, [](const auto& host) { return host.slots == 0; });

@@ -193,7 +193,7 @@ Status unknown(const std::string& given) {
   std::vector<std::string> names;
   for (const Word& word : words_known()) names.push_back(word.names.front());
   const std::string like = base::nearest(given.substr(given.find_first_not_of('-')), names);
-  return invalid_argument(fmt::format("regroup place: unknown option {}{}", given,
+  return invalid_argument(fmt::format("place: unknown option {}{}", given,
                                       like.empty() ? "" : fmt::format("; did you mean --{}?", like)));
 }
 
@@ -301,7 +301,7 @@ Result<PlaceCommand> parse_place_command(const std::vector<std::string>& words) 
     const std::string& given = words[i];
     const std::size_t start = given.find_first_not_of('-');
     if (start == 0 || start > 2)
-      return invalid_argument(fmt::format("regroup place: unexpected argument {}", given));
+      return invalid_argument(fmt::format("place: unexpected argument '{}'", given));
     const std::size_t equals = given.find('=');
     const Word* word = find_word(given.substr(start, equals - start));
     if (word == nullptr) return unknown(given);
@@ -313,7 +313,7 @@ Result<PlaceCommand> parse_place_command(const std::vector<std::string>& words) 
     const std::string value = flag ? "" : equals != std::string::npos ? given.substr(equals + 1) : words[++i];
     REGROUP_RETURN_IF_ERROR(word->apply(out, name, value));
   }
-  if (!out.help && out.machine.empty()) return invalid_argument("regroup place: --machine FILE is missing");
+  if (!out.help && out.machine.empty()) return invalid_argument("place: --machine FILE is missing");
   REGROUP_RETURN_IF_ERROR(check_ranks(out));
   return out;
 }

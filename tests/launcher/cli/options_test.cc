@@ -132,7 +132,7 @@ TEST(Options, ControlCommands) {
   EXPECT_EQ(options.job, "abc");
   EXPECT_EQ(parsed({"notice", "0"}).verb, Verb::kNotice);
   EXPECT_EQ(parsed({"kill-member", "2"}).verb, Verb::kKillMember);
-  EXPECT_EQ(refusal({"resize"}), "regroup resize: MEMBERS is missing");
+  EXPECT_EQ(refusal({"resize"}), "resize: MEMBERS is missing");
   EXPECT_THAT(refusal({"resize", "0"}), testing::HasSubstr("expected a whole number >= 1"));
   EXPECT_THAT(refusal({"notice", "x"}), testing::HasSubstr("expected a whole number"));
   EXPECT_THAT(refusal({"status", "--jsn"}), testing::HasSubstr("unknown option --jsn"));
