@@ -232,6 +232,20 @@ class Terminal:
         os.close(self.slave)
 
 
+def elastic(
+    members: str, *more: str, initial: int = 0, checkpoint: Path | None = None, interval: int = 0
+) -> list[str]:
+    """Words of an elastic job of so many members (-np), on however few cores."""
+    words = ["--oversubscribe", "-np", members]
+    if initial:
+        words += ["--initial-size", str(initial)]
+    if checkpoint:
+        words += ["--checkpoint", str(checkpoint)]
+    if interval:
+        words += ["--checkpoint-interval", str(interval)]
+    return [*words, *more]
+
+
 @pytest.fixture
 def regroup() -> Iterator[Launcher]:
     launcher = Launcher()

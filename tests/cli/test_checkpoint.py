@@ -15,13 +15,13 @@ import conftest
 import google_crc32c
 import h5py
 import pytest
-from conftest import BIN, ROOT, TENTH, until
+from conftest import BIN, ROOT, TENTH, elastic, until
 
 sys.path.insert(0, str(ROOT / "tests/checkpoint"))
 from late_mount import mounted, needs_fuse, needs_mount, read_only  # noqa: E402
 
 STEPS = 150
-QUICK = ["--oversubscribe", "-np", "1:4", "--shards", "4", "--checkpoint-interval", "5"]
+QUICK = elastic("1:4", "--shards", "4", interval=5)
 
 
 def checkpoints(directory: Path) -> list[int]:
@@ -354,15 +354,7 @@ def test_what_could_not_be_written_before_the_end_is_tried_again_there(regroup, 
         gates = tmp_path / "gates"
         gates.mkdir()
         (gates / "finish.0").touch()
-        words = [
-            "--oversubscribe",
-            "-np",
-            "1:1",
-            "--checkpoint-interval",
-            "20",
-            "--checkpoint",
-            str(tmp_path / "d"),
-        ]
+        words = elastic("1:1", checkpoint=tmp_path / "d", interval=20)
         words += [member, "59", "50", "", "sum", "0", "64", f"gates={gates}"]
         job = regroup.start(*words)
         until(lambda: named(job) >= 20, "a checkpoint")
@@ -550,15 +542,7 @@ def until_it_stands(regroup, job) -> None:
 
 
 def test_members_that_wait_for_one_that_hangs_save_the_state(regroup, member, tmp_path):
-    words = [
-        *QUICK,
-        "--checkpoint",
-        str(tmp_path / "c"),
-        "--checkpoint-interval",
-        "1000",
-        "--initial-size",
-        "2",
-    ]
+    words = elastic("1:4", "--shards", "4", initial=2, checkpoint=tmp_path / "c", interval=1000)
     words += ["--term-grace", "2"]
     job = regroup.start(*words, member, str(STEPS), "1", "", "sum", "0", "64", f"gates={tmp_path}")
     until(lambda: max(steps_of(job), default=0) >= 20, "steps")
@@ -571,15 +555,7 @@ def test_members_that_wait_for_one_that_hangs_save_the_state(regroup, member, tm
 
 
 def test_it_is_told_that_no_last_snapshot_came(regroup, member, tmp_path):
-    words = [
-        *QUICK,
-        "--checkpoint",
-        str(tmp_path / "c"),
-        "--checkpoint-interval",
-        "1000",
-        "--initial-size",
-        "1",
-    ]
+    words = elastic("1:4", "--shards", "4", initial=1, checkpoint=tmp_path / "c", interval=1000)
     words += ["--term-grace", "1"]
     job = regroup.start(*words, member, str(STEPS), "1", "", "sum", "0", "64", f"gates={tmp_path}")
     until(lambda: max(steps_of(job), default=0) >= 5, "steps")
@@ -679,18 +655,8 @@ def signal_writers(job, number: int) -> None:
 def test_a_step_that_ends_behind_the_last_snapshot_is_saved_too(regroup, moment, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(STANDS_A_STEP_BEHIND)
-    words = [
-        "--oversubscribe",
-        "-np",
-        "1:2",
-        "--initial-size",
-        "2",
-        "--checkpoint-interval",
-        "1000",
-        "--term-grace",
-        "20",
-    ]
-    words += ["--checkpoint", str(tmp_path / "c"), "--replace", "never", sys.executable, str(script)]
+    words = elastic("1:2", "--term-grace", "20", initial=2, checkpoint=tmp_path / "c", interval=1000)
+    words += ["--replace", "never", sys.executable, str(script)]
     job = regroup.start(*words, str(tmp_path))
     until(lambda: (tmp_path / "stands").exists() and (tmp_path / "begun").exists(), "one behind the other")
     stop(job)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import BIN
+from conftest import BIN, elastic
 
 CORES = sorted(os.sched_getaffinity(0))
 TELL = "import json, os; print(json.dumps([dict(os.environ), sorted(os.sched_getaffinity(0))]), flush=True)"
@@ -114,17 +114,7 @@ def test_near_a_device(regroup, machine):
 
 def test_elastic_members_have_theirs(regroup, machine, member):
     path, _ = machine
-    words = [
-        "--oversubscribe",
-        "-np",
-        "1:2",
-        "--initial-size",
-        "2",
-        "--placement",
-        "best",
-        "--topology",
-        path,
-    ]
+    words = elastic("1:2", "--placement", "best", "--topology", path, initial=2)
     job = regroup.start(*words, member, "1000000", "5")
     job.wait_out("^step 5 ")
     found = set()

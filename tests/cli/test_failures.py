@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import until
+from conftest import elastic, until
 
 LOOP = """
 import os, sys, time
@@ -129,16 +129,7 @@ def test_members_that_always_exit_are_replaced_as_often_as_max_restarts_says(reg
 
 
 def test_a_checkpoint_of_another_model_is_refused_once_by_the_names_that_differ(regroup, script, tmp_path):
-    words = [
-        "--oversubscribe",
-        "-np",
-        "2:2",
-        "--checkpoint",
-        str(tmp_path / "ck"),
-        "--checkpoint-interval",
-        "20",
-    ]
-    words += ["--max-restarts", "1"]
+    words = elastic("2:2", "--max-restarts", "1", checkpoint=tmp_path / "ck", interval=20)
     first = regroup.start(*words, *script(samples=400))
     first.hurry()
     assert first.wait() == 0, first.err
@@ -157,15 +148,7 @@ def test_a_checkpoint_of_another_model_is_refused_once_by_the_names_that_differ(
 
 
 def test_an_exception_after_each_checkpoint_ends_the_job_at_the_third_launch(regroup, script, tmp_path):
-    words = [
-        "--oversubscribe",
-        "-np",
-        "1:1",
-        "--checkpoint",
-        str(tmp_path / "ck"),
-        "--checkpoint-interval",
-        "1",
-    ]
+    words = elastic("1:1", checkpoint=tmp_path / "ck", interval=1)
     # A launch takes two steps, and one of their checkpoints is there before it fails.
     newest = f"max([0] + [int(d[5:]) for d in os.listdir({str(tmp_path / 'ck')!r}) if d[:5] == 'step-'])"
     fault = f"while {newest} < step.number - 2: time.sleep(0.01)\n        raise ValueError(f'bad {{taken}}')"

@@ -6,16 +6,29 @@ import signal
 import sys
 
 import pytest
-from conftest import BIN, Launcher
+from conftest import BIN, Launcher, elastic
 from test_elastic import assert_finished
 
 STEPS = "150"
 STEP_MS = "40"  # of a leaf
-JOB = ["--oversubscribe", "-np", "1:4", "--initial-size", "3", "--hang-timeout", "2"]
+HANG_TIMEOUT_S = 2
+JOB = elastic("1:4", "--hang-timeout", str(HANG_TIMEOUT_S), initial=3)
 KEEPS = (
-    r"member 1 keeps 2 others waiting for ([2-9]|\d\d+)(\.\d)? s "
-    r"\(a step takes [0-9.]+ s\): it computes step [0-9]+"
+    r"member 1 keeps 2 others waiting for ([0-9.]+) s \(a step takes ([0-9.]+) s\): it computes step (\d+)"
 )
+
+
+def wait_for_its_name(job, then: str = "") -> str:
+    """What is said of member 1, once it is said: it has kept the others waiting for --hang-timeout and for
+    ten steps (both numbers have two digits), in the step after the last one that was completed. How soon it
+    is said after that: tests/membership/progress_watch_test.cc, where the time is the test's."""
+    found = job.wait_err(KEEPS + then)
+    waiting, step = float(found[1]), float(found[2])
+    assert waiting >= HANG_TIMEOUT_S and waiting >= 10 * step * 0.9, found[0]
+    completed = int(found[3]) - 1
+    job.wait_out(rf"^step {completed} ")
+    assert completed >= 70, found[0]
+    return found[0]
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +56,11 @@ def hanging(tmp_path_factory):
 
 def test_is_named_and_goes_on_when_it_is_let_go(hanging):
     regroup, job, gate = hanging["report"]
-    job.wait_err(KEEPS)
+    said = wait_for_its_name(job)
     history = [entry["why"] for entry in json.loads(regroup.control("status", "--json").stdout)["history"]]
-    assert any(re.search(KEEPS, sentence) for sentence in history)
+    assert [sentence for sentence in history if said in sentence], history
+    last = max(map(int, re.findall(r"^step (\d+) ", job.out, re.MULTILINE)))
+    assert said.endswith(f"computes step {last + 1}")
     gate.unlink()
     assert_finished(job, 3)
     assert len(re.findall("keeps", job.err)) == 1 and "generation 2" not in job.err
@@ -53,7 +68,7 @@ def test_is_named_and_goes_on_when_it_is_let_go(hanging):
 
 def test_is_replaced(hanging):
     _, job, gate = hanging["replace"]
-    job.wait_err(KEEPS + r"; killed \(--on-hang\)")
+    wait_for_its_name(job, r"; killed \(--on-hang\)")
     job.wait_err(r"member 1 was lost \(hung\)")
     job.wait_err("2 -> 3 members")
     gate.unlink()
@@ -88,17 +103,7 @@ if s.rank == 1:
 
 
 def test_one_that_has_finished_and_does_not_end_is_named_with_its_threads(regroup):
-    words = [
-        "--oversubscribe",
-        "--initial-size",
-        "2",
-        "-np",
-        "2:2",
-        "--term-grace",
-        "0.5",
-        "--hang-timeout",
-        "1",
-    ]
+    words = elastic("2:2", "--term-grace", "0.5", "--hang-timeout", "1", initial=2)
     job = regroup.start(*words, sys.executable, "-c", FINISHES)
     job.wait_err(
         r"member 1 \(pid \d+\) has finished, but its process has not ended for \d+ s: its threads .*uploads"

@@ -8,7 +8,7 @@ import signal
 import time
 
 import pytest
-from conftest import until
+from conftest import elastic, until
 from test_elastic import STEPS, assert_finished, members, pid_of, status
 
 FAST = ["--notice-every", "0.05"]
@@ -261,6 +261,9 @@ def test_a_stopped_job_goes_on_where_it_was(regroup, two_hosts):
     assert "was lost" not in two_hosts.err, two_hosts.err
 
 
+KEPT = ["--shards", "4", "--notice-status", "99", "--min-members-timeout", "1"]
+
+
 def attempt_of(regroup) -> list[int]:
     found = status(regroup)
     return [found[name] for name in ("attempt", "preempted_before", "failed_before", "killed_before")]
@@ -268,20 +271,7 @@ def attempt_of(regroup) -> list[int]:
 
 def test_attempts_are_counted_by_how_they_ended(regroup, member, tmp_path):
     """Ended on a notice, killed without a word, failed; and each goes on from the newest checkpoint."""
-    words = [
-        "--oversubscribe",
-        "-np",
-        "1:2",
-        "--initial-size",
-        "2",
-        "--checkpoint",
-        str(tmp_path),
-        "--checkpoint-interval",
-        "5",
-        "--shards",
-        "4",
-    ]
-    words += ["--notice-status", "99", "--max-restarts", "0", "--min-members-timeout", "1"]
+    words = elastic("1:2", *KEPT, "--max-restarts", "0", initial=2, checkpoint=tmp_path, interval=5)
 
     def start(*program: str):
         job = regroup.start(*words, "sh", "-c", 'echo attempt $REGROUP_ATTEMPT; exec "$@"', "sh", *program)
@@ -319,19 +309,6 @@ def assert_finished_late(job) -> None:
     assert set(weights) == {f"{4 * int(STEPS)}.0"}
 
 
-KEPT = [
-    "--oversubscribe",
-    "--shards",
-    "4",
-    "--checkpoint-interval",
-    "5",
-    "--notice-status",
-    "99",
-    "--min-members-timeout",
-    "1",
-]
-
-
 def kept(folder) -> tuple[int, int, int]:
     found = json.loads((folder / "ATTEMPTS").read_text())
     return found["preempted"], found["failed"], found["killed"]
@@ -339,7 +316,7 @@ def kept(folder) -> tuple[int, int, int]:
 
 def test_a_signal_that_only_members_have_heard_yet_is_a_notice(regroup, member, tmp_path):
     """Slurm sends SIGTERM to all processes of a job: members may be gone before their agent has heard it."""
-    words = [*KEPT, "--replace", "never", "--checkpoint", str(tmp_path), "-np", "1:2", "--initial-size", "2"]
+    words = elastic("1:2", *KEPT, "--replace", "never", initial=2, checkpoint=tmp_path, interval=5)
     job = regroup.start(*words, member, STEPS, "10")
     until(lambda: status(regroup).get("step", 0) > 5, "five steps")
     for pid in [pid_of(job, each) for each in members(regroup)]:
@@ -382,7 +359,7 @@ def test_the_last_member_waits_for_nobody_when_the_job_ends(regroup, member, whe
 def test_a_job_that_is_killed_after_its_notice_was_preempted(regroup, tmp_path):
     """An allocator may kill it before it is over."""
     script = "trap '' TERM; echo up; while sleep 0.05; do :; done"
-    words = [*KEPT, "--checkpoint", str(tmp_path), "--term-grace", "60", "-np", "1:2", "--initial-size", "2"]
+    words = elastic("1:2", *KEPT, "--term-grace", "60", initial=2, checkpoint=tmp_path, interval=5)
     job = regroup.start(*words, "sh", "-c", script)
     until(lambda: job.out.count("up") == 2, "members")
     job.process.send_signal(signal.SIGTERM)
