@@ -61,9 +61,14 @@ struct Setup {
   spec::MemoryPolicy memory = spec::MemoryPolicy::kKernel;
   process::Master master;
   spec::NoticeRequest notice = {};
+  double time_limit_factor = 1;                // REGROUP_TIME_LIMIT_FACTOR of the launcher
   std::vector<std::string> suspended_by = {};  // the notice sources that had suspended the host
   process::ClaimScope claims = {};             // as of InventoryRequest
   std::optional<ElasticSetup> elastic = {};    // set: Membership starts members, unless serves_ranks()
+
+  [[nodiscard]] base::Duration time_limit(base::Duration usual) const {
+    return std::chrono::duration_cast<base::Duration>(usual * time_limit_factor);
+  }
 };
 // A program; without a path the agent searches PATH.
 struct AddApp {

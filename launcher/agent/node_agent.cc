@@ -157,6 +157,7 @@ AgentOptions agent_options(const NodeAgentOptions& options, const Setup& setup, 
   agent.processes.priority = process::current_priority();
   agent.processes.open_files = process::raise_open_files();
   agent.port = std::move(port);
+  agent.teardown_limit = setup.time_limit(agent.teardown_limit);
   return agent;
 }
 

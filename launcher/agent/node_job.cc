@@ -29,6 +29,7 @@ std::optional<pmi::HelperOptions> helper_options(const Setup& setup, const NodeA
   helper.folder = options.folder;
   helper.environment = options.environment;
   helper.verbose = setup.verbose;
+  helper.answer_limit = setup.time_limit(helper.answer_limit);
   return helper;
 }
 

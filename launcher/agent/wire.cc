@@ -43,6 +43,7 @@ fb::SetupT table(const Setup& m) {
   t.master_address = m.master.address, t.master_port = m.master.port;
   t.notice = table(m.notice);
   t.suspended_by = m.suspended_by;
+  t.time_limit_factor = m.time_limit_factor;
   t.claims = claims(m.claims);
   if (m.elastic) {
     t.elastic = std::make_unique<fb::ElasticT>();
@@ -66,6 +67,9 @@ Result<Setup> plain(const fb::SetupT& t) {
   constexpr auto kMostStdin = static_cast<std::uint8_t>(spec::StdinRequest::To::kNone);
   if (!t.output || t.output->tag > kMostTag || t.stdin_to > kMostStdin || t.memory > kMostMemory)
     return Status(Code::kDataLoss, "Setup: unknown kind of output tag, input or memory policy");
+  constexpr double kMostFactor = 1000;
+  if (!(t.time_limit_factor > 0 && t.time_limit_factor <= kMostFactor))  // NaN is refused too
+    return Status(Code::kDataLoss, "Setup: the factor of the time limits is out of range");
   Setup m;
   m.host = t.host, m.name = t.name;
   m.output = {static_cast<spec::OutputRequest::Tag>(t.output->tag),
@@ -84,6 +88,7 @@ Result<Setup> plain(const fb::SetupT& t) {
   m.master = {t.master_address, t.master_port};
   if (t.notice) m.notice = plain(*t.notice);
   m.suspended_by = t.suspended_by;
+  m.time_limit_factor = t.time_limit_factor;
   m.claims = plain_claims(t.claims);
   if (!t.elastic) return m;
   m.elastic = {t.elastic->lines,           t.elastic->shards,       t.elastic->seed,

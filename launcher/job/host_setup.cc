@@ -13,6 +13,7 @@
 #include "launcher/job/start.h"
 #include "launcher/pmi/wire.h"
 #include "launcher/process/environment.h"
+#include "launcher/process/time_limit.h"
 #include "membership/catchup/transfer_messages.h"
 #include "proto/wire.h"
 
@@ -70,6 +71,8 @@ agent::Setup common_setup(const spec::Options& options) {
   setup.memory = options.mapping.memory;
   setup.notice = options.notice;
   setup.claims = process::claim_scope(options.environment, "");
+  if (const auto factor = process::time_limit_factor(options.environment); factor.ok())
+    setup.time_limit_factor = *factor;
   return setup;
 }
 

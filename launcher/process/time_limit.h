@@ -1,6 +1,7 @@
 // Scales the time limits of operations that normally answer at once: opening and reading a checkpoint
-// directory, a host discovery script, regroup-pmi and the end of a killed process on the launcher's host. A
-// user with a slow file system raises them; tests lower them. A factor below 1 declares slow things hung.
+// directory, a host discovery script, and on every host regroup-pmi and the end of a killed process (agents
+// get the factor in Setup). A user with a slow file system raises them; tests lower them. A factor below 1
+// declares slow things hung.
 #pragma once
 
 #include "base/clock.h"

@@ -1,6 +1,7 @@
 """Unmodified MPI programs on several hosts: ranks find each other through regroup and talk over the wire."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -103,6 +104,17 @@ def test_one_that_fails_ends_those_of_other_hosts(four_hosts: Hosts, program: st
     heard = how != "abort" and any(sign in done.stderr for sign in signs)
     assert done.returncode == status or heard, done.stderr
     assert "rank 1 " in done.stderr or how == "kill" or heard
+
+
+def test_time_limits_of_other_hosts_are_scaled_too(four_hosts: Hosts):
+    script = """[ $RANK = 1 ] || exit 0
+        helper=$(pgrep -P $PPID -x regroup-pmi) && kill -STOP $helper || exit 9
+        while kill -0 $helper 2>/dev/null; do sleep 0.05; done"""
+    factor = ["env", "REGROUP_TIME_LIMIT_FACTOR=0.1"]
+    job = words(four_hosts, "-H", "node1,node2", "-np", "2", "sh", "-c", script)
+    done = four_hosts[0].run([*factor, *job], DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"regroup-pmi \(pid \d+\) has not answered for 2 s and is ended: MPI", done.stderr)
 
 
 def test_with_a_prefix_agent_and_helper_come_from_there(own_hosts: Hosts):

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "launcher/agent/wire_bounds.h"
 #include "launcher/agent/wire_generated.h"
 #include "tests/base/often.h"
@@ -48,6 +50,17 @@ TEST(NodeWire, SetupKeepsOutputInputAndMaster) {
   EXPECT_TRUE(out.verbose && out.quiet && out.services);
   EXPECT_EQ(out.master.address, "10.0.0.1");
   EXPECT_EQ(out.master.port, 4711);
+}
+
+TEST(NodeWire, TheFactorOfTimeLimitsIsKeptAndBounded) {
+  agent::Setup setup;
+  EXPECT_EQ(through(setup).time_limit(std::chrono::seconds(20)), std::chrono::seconds(20));
+  setup.time_limit_factor = 0.25;
+  EXPECT_EQ(through(setup).time_limit(std::chrono::seconds(20)), std::chrono::seconds(5));
+  for (const double factor : {0.0, -1.0, 1001.0, std::numeric_limits<double>::quiet_NaN()}) {
+    setup.time_limit_factor = factor;
+    EXPECT_EQ(decode(encode(Message(setup))).code(), base::Code::kDataLoss) << factor;
+  }
 }
 
 TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
