@@ -8,6 +8,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "tests/model/most_states.h"
+
 namespace regroup::model {
 namespace {
 
@@ -77,10 +79,11 @@ class Search {
     for (std::uint32_t at = 0; !queue_.empty(); ++at) {
       const State state = std::move(queue_.front());
       queue_.pop_front();
-      if (expand(state, at) || origins_.size() > limits_.states) break;
+      if (expand(state, at) || origins_.size() > std::min(limits_.states, kMostStates)) break;
     }
     load(initial_);
     findings_.states = origins_.size();
+    findings_.cut = findings_.states > kMostStates && findings_.violation.empty();
     findings_.complete = queue_.empty() && findings_.violation.empty();
     return std::move(findings_);
   }

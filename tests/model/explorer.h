@@ -46,6 +46,7 @@ struct Findings {
   std::size_t states = 0;
   std::size_t steps = 0;
   bool complete = false;           // every state was visited
+  bool cut = false;                // it stopped at kMostStates (most_states.h)
   std::string violation;           // empty if none
   std::vector<std::string> trace;  // shortest way to it
 };
