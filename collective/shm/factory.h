@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "collective/communicator.h"
 #include "proto/world.h"
 #include "shmem/arena.h"
@@ -33,6 +34,7 @@ struct ShmOptions {
   StorePolicy store_policy = StorePolicy::kTuned;
   InlineMode inline_mode = InlineMode::kAuto;  // the same in all members
   std::optional<int> numa_node;                // of this member; empty: derived from its affinity
+  base::TimePoint (*spin_clock)() = nullptr;   // limits how long a member spins; nullptr: the system's clock
 };
 
 // Opens the communicator of `world` for the member at `self`. Does not block and does not access the

@@ -32,6 +32,8 @@ using base::TimePoint;
 constexpr auto kFirstSleep = std::chrono::milliseconds(1);
 constexpr auto kMaxSleep = std::chrono::milliseconds(64);
 
+TimePoint system_time() { return base::SystemClock().now(); }
+
 double seconds_since(TimePoint begin) {
   return std::chrono::duration<double>(base::SystemClock().now() - begin).count();
 }
@@ -50,6 +52,7 @@ ProgressEngine::ProgressEngine(const shmem::Arena& arena, proto::Generation gene
       single_copy_(options.single_copy),
       store_policy_(options.store_policy),
       inline_mode_(options.inline_mode),
+      spin_clock_(options.spin_clock != nullptr ? options.spin_clock : system_time),
       spins_(ranks <= count(own_cores())),
       messages_(arena, generation, instance, self) {}
 
@@ -196,7 +199,7 @@ bool ProgressEngine::spin(std::uint64_t ticket) {
   SpinLimit limit;
   for (unsigned attempt = 1; !is_done(ticket) && failed_.ok(); ++attempt) {
     if (attempt % kBetweenClocks == 0) {
-      const TimePoint now = base::SystemClock().now();
+      const TimePoint now = spin_clock_();
       if (!limit.allows(progress(), now) || now >= deadline_of(ticket)) break;
     }
     advance(false);
@@ -219,6 +222,7 @@ Status ProgressEngine::wait(std::uint64_t ticket, bool polled) {
       advance(true);
       return !failed_.ok() || is_done(ticket) || this->progress() != progress;
     };
+    sleeps_ += 1;
     sleep = shmem::wait_until(own_slot_.bell, ready, until) ? kFirstSleep : std::min(2 * sleep, kMaxSleep);
     const bool late = failed_.ok() && !is_done(ticket) && clock.now() >= deadline;
     if (late) fail_timed_out(ticket);

@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <sys/resource.h>
 
-#include <array>
+#include <atomic>
 #include <barrier>
 #include <ctime>
-#include <limits>
 #include <random>
 #include <semaphore>
 #include <span>
@@ -88,58 +86,62 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
   });
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a chunk takes them longer than a spin
-// How often this thread leaves its core of itself meanwhile.
-template <class Work>
-long sleeps_in(const Work& work) {
-  rusage before{};
-  ::getrusage(RUSAGE_THREAD, &before);
-  work();
-  rusage after{};
-  ::getrusage(RUSAGE_THREAD, &after);
-  return after.ru_nvcsw - before.ru_nvcsw;
+std::uint64_t sleeps_of(const Communicator& comm) {
+  return static_cast<const ShmCommunicator&>(comm).engine().sleeps();
 }
 
-// Runs rounds until both ranks have had one with fewer than `bound` sleeps: other processes that want the
-// cores cause sleeps too, so a busy machine needs more rounds.
-template <class Work>
-void expect_sleeps_below(long bound, Communicator& comm, const Work& work) {
-  const base::TimePoint end = base::SystemClock().now() + 60s;
-  long fewest = std::numeric_limits<long>::max();
-  for (std::array<std::int64_t, 2> go_on = {1, 1}; go_on[0] == 1 && go_on[1] == 1;) {
-    fewest = std::min(fewest, sleeps_in(work));
-    const std::array<std::int64_t, 2> mine = {fewest < bound ? 0 : 1,
-                                              base::SystemClock().now() < end ? 1 : 0};
-    std::array<std::int64_t, 2> largest{};
-    ASSERT_TRUE(
-        comm.run(Operation::allreduce(std::as_bytes(std::span(mine)),
-                                      std::as_writable_bytes(std::span(largest)), Dtype::kInt64, Op::kMax),
-                 soon())
-            .ok());
-    go_on = largest;
+// The time that the spin limits of this thread's member read stands still, so the member never sleeps. With
+// `first_sleep` it passes at once until the member has slept once more than `before`.
+struct FirstSleep {
+  const Communicator& comm;
+  std::uint64_t before = 0;
+  std::atomic<bool>& over;
+};
+thread_local base::TimePoint spin_time;
+thread_local const FirstSleep* first_sleep = nullptr;
+base::TimePoint read_spin_clock() {
+  if (first_sleep == nullptr) return spin_time;
+  if (sleeps_of(first_sleep->comm) == first_sleep->before) {
+    spin_time += 1s;
+  } else {
+    first_sleep->over = true;
   }
-  EXPECT_LT(fewest, bound);
+  return spin_time;
 }
 
-// Rank 1 is late, so rank 0 sleeps at the first synchronisation point; at the next ones it spins first.
+ShmOptions with_spin_clock() {
+  ShmOptions options;
+  options.spin_clock = read_spin_clock;
+  return options;
+}
+
+// Rank 1 comes after rank 0 has slept at the first synchronisation point; at each of the next ones rank 0
+// spins first.
 TEST(ShmSpin, ASleepIsForOneSyncPointNotForAnOperation) {
   if (own_cores().size() < 2) GTEST_SKIP() << "one core";
   constexpr std::size_t kChunks = 256;
   const shmem::Arena arena = make_arena({.slots = 2});
+  std::atomic<bool> has_slept{false};
   run_all(Ranks::kThreads, 2, [&](int rank) {
     SCOPED_TRACE(rank);
-    const auto comm = open_comm(arena, rank);
-    Bytes in(kChunks << 17);
+    const auto comm = open_comm(arena, rank, with_spin_clock());
+    const Bytes in(kChunks << 17);
     Bytes out(in.size());
     ASSERT_TRUE(comm->barrier(soon()).ok());
-    expect_sleeps_below(static_cast<long>(kChunks) / 2, *comm, [&] {
-      if (rank == 1) std::this_thread::sleep_for(20ms);
-      ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
-    });
+    const FirstSleep first{*comm, sleeps_of(*comm), has_slept};
+    if (rank == 0) first_sleep = &first;
+    if (rank == 1) {
+      ASSERT_TRUE(eventually([&] { return has_slept.load(); }));
+    }
+    const base::Status status = comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon());
+    first_sleep = nullptr;
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(sleeps_of(*comm) - first.before, rank == 0 ? 1U : 0U);
   });
 }
 
-// Rank 1 is a little late at each operation, whether that goes in arrivals, in one chunk or in several.
+// Rank 1 is a little late at each operation, whether that goes in arrivals, in one chunk or in several. For
+// the spin limit of rank 0 that is no time at all.
 TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
   if (own_cores().size() < 2) GTEST_SKIP() << "one core";
   constexpr auto kLate = 20us;
@@ -149,17 +151,16 @@ TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
     run_all(Ranks::kThreads, 2, [&](int rank) {
       SCOPED_TRACE(fmt::format("rank {}, {} bytes", rank, bytes));
       bind_to(own_cores()[static_cast<std::size_t>(rank)]);
-      const auto comm = open_comm(arena, rank);
+      const auto comm = open_comm(arena, rank, with_spin_clock());
       const Bytes in(bytes);
       Bytes out(bytes);
-      expect_sleeps_below(kOperations / 2, *comm, [&] {
-        for (long i = 0; i < kOperations; ++i) {
-          const auto begin = std::chrono::steady_clock::now();
-          while (rank == 1 && std::chrono::steady_clock::now() - begin < kLate) {
-          }
-          ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
+      for (long i = 0; i < kOperations; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        while (rank == 1 && std::chrono::steady_clock::now() - begin < kLate) {
         }
-      });
+        ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
+      }
+      EXPECT_EQ(sleeps_of(*comm), 0U);
     });
   }
 }
@@ -179,7 +180,6 @@ TEST(SpinLimit, CountsFromTheLastProgress) {
   EXPECT_FALSE(limit.allows(999, now + 1h));
   EXPECT_TRUE(limit.allows(1000, now + 1h));
 }
-#endif
 
 // Processor time of the calling thread, for others to read.
 clockid_t own_clock() {
