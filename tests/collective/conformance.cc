@@ -77,7 +77,7 @@ TEST_P(Conformance, EveryReductionOfEveryType) {
           if (!is_defined(dtype, op)) continue;
           for (std::size_t elements : {1, 7, 600}) {
             for (bool in_place : {false, true}) {
-              ++seed;
+              if (!is_sampled(++seed)) continue;
               const Shape shape{kind, dtype, op, static_cast<int>(seed) % comm.size(), elements, in_place};
               const auto status = run_checked(comm, shape, seed, soon());
               ASSERT_TRUE(status.ok()) << status.to_string();
@@ -99,7 +99,7 @@ TEST_P(Conformance, EveryOperationOfEverySize) {
           kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kBroadcast ? 1 : comm.size());
       for (std::size_t bytes : {0, 4, 8, 56, 60, 64, 4096, 16'388, 131'072, 131'076, 300'004}) {
         for (bool in_place : {false, true}) {
-          ++seed;
+          if (!is_sampled(++seed)) continue;
           const Dtype dtype = bytes % 8 == 0 ? Dtype::kInt64 : Dtype::kFloat32;
           const std::size_t elements =
               bytes > 20'000 ? bytes / size_of(dtype) / pieces : bytes / size_of(dtype);
@@ -118,7 +118,7 @@ TEST_P(Conformance, RandomOperationsOneAfterTheOther) {
   with_communicator([](Communicator& comm) {
     std::mt19937_64 random(static_cast<std::uint64_t>(comm.rank()));
     std::mt19937_64 common(7);
-    for (std::uint64_t k = 0; k < 100; ++k) {
+    for (std::uint64_t k = 0; k < rounds(100); ++k) {
       const Kind kind = kCollectives[common() % std::size(kCollectives)];
       const Dtype dtype = kDtypes[common() % std::size(kDtypes)];
       const std::size_t elements = common() % (common() % 8 == 0 ? 40'000 : 300);
@@ -201,7 +201,7 @@ TEST_P(Conformance, MessagesBetweenAllPairs) {
 TEST_P(Conformance, GroupsBesideEachOther) {
   with_communicator([](Communicator& comm) {
     std::mt19937_64 random(static_cast<std::uint64_t>(comm.rank()));
-    for (std::uint64_t round = 0; round < 12; ++round) {
+    for (std::uint64_t round = 0; round < rounds(12); ++round) {
       auto row = comm.split(comm.rank() / 2, soon());
       auto column = comm.split(comm.rank() % 2, soon());
       auto few = comm.split(comm.rank() < 3 ? 0 : -1, soon());

@@ -21,7 +21,7 @@ void Failures::next_generation_works(Job& job, proto::Generation g, int rank,
   job.leave(g, rank);
   auto next = job.open(make_job_world(g + 1, ranks(), absent), rank);
   ASSERT_TRUE(next.ok()) << next.status().to_string();
-  for (Kind kind : kCollectives) {
+  for (Kind kind : sampled(kCollectives)) {
     const Status status = run_checked(**next, {kind, Dtype::kFloat64, Op::kSum, 0, 3000}, g, soon());
     ASSERT_TRUE(status.ok()) << "after " << g << ": " << status.to_string();
   }
@@ -119,7 +119,7 @@ void kill_marked(const Board& board, int rank) {
 }
 
 TEST_P(Failures, AMemberDiesBeforeAnOperation) {
-  for (const Deed& deed : all_deeds()) {
+  for (const Deed& deed : sampled(all_deeds())) {
     SCOPED_TRACE(deed.name());
     reset();
     const auto body = [&](Job& job, int rank) {
@@ -150,7 +150,7 @@ TEST_P(Failures, AMemberDiesBeforeAnOperation) {
 // It lives on without its communicator, which was in the operation or not: then the others can be through.
 TEST_P(Failures, AMemberLeavesDuringAnOperation) {
   const auto all = static_cast<std::uint64_t>(ranks());
-  for (const Deed& deed : all_deeds()) {
+  for (const Deed& deed : sampled(all_deeds())) {
     for (const bool begun : {false, true}) {
       if (begun && deed.is_message()) continue;
       SCOPED_TRACE(deed.name() + (begun ? ", begun" : ""));
@@ -224,7 +224,7 @@ TEST_P(Failures, AMemberDiesInsideAnOperation) {
   constexpr int kLeast = 3;  // kills
   constexpr int kMost = 20;
   std::mt19937_64 random(3);
-  for (const Kind kind : kCollectives) {
+  for (const Kind kind : sampled(kCollectives)) {
     SCOPED_TRACE(name_of(kind));
     int inside = 0;
     for (int kill = 0; kill < kLeast || (inside == 0 && kill < kMost); ++kill) {
@@ -240,7 +240,7 @@ TEST_P(Failures, AMemberDiesInsideAnOperation) {
 TEST_P(Failures, AMemberDiesAfterAnOperation) {
   const bool messages_may_be_lost = GetParam().backend.messages_may_be_lost;
   std::uint64_t cut_short = 0;  // operations
-  for (Kind kind : kCollectives) {
+  for (Kind kind : sampled(kCollectives)) {
     SCOPED_TRACE(name_of(kind));
     reset();
     const auto body = [&](Job& job, int rank) {
@@ -276,7 +276,7 @@ TEST_P(Failures, AMemberDiesAfterAnOperation) {
 
 void Failures::names_the_absent(bool leaves) {
   const auto others = static_cast<std::uint64_t>(ranks() - 1);
-  for (const Deed& deed : all_deeds()) {
+  for (const Deed& deed : sampled(all_deeds())) {
     SCOPED_TRACE(deed.name());
     reset();
     const auto body = [&](Job& job, int rank) {
@@ -322,7 +322,7 @@ TEST_P(Failures, AMemberThatHasLeftIsNamedAtTheDeadline) { names_the_absent(true
 // Late by more than the others care to spin.
 TEST_P(Failures, ASlowMemberDelaysAndNothingElse) {
   with_communicator([&](Communicator& comm) {
-    for (Kind kind : kCollectives) {
+    for (Kind kind : sampled(kCollectives)) {
       const auto end = base::SystemClock().now() + 10ms;
       while (comm.rank() == kVictim && base::SystemClock().now() < end) {
       }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -93,7 +94,19 @@ std::uint64_t arrivals_in(const shmem::Channel& channel) {
   return std::max(channel.arrivals[0].word.load() >> 32, channel.arrivals[1].word.load() >> 32);
 }
 
-base::TimePoint soon() { return base::SystemClock().now() + kTimeout; }
+std::uint64_t test_scale() {
+  static const std::uint64_t scale = [] {
+    const char* const text = std::getenv("REGROUP_TEST_SCALE");
+    return std::max<std::uint64_t>(1, text == nullptr ? 1 : std::strtoull(text, nullptr, 10));
+  }();
+  return scale;
+}
+
+std::uint64_t rounds(std::uint64_t all) { return std::max<std::uint64_t>(1, all / test_scale()); }
+
+bool is_sampled(std::uint64_t combination) { return combination % test_scale() == 0; }
+
+base::TimePoint soon() { return base::SystemClock().now() + test_scale() * kTimeout; }
 
 bool eventually(const std::function<bool()>& ready) {
   for (const base::TimePoint deadline = soon(); !ready(); ::sched_yield()) {

@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "collective/communicator.h"
@@ -40,6 +42,20 @@ void leave_all(const shmem::Arena& arena, proto::Generation g);
 
 // Rendezvous at which the owner of `channel` has arrived in the instance it is in.
 [[nodiscard]] std::uint64_t arrivals_in(const shmem::Channel& channel);
+
+// An emulated processor is some thirty times slower. Where REGROUP_TEST_SCALE is N (tools/dev/arm64.sh), each
+// case goes through an Nth of its rounds and combinations, and has N times as long. 1 without the variable.
+[[nodiscard]] std::uint64_t test_scale();
+[[nodiscard]] std::uint64_t rounds(std::uint64_t all);     // at least one
+[[nodiscard]] bool is_sampled(std::uint64_t combination);  // its number: all ranks must count alike
+template <class List>
+[[nodiscard]] auto sampled(const List& all) {
+  std::vector<std::remove_cvref_t<decltype(*std::begin(all))>> some;
+  for (std::size_t i = 0; i < std::size(all); ++i) {
+    if (is_sampled(i)) some.push_back(all[i]);
+  }
+  return some;
+}
 
 // A deadline that only a hang reaches.
 [[nodiscard]] base::TimePoint soon();

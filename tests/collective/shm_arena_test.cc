@@ -122,7 +122,8 @@ TEST_P(ShmArena, EveryOperationWhereverTheMemoryLies) {
     for (std::size_t whole : kWholes) {
       for (const bool in_place : {false, true}) {
         if (whole > largest() || kind == Kind::kBarrier) continue;
-        const int root = static_cast<int>(++seed % ranks_);
+        if (!is_sampled(++seed)) continue;
+        const int root = static_cast<int>(seed % ranks_);
         const Shape shape = shape_of(kind, whole, ranks_, root, in_place);
         const Inputs inputs = make_inputs(shape, static_cast<int>(ranks_), seed);
         for (const Where where : kWheres) {
@@ -148,9 +149,9 @@ TEST_P(ShmArena, OneSharedResult) {
   for (std::size_t whole : kWholes) {
     for (const bool first_in_place : {false, true}) {
       for (const Where where : kWheres) {
-        if (whole > largest()) continue;
+        if (whole > largest() || !is_sampled(++seed)) continue;
         Shape shape = shape_of(Kind::kAllreduce, whole, ranks_, 0, false);
-        const Inputs inputs = make_inputs(shape, static_cast<int>(ranks_), ++seed);
+        const Inputs inputs = make_inputs(shape, static_cast<int>(ranks_), seed);
         const auto result = arena_.result(seed).subspan(kSkews[seed / 2 % std::size(kSkews)]);
         std::vector<Exchange> exchanges;
         for (std::size_t r = ranks_; r-- > 0;) {  // rank 0 last: its input stays in the result
@@ -183,6 +184,7 @@ TEST_P(ShmArenaPieces, AllreduceWithAResultForEachRank) {
       shape.op = op;
       const Inputs inputs = make_inputs(shape, static_cast<int>(ranks_), ++seed);
       for (std::uint64_t in_place = 0; in_place < 1ULL << ranks_; ++in_place) {
+        if (!is_sampled(in_place + seed)) continue;
         std::vector<Exchange> exchanges;
         for (std::size_t r = 0; r < ranks_; ++r) {
           shape.in_place = (in_place >> r & 1) != 0;
@@ -258,7 +260,7 @@ TEST_P(ShmArenaRanks, RandomOperationsWithMemoryAnywhere) {
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
     std::mt19937_64 common(11);
-    for (std::uint64_t k = 0; k < 100; ++k) {
+    for (std::uint64_t k = 0; k < rounds(100); ++k) {
       const Kind kind = kCollectives[common() % std::size(kCollectives)];
       const std::size_t whole = common() % 8 == 0 ? kMost : 4 * (common() % 8000);
       const int root = static_cast<int>(common() % ranks);
@@ -287,7 +289,7 @@ TEST_P(ShmArenaRanks, ResultsOfEachRankInPieces) {
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     std::unique_ptr<Communicator> group;
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
-    for (std::uint64_t k = 0; k < 12; ++k) {
+    for (std::uint64_t k = 0; k < rounds(12); ++k) {
       const Shape shape = shape_of(Kind::kAllreduce, k % 3 == 0 ? most : most >> k, 1, 0, random() % 2 == 0);
       const Room room{mine.buffer(slot, 0), mine.buffer(slot, 1).subspan(kSkews[k % std::size(kSkews)])};
       Exchange exchange(shape, rank, size, make_inputs(shape, size, k), room);
@@ -311,7 +313,7 @@ TEST_P(ShmArenaRanks, SharedResultsTakeTurns) {
     auto comm = make_shm(mine, world, {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
-    for (std::uint64_t k = 0; k < 40; ++k) {
+    for (std::uint64_t k = 0; k < rounds(40); ++k) {
       std::size_t elements = 1 + k * 7919 % 20'000;
 #ifdef __SANITIZE_THREAD__
       elements = std::max<std::size_t>(elements, 4100);  // of ranks that share cores, too

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "tests/collective/cycles.h"
+#include "tests/collective/harness.h"
 #include "tests/collective/shm_job.h"
 
 namespace regroup::collective::testing::shm_cycles {
@@ -12,7 +13,8 @@ namespace {
 TEST(ShmCycles, KilledAndFormedAgainHoldsNothingBack) {
   const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
   const auto job = make_shm_job(kCycleRanks);
-  run_cycles(*job, full ? Cycles{1000, 20, 256} : Cycles{50, 20, 256});
+  run_cycles(*job,
+             full ? Cycles{1000, 20, 256} : Cycles{static_cast<proto::Generation>(rounds(50)), 20, 256});
 }
 
 }  // namespace
