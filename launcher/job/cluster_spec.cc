@@ -101,15 +101,15 @@ base::Status check_roles(const std::vector<Role>& roles) {
     if (role.name.empty()) return base::invalid_argument("a role has no name");
     if (!std::all_of(role.name.begin(), role.name.end(), fits_variable)) {
       return base::invalid_argument(
-          fmt::format("role {}: a name is made of letters, digits, _ and -", role.name));
+          fmt::format("role {}: expected a name of letters, digits, _ and -", role.name));
     }
     if (!names.insert(role.name).second) {
-      return base::invalid_argument(fmt::format("role {} is there twice", role.name));
+      return base::invalid_argument(fmt::format("role {}: given twice; expected each role once", role.name));
     }
     if (role.count == 0) return base::invalid_argument(fmt::format("role {} has no member", role.name));
     if (kind_of(role) == RoleKind::kChief) chiefs += role.count;
   }
-  if (chiefs > 1) return base::invalid_argument(fmt::format("{} chiefs: a cluster has one", chiefs));
+  if (chiefs > 1) return base::invalid_argument(fmt::format("expected at most one chief, got {}", chiefs));
   return {};
 }
 

@@ -21,12 +21,12 @@ constexpr Field kJobFields[] = {
     {"outputDir", kText, false, 0, 0, "PAI_OUTPUT_DIR"},
     {"retryCount", kWhole, false, 0, kMost, "Restarts of each member, and of the whole job"},
     {"jobEnvs", kVariables, false, 0, 0, "Environment variables of every member"},
-    {"image", kUnheeded, false, 0, 0, "Not heeded: there are no containers"},
-    {"authFile", kUnheeded, false, 0, 0, "Not heeded: there are no containers"},
-    {"codeDir", kUnheeded, false, 0, 0, "Not heeded: programs run where they are"},
-    {"virtualCluster", kUnheeded, false, 0, 0, "Not heeded: there is one cluster"},
-    {"gpuType", kUnheeded, false, 0, 0, "Not heeded: the machine's GPUs are used"},
-    {"extras", kUnheeded, false, 0, 0, "Not heeded"},
+    {"image", kUnheeded, false, 0, 0, "Ignored: there are no containers"},
+    {"authFile", kUnheeded, false, 0, 0, "Ignored: there are no containers"},
+    {"codeDir", kUnheeded, false, 0, 0, "Ignored: programs run where they are"},
+    {"virtualCluster", kUnheeded, false, 0, 0, "Ignored: there is one cluster"},
+    {"gpuType", kUnheeded, false, 0, 0, "Ignored: the machine's GPUs are used"},
+    {"extras", kUnheeded, false, 0, 0, "Ignored"},
 };
 
 constexpr Field kRoleFields[] = {
@@ -41,7 +41,7 @@ constexpr Field kRoleFields[] = {
      "So many members that failed for good end the job; 1 if absent, -1: never"},
     {"minSucceededTaskCount", kWholeOrNever, false, 1, kMost,
      "So many members that ended well end the job well; never if absent or -1"},
-    {"shmMB", kUnheeded, false, 0, 0, "Not heeded: there are no containers"},
+    {"shmMB", kUnheeded, false, 0, 0, "Ignored: there are no containers"},
 };
 
 constexpr Field kPortFields[] = {

@@ -232,7 +232,7 @@ base::Status check_gpus(const Source& place, const YAML::Node& roles, const std:
     if (wanted <= gpus) continue;
     const std::string have = gpus == 0 ? "no GPU" : fmt::format("{} in all", gpus);
     return place.wrong(roles[i]["gpuNumber"], fmt::format("taskRoles[{}].gpuNumber", i),
-                       fmt::format("{} for each of {} members of {}, and this machine has {}", parsed[i].gpus,
+                       fmt::format("{} for each of {} members of {}, but this machine has {}", parsed[i].gpus,
                                    parsed[i].count, parsed[i].name, have));
   }
   return {};

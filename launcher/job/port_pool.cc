@@ -119,7 +119,7 @@ base::Result<std::vector<std::vector<std::uint16_t>>> ports_wanted(const std::ve
     const bool taken = port != 0 && !fixed.at(host).insert(port).second;
     if (status.ok() && (port > 65535 || taken))
       status = base::invalid_argument(fmt::format("role {}, ports {}: port {} {}", role.name, label, port,
-                                                  port > 65535 ? "is above 65535" : "is asked for twice"));
+                                                  port > 65535 ? "is above 65535" : "is requested twice"));
     wanted.at(host).push_back(static_cast<std::uint16_t>(port));
     return std::uint16_t{0};
   };
@@ -148,7 +148,7 @@ std::string ports_to_json(const std::vector<std::uint16_t>& numbers) {
 }
 
 base::Result<std::vector<std::uint16_t>> ports_from_json(std::string_view text) {
-  const base::Status bad(base::Code::kDataLoss, "no list of ports");
+  const base::Status bad(base::Code::kDataLoss, "expected a list of ports");
   const auto json = base::parse_json(text);
   if (!json.is_object() || !json.contains("ports") || !json["ports"].is_array()) return bad;
   std::vector<std::uint16_t> out;

@@ -146,8 +146,8 @@ std::vector<RoleAction> RoleRules::restart_job(const MemberEnd& end) {
   members_[end.rank].state = State::kWaits;
   std::vector<RoleAction> out{
       Tell{fmt::format(
-          "{} {}: {}starting the whole job again (restart {} of {})", name_of(end.rank), end.what,
-          end.mpi == MemberEnd::Mpi::kNever ? "" : "nobody can take its place in MPI_COMM_WORLD: ",
+          "{} {}: {}restarting the whole job (restart {} of {})", name_of(end.rank), end.what,
+          end.mpi == MemberEnd::Mpi::kNever ? "" : "no process can replace it in MPI_COMM_WORLD: ",
           job_restarts_, options_.max_restarts)},
       StopMembers{}};
   when_stopped(out);
@@ -162,7 +162,7 @@ std::vector<RoleAction> RoleRules::fail_member(const MemberEnd& end) {
       fmt::format("{} {}{}", name_of(end.rank), end.what,
                   member.restarts > 0 ? fmt::format(" after {} restarts", member.restarts) : "");
   if (end.mpi != MemberEnd::Mpi::kInside && (most == 0 || count(member, State::kFailed) < most)) {
-    std::vector<RoleAction> out{Tell{so + ": going on without it"}};
+    std::vector<RoleAction> out{Tell{so + ": continuing without it"}};
     if (over()) out.emplace_back(EndJob{0});
     ended_ = over();
     return out;

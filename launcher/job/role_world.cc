@@ -47,7 +47,7 @@ void RoleWorld::on_mpi(std::uint32_t host, const pmi::Message& message) {
     members_[aborted->process.rank].abort = *aborted;
     events_.aborted(aborted->process.rank);
   } else if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) {
-    const std::string why = "MPI_Comm_spawn: not in a job of roles";
+    const std::string why = "MPI_Comm_spawn: not supported in a job of roles (--role)";
     events_.said(why);
     if (spawn->parent.rank < members_.size())
       node_of_(host_of(spawn->parent.rank)).tell(pmi::SpawnDone{spawn->request, 0, why});

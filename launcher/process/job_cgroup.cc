@@ -61,7 +61,7 @@ std::string enabling(CgroupNeeds needs) {
 // A v2 group with processes, usually this process's own, cannot delegate controllers; an ancestor may.
 base::Result<std::string> make_v2(const CgroupBranch& branch, const std::string& name, CgroupNeeds needs) {
   base::Status why(base::Code::kUnavailable,
-                   fmt::format("no control group above {} hands on {}", branch.own, enabling(needs)));
+                   fmt::format("no control group above {} delegates {}", branch.own, enabling(needs)));
   for (std::string at = branch.own; at.size() >= branch.mount.size(); at.resize(at.rfind('/'))) {
     const bool ours = at == branch.own;
     if (!hands_on(at, needs) && !(ours && write_to(at + "/cgroup.subtree_control", enabling(needs)).ok())) {
@@ -151,7 +151,7 @@ base::Status JobCgroup::make_groups(const std::string& job, CgroupNeeds needs, c
   }
   if (!needs.cpu && !needs.memory) return {};
   return {base::Code::kUnavailable,
-          fmt::format("there is no control group of the controller {}", needs.memory ? "memory" : "cpu")};
+          fmt::format("no control group has the controller {}", needs.memory ? "memory" : "cpu")};
 }
 
 base::Result<std::vector<base::Fd>> JobCgroup::add(proto::MemberId member, const spec::Limits& limits) const {

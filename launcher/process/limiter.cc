@@ -34,7 +34,7 @@ Restraint Limiter::restrain(proto::MemberId member, const spec::Limits& limits) 
     restraint.cgroup_procs.clear();
     refused_ = true;
     restraint.said = fmt::format(
-        "limits are not held by control groups ({}): cores by affinity, memory by RLIMIT_DATA of each "
+        "limits are not enforced by control groups ({}): cores by affinity, memory by RLIMIT_DATA of each "
         "process",
         status.message());
   }

@@ -191,7 +191,7 @@ def test_without_rights_it_is_said_once_and_done_otherwise(open_folder, without_
     if quiet:
         assert done.stderr == ""
     else:
-        assert done.stderr.count("limits are not held by control groups (") == 1
+        assert done.stderr.count("limits are not enforced by control groups (") == 1
         assert "cores by affinity, memory by RLIMIT_DATA of each process" in done.stderr
     lines = done.stdout.split()
     assert lines.count(str(64 << 10)) == 2  # KiB

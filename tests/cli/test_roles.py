@@ -93,7 +93,7 @@ def test_a_lost_ps_starts_the_job_again_if_that_is_wanted(regroup):
         ),
     )  # fmt: skip
     assert job.wait() == 0, job.err
-    assert "starting the whole job again (restart 1 of 3)" in job.err
+    assert "restarting the whole job (restart 1 of 3)" in job.err
     assert "chief 1" in job.out.splitlines()
 
 

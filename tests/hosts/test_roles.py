@@ -143,7 +143,7 @@ def test_a_death_inside_mpi_starts_the_whole_job_again(hosts: Hosts, program: st
     done = run_mpi(hosts, "--term-grace", "1", *MPI_ROLES, program, "retry", "kill")
     assert done.returncode == 0, done.stderr
     assert len([line for line in done.stdout.splitlines() if " of 3 app " in line]) == 3
-    assert "nobody can take its place in MPI_COMM_WORLD: starting the whole job again" in done.stderr
+    assert "no process can replace it in MPI_COMM_WORLD: restarting the whole job" in done.stderr
 
 
 def test_a_ps_killed_inside_mpi_ends_the_job_whoever_else_fails_with_it(hosts: Hosts, program: str):
@@ -151,7 +151,7 @@ def test_a_ps_killed_inside_mpi_ends_the_job_whoever_else_fails_with_it(hosts: H
     done = run(hosts, "--term-grace", "1", *roles, program, "end", "kill")
     assert done.status == 128 + signal.SIGKILL, done.err
     assert "rank 1 (ps 1)" in done.err and "was killed by signal 9 (SIGKILL): ending the job" in done.err
-    assert "starting the whole job again" not in done.err
+    assert "restarting the whole job" not in done.err
 
 
 def test_who_dies_before_mpi_is_replaced_in_the_same_world(hosts: Hosts, program: str):

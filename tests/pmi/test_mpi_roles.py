@@ -49,7 +49,7 @@ def test_a_death_inside_mpi_starts_the_whole_job_again(runner, mpi, program, how
     done = runner.regroup("--term-grace", "1", *ROLES, program, "retry", how, env=mpi.env)
     assert done.status == 0, done.err
     assert places(done.lines) == WORLD
-    again = "nobody can take its place in MPI_COMM_WORLD: starting the whole job again (restart 1 of 3)"
+    again = "no process can replace it in MPI_COMM_WORLD: restarting the whole job (restart 1 of 3)"
     assert "rank 1 (worker 0) (pid " in done.err and said in done.err and again in done.err
 
 

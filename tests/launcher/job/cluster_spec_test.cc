@@ -99,12 +99,12 @@ TEST(ClusterSpec, RefusesRolesThatMakeNoCluster) {
     const char* message;
   } cases[] = {
       {{{"", 1}}, "a role has no name"},
-      {{{"work er", 1}}, "role work er: a name is made of letters, digits, _ and -"},
-      {{{"a=b", 1}}, "role a=b: a name is made of letters, digits, _ and -"},
-      {{{"worker", 1}, {"ps", 1}, {"worker", 2}}, "role worker is there twice"},
+      {{{"work er", 1}}, "role work er: expected a name of letters, digits, _ and -"},
+      {{{"a=b", 1}}, "role a=b: expected a name of letters, digits, _ and -"},
+      {{{"worker", 1}, {"ps", 1}, {"worker", 2}}, "role worker: given twice; expected each role once"},
       {{{"worker", 0}}, "role worker has no member"},
-      {{{"chief", 2}}, "2 chiefs: a cluster has one"},
-      {{{"chief", 1}, {"master", 1}}, "2 chiefs: a cluster has one"},
+      {{{"chief", 2}}, "expected at most one chief, got 2"},
+      {{{"chief", 1}, {"master", 1}}, "expected at most one chief, got 2"},
   };
   for (const auto& [roles, message] : cases) {
     const base::Status status = check_roles(roles);

@@ -48,11 +48,10 @@ TEST(JobFile, ReadsEveryField) {
 TEST(JobFile, TakesFilesOfOpenPaiAndSaysWhatItLeavesOut) {
   auto job = read_job("tests/golden/job_file/openpai.json", {}, 0);
   ASSERT_TRUE(job.ok()) << job.status().message();
-  EXPECT_THAT(job->notes,
-              ElementsAre("tests/golden/job_file/openpai.json:3: image: Not heeded: there are no "
-                          "containers",
-                          "tests/golden/job_file/openpai.json:5: codeDir: Not heeded: programs run "
-                          "where they are"));
+  EXPECT_THAT(job->notes, ElementsAre("tests/golden/job_file/openpai.json:3: image: Ignored: there are no "
+                                      "containers",
+                                      "tests/golden/job_file/openpai.json:5: codeDir: Ignored: programs run "
+                                      "where they are"));
   EXPECT_EQ(job->roles[1].min_succeeded, 2U);
 }
 
@@ -90,7 +89,8 @@ TEST(JobFile, NamesFileLineAndField) {
        "f:6: taskRoles[1].command: expected a string for sh -c, or a list of a program and its arguments, "
        "got an empty list"},
       {good + "- worker\n", "f:5: taskRoles[1]: expected a map of fields, got \"worker\""},
-      {good + "- name: worker\n  command: b\n", "f:5: taskRoles: role worker is there twice"},
+      {good + "- name: worker\n  command: b\n",
+       "f:5: taskRoles: role worker: given twice; expected each role once"},
       {good + "jobEnvs: {a: [b]}\n",
        "f:5: jobEnvs: expected a map of variable names to scalar values, got a map"},
       {good + "? [a]\n: b\n", "f:5: expected a field name, got a list"},
@@ -122,9 +122,9 @@ TEST(JobFile, RefusesGpusThatAreNotThere) {
       "jobName: j\ntaskRoles:\n- {name: ps, command: a}\n- name: worker\n  command: a\n  taskNumber: 2\n  "
       "gpuNumber: 2\n";
   EXPECT_EQ(parse_job(text, "f", {}, 0).status().message(),
-            "f:7: taskRoles[1].gpuNumber: 2 for each of 2 members of worker, and this machine has no GPU");
+            "f:7: taskRoles[1].gpuNumber: 2 for each of 2 members of worker, but this machine has no GPU");
   EXPECT_EQ(parse_job(text, "f", {}, 3).status().message(),
-            "f:7: taskRoles[1].gpuNumber: 2 for each of 2 members of worker, and this machine has 3 in all");
+            "f:7: taskRoles[1].gpuNumber: 2 for each of 2 members of worker, but this machine has 3 in all");
   auto job = parse_job(text, "f", {}, 4);
   ASSERT_TRUE(job.ok());
   EXPECT_EQ(job->roles[1].gpus, 2U);

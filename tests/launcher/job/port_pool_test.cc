@@ -162,7 +162,7 @@ TEST(PortPool, SaysWhichFixedPortCannotBe) {
   ASSERT_NE(begin, 0);
   const auto next = static_cast<std::uint16_t>(begin + 1);
   EXPECT_EQ(pool_of({{"worker", 2, 0, {{"a", 1, begin}, {"b", 1, next}}}}).status().message(),
-            "role worker, ports a: port " + std::to_string(next) + " is asked for twice");
+            "role worker, ports a: port " + std::to_string(next) + " is requested twice");
   base::Fd server;
   ASSERT_EQ(serve(begin, true, server), 0);
   EXPECT_THAT(pool_of({{"worker", 1, 0, {{"a", 1, begin}}}}).status().message(),
@@ -191,7 +191,7 @@ TEST(PortPool, OfAFixedPortThereIsOneOnEachHost) {
   const std::vector<Role> roles{{"ps", 1, 0, {{"a", 1, 7000}}}, {"worker", 1, 0, {{"b", 1, 7000}}}};
   EXPECT_TRUE(ports_wanted(roles, {0, 1}, 2).ok());
   EXPECT_EQ(ports_wanted(roles, {1, 1}, 2).status().message(),
-            "role worker, ports b: port 7000 is asked for twice");
+            "role worker, ports b: port 7000 is requested twice");
 }
 
 TEST(PortPool, ReadsOnlyPorts) {

@@ -63,11 +63,10 @@ TEST(RoleRules, StartsTheWholeJobAgainAfterAMemberThatWasInMpi) {
     RoleRules rules(kWorkers, {.max_restarts = 1});
     MemberEnd lost = killed(1);
     lost.mpi = mpi;
-    EXPECT_THAT(
-        rules.on_end(lost),
-        ElementsAre(tell("rank 1 (worker 1) (pid 5) was killed by signal 9 (SIGKILL): nobody can take "
-                         "its place in MPI_COMM_WORLD: starting the whole job again (restart 1 of 1)"),
-                    stop()));
+    EXPECT_THAT(rules.on_end(lost),
+                ElementsAre(tell("rank 1 (worker 1) (pid 5) was killed by signal 9 (SIGKILL): no process can "
+                                 "replace it in MPI_COMM_WORLD: restarting the whole job (restart 1 of 1)"),
+                            stop()));
     EXPECT_THAT(rules.on_end(killed(0)), ElementsAre(start(0, 1), start(1, 1)));
     EXPECT_THAT(without_words(rules.on_end(lost)), ElementsAre(end(137)));
   }
@@ -225,7 +224,7 @@ TEST(RoleRules, AnyOtherRoleIsOfWorkers) {
 TEST(RoleRules, CountsFailuresAndSuccessesOfARole) {
   RoleRules two({{"worker", 3, 0, {}, /*min_failed=*/2}}, {.max_restarts = 0});
   EXPECT_THAT(two.on_end(killed(0)), ElementsAre(tell("rank 0 (worker 0) (pid 5) was killed by signal 9 "
-                                                      "(SIGKILL): going on without it")));
+                                                      "(SIGKILL): continuing without it")));
   EXPECT_THAT(without_words(two.on_end(killed(2))), ElementsAre(end(137)));
 
   RoleRules never({{"worker", 2, 0, {}, /*min_failed=*/0}}, {.max_restarts = 0});

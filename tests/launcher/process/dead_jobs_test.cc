@@ -74,7 +74,7 @@ TEST(JobRecord, OfAnotherJobIsNotWrittenOver) {
   const auto record = JobRecord::create(folder.path(), "0123abcd");
   const auto again = JobRecord::create(folder.path(), "0123abcd");
   ASSERT_FALSE(again.ok());
-  EXPECT_EQ(again.status().message(), folder.path() + "/0123abcd.job: it is another job's");
+  EXPECT_EQ(again.status().message(), folder.path() + "/0123abcd.job: held by another job");
 }
 
 TEST(JobRecord, CleansFoldersAndItself) {

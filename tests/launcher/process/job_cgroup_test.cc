@@ -58,7 +58,7 @@ TEST(JobCgroup, SaysWhichGroupHandsOnNothing) {
   const auto group = JobCgroup::make("0000abcd", {false, true}, folder.path());
   ASSERT_FALSE(group.ok());
   EXPECT_EQ(group.status().message(),
-            "no control group above " + folder.path() + kUser + "/session-2.scope hands on +memory");
+            "no control group above " + folder.path() + kUser + "/session-2.scope delegates +memory");
 }
 
 TEST(JobCgroup, SaysWhichControllerIsMissing) {
@@ -68,7 +68,7 @@ TEST(JobCgroup, SaysWhichControllerIsMissing) {
   std::filesystem::create_directories(folder.path() + "/cg");
   const auto group = JobCgroup::make("0000abcd", {true, true}, folder.path());
   ASSERT_FALSE(group.ok());
-  EXPECT_EQ(group.status().message(), "there is no control group of the controller cpu");
+  EXPECT_EQ(group.status().message(), "no control group has the controller cpu");
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/cg/regroup-0000abcd"));
 }
 
@@ -77,10 +77,9 @@ TEST(Limiter, FallsBackOnceForTheWholeJob) {
   Limiter limiter("0000abcd", nullptr, folder.path());
   EXPECT_TRUE(limiter.restrain(0, {}).said.empty());
   const Restraint first = limiter.restrain(1, {1, 64 << 20});
-  EXPECT_EQ(
-      first.said,
-      "limits are not held by control groups (there is no control group of the controller memory): cores "
-      "by affinity, memory by RLIMIT_DATA of each process");
+  EXPECT_EQ(first.said,
+            "limits are not enforced by control groups (no control group has the controller memory): cores "
+            "by affinity, memory by RLIMIT_DATA of each process");
   EXPECT_EQ(first.data_bytes, 64U << 20U);
   EXPECT_EQ(first.cores.size(), 1U);
   EXPECT_TRUE(first.cgroup_procs.empty());
