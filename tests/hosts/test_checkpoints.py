@@ -380,7 +380,7 @@ def test_a_directory_that_hangs_holds_up_nobody(hosts: Hosts, start: Start, undi
     job = start("node2:2", "1:2", *tiers(own, shared), pace_us=50_000)
     over.expect_weights(undisturbed, status=1)  # what was due at the end is not there
     assert re.search(f"host node3: {late}", over.text()) and not committed(over), over.text()
-    assert "is lost: /tmp/hangs has not answered" in over.text()
+    assert "is lost: /tmp/hangs: no answer" in over.text()
     until(
         lambda: re.search(f"host node2: {late}", job.text()) or job.process.poll() is not None,
         "a line that says so",

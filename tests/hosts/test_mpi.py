@@ -114,7 +114,7 @@ def test_time_limits_of_other_hosts_are_scaled_too(four_hosts: Hosts):
     job = words(four_hosts, "-H", "node1,node2", "-np", "2", "sh", "-c", script)
     done = four_hosts[0].run([*factor, *job], DEADLINE_S)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"regroup-pmi \(pid \d+\) has not answered for 2 s and is ended: MPI", done.stderr)
+    assert re.search(r"regroup-pmi \(pid \d+\) did not answer for 2 s and is killed: MPI", done.stderr)
 
 
 def test_with_a_prefix_agent_and_helper_come_from_there(own_hosts: Hosts):

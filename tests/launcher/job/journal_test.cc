@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 namespace regroup::job {
 namespace {
@@ -206,12 +207,14 @@ TEST_F(JournalTest, RefusesWhatIsWholeAndMakesNoSense) {
   bad_world.plan.pop_back();
   auto bad_intent = intent(3);
   bad_intent.marks[0].state = membership::MemberState::kGone;
-  for (const membership::JournalEntry& entry : {membership::JournalEntry(bad_world), {bad_intent}}) {
+  const std::pair<membership::JournalEntry, const char*> cases[] = {{bad_world, "World 1 makes no sense"},
+                                                                    {bad_intent, "malformed intent"}};
+  for (const auto& [entry, expected] : cases) {
     std::filesystem::remove(path_);
     append(entry);
     auto journal = JournalFile::open(path_);
     EXPECT_EQ(journal.code(), base::Code::kDataLoss);
-    EXPECT_NE(journal.status().message().find("makes no sense"), std::string::npos);
+    EXPECT_NE(journal.status().message().find(expected), std::string::npos) << journal.status().message();
   }
 }
 
