@@ -164,4 +164,36 @@ Result<std::vector<std::string>> shell_words(std::string_view line) {
   return words;
 }
 
+std::vector<std::string> file_words(std::string_view line) {
+  constexpr std::string_view kBlank = " \t\r";
+  std::vector<std::string> words;
+  bool open = false;  // a word has begun
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (kBlank.find(c) != std::string_view::npos) {
+      open = false;
+      continue;
+    }
+    if (!open && c == '#') break;
+    const std::string_view escaped = open ? " \t\"'\\#" : "\"'\\#";
+    const bool may_quote = !open || words.back().ends_with('=');
+    if (!open) words.emplace_back();
+    open = true;
+    const bool quotes = may_quote && (c == '"' || c == '\'');
+    const std::size_t closed = quotes ? line.find(c, i + 1) : std::string_view::npos;
+    const bool ends_word =
+        closed != std::string_view::npos &&
+        (closed + 1 == line.size() || kBlank.find(line[closed + 1]) != std::string_view::npos);
+    if (ends_word) {
+      words.back() += line.substr(i + 1, closed - i - 1);
+      i = closed;
+    } else if (c == '\\' && i + 1 < line.size() && escaped.find(line[i + 1]) != std::string_view::npos) {
+      words.back() += line[++i];
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
 }  // namespace regroup::base

@@ -48,5 +48,9 @@ template <class T>
 // The words of one line as a shell would see them: quotes and backslashes, nothing else; a # that begins a
 // word ends the line. kInvalidArgument: a quote is not closed.
 [[nodiscard]] Result<std::vector<std::string>> shell_words(std::string_view line);
+// The words of one line of an app file. A quote counts at the beginning of a word or after '=', if the next
+// one ends the word; a backslash counts before a quote, # and itself, and within a word before a blank. All
+// others are characters, as under Open MPI and hydra. A # that begins a word ends the line.
+[[nodiscard]] std::vector<std::string> file_words(std::string_view line);
 
 }  // namespace regroup::base

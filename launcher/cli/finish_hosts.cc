@@ -139,6 +139,8 @@ Status resolve_hosts(OptionsBuilder& builder) {
                                   spec::by_one_name(builder.context.host_names, wanted));
   if (!hosts.ok()) return hosts.status();
   out.hosts = std::move(*hosts);
+  if (Status status = drop_without_slots(out.hosts, out.oversubscribe); !status.ok())
+    return builder.refuse(kContradicts, status);
   if (Status status = take_grant(builder); !status.ok()) return status;
   if (map == spec::MapBy::Kind::kRankFile) REGROUP_RETURN_IF_ERROR(check_rank_hosts(builder));
   if (!out.mapping.map.no_local) return {};

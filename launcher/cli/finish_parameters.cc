@@ -92,11 +92,52 @@ Status set_radix(OptionsBuilder& builder, const std::string& value) {
   return {};
 }
 
+// The last one given for the job or its first program, else that of the environment; null: none.
+const std::string* find_value(const OptionsBuilder& builder, const std::string& name) {
+  const std::string* found = nullptr;
+  const auto look = [&](const std::vector<EnvironmentChange>& changes) {
+    for (const EnvironmentChange& change : changes) {
+      const bool sets =
+          change.kind == EnvironmentChange::Kind::kMca || change.kind == EnvironmentChange::Kind::kSet;
+      if (sets && change.name == name) found = &change.value;
+    }
+  };
+  look(builder.changes);
+  if (!builder.done.empty()) look(builder.done[0].changes);
+  const auto set = builder.context.environment.find(name);
+  return found == nullptr && set != builder.context.environment.end() ? &set->second : found;
+}
+
+// VAR=VALUE or VAR, for all programs, between semicolons or what another parameter says. -x goes before it,
+// as under Open MPI 5 (4 refuses both together).
+Status export_list(OptionsBuilder& builder, const std::string& value) {
+  const std::string* const delimiter = find_value(builder, "OMPI_MCA_mca_base_env_list_delimiter");
+  std::vector<EnvironmentChange> changes;
+  for (const std::string& part :
+       base::split(value, delimiter == nullptr || delimiter->empty() ? ";" : delimiter->substr(0, 1))) {
+    const std::size_t equals = part.find('=');
+    const std::string name = part.substr(0, equals);
+    if (part.empty()) continue;
+    if (name.empty()) return base::invalid_argument(fmt::format("'{}': expected VAR or VAR=VALUE", part));
+    if (equals != std::string::npos) {
+      changes.push_back({EnvironmentChange::Kind::kSet, name, part.substr(equals + 1), ""});
+    } else if (builder.context.environment.contains(name)) {
+      changes.push_back({EnvironmentChange::Kind::kExport, name, "", ""});
+    } else {
+      builder.out.notes.push_back(
+          fmt::format("parameter mca_base_env_list: there is no variable {} to export", name));
+    }
+  }
+  builder.changes.insert(builder.changes.begin(), changes.begin(), changes.end());
+  return {};
+}
+
 struct Parameter {
   std::string_view name;
   Status (*apply)(OptionsBuilder& builder, const std::string& value);
 };
-constexpr Parameter kParameters[] = {{"OMPI_MCA_rmaps_base_oversubscribe", set_oversubscribe},
+constexpr Parameter kParameters[] = {{"OMPI_MCA_mca_base_env_list", export_list},
+                                     {"OMPI_MCA_rmaps_base_oversubscribe", set_oversubscribe},
                                      {"OMPI_MCA_rmaps_base_no_oversubscribe", set_no_oversubscribe},
                                      {"OMPI_MCA_rmaps_base_mapping_policy", set_mapping},
                                      {"OMPI_MCA_rmaps_default_mapping_policy", set_mapping},
@@ -118,33 +159,16 @@ constexpr Parameter kParameters[] = {{"OMPI_MCA_rmaps_base_oversubscribe", set_o
                                      {"PRTE_MCA_routed_radix", set_radix},
                                      {"PRTE_MCA_prte_routed_radix", set_radix}};
 
-// The last one given for the job or its first program.
-const std::string* find_change(const OptionsBuilder& builder, std::string_view name) {
-  const std::string* found = nullptr;
-  const auto look = [&](const std::vector<EnvironmentChange>& changes) {
-    for (const EnvironmentChange& change : changes) {
-      const bool sets =
-          change.kind == EnvironmentChange::Kind::kMca || change.kind == EnvironmentChange::Kind::kSet;
-      if (sets && change.name == name) found = &change.value;
-    }
-  };
-  look(builder.changes);
-  if (!builder.done.empty()) look(builder.done[0].changes);
-  return found;
-}
-
 }  // namespace
 
 Status apply_parameters(OptionsBuilder& builder) {
-  const spec::Environment& environment = builder.context.environment;
   for (const Parameter& parameter : kParameters) {
-    const std::string* value = find_change(builder, parameter.name);
-    const auto set = environment.find(std::string(parameter.name));
-    if (value == nullptr && set != environment.end()) value = &set->second;
-    if (value == nullptr) continue;
-    if (Status status = parameter.apply(builder, *value); !status.ok()) {
+    const std::string* const found = find_value(builder, std::string(parameter.name));
+    if (found == nullptr) continue;
+    const std::string value = *found;  // what is applied may add changes
+    if (Status status = parameter.apply(builder, value); !status.ok()) {
       return base::invalid_argument(
-          fmt::format("parameter {}={}: {}", parameter.name, *value, status.message()));
+          fmt::format("parameter {}={}: {}", parameter.name, value, status.message()));
     }
   }
   return {};

@@ -214,12 +214,10 @@ Status keep_app(OptionsBuilder& builder) {
   return {};
 }
 
-// A line of an app file, which may hold several programs.
-Status parse_line(OptionsBuilder& builder, std::string_view line) {
-  auto words = base::shell_words(line);
-  if (!words.ok()) return words.status();
-  for (std::size_t i = 0; i < words->size(); ++i) {
-    if (Status status = parse_app(builder, *words, i); !status.ok()) return status;
+// The words of a line of an app file, which may hold several programs.
+Status parse_line(OptionsBuilder& builder, const Words& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (Status status = parse_app(builder, words, i); !status.ok()) return status;
     if (builder.out.verb != spec::Verb::kRun) return invalid_argument("this option is not allowed in a file");
     if (Status status = keep_app(builder); !status.ok()) return status;
   }
@@ -234,13 +232,23 @@ Status parse_app_file(OptionsBuilder& builder) {
   if (!builder.context.read_file) return base::bad_value("--app", path, "files cannot be read here");
   auto text = builder.context.read_file(path);
   if (!text.ok()) return base::bad_value("--app", path, text.status().message());
-  std::size_t number = 0;
-  for (const std::string& line : base::split(*text, "\n")) {
-    ++number;
-    Status status = parse_line(builder, line);
+  Words words;
+  std::size_t begins = 1;  // the first of the lines that `words` stand in
+  const Words lines = base::split(*text, "\n");
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const Words more = base::file_words(lines[i]);
+    const bool comment = more.empty() && !base::trim(lines[i]).empty();
+    if (words.empty()) begins = i + 1;
+    if (comment && !words.empty()) continue;  // between lines that belong together
+    words.insert(words.end(), more.begin(), more.end());
+    if (!more.empty() && more.back() == "\\" && i + 1 < lines.size()) {  // it goes on in the next one
+      words.pop_back();
+      continue;
+    }
+    Status status = parse_line(builder, std::exchange(words, {}));
     if (status.ok() && !builder.app_file.empty())
       status = invalid_argument("an app file must not name another");
-    if (!status.ok()) return invalid_argument(fmt::format("{}, line {}: {}", path, number, status.message()));
+    if (!status.ok()) return invalid_argument(fmt::format("{}, line {}: {}", path, begins, status.message()));
   }
   if (builder.done.empty()) return invalid_argument(fmt::format("{}: contains no program", path));
   return {};

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <fstream>
 
+#include "base/plain_text.h"
+
 namespace regroup::job {
 namespace {
 
@@ -35,7 +37,7 @@ base::Result<std::string> read_file(const std::string& path) {
     if (text.size() > kLargestFile)
       return base::invalid_argument(fmt::format("{}: larger than 16 MiB", path));
   } while (file);
-  return text;
+  return base::plain_text(text, path);
 }
 
 }  // namespace regroup::job

@@ -41,9 +41,9 @@ Status read_host(std::string_view word, HostRequest& out) {
   if (colon != std::string_view::npos && word.find(':', colon + 1) == std::string_view::npos) {
     name = word.substr(0, colon);
     slots = word.substr(colon + 1);
-    if (slots != "*" && (!base::read_number(slots, out.slots) || out.slots == 0)) {
-      return invalid_argument(fmt::format("'{}': expected HOST:SLOTS with SLOTS a whole number >= 1", word));
-    }
+    if (slots != "*" && !base::read_number(slots, out.slots))
+      return invalid_argument(fmt::format("'{}': expected HOST:SLOTS with SLOTS a whole number", word));
+    out.no_slots = slots != "*" && out.slots == 0;
   }
   if (const std::size_t at = name.find('@'); at != std::string_view::npos) {
     out.user = name.substr(0, at);
@@ -75,9 +75,12 @@ Status read_field(std::string_view word, HostRequest& out) {
     return invalid_argument(
         fmt::format("field '{}': unknown; expected slots=N, max_slots=N or user=NAME", word));
   }
-  if (!base::read_number(value, *number) || *number == 0) {
-    return invalid_argument(fmt::format("field '{}': expected a whole number >= 1", word));
+  const std::uint32_t least = number == &out.max_slots ? 1 : 0;
+  if (!base::read_number(value, *number) || *number < least) {
+    return invalid_argument(
+        fmt::format("field '{}': expected a whole number{}", word, least == 0 ? "" : " >= 1"));
   }
+  if (number == &out.slots) out.no_slots = *number == 0;
   return {};
 }
 
@@ -119,6 +122,7 @@ base::Result<Line> read_line(std::string_view text) {
     return invalid_argument(
         fmt::format("max_slots={} is less than slots={}", line.host.max_slots, line.host.slots));
   }
+  if (line.host.slots == 0 && !line.host.no_slots) line.host.slots = line.host.max_slots;
   return line;
 }
 
@@ -127,17 +131,27 @@ void take_user(HostRequest& known, const HostRequest& host) {
   if (known.user.empty()) known.user = host.user;
 }
 
+// Of a host that is named twice; all of its slots, if one of them says no number.
+void add_slots(HostRequest& known, const HostRequest& host) {
+  if (host.no_slots) return;
+  const bool all = (known.slots == 0 && !known.no_slots) || host.slots == 0;
+  known.slots = all ? 0 : known.slots + host.slots;
+  known.no_slots = false;
+}
+
 // What a line adds to what stands already.
 void add(std::vector<HostRequest>& hosts, const HostRequest& host, std::unordered_set<std::string>& unsized,
          Index& index) {
   const auto [at, fresh] = index.try_emplace(host.name, hosts.size());
   const bool repeated = unsized.contains(host.name);
-  if (host.slots == 0) unsized.insert(host.name);
+  if (host.slots == 0 && !host.no_slots) unsized.insert(host.name);
   if (fresh) return hosts.push_back(host);
   HostRequest& known = hosts[at->second];
   take_user(known, host);
-  known.slots += (repeated && known.slots == 0 ? 1 : 0) + std::max(host.slots, 1U);
   known.max_slots = std::max(known.max_slots, host.max_slots);
+  if (host.no_slots) return;
+  known.no_slots = false;
+  known.slots += (repeated && known.slots == 0 ? 1 : 0) + std::max(host.slots, 1U);
 }
 
 std::string_view short_name(std::string_view name) { return name.substr(0, name.find('.')); }
@@ -160,7 +174,7 @@ base::Result<std::vector<HostRequest>> parse_host_list(std::string_view text,
     if (Status status = read_host(base::trim(word), host); !status.ok()) return status;
     if (mentions != nullptr) mentions->push_back(host.name);
     const bool all = word.ends_with(":*");
-    if (!all && host.slots == 0) host.slots = 1;
+    if (!all && host.slots == 0 && !host.no_slots) host.slots = 1;
     add_mention(hosts, host);
   }
   return hosts;
@@ -170,7 +184,7 @@ void add_mention(std::vector<HostRequest>& hosts, const HostRequest& host) {
   HostRequest* known = find_host(hosts, host.name);
   if (known == nullptr) return hosts.push_back(host);
   take_user(*known, host);
-  known->slots = known->slots == 0 || host.slots == 0 ? 0 : known->slots + host.slots;
+  add_slots(*known, host);
 }
 
 base::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, std::string_view file,
@@ -222,8 +236,23 @@ base::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostReques
     out.push_back(*found);
     if (!want.user.empty()) out.back().user = want.user;
     if (want.slots > 1) out.back().slots = want.slots;
+    if (want.slots > 1 || want.no_slots) out.back().no_slots = want.no_slots;
   }
   return out;
+}
+
+base::Status drop_without_slots(std::vector<HostRequest>& hosts, bool oversubscribe) {
+  std::string names;
+  for (HostRequest& host : hosts) {
+    if (!host.no_slots) continue;
+    names += (names.empty() ? "" : ", ") + host.name;
+    if (oversubscribe) host.slots = 1;
+  }
+  if (oversubscribe || names.empty()) return {};
+  std::erase_if(hosts, [](const HostRequest& host) { return host.no_slots; });
+  if (!hosts.empty()) return {};
+  return invalid_argument(fmt::format(
+      "host {}: no slots (slots=0), expected at least 1 on some host; --oversubscribe needs none", names));
 }
 
 base::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
@@ -281,8 +310,8 @@ std::vector<HostRequest> by_one_name(const std::vector<std::string>& host_names,
       out.push_back(host);
     } else {
       HostRequest& known = out[at->second];
-      if (known.user.empty()) known.user = host.user;
-      known.slots = known.slots == 0 || host.slots == 0 ? 0 : known.slots + host.slots;
+      take_user(known, host);
+      add_slots(known, host);
       known.max_slots = std::max(known.max_slots, host.max_slots);
     }
   }

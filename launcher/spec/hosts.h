@@ -15,6 +15,7 @@ struct HostRequest {
   std::uint32_t slots = 0;      // 0: not said; as many as the host has cores
   std::uint32_t max_slots = 0;  // 0: not said; slots that may not be exceeded even when oversubscribing
   bool here = false;            // it is this machine
+  bool no_slots = false;        // slots=0 was said: it takes members under --oversubscribe only
   std::string user = {};        // to log in there as; "": not said
   std::string address = {};     // what an allocator's own command calls it; "": its name
   // Of what it has, those that an allocator has granted, where it says so: numbers of the operating system,
@@ -58,6 +59,10 @@ void add_mention(std::vector<HostRequest>& hosts, const HostRequest& host);
 // beyond a mention; all of the other if one is empty. kInvalidArgument: a wanted host is not listed.
 [[nodiscard]] base::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostRequest>& listed,
                                                                   const std::vector<HostRequest>& wanted);
+
+// Leaves out hosts without slots or, if `oversubscribe`, gives each of them one. kInvalidArgument: none is
+// left.
+[[nodiscard]] base::Status drop_without_slots(std::vector<HostRequest>& hosts, bool oversubscribe);
 
 // Those of `grant` that `wanted` names, with its slots where it says any; all if it names none. A host is
 // also known by the short form of its name. kInvalidArgument: one is not granted, or, unless `oversubscribe`,

@@ -29,6 +29,24 @@ def test_an_app_file_names_them_too(regroup, tmp_path):
     assert lines(job) == ["one", "two", "two"]
 
 
+def test_a_line_of_an_app_file_may_go_on_and_hold_an_apostrophe(regroup, tmp_path):
+    apps = tmp_path / "apps"
+    apps.write_text("-n 1 echo it's \\\n# between\n   two\n-n 1 echo 'a  b' x='c  d'\n")
+    for words in (["--oversubscribe", "--app"], ["--compat=mpich", "-configfile"]):
+        job = regroup.run(*words, str(apps))
+        assert job.wait() == 0, job.err
+        assert lines(job) == ["a  b x=c  d", "it's two"]
+
+
+def test_a_parameter_lists_variables_to_export(regroup):
+    show = ("sh", "-c", 'echo "$A/$B"')
+    job = regroup.run("-np", "1", "--mca", "mca_base_env_list", "A=1;B=2 3", *show)
+    assert (job.wait(), job.out) == (0, "1/2 3\n")
+    job = regroup.run("-np", "1", "-x", "A=x", *show, env={"OMPI_MCA_mca_base_env_list": "A=e;B"})
+    assert (job.wait(), job.out) == (0, "x/\n")
+    assert "mca_base_env_list" in job.err and "variable B" in job.err
+
+
 @pytest.mark.parametrize(
     ("second", "status", "message"),
     [

@@ -23,6 +23,10 @@ const std::map<std::string, std::string> kFiles = {
     {"hosts.bad", "node0 slots=4\nnode1 slots=many\n"},
     {"apps",
      "# servers first\n-np 1 ./server --port 80\n-np 3 -x ROLE='a worker' ./client : -np 1 ./logger\n"},
+    {"apps.peers",
+     "-np 1 echo one \\\n# a comment between\n\ttwo \\ \n three\n-np 1 echo it's John's \\d+ a\\ b 'c d' "
+     "x='e f'\n"
+     "-np 1 echo a#b #c\n-np 1 echo 'open\n-np 1 echo last \\\n"},
     {"apps.bad", "-np 1 ./a\n-np one ./b\n"},
     {"ranks", "rank 1=localhost slot=1:0-1\nrank 0=node0 slot=0,2  # first\n"},
     {"ranks.bad", "rank 0=node0 slot=0\nrank 2=node0 slot=1\n"},

@@ -20,6 +20,7 @@ std::string shown(const base::Result<std::vector<spec::HostRequest>>& hosts) {
     out += fmt::format("{}{}{}{}:{}", out.empty() ? "" : " ", host.user, host.user.empty() ? "" : "@",
                        host.name, host.slots);
     if (host.max_slots != 0) out += fmt::format("/{}", host.max_slots);
+    if (host.no_slots) out += " (none)";
   }
   return out;
 }
@@ -43,8 +44,13 @@ TEST(Hosts, Lists) {
       {"a, b", "a:1 b:1"},
       {"a,,b", "error: 'a,,b': a host name is missing"},
       {"", "error: '': a host name is missing"},
-      {"a:0", "error: 'a:0': expected HOST:SLOTS with SLOTS a whole number >= 1"},
-      {"a:-1", "error: 'a:-1': expected HOST:SLOTS with SLOTS a whole number >= 1"},
+      {"a:0,b:2", "a:0 (none) b:2"},
+      {"a:0,a:2", "a:2"},
+      {"a:2,a:0", "a:2"},
+      {"a:0,a", "a:1"},
+      {"a:0,a:*", "a:0"},
+      {"a:0x", "error: 'a:0x': expected HOST:SLOTS with SLOTS a whole number"},
+      {"a:-1", "error: 'a:-1': expected HOST:SLOTS with SLOTS a whole number"},
       {"a=b", "error: 'a=b' is not a host name"},
   };
   for (const auto& [text, wanted] : kLists) EXPECT_EQ(shown(spec::parse_host_list(text)), wanted) << text;
@@ -65,7 +71,14 @@ TEST(Hosts, Files) {
       {"a user=-x\n", "error: F, line 1: field 'user=-x': expected a user name"},
       {"a slots=2\nb slots=2\n^b\n", "a:2"},
       {"a\tslots=2\n", "a:2"},
-      {"a slots=x\n", "error: F, line 1: field 'slots=x': expected a whole number >= 1"},
+      {"a slots=0\nb slots=2\n", "a:0 (none) b:2"},
+      {"a slots=0\na slots=2\n", "a:2"},
+      {"a slots=2\na slots=0\n", "a:2"},
+      {"a slots=0 max_slots=2\n", "a:0/2 (none)"},
+      {"a max_slots=3\n", "a:3/3"},
+      {"a max_slots=0\n", "error: F, line 1: field 'max_slots=0': expected a whole number >= 1"},
+      {"a slots=-1\n", "error: F, line 1: field 'slots=-1': expected a whole number"},
+      {"a slots=x\n", "error: F, line 1: field 'slots=x': expected a whole number"},
       {"a\nb slots=2 color=red\n",
        "error: F, line 2: field 'color=red': unknown; expected slots=N, max_slots=N or user=NAME"},
       {"a slots=4 max_slots=2\n", "error: F, line 1: max_slots=2 is less than slots=4"},
@@ -83,8 +96,32 @@ TEST(Hosts, AListFiltersAFile) {
   EXPECT_EQ(shown(spec::filter_hosts({}, {{"c", 1, 0}})), "c:1");
   EXPECT_EQ(shown(spec::filter_hosts(file, {{"b", 1, 0}})), "b:2/3");
   EXPECT_EQ(shown(spec::filter_hosts(file, {{"a", 2, 0}})), "a:2");
-  EXPECT_EQ(shown(spec::filter_hosts(file, {{"a", 1, 0, false, "u"}})), "u@a:4");
+  EXPECT_EQ(shown(spec::filter_hosts(file, {{"a", 1, 0, false, false, "u"}})), "u@a:4");
   EXPECT_EQ(shown(spec::filter_hosts(file, {{"c", 1, 0}})), "error: -H c: not in the host file");
+}
+
+TEST(Hosts, WithoutSlotsTakeMembersOnlyWhereMoreAreAllowed) {
+  std::vector<spec::HostRequest> hosts = *spec::parse_host_list("a:0,b:2");
+  EXPECT_TRUE(spec::drop_without_slots(hosts, false).ok());
+  EXPECT_EQ(shown(hosts), "b:2");
+  hosts = *spec::parse_host_list("a:0,b:2");
+  EXPECT_TRUE(spec::drop_without_slots(hosts, true).ok());
+  EXPECT_EQ(hosts[0].slots, 1U);
+  hosts = *spec::parse_host_list("a:0,b:0");
+  EXPECT_THAT(spec::drop_without_slots(hosts, false).message(), HasSubstr("host a, b: no slots (slots=0)"));
+}
+
+TEST(Words, OfAnAppFile) {
+  const std::pair<const char*, std::vector<std::string>> kLines[] = {
+      {"echo it's John's", {"echo", "it's", "John's"}},
+      {"echo 'c d' \"e  f\" x='g h' ''", {"echo", "c d", "e  f", "x=g h", ""}},
+      {"echo 'open \"too", {"echo", "'open", "\"too"}},
+      {"echo 'tis the season it's", {"echo", "'tis", "the", "season", "it's"}},
+      {R"(echo \d+ a\ b \# \\n C:\dir)", {"echo", R"(\d+)", "a b", "#", R"(\n)", R"(C:\dir)"}},
+      {"echo a#b #c", {"echo", "a#b"}},
+      {" \t\r# all", {}},
+  };
+  for (const auto& [line, words] : kLines) EXPECT_EQ(base::file_words(line), words) << line;
 }
 
 template <class T>
