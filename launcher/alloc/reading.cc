@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "launcher/spec/host_list.h"
+#include "launcher/spec/hosts.h"
 
 namespace regroup::alloc {
 namespace {
@@ -15,12 +16,6 @@ using base::invalid_argument;
 using base::Status;
 
 constexpr std::uint64_t kMostSlots = 1 << 20;  // of a host
-constexpr std::size_t kLongestName = 255;
-
-bool is_host_name(std::string_view name) {
-  return !name.empty() && name.size() <= kLongestName && name.front() != '-' &&
-         std::ranges::all_of(name, [](unsigned char c) { return c > ' ' && c != 0x7f; });
-}
 
 std::string_view short_name(std::string_view name) { return name.substr(0, name.find('.')); }
 
@@ -50,7 +45,7 @@ Status HostSum::add_once(std::string_view name, std::uint64_t slots) {
 }
 
 Status HostSum::append(std::string_view name, std::uint64_t slots) {
-  if (!is_host_name(name))
+  if (!spec::is_host_name(name))
     return invalid_argument(fmt::format("{}: '{}' is not a host name", source_, base::printable_word(name)));
   if (hosts_.size() == spec::kMostHosts)
     return invalid_argument(fmt::format("{}: more than {} hosts", source_, spec::kMostHosts));

@@ -44,8 +44,9 @@ int run_allocation(const spec::Options& options) {
     }
   }
   const alloc::AllocInput input = job::allocation_input(options.environment);
-  const auto granted = alloc::find_allocation(input, name);
+  auto granted = alloc::find_allocation(input, name);
   if (!granted.ok()) return job::fail(granted.status().message(), 1);
+  job::mark_own(granted->reading);
   if (!json && granted->by != nullptr) {
     const auto grace = granted->by->grace(input);
     if (grace.ok()) {

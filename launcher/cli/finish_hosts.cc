@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -89,6 +90,28 @@ Status take_rank_file(OptionsBuilder& builder) {
   return {};
 }
 
+// A rank file gives no host more ranks than its slots, or than its max_slots.
+Status check_rank_counts(const OptionsBuilder& builder, std::size_t ranks) {
+  const spec::Options& out = builder.out;
+  std::map<std::string, std::uint32_t> counts;
+  for (std::size_t i = 0; i < std::min(ranks, out.mapping.ranks.size()); ++i)
+    ++counts[out.mapping.ranks[i].host];
+  for (const spec::HostRequest& host : out.hosts) {
+    const auto found = counts.find(host.name);
+    const std::uint32_t count = found == counts.end() ? 0 : found->second;
+    if (host.slots != 0 && count > host.slots && !out.oversubscribe) {
+      return invalid_argument(
+          fmt::format("{}: {} ranks on host {}, expected at most {} (slots); --oversubscribe allows more",
+                      out.mapping.map.file, count, host.name, host.slots));
+    }
+    if (host.max_slots != 0 && count > host.max_slots) {
+      return invalid_argument(fmt::format("{}: {} ranks on host {}, expected at most {} (max_slots)",
+                                          out.mapping.map.file, count, host.name, host.max_slots));
+    }
+  }
+  return {};
+}
+
 // Agents go to the hosts of -H and the host file only.
 Status check_rank_hosts(const OptionsBuilder& builder) {
   const spec::Options& out = builder.out;
@@ -103,22 +126,74 @@ Status check_rank_hosts(const OptionsBuilder& builder) {
 }
 
 // Whatever was granted is used; -H and host files choose among it.
-Status take_grant(OptionsBuilder& builder) {
+Status read_grant(OptionsBuilder& builder) {
   spec::Options& out = builder.out;
   const bool discovered = !out.discovery.script.empty();
-  if (discovered && !out.hosts.empty())
+  const bool chosen = !builder.listed.empty() ||
+                      std::ranges::any_of(builder.done, [](const auto& app) { return !app.wanted.empty(); });
+  if (discovered && chosen)
     return invalid_argument("--host-discovery-script: cannot be combined with -H or --hostfile");
   if (discovered ? !builder.context.discover : !builder.context.grant) return {};
   auto grant = discovered ? builder.context.discover(out.discovery, out.allocator)
                           : builder.context.grant(out.allocator);
   if (!grant.ok()) return grant.status();
   out.grant = std::move(*grant);
-  if (out.grant.by.empty()) return {};
   out.notes.insert(out.notes.end(), out.grant.warnings.begin(), out.grant.warnings.end());
-  auto hosts = spec::within_grant(out.grant, out.hosts, out.oversubscribe);
+  spec::mark_here(builder.context.host_names, out.grant.hosts);
+  return {};
+}
+
+Status choose_among_grant(OptionsBuilder& builder) {
+  spec::Options& out = builder.out;
+  if (out.grant.by.empty()) return {};
+  auto hosts = spec::within_grant(out.grant, out.hosts, out.oversubscribe, builder.context.host_aliases);
   if (!hosts.ok()) return hosts.status();
   out.hosts = std::move(*hosts);
-  if (!discovered) std::erase_if(out.hosts, [](const spec::HostRequest& host) { return host.slots == 0; });
+  if (out.discovery.script.empty())
+    std::erase_if(out.hosts, [](const spec::HostRequest& host) { return host.slots == 0; });
+  return {};
+}
+
+// What relative hosts count from: the host file, else what was granted, else this host.
+std::vector<spec::HostRequest> base_of(const OptionsBuilder& builder) {
+  if (!builder.listed.empty()) return builder.listed;
+  if (!builder.out.grant.hosts.empty()) return builder.out.grant.hosts;
+  return {{.name = own_name(builder.context), .here = true}};
+}
+
+base::Result<std::vector<spec::HostRequest>> absolute(const OptionsBuilder& builder,
+                                                      const std::vector<spec::HostRequest>& hosts,
+                                                      const std::vector<spec::HostRequest>& base) {
+  const ParseContext& context = builder.context;
+  auto found = spec::resolve_relative(hosts, base, context.host_names, context.host_aliases);
+  if (!found.ok()) return found.status();
+  return spec::by_one_name(context.host_names, *found, context.host_aliases);
+}
+
+// The same for the hosts of a rank file and of --map-by seq, which then have the names of `out.hosts`.
+Status name_places(OptionsBuilder& builder, const std::vector<spec::HostRequest>& base) {
+  spec::Mapping& mapping = builder.out.mapping;
+  std::vector<std::string> sequence;
+  for (std::string& host : mapping.sequence) {
+    if (!host.starts_with('+')) {
+      sequence.push_back(std::move(host));
+      continue;
+    }
+    auto found = absolute(builder, {{.name = host}}, base);
+    if (!found.ok()) return builder.refuse(kBadMapFile, found.status());
+    for (const spec::HostRequest& each : *found) sequence.push_back(each.name);
+  }
+  mapping.sequence = std::move(sequence);
+  for (spec::RankPlace& place : mapping.ranks) {
+    if (!place.host.starts_with('+')) continue;
+    auto found = absolute(builder, {{.name = place.host}}, base);
+    if (!found.ok()) return builder.refuse(kBadMapFile, found.status());
+    place.host = (*found)[0].name;
+  }
+  std::vector<std::string*> names;
+  for (spec::RankPlace& place : mapping.ranks) names.push_back(&place.host);
+  for (std::string& host : mapping.sequence) names.push_back(&host);
+  spec::spell_as(builder.out.hosts, builder.context.host_names, builder.context.host_aliases, names);
   return {};
 }
 
@@ -131,17 +206,28 @@ Status resolve_hosts(OptionsBuilder& builder) {
   if (map == spec::MapBy::Kind::kSequence) taken = take_sequence(builder);
   if (map == spec::MapBy::Kind::kRankFile) taken = take_rank_file(builder);
   if (!taken.ok()) return taken;
+  REGROUP_RETURN_IF_ERROR(read_grant(builder));
+  std::vector<spec::HostRequest> named = builder.listed;
+  auto listed = absolute(builder, builder.listed, out.grant.hosts);
+  if (!listed.ok()) return builder.refuse(kBadHostFile, listed.status());
+  builder.listed = std::move(*listed);
+  const std::vector<spec::HostRequest> base = base_of(builder);
   std::vector<spec::HostRequest> wanted;
   for (const AppBuilder& app : builder.done) {
     std::copy(app.wanted.begin(), app.wanted.end(), std::back_inserter(wanted));
   }
-  auto hosts = spec::filter_hosts(spec::by_one_name(builder.context.host_names, builder.listed),
-                                  spec::by_one_name(builder.context.host_names, wanted));
+  named.insert(named.end(), wanted.begin(), wanted.end());
+  if (std::string note = spec::unlike_names(builder.context.host_names, named); !note.empty())
+    out.notes.push_back(std::move(note));
+  auto chosen = absolute(builder, wanted, base);
+  if (!chosen.ok()) return builder.refuse(kContradicts, chosen.status());
+  auto hosts = spec::filter_hosts(builder.listed, *chosen, builder.context.host_aliases);
   if (!hosts.ok()) return hosts.status();
   out.hosts = std::move(*hosts);
-  if (Status status = drop_without_slots(out.hosts, out.oversubscribe); !status.ok())
+  if (Status status = spec::drop_without_slots(out.hosts, out.oversubscribe); !status.ok())
     return builder.refuse(kContradicts, status);
-  if (Status status = take_grant(builder); !status.ok()) return status;
+  REGROUP_RETURN_IF_ERROR(choose_among_grant(builder));
+  REGROUP_RETURN_IF_ERROR(name_places(builder, base));
   if (map == spec::MapBy::Kind::kRankFile) REGROUP_RETURN_IF_ERROR(check_rank_hosts(builder));
   if (!out.mapping.map.no_local) return {};
   std::erase_if(out.hosts, [](const spec::HostRequest& host) { return host.here; });
@@ -194,7 +280,12 @@ Status count_by_lists(OptionsBuilder& builder) {
                               "seq:FILE=PATH; got {} members and {} hosts",
                               out.max == 0 ? "all" : std::to_string(out.max), mapping.sequence.size())));
   }
-  if (mapping.map.kind != spec::MapBy::Kind::kRankFile || out.max <= mapping.ranks.size()) return {};
+  if (mapping.map.kind != spec::MapBy::Kind::kRankFile) return {};
+  if (out.max <= mapping.ranks.size()) {
+    const std::size_t ranks = out.max == 0 ? mapping.ranks.size() : out.max;
+    Status fits = check_rank_counts(builder, ranks);
+    return fits.ok() ? fits : builder.refuse(kContradicts, fits);
+  }
   return builder.refuse(kContradicts,
                         invalid_argument(fmt::format("{}: got {} ranks, expected one for each of {} members",
                                                      mapping.map.file, mapping.ranks.size(), out.max)));

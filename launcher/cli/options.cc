@@ -20,13 +20,14 @@ base::Result<spec::Options> parse_options(const std::vector<std::string>& args, 
       std::move(environment),
       job::host_names(),
       job::read_file,
-      [](const std::string& path) { return ::access(path.c_str(), X_OK) == 0; },
+      job::runs_by_itself,
       [&environment = context.environment](const std::string& name) {
         return job::grant_of(environment, name);
       },
       [&environment = context.environment](const spec::DiscoveryRequest& request, const std::string& name) {
         return job::discover_hosts(environment, request, name);
-      }};
+      },
+      job::host_aliases()};
   if (const auto factor = process::time_limit_factor(context.environment); !factor.ok())
     return factor.status();
   return parse_command_line(args, context, exit_status);

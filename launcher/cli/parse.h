@@ -17,7 +17,8 @@ namespace regroup::cli {
 struct ParseContext {
   std::string program = "regroup";  // argv[0]; its last part chooses the dialect
   spec::Environment environment;
-  std::vector<std::string> host_names;  // of this machine; localhost and 127.0.0.1 need not be named
+  // Of this machine, and its addresses; its own name is the first. localhost and 127.0.0.1 need not be named.
+  std::vector<std::string> host_names;
   std::function<base::Result<std::string>(const std::string& path)> read_file;
   std::function<bool(const std::string& path)> is_executable;
   // By the allocator of that name, or any; none: there are no allocators.
@@ -26,6 +27,7 @@ struct ParseContext {
   std::function<base::Result<spec::Grant>(const spec::DiscoveryRequest& request,
                                           const std::string& allocator)>
       discover;
+  spec::HostAliases host_aliases = {};  // of all hosts, as far as they are known here
 };
 
 // kInvalidArgument names the option, what is wrong with it and, for an unknown one, the nearest there is, or

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
@@ -41,12 +42,22 @@ base::Result<std::string> command_output(const std::vector<std::string>& words,
   return printed;
 }
 
+void mark_own(alloc::Reading& reading) {
+  std::vector<alloc::Host>& hosts = reading.allocation.hosts;
+  if (std::ranges::any_of(hosts, [](const alloc::Host& host) { return host.here; })) return;
+  const std::vector<std::string> names = host_names();
+  const auto own = std::ranges::find_if(
+      hosts, [&](const alloc::Host& host) { return spec::is_this_host(names, host.name); });
+  if (own != hosts.end()) own->here = true;
+}
+
 base::Result<spec::Grant> grant_of(const spec::Environment& environment, const std::string& allocator) {
   auto granted = alloc::find_allocation(allocation_input(environment), allocator);
   if (!granted.ok()) return granted.status();
   spec::Grant grant;
   if (granted->by == nullptr) return grant;
   alloc::Reading& reading = granted->reading;
+  mark_own(reading);
   grant.by =
       reading.id.empty() ? granted->by->title : fmt::format("{} job {}", granted->by->title, reading.id);
   grant.job = std::move(reading.id);

@@ -12,6 +12,8 @@ namespace regroup::job {
 // What the allocator of that name ("": any) has granted; nothing, and no error, if there is none.
 [[nodiscard]] base::Result<spec::Grant> grant_of(const spec::Environment& environment,
                                                  const std::string& allocator);
+// Marks this host, where no host has the name by which its allocator calls it.
+void mark_own(alloc::Reading& reading);
 // What a command prints; blocks. Errors are Hook's.
 [[nodiscard]] base::Result<std::string> command_output(const std::vector<std::string>& words,
                                                        const spec::Environment& environment,

@@ -1,9 +1,14 @@
 // The grammars differ in how they write slots; one reader takes all of them in any line.
 #include "launcher/spec/hosts.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -25,12 +30,112 @@ HostRequest* find_host(std::vector<HostRequest>& hosts, std::string_view name) {
 // Where each name stands: files may name ten thousand.
 using Index = std::unordered_map<std::string, std::size_t>;
 
-bool is_name(std::string_view text) {
-  return !text.empty() && text.find_first_of("=^,;'\"\\") == std::string_view::npos &&
+constexpr std::size_t kLongestName = 255;
+
+bool is_user(std::string_view text) {
+  return !text.empty() && text.front() != '-' && text.find_first_of("=^,;'\"\\") == std::string_view::npos &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c != 127; });
 }
 
-bool is_user(std::string_view text) { return is_name(text) && !text.starts_with('-'); }
+bool consists_of(std::string_view text, std::string_view others) {
+  return std::all_of(text.begin(), text.end(), [&](unsigned char c) {
+    return std::isalnum(c) != 0 || others.find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
+// The address in its one form, "::1" for "0:0:0:0:0:0:0:1", without a zone; "": it is none.
+std::string address_form(std::string_view text) {
+  const std::string address(text.substr(0, text.find('%')));
+  std::array<unsigned char, 16> bytes{};
+  std::array<char, INET6_ADDRSTRLEN> out{};
+  constexpr std::array<unsigned char, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  if (::inet_pton(AF_INET, address.c_str(), bytes.data()) == 1)
+    return ::inet_ntop(AF_INET, bytes.data(), out.data(), out.size());
+  if (::inet_pton(AF_INET6, address.c_str(), bytes.data()) != 1) return "";
+  const bool mapped = std::equal(kMapped.begin(), kMapped.end(), bytes.begin());
+  return mapped ? ::inet_ntop(AF_INET, bytes.data() + kMapped.size(), out.data(), out.size())
+                : ::inet_ntop(AF_INET6, bytes.data(), out.data(), out.size());
+}
+
+std::string_view short_name(std::string_view name) { return name.substr(0, name.find('.')); }
+
+bool is_dotted(std::string_view name) { return name.find('.') != std::string_view::npos; }
+
+// A name of this host that any host has for itself.
+bool is_loopback(const std::string& key) {
+  return key == "localhost" || key.starts_with("localhost.") || key == "::1" ||
+         (key.starts_with("127.") && !address_form(key).empty());
+}
+
+// All names of this host.
+class OwnNames {
+ public:
+  explicit OwnNames(const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      const std::string key = host_key(name);
+      exact_.insert(key);
+      if (address_form(key).empty()) (is_dotted(key) ? dotted_ : short_).emplace(short_name(key));
+    }
+  }
+  [[nodiscard]] bool contains(std::string_view name) const {
+    const std::string key = host_key(name);
+    if (is_loopback(key) || exact_.contains(key)) return true;
+    if (!address_form(key).empty()) return false;
+    return (is_dotted(key) ? short_ : dotted_).contains(std::string(short_name(key)));
+  }
+
+ private:
+  std::unordered_set<std::string> exact_;
+  std::unordered_set<std::string> short_, dotted_;  // short forms of names without and with dots
+};
+
+// "+n2", "+e", "+E": a host of the allocation by its number, or each that is not named otherwise.
+bool is_relative(std::string_view name) {
+  std::uint32_t number = 0;
+  if (name.size() < 2 || name[0] != '+') return false;
+  if (name[1] == 'e' || name[1] == 'E') return name.size() == 2;
+  return (name[1] == 'n' || name[1] == 'N') && base::read_number(name.substr(2), number);
+}
+
+// Where a host stands in a list, by any of its names. Of those that share the short form of a name with dots,
+// a name without dots means neither.
+class NameIndex {
+ public:
+  explicit NameIndex(const HostAliases& aliases) : aliases_(aliases) {}
+  [[nodiscard]] std::optional<std::size_t> find(const HostRequest& host) const {
+    if (host.here && here_) return here_;
+    const std::string key = key_of(host.name);
+    if (const auto at = exact_.find(key); at != exact_.end()) return at->second;
+    if (!address_form(key).empty()) return std::nullopt;
+    if (is_dotted(key)) return at_or_none(exact_, std::string(short_name(key)));
+    return ambiguous_.contains(key) ? std::nullopt : at_or_none(dotted_, key);
+  }
+  void add(const HostRequest& host, std::size_t at) {
+    if (host.here && !here_) here_ = at;
+    const std::string key = key_of(host.name);
+    exact_.try_emplace(key, at);
+    if (!is_dotted(key) || !address_form(key).empty()) return;
+    const std::string brief(short_name(key));
+    if (!dotted_.try_emplace(brief, at).second && dotted_[brief] != at) ambiguous_.insert(brief);
+  }
+
+ private:
+  using Places = std::unordered_map<std::string, std::size_t>;
+  static std::optional<std::size_t> at_or_none(const Places& places, const std::string& key) {
+    const auto at = places.find(key);
+    return at == places.end() ? std::nullopt : std::optional(at->second);
+  }
+  [[nodiscard]] std::string key_of(const std::string& name) const {
+    const std::string key = host_key(name);
+    const auto alias = aliases_.find(key);
+    return alias == aliases_.end() ? key : alias->second;
+  }
+
+  const HostAliases& aliases_;
+  std::optional<std::size_t> here_;
+  Places exact_, dotted_;
+  std::unordered_set<std::string> ambiguous_;
+};
 
 // NAME[:SLOTS], where an IPv6 address (two colons or more) has no slots and [address] may have some.
 Status read_host(std::string_view word, HostRequest& out) {
@@ -45,13 +150,14 @@ Status read_host(std::string_view word, HostRequest& out) {
       return invalid_argument(fmt::format("'{}': expected HOST:SLOTS with SLOTS a whole number", word));
     out.no_slots = slots != "*" && out.slots == 0;
   }
-  if (const std::size_t at = name.find('@'); at != std::string_view::npos) {
+  if (const std::size_t at = name.rfind('@'); at != std::string_view::npos) {
     out.user = name.substr(0, at);
     if (!is_user(out.user)) return invalid_argument(fmt::format("'{}': expected USER@HOST", word));
     name.remove_prefix(at + 1);
   }
   if (name.starts_with('[') && name.ends_with(']')) name = name.substr(1, name.size() - 2);
-  if (!is_name(name)) return invalid_argument(fmt::format("'{}' is not a host name", word));
+  if (!is_host_name(name) && !is_relative(name))
+    return invalid_argument(fmt::format("'{}' is not a host name", word));
   out.name = name;
   return {};
 }
@@ -142,9 +248,10 @@ void add_slots(HostRequest& known, const HostRequest& host) {
 // What a line adds to what stands already.
 void add(std::vector<HostRequest>& hosts, const HostRequest& host, std::unordered_set<std::string>& unsized,
          Index& index) {
-  const auto [at, fresh] = index.try_emplace(host.name, hosts.size());
-  const bool repeated = unsized.contains(host.name);
-  if (host.slots == 0 && !host.no_slots) unsized.insert(host.name);
+  const std::string key = host_key(host.name);
+  const auto [at, fresh] = index.try_emplace(key, hosts.size());
+  const bool repeated = unsized.contains(key);
+  if (host.slots == 0 && !host.no_slots) unsized.insert(key);
   if (fresh) return hosts.push_back(host);
   HostRequest& known = hosts[at->second];
   take_user(known, host);
@@ -154,16 +261,29 @@ void add(std::vector<HostRequest>& hosts, const HostRequest& host, std::unordere
   known.slots += (repeated && known.slots == 0 ? 1 : 0) + std::max(host.slots, 1U);
 }
 
-std::string_view short_name(std::string_view name) { return name.substr(0, name.find('.')); }
-
-bool same_host(const HostRequest& a, const HostRequest& b) {
-  if (a.name == b.name || (a.here && b.here)) return true;
-  const bool one_is_short =
-      (a.name.find('.') == std::string::npos) != (b.name.find('.') == std::string::npos);
-  return one_is_short && short_name(a.name) == short_name(b.name);
+NameIndex index_of(const std::vector<HostRequest>& hosts, const HostAliases& aliases) {
+  NameIndex index(aliases);
+  for (std::size_t i = 0; i < hosts.size(); ++i) index.add(hosts[i], i);
+  return index;
 }
 
 }  // namespace
+
+bool is_host_name(std::string_view text) {
+  if (text.empty() || text.size() > kLongestName) return false;
+  if (text.find(':') != std::string_view::npos)
+    return !address_form(text).empty() && consists_of(text, ".:%_-");
+  const char first = text.front();
+  return (std::isalnum(static_cast<unsigned char>(first)) != 0 || first == '_') && consists_of(text, ".-_") &&
+         text.find("..") == std::string_view::npos;
+}
+
+std::string host_key(std::string_view name) {
+  std::string key = base::lower(name);
+  if (const std::string address = address_form(key); !address.empty()) return address;
+  if (key.ends_with('.')) key.pop_back();
+  return key;
+}
 
 base::Result<std::vector<HostRequest>> parse_host_list(std::string_view text,
                                                        std::vector<std::string>* mentions) {
@@ -173,7 +293,7 @@ base::Result<std::vector<HostRequest>> parse_host_list(std::string_view text,
     if (base::trim(word).empty()) return invalid_argument(fmt::format("'{}': a host name is missing", text));
     if (Status status = read_host(base::trim(word), host); !status.ok()) return status;
     if (mentions != nullptr) mentions->push_back(host.name);
-    const bool all = word.ends_with(":*");
+    const bool all = word.ends_with(":*") || is_relative(host.name);
     if (!all && host.slots == 0 && !host.no_slots) host.slots = 1;
     add_mention(hosts, host);
   }
@@ -204,14 +324,14 @@ base::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, st
       return invalid_argument(fmt::format("{}, line {}: {}", file, number, line.status().message()));
     }
     if (line->exclude) {
-      excluded.push_back(line->host.name);
+      excluded.push_back(host_key(line->host.name));
     } else {
       add(hosts, line->host, unsized, index);
       lines.push_back(line->host.name);
     }
   }
   const auto is_excluded = [&](const std::string& name) {
-    return std::count(excluded.begin(), excluded.end(), name) > 0;
+    return std::count(excluded.begin(), excluded.end(), host_key(name)) > 0;
   };
   if (!excluded.empty()) {
     std::erase_if(hosts, [&](const auto& host) { return is_excluded(host.name); });
@@ -222,18 +342,55 @@ base::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, st
   return hosts;
 }
 
+base::Result<std::vector<HostRequest>> resolve_relative(const std::vector<HostRequest>& hosts,
+                                                        const std::vector<HostRequest>& base,
+                                                        const std::vector<std::string>& host_names,
+                                                        const HostAliases& aliases) {
+  std::vector<HostRequest> out;
+  NameIndex named(aliases);
+  const OwnNames own(host_names);
+  std::uint32_t number = 0;
+  for (HostRequest host : hosts) {
+    if (is_relative(host.name) && base::read_number(std::string_view(host.name).substr(2), number)) {
+      if (base.empty())
+        return invalid_argument(fmt::format("{}: requires an allocation or a host file", host.name));
+      if (number >= base.size()) {
+        return invalid_argument(
+            fmt::format("{}: expected a number below {}, the number of hosts", host.name, base.size()));
+      }
+      host.name = base[number].name;
+      host.here = base[number].here;
+    }
+    host.here = host.here || own.contains(host.name);
+    if (!is_relative(host.name)) named.add(host, out.size());
+    out.push_back(std::move(host));
+  }
+  const auto empty = std::find_if(out.begin(), out.end(), [](const auto& h) { return is_relative(h.name); });
+  if (empty == out.end()) return out;
+  const std::size_t most = empty->slots == 0 ? base.size() : empty->slots;
+  std::vector<HostRequest> rest;
+  for (const HostRequest& host : base) {
+    if (rest.size() < most && !named.find(host)) rest.push_back({.name = host.name, .here = host.here});
+  }
+  if (rest.empty())
+    return invalid_argument(fmt::format("{}: every host is named already; expected one more", empty->name));
+  const auto at = empty - out.begin();
+  std::erase_if(out, [](const auto& h) { return is_relative(h.name); });
+  out.insert(out.begin() + at, rest.begin(), rest.end());
+  return out;
+}
+
 base::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostRequest>& listed,
-                                                    const std::vector<HostRequest>& wanted) {
+                                                    const std::vector<HostRequest>& wanted,
+                                                    const HostAliases& aliases) {
   if (listed.empty()) return wanted;
   if (wanted.empty()) return listed;
   std::vector<HostRequest> out;
+  const NameIndex index = index_of(listed, aliases);
   for (const HostRequest& want : wanted) {
-    const auto found =
-        std::find_if(listed.begin(), listed.end(), [&](const auto& host) { return host.name == want.name; });
-    if (found == listed.end()) {
-      return invalid_argument(fmt::format("-H {}: not in the host file", want.name));
-    }
-    out.push_back(*found);
+    const auto found = index.find(want);
+    if (!found) return invalid_argument(fmt::format("-H {}: not in the host file", want.name));
+    out.push_back(listed[*found]);
     if (!want.user.empty()) out.back().user = want.user;
     if (want.slots > 1) out.back().slots = want.slots;
     if (want.slots > 1 || want.no_slots) out.back().no_slots = want.no_slots;
@@ -257,26 +414,27 @@ base::Status drop_without_slots(std::vector<HostRequest>& hosts, bool oversubscr
 
 base::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
                                                     const std::vector<HostRequest>& wanted,
-                                                    bool oversubscribe) {
+                                                    bool oversubscribe, const HostAliases& aliases) {
   if (wanted.empty()) return grant.hosts;
   std::vector<HostRequest> out;
+  const NameIndex index = index_of(grant.hosts, aliases);
   for (const HostRequest& want : wanted) {
-    const auto found =
-        std::ranges::find_if(grant.hosts, [&](const auto& host) { return same_host(host, want); });
-    if (found == grant.hosts.end()) {
+    const auto at = index.find(want);
+    if (!at) {
       return invalid_argument(
           fmt::format("host {}: not granted by {} (`regroup allocation` shows the granted hosts; --allocator "
                       "none permits other hosts)",
                       want.name, grant.by));
     }
-    HostRequest& host = out.emplace_back(*found);
+    const HostRequest& found = grant.hosts[*at];
+    HostRequest& host = out.emplace_back(found);
     host.max_slots = want.max_slots;
     if (!want.user.empty()) host.user = want.user;
     if (want.slots == 0) continue;
-    if (want.slots > found->slots && !oversubscribe) {
+    if (want.slots > found.slots && !oversubscribe) {
       return invalid_argument(
           fmt::format("host {}: {} slots requested, {} grants {}; --oversubscribe allows more", want.name,
-                      want.slots, grant.by, found->slots));
+                      want.slots, grant.by, found.slots));
     }
     host.slots = want.slots;
   }
@@ -284,36 +442,70 @@ base::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
 }
 
 bool is_this_host(const std::vector<std::string>& host_names, const std::string& given) {
-  const std::string name = base::lower(given);
-  if (name == "localhost" || name.starts_with("localhost.") || name.starts_with("127.") || name == "::1" ||
-      name == "+n0") {
-    return true;
+  return OwnNames(host_names).contains(given);
+}
+
+std::string unlike_names(const std::vector<std::string>& host_names, const std::vector<HostRequest>& hosts) {
+  std::vector<std::string> names, keys;
+  const OwnNames own(host_names);
+  for (const HostRequest& host : hosts) {
+    const std::string key = host_key(host.name);
+    if (!is_dotted(key) || !address_form(key).empty() || is_loopback(key)) continue;
+    if (!own.contains(host.name) || std::ranges::find(keys, key) != keys.end()) continue;
+    keys.push_back(key);
+    names.push_back(host.name);
   }
-  const bool address = name.find_first_not_of("0123456789.") == std::string::npos;
-  return std::any_of(host_names.begin(), host_names.end(), [&](const std::string& known) {
-    const std::string mine = base::lower(known);
-    if (mine == name) return true;
-    const bool one_is_short = (mine.find('.') == std::string::npos) != (name.find('.') == std::string::npos);
-    return !address && one_is_short && mine.substr(0, mine.find('.')) == name.substr(0, name.find('.'));
-  });
+  if (names.size() < 2) return "";
+  return fmt::format("{}: taken for this host, although the names differ after the first dot",
+                     fmt::join(names, ", "));
+}
+
+void mark_here(const std::vector<std::string>& host_names, std::vector<HostRequest>& hosts) {
+  if (std::ranges::any_of(hosts, [](const HostRequest& host) { return host.here; })) return;
+  HostRequest* first = nullptr;
+  const OwnNames own(host_names);
+  for (HostRequest& host : hosts) {
+    host.here = own.contains(host.name);
+    if (!host.here) continue;
+    if (first == nullptr) {
+      first = &host;
+      continue;
+    }
+    first->slots += host.slots;
+    host.name.clear();
+  }
+  std::erase_if(hosts, [](const HostRequest& host) { return host.name.empty(); });
+}
+
+void spell_as(const std::vector<HostRequest>& hosts, const std::vector<std::string>& host_names,
+              const HostAliases& aliases, const std::vector<std::string*>& names) {
+  const NameIndex index = index_of(hosts, aliases);
+  const OwnNames own(host_names);
+  for (std::string* name : names) {
+    const auto at = index.find({.name = *name, .here = own.contains(*name)});
+    if (at) *name = hosts[*at].name;
+  }
 }
 
 std::vector<HostRequest> by_one_name(const std::vector<std::string>& host_names,
-                                     const std::vector<HostRequest>& hosts) {
+                                     const std::vector<HostRequest>& hosts, const HostAliases& aliases) {
   std::vector<HostRequest> out;
-  std::unordered_map<std::string, std::size_t> index;
+  NameIndex index(aliases);
+  const OwnNames own(host_names);
   for (HostRequest host : hosts) {
-    host.here = is_this_host(host_names, host.name);
+    host.here = own.contains(host.name);
     if (host.here) host.name = host_names.empty() ? "localhost" : host_names[0];
-    const auto [at, fresh] = index.try_emplace(host.name, out.size());
-    if (fresh) {
+    const auto at = index.find(host);
+    if (!at) {
+      index.add(host, out.size());
       out.push_back(host);
-    } else {
-      HostRequest& known = out[at->second];
-      take_user(known, host);
-      add_slots(known, host);
-      known.max_slots = std::max(known.max_slots, host.max_slots);
+      continue;
     }
+    HostRequest& known = out[*at];
+    index.add(host, *at);
+    take_user(known, host);
+    add_slots(known, host);
+    known.max_slots = std::max(known.max_slots, host.max_slots);
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/values.h"
+#include "launcher/spec/hosts.h"
 #include "launcher/spec/mapping.h"
 
 namespace regroup::spec {
@@ -45,6 +46,8 @@ base::Result<RankPlace> read_rank_line(std::string_view line) {
   const std::string_view slot = base::trim(rest.substr(blank));
   if (out.host.empty() || !slot.starts_with("slot"))
     return invalid_argument("expected rank N=HOST slot=CPUS");
+  if (!is_host_name(out.host) && !out.host.starts_with("+n"))
+    return invalid_argument(fmt::format("'{}' is not a host name", out.host));
   const std::string_view value = base::trim(slot.substr(4));
   if (!value.starts_with('=')) return invalid_argument("expected slot=CPUS");
   if (Status status = read_slot(base::trim(value.substr(1)), out); !status.ok()) return status;
