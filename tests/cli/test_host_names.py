@@ -2,8 +2,10 @@
 for ssh: it notes the host and runs the command here."""
 
 import socket
+import subprocess
 
 import pytest
+from conftest import DEADLINE_S
 
 NAME = socket.gethostname().split(".")[0]
 
@@ -73,3 +75,101 @@ def test_another_encoding_is_refused_by_name(run, tmp_path):
     job = run("--hostfile", str(tmp_path / "hosts"), "-np", "1", "true")
     assert job.wait() == 250
     assert "UTF-16, expected UTF-8" in job.err
+
+
+def own_addresses() -> list[str]:
+    shown = subprocess.run(["hostname", "-I"], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    return shown.stdout.split()
+
+
+def test_this_host_needs_no_ssh_by_any_of_its_names(run, ssh):
+    names = [NAME, NAME.upper(), f"{NAME}.some.site", "LOCALHOST", "127.0.0.1", "::1", *own_addresses()]
+    job = run("-H", ",".join(names), "-np", str(len(names)), "true")
+    assert job.wait() == 0, job.err
+    assert ssh.hosts() == []
+
+
+@pytest.mark.parametrize("hosts", ["hA:1,HA:1", "hA,hA.site", "ha.site:1,hA:1"])
+def test_another_host_is_one_by_all_its_names(run, ssh, hosts):
+    job = run("-H", hosts, "-np", "2", "true")
+    assert job.wait() == 0, job.err
+    assert len(ssh.hosts()) == 1
+
+
+def test_names_that_differ_behind_the_first_dot_are_told(run):
+    job = run("-H", f"{NAME}.1.site,{NAME}.2.site", "-np", "2", "true")
+    assert f"{NAME}.1.site, {NAME}.2.site: taken for this host" in job.err
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=x", "a/b", "a..b", "a$(b)", "hA\u00a0"])
+def test_a_malformed_name_reaches_nobody(run, ssh, tmp_path, name):
+    for file in ("hosts", "ranks", "nodes"):
+        text = f"rank 0={name} slot=0\n" if file == "ranks" else f"{name}\n"
+        (tmp_path / file).write_text(text)
+    pbs = {"PBS_JOBID": "7.server", "PBS_NODEFILE": str(tmp_path / "nodes")}
+    calls = [
+        run("-H", name, "-np", "1", "true"),
+        run("--hostfile", str(tmp_path / "hosts"), "-np", "1", "true"),
+        run("--rankfile", str(tmp_path / "ranks"), "-np", "1", "true"),
+        run("-np", "1", "true", env=pbs),
+    ]
+    for job in calls:
+        assert job.wait() not in (0, None)
+        assert "is not a host name" in job.err or "expected rank N=HOST" in job.err, job.err
+    assert ssh.hosts() == []
+
+
+def test_relative_hosts_count_from_the_host_file(run, ssh, tmp_path):
+    (tmp_path / "hosts").write_text("hA slots=1\nhB slots=2\nhC slots=1\n")
+    words = ("--hostfile", str(tmp_path / "hosts"))
+    job = run(*words, "-H", "+n1", "-np", "2", "true")
+    assert (job.wait(), ssh.hosts()) == (0, ["hB"]), job.err
+    job = run(*words, "-H", "hB,+e", "-np", "4", "true")
+    assert (job.wait(), sorted(ssh.hosts()[1:])) == (0, ["hA", "hB", "hC"]), job.err
+    job = run(*words, "-H", "+n3", "-np", "1", "true")
+    assert job.wait() == 213
+    assert "+n3: expected a number below 3" in job.err
+
+
+def test_a_rank_file_heeds_slots_and_max_slots(run, tmp_path):
+    (tmp_path / "hosts").write_text("hA slots=1 max_slots=1\nhB slots=4\n")
+    (tmp_path / "ranks").write_text("rank 0=hA slot=0\nrank 1=hA slot=0\n")
+    words = ("--hostfile", str(tmp_path / "hosts"), "--rankfile", str(tmp_path / "ranks"), "-np", "2", "true")
+    job = run(*words)
+    assert (job.wait(), "2 ranks on host hA, expected at most 1 (slots)" in job.err) == (213, True), job.err
+    job = run("--oversubscribe", *words)
+    assert (job.wait(), "2 ranks on host hA, expected at most 1 (max_slots)" in job.err) == (213, True), (
+        job.err
+    )
+
+
+def test_a_folder_that_another_host_lacks_has_the_status_of_this_one(run):
+    for host in ("hA", "localhost"):
+        job = run("-H", f"{host}:1", "-np", "1", "--wdir", "/nowhere-at-all", "pwd")
+        assert job.wait() == 181, job.err
+        assert "--wdir /nowhere-at-all: No such file or directory" in job.err
+    job = run("-H", "hA:1", "-np", "1", "no-such-program")
+    assert job.wait() == 66, job.err
+
+
+@pytest.mark.parametrize("variables", [{"SLURM_JOB_ID": "4242"}, {"PBS_JOBID": "7.srv"}, {"LSB_JOBID": "7"}])
+def test_a_job_of_which_only_the_number_was_inherited_is_not_used(regroup, variables):
+    job = regroup.run("-np", "1", "echo", "hi", env=variables)
+    assert (job.wait(), job.out, job.err) == (0, "hi\n", "")
+
+
+def test_an_address_in_an_allocation_may_be_this_host(run, ssh, tmp_path):
+    (tmp_path / "nodes").write_text(f"{own_addresses()[0]}\n")
+    job = run("-np", "1", "true", env={"PBS_JOBID": "5.srv", "PBS_NODEFILE": str(tmp_path / "nodes")})
+    assert job.wait() == 0, job.err
+    assert ssh.hosts() == []
+
+
+def test_a_copy_that_srun_started_says_so(regroup):
+    step = {"SLURM_STEP_NODELIST": NAME, "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_NUM_TASKS": "2"}
+    job_of = {"SLURM_JOB_ID": "900", "SLURM_JOB_NODELIST": NAME, "SLURM_TASKS_PER_NODE": "2"}
+    for task, told in (("0", 0), ("1", 1)):
+        env = {**job_of, **step, "SLURM_PROCID": task, "SLURMD_NODENAME": NAME}
+        job = regroup.run("-np", "1", "true", env=env)
+        assert job.wait() == 0, job.err
+        assert job.err.count("srun started 2 launchers") == told, job.err

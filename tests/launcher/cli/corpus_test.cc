@@ -29,6 +29,10 @@ const std::map<std::string, std::string> kFiles = {
      "-np 1 echo a#b #c\n-np 1 echo 'open\n-np 1 echo last \\\n"},
     {"apps.bad", "-np 1 ./a\n-np one ./b\n"},
     {"ranks", "rank 1=localhost slot=1:0-1\nrank 0=node0 slot=0,2  # first\n"},
+    {"ranks.many", "rank 0=node0 slot=0\nrank 1=node0 slot=1\n"},
+    {"ranks.relative", "rank 0=+n1 slot=0\nrank 1=+n0 slot=0\n"},
+    {"ranks.name", "rank 0=-oProxyCommand slot=0\n"},
+    {"hosts.limits", "node0 slots=1 max_slots=1\nnode1 slots=2\n"},
     {"ranks.bad", "rank 0=node0 slot=0\nrank 2=node0 slot=1\n"},
     {"tune.conf", "# tuned\n-mca btl self,vader -x OMP_NUM_THREADS=4\nmpi_show_handle_leaks = 1\n"},
 };

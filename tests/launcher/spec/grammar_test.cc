@@ -111,6 +111,72 @@ TEST(Hosts, WithoutSlotsTakeMembersOnlyWhereMoreAreAllowed) {
   EXPECT_THAT(spec::drop_without_slots(hosts, false).message(), HasSubstr("host a, b: no slots (slots=0)"));
 }
 
+TEST(Hosts, NamesKeepToOneGrammar) {
+  for (const char* name : {"a", "node-1.cluster_2", "_srv", "7", "10.0.0.1", "::1", "fe80::1%eth0", "a.b."})
+    EXPECT_TRUE(spec::is_host_name(name)) << name;
+  for (const char* name : {"", "-oProxyCommand", "a/b", "a b", "a..b", ".a", "n[1-3]", "a$b",
+                           "\xEF\xBB\xBF"
+                           "a",
+                           "a\xC2\xA0", "1:2", "a:b:c", "::1;x", "+n1", "a@b", "a*"})
+    EXPECT_FALSE(spec::is_host_name(name)) << name;
+  EXPECT_FALSE(spec::is_host_name(std::string(256, 'a')));
+}
+
+TEST(Hosts, SpellingsOfANameHaveOneKey) {
+  EXPECT_EQ(spec::host_key("Node1.Cluster."), "node1.cluster");
+  EXPECT_EQ(spec::host_key("0:0:0:0:0:0:0:1"), "::1");
+  EXPECT_EQ(spec::host_key("FE80::0001%eth0"), "fe80::1");
+  EXPECT_EQ(spec::host_key("::ffff:10.0.0.1"), "10.0.0.1");
+}
+
+TEST(Hosts, ThisOneHasManyNames) {
+  const std::vector<std::string> own = {"vm", "192.0.2.2", "fd00::2", "login.site", "alias"};
+  for (const char* name : {"vm", "VM", "vm.site", "192.0.2.2", "FD00:0::2", "alias", "login", "LOCALHOST",
+                           "localhost.localdomain", "127.0.1.1", "0::1", "::ffff:192.0.2.2"})
+    EXPECT_TRUE(spec::is_this_host(own, name)) << name;
+  for (const char* name : {"vm2", "192.0.2.20", "192.0.2", "login.other", "127.x", "localhost2"})
+    EXPECT_FALSE(spec::is_this_host(own, name)) << name;
+}
+
+TEST(Hosts, OneOfAnyNameIsOne) {
+  const spec::HostAliases aliases = {
+      {"10.0.0.7", "10.0.0.7"}, {"nodeb", "10.0.0.7"}, {"nodeb-ib", "10.0.0.7"}};
+  const auto one = [&](const char* list) {
+    return shown(spec::by_one_name({"vm", "192.0.2.2"}, *spec::parse_host_list(list), aliases));
+  };
+  EXPECT_EQ(one("nodeA:1,NODEA:2"), "nodeA:3");
+  EXPECT_EQ(one("a,a.site,A.SITE."), "a:3");
+  EXPECT_EQ(one("a.site:2,a"), "a.site:3");
+  EXPECT_EQ(one("a.x,a.y"), "a.x:1 a.y:1");
+  EXPECT_EQ(one("a.x,a.y,a"), "a.x:1 a.y:1 a:1");
+  EXPECT_EQ(one("nodeB,nodeb-ib:2,10.0.0.7"), "nodeB:4");
+  EXPECT_EQ(one("vm,192.0.2.2,localhost,vm.site"), "vm:4");
+  EXPECT_EQ(one("10.0.0.1,10.0.0.2"), "10.0.0.1:1 10.0.0.2:1");
+}
+
+TEST(Hosts, NamesThatDifferBehindTheFirstDotAreTold) {
+  EXPECT_EQ(spec::unlike_names({"vm"}, *spec::parse_host_list("vm.a,vm.b,vm.A")),
+            "vm.a, vm.b: taken for this host, although the names differ after the first dot");
+  EXPECT_EQ(spec::unlike_names({"vm"}, *spec::parse_host_list("vm.a,vm,other.b")), "");
+}
+
+TEST(Hosts, RelativeOnesCountFromTheAllocation) {
+  const std::vector<spec::HostRequest> base = {{"a", 2}, {"b", 4}, {"c", 1}};
+  const auto resolved = [&](const char* list) {
+    return shown(spec::resolve_relative(*spec::parse_host_list(list), base, {"vm"}, {}));
+  };
+  EXPECT_EQ(resolved("+n1"), "b:0");
+  EXPECT_EQ(resolved("+N1:2,+n0"), "b:2 a:0");
+  EXPECT_EQ(resolved("+e"), "a:0 b:0 c:0");
+  EXPECT_EQ(resolved("B,+e"), "B:1 a:0 c:0");
+  EXPECT_EQ(resolved("+e:2"), "a:0 b:0");
+  EXPECT_EQ(resolved("+n3"), "error: +n3: expected a number below 3, the number of hosts");
+  EXPECT_EQ(resolved("a,b,c,+e"), "error: +e: every host is named already; expected one more");
+  EXPECT_EQ(shown(spec::resolve_relative({{"+n0"}}, {}, {"vm"}, {})),
+            "error: +n0: requires an allocation or a host file");
+  EXPECT_EQ(shown(spec::parse_host_list("+x")), "error: '+x' is not a host name");
+}
+
 TEST(Words, OfAnAppFile) {
   const std::pair<const char*, std::vector<std::string>> kLines[] = {
       {"echo it's John's", {"echo", "it's", "John's"}},
