@@ -24,9 +24,11 @@ void LocalNode::add_app(std::uint32_t number, const process::App& app) {
   process::App found = app;
   missing_.erase(number);
   if (app.path.empty()) {
-    auto path = process::find_program(app.argv.at(0), app.wdir, app.environment);
+    auto path = process::find_member_program(app.argv.at(0), app.wdir, app.environment);
     if (path.ok()) found.path = std::move(*path);
     if (!path.ok()) missing_[number] = path.status();
+    if (base::Status folder = process::check_wdir(app.wdir); !folder.ok())
+      missing_[number] = std::move(folder);
   }
   agent_.processes().set_app(number, std::move(found));
 }

@@ -34,7 +34,7 @@ struct SpaceOrder {
 // Called from the loop, never from within a Node's function.
 struct NodeEvents {
   // Once for each start(): ok, or why a member could not be started; the members before it run. kNotFound:
-  // its program is missing; kUnavailable: the system refuses to run it.
+  // its program is missing; kInvalidArgument: so is its folder; kUnavailable: the system refuses to run it.
   std::function<void(std::uint32_t space, const base::Status& status)> started;
   // For members on other hosts only: the agent reaps those on this host itself.
   std::function<void(const process::MemberExit& exit)> exited;

@@ -2,12 +2,9 @@
 #include "launcher/job/job_plan.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -82,16 +79,12 @@ int as_under(spec::Compat compat, int status) {
   return compat == spec::Compat::kMpich ? kHydraFailed : status;
 }
 
-std::optional<Refusal> check_folder(const spec::AppRequest& app, spec::Compat compat) {
-  if (app.wdir.empty() || ::access((app.wdir + "/.").c_str(), X_OK) == 0) return std::nullopt;
-  return Refusal{as_under(compat, kNoFolder), fmt::format("--wdir {}: {}", app.wdir, std::strerror(errno))};
-}
-
 std::variant<process::App, Refusal> find_app(const spec::AppRequest& app, spec::Compat compat) {
-  if (auto refusal = check_folder(app, compat)) return *refusal;
+  if (const base::Status folder = process::check_wdir(app.wdir); !folder.ok())
+    return Refusal{as_under(compat, kNoFolder), folder.message()};
   spec::Environment searched_in = app.environment;
   if (!app.search_path.empty()) searched_in["PATH"] = app.search_path;
-  auto path = process::find_program(app.command.at(0), app.wdir, searched_in);
+  auto path = process::find_member_program(app.command.at(0), app.wdir, searched_in);
   if (path.ok()) return process::App{*path, app.command, app.environment, app.wdir, app.role, app.limits};
   const bool searched = app.command[0].find('/') == std::string::npos;
   const int status = searched ? kNotInPath : kNotExecutable;

@@ -63,6 +63,20 @@ base::Result<std::string> find_program(const std::string& program, const std::st
                           : fmt::format("program {} was not found in PATH={}", program, folders));
 }
 
+base::Result<std::string> find_member_program(const std::string& program, const std::string& wdir,
+                                              const spec::Environment& environment) {
+  auto found = find_program(program, wdir, environment);
+  if (found.ok() || program.empty() || program.find('/') != std::string::npos) return found;
+  const std::string own = "./" + program;
+  if (executable_error(in_folder(wdir, own)) == 0) return own;
+  return found;
+}
+
+base::Status check_wdir(const std::string& wdir) {
+  if (wdir.empty() || ::access((wdir + "/.").c_str(), X_OK) == 0) return {};
+  return base::invalid_argument(fmt::format("--wdir {}: {}", wdir, std::strerror(errno)));
+}
+
 // The kernel appends " (deleted)" to the path of an unlinked file.
 std::string own_program() {
   constexpr std::string_view kGone = " (deleted)";

@@ -19,6 +19,13 @@ namespace regroup::process {
 [[nodiscard]] base::Result<std::string> find_program(const std::string& program, const std::string& wdir,
                                                      const spec::Environment& environment);
 
+// The same for a member's program, which is also looked for in `wdir` itself, after PATH, as Open MPI does.
+[[nodiscard]] base::Result<std::string> find_member_program(const std::string& program,
+                                                            const std::string& wdir,
+                                                            const spec::Environment& environment);
+// Whether a member can start in `wdir`. kInvalidArgument: "--wdir DIR: " and why not.
+[[nodiscard]] base::Status check_wdir(const std::string& wdir);
+
 // The path of this program's file, even if the file has been replaced.
 [[nodiscard]] std::string own_program();
 

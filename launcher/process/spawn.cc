@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 
 #include "launcher/process/app.h"
 #include "launcher/process/open_files.h"
@@ -29,6 +31,7 @@ struct Failure {
 struct ChildArgs {
   const char* path;
   char* const* argv;
+  char* const* shell_argv;  // of /bin/sh, where the program is a script that names no interpreter
   char* const* envp;
   const char* wdir;
   int in, out, err;
@@ -90,6 +93,15 @@ bool set_memory_policy(const MemoryOrder& order) {
                    order.nodes.empty() ? 0 : bits) == 0;
 }
 
+// A file whose beginning holds no byte 0, as shells tell their scripts from programs of another machine.
+bool is_text(const char* path) {
+  std::array<char, 256> first{};
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  const ssize_t count = ::read(file, first.data(), first.size());
+  ::close(file);
+  return count >= 0 && std::memchr(first.data(), '\0', static_cast<std::size_t>(count)) == nullptr;
+}
+
 [[noreturn]] void run_child(const ChildArgs& args, Failure& failure) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -113,6 +125,10 @@ bool set_memory_policy(const MemoryOrder& order) {
     ::close_range(args.inherited < 0 ? kInheritedFd : kInheritedFd + 1, ~0U, 0);
     reset_signals();
     ::execve(args.path, args.argv, args.envp);
+    if (errno == ENOEXEC) {
+      if (is_text(args.path)) ::execve("/bin/sh", args.shell_argv, args.envp);
+      errno = ENOEXEC;
+    }
     failure.call = "execve";
   }
   failure.error = errno;
@@ -140,13 +156,16 @@ std::vector<cpu_set_t> mask_of(const std::vector<int>& cores) {
 base::Result<pid_t> spawn(const SpawnSpec& spec) {
   const std::vector<cpu_set_t> mask = mask_of(spec.cores);
   const std::vector<char*> argv = pointers(spec.argv);
+  std::vector<std::string> script = {"sh", spec.path};
+  if (!spec.argv.empty()) script.insert(script.end(), spec.argv.begin() + 1, spec.argv.end());
+  const std::vector<char*> shell_argv = pointers(script);
   const std::vector<char*> envp = pointers(spec.environment);
   Failure failure;
-  const pid_t pid = start(
-      {spec.path.c_str(), argv.data(), envp.data(), spec.wdir.c_str(), spec.in, spec.out, spec.err,
-       spec.priority, spec.inherited, mask.empty() ? nullptr : mask.data(), mask.size() * sizeof(cpu_set_t),
-       spec.memory, spec.groups, spec.data_bytes, spec.open_files, ::getpid()},
-      failure);
+  const pid_t pid = start({spec.path.c_str(), argv.data(), shell_argv.data(), envp.data(), spec.wdir.c_str(),
+                           spec.in, spec.out, spec.err, spec.priority, spec.inherited,
+                           mask.empty() ? nullptr : mask.data(), mask.size() * sizeof(cpu_set_t), spec.memory,
+                           spec.groups, spec.data_bytes, spec.open_files, ::getpid()},
+                          failure);
   if (pid < 0) return base::system_error("vfork", spec.path, errno);
   if (failure.call == nullptr) return pid;
   const bool folder = std::string(failure.call) == "chdir";

@@ -57,6 +57,21 @@ TEST_F(FindProgram, LooksFromTheWorkingFolder) {
   EXPECT_EQ(*found, "./tool");
 }
 
+TEST_F(FindProgram, LooksForAMemberInItsFolderAfterPath) {
+  EXPECT_EQ(*find_member_program("tool", folder_, {{"PATH", "/nonexistent"}}), "./tool");
+  EXPECT_EQ(find_member_program("text", folder_, {{"PATH", "/nonexistent"}}).status().message(),
+            "program text was not found in PATH=/nonexistent");
+  EXPECT_EQ(find_member_program("nosuch", folder_, {{"PATH", folder_}}).code(), base::Code::kNotFound);
+}
+
+TEST_F(FindProgram, RefusesAFolderThatCannotBeEntered) {
+  EXPECT_TRUE(check_wdir("").ok());
+  EXPECT_TRUE(check_wdir(folder_).ok());
+  EXPECT_EQ(check_wdir(folder_ + "/gone").message(),
+            "--wdir " + folder_ + "/gone: No such file or directory");
+  EXPECT_EQ(check_wdir(folder_ + "/tool").code(), base::Code::kInvalidArgument);
+}
+
 TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
   const spec::Environment base{{"A", "1"}, {"OMPI_MCA_btl", "self"}, {"PMIX_MCA_gds", "hash"}};
   const spec::Environment fixed = member_environment(base, {3, 3, 4}, "job", {.port = 1234}, "", 2);

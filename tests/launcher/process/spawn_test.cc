@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -128,6 +129,32 @@ TEST(Spawn, NamesWhatFailed) {
   EXPECT_EQ(spawn(spec).status().message(), "chdir(/nonexistent): No such file or directory");
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {
   }
+}
+
+// As shells and hydra do; a program of another machine is not read as one.
+TEST(Spawn, AScriptThatNamesNoInterpreterIsTheShells) {
+  const auto file = [](std::string_view text) {
+    std::string path = "/tmp/spawn_test.XXXXXX";
+    const base::Fd out(::mkstemp(path.data()));
+    EXPECT_EQ(::write(out.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    ::fchmod(out.get(), 0700);
+    return path;
+  };
+  const base::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const std::string script = file("exit $(($1 + 1))\n");
+  auto pid = spawn({script, {"script", "6"}, {}, "", null.get(), null.get(), null.get(), {}});
+  ASSERT_TRUE(pid.ok()) << pid.status().to_string();
+  int status = 0;
+  EXPECT_EQ(::waitpid(*pid, &status, 0), *pid);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  ::unlink(script.c_str());
+  const std::string other =
+      file(std::string_view("\x7f"
+                            "OLF\0\0",
+                            6));
+  auto refused = spawn({other, {"other"}, {}, "", null.get(), null.get(), null.get(), {}});
+  EXPECT_EQ(refused.status().message(), "execve(" + other + "): Exec format error");
+  ::unlink(other.c_str());
 }
 
 TEST(Spawn, DiesWithItsParent) {
