@@ -14,17 +14,19 @@ namespace {
 using base::invalid_argument;
 using base::Status;
 
-// A script that is not executable, or a module, is run by python3.
+// A script that cannot run by itself, or a module, is run by python3; under torchrun's options every script
+// is.
 void run_by_python(const OptionsBuilder& builder, const AppBuilder& from, spec::AppRequest& app) {
-  if (app.command.empty()) return;
+  if (app.command.empty() || from.interpreter == Interpreter::kNone) return;
   std::string& program = app.command[0];
-  if (from.module) {
+  if (from.interpreter == Interpreter::kModule) {
     app.command.insert(app.command.begin(), {"python3", "-m"});
     return;
   }
-  if (!program.ends_with(".py")) return;
+  const bool always = from.interpreter == Interpreter::kPython;
+  if (!always && !program.ends_with(".py")) return;
   const std::string path = app.wdir.empty() || program.starts_with('/') ? program : app.wdir + "/" + program;
-  if (!builder.context.is_executable || !builder.context.is_executable(path)) {
+  if (always || builder.torchrun || !builder.context.is_executable || !builder.context.is_executable(path)) {
     app.command.insert(app.command.begin(), "python3");
   } else if (program.find('/') == std::string::npos) {
     program.insert(0, "./");
@@ -55,11 +57,24 @@ Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
   if (!builder.out.job_file.empty())
     return builder.out.job_environment = std::move(app.environment), Status();
   const auto path = builder.context.environment.find("PATH");
-  if (app.search_path.empty() && app.environment.count("PATH") == 0 &&
-      path != builder.context.environment.end()) {
-    app.search_path = path->second;  // -envnone hides PATH from the members, not from us
+  // -envnone hides PATH from the members, not from us.
+  const auto own = app.environment.find("PATH");
+  const std::string searched = own != app.environment.end()                ? own->second
+                               : path != builder.context.environment.end() ? path->second
+                                                                           : "";
+  if (!app.search_path.empty() && !searched.empty()) {
+    app.search_path += ":" + searched;
+  } else if (app.search_path.empty() && own == app.environment.end()) {
+    app.search_path = searched;
   }
   run_by_python(builder, from, app);
+  if (!from.role_name.empty()) {
+    if (!builder.torchrun) {
+      return invalid_argument(
+          fmt::format("option --role {}: expected NAME=N, for example worker=3", from.role_name));
+    }
+    builder.ignored.push_back("--role " + from.role_name);
+  }
   if (from.roles.empty()) return builder.out.apps.push_back(std::move(app)), Status();
   if (!from.count_given.empty() || app.per_node) {
     return invalid_argument(

@@ -275,6 +275,7 @@ base::Result<spec::Options> parse_job(const Words& args, const ParseContext& con
   OptionsBuilder builder{.context = context};
   builder.out.compat = compat;
   builder.out.environment = context.environment;
+  builder.torchrun = context.program.ends_with("torchrun");
   Status status = parse_programs(builder, args);
   if (status.ok() && builder.out.verb == spec::Verb::kRun) status = finish(builder);
   if (status.ok()) return std::move(builder.out);

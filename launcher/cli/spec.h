@@ -53,6 +53,10 @@ struct Spec;
 // The values of options where they stood last.
 using LastValues = std::map<const Spec*, std::vector<std::string>>;
 
+// What runs a program: python3 if it is a .py that cannot run by itself; python3 always (--run-path); python3
+// as a module (-m); never python3 (--no-python).
+enum class Interpreter : std::uint8_t { kByName, kPython, kModule, kNone };
+
 // One program of the command line while its options are parsed.
 struct AppBuilder {
   spec::AppRequest app;
@@ -60,11 +64,12 @@ struct AppBuilder {
   std::optional<PassedOn> passed;
   std::vector<spec::HostRequest> wanted;  // -H
   std::vector<std::string> roles;         // NAME=N
+  std::string role_name;                  // --role NAME of torchrun, which says no number
   std::vector<std::string> mentioned;     // the names in -H, as they stand there
   LastValues last;                        // of its own options
   std::vector<std::string> options;  // as they were written, without those of the environment and of hosts
   std::string count_given;           // the -np that set the count, as it was written
-  bool module = false;               // python3 -m
+  Interpreter interpreter = Interpreter::kByName;
 };
 
 // Exit statuses of Open MPI 5 for what it refuses; of Open MPI 4 it is always 1.
@@ -87,6 +92,7 @@ struct OptionsBuilder {
   int exit_status = 1;                    // of what is refused, as Open MPI has it
   std::string app_file;
   std::vector<std::string> ignored;  // options without meaning here, as they were written
+  bool torchrun = false;             // its name or --nproc-per-node: a .py is always Python's
   bool mpich() const { return out.compat == spec::Compat::kMpich; }
   // `why`, which is to end with an exit status of Open MPI 5's own.
   base::Status refuse(int status, base::Status why) { return exit_status = status, std::move(why); }

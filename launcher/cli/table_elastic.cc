@@ -18,15 +18,19 @@ Status add_role(OptionsBuilder& builder, const ParsedArgument& argument) {
   const std::size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
   std::uint32_t count = 0;
-  if (equals == std::string::npos || name.empty() ||
-      !base::read_number(std::string_view(text).substr(equals + 1), count) || count == 0) {
+  const bool number = equals != std::string::npos &&
+                      base::read_number(std::string_view(text).substr(equals + 1), count) && count > 0;
+  if (name.empty() || (equals != std::string::npos && !number))
     return base::bad_value(argument.name, text, "expected NAME=N, for example worker=3");
-  }
   if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
       std::string::npos) {
     return base::bad_value(argument.name, text, "a role name consists of letters, digits, - and _");
   }
-  builder.app.roles.push_back(text);
+  if (number) {
+    builder.app.roles.push_back(text);
+  } else {
+    builder.app.role_name = text;
+  }
   return {};
 }
 
@@ -154,7 +158,8 @@ std::vector<Spec> role_options() {
   return {
       {{"role"},
        "NAME=N",
-       "start N members of a role, each with TF_CONFIG; for example --role chief=1 --role worker=3",
+       "start N members of a role, each with TF_CONFIG; for example --role chief=1 --role worker=3; NAME "
+       "alone is torchrun's and ignored",
        add_role,
        kApp,
        kYes},

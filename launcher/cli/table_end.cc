@@ -111,7 +111,7 @@ std::vector<Spec> end_options() {
        set_timeout,
        kJob,
        kYes},
-      {{"term-grace"},
+      {{"term-grace", "shutdown-timeout"},
        "SECONDS",
        "time from SIGTERM to SIGKILL when a job ends (default: 5)",
        [](D& d, G& g) {

@@ -56,6 +56,7 @@ Status set_per_node(OptionsBuilder& builder, const ParsedArgument& argument) {
 
 // torchrun binds nothing: its processes have threads.
 Status set_nproc_per_node(OptionsBuilder& builder, const ParsedArgument& argument) {
+  builder.torchrun = true;
   spec::BindTo& bind = builder.out.mapping.bind;
   if (bind.kind == spec::BindTo::Kind::kDefault) bind.kind = spec::BindTo::Kind::kNone;
   if (argument.value() == "auto" || argument.value() == "cpu") return {};
@@ -118,13 +119,29 @@ std::vector<Spec> member_options() {
        kYes},
       {{"path"},
        "DIRS",
-       "directories to search for programs instead of PATH, separated by colons",
+       "directories to search for programs before PATH, separated by colons",
        [](OptionsBuilder& d, const ParsedArgument& g) { return d.app.app.search_path = g.value(), Status(); },
        kApp},
       {{"m", "module"},
        "",
        "run PROGRAM as a Python module: python3 -m PROGRAM",
-       [](OptionsBuilder& d, const ParsedArgument&) { return d.app.module = true, Status(); },
+       [](OptionsBuilder& d, const ParsedArgument&) {
+         return d.app.interpreter = Interpreter::kModule, Status();
+       },
+       kApp},
+      {{"run-path"},
+       "",
+       "run PROGRAM by python3, whatever its name (torchrun)",
+       [](OptionsBuilder& d, const ParsedArgument&) {
+         return d.app.interpreter = Interpreter::kPython, Status();
+       },
+       kApp},
+      {{"no-python"},
+       "",
+       "run PROGRAM itself, also if it is a .py (torchrun)",
+       [](OptionsBuilder& d, const ParsedArgument&) {
+         return d.app.interpreter = Interpreter::kNone, Status();
+       },
        kApp},
       {{"app", "configfile"},
        "FILE",

@@ -175,6 +175,8 @@ std::vector<Spec> elsewhere_options() {
                        {{"pmi-connect"}, "MODE"},
                        {{"print-rank-map"}, ""},
                        {{"hostlist-file"}, "FILE"},
+                       {{"memory-alloc-kinds"}, "LIST"},
+                       {{"hybrid-hosts"}, ""},
                        {{"gtool"}, "COMMAND"}}));
   append(out, ignored(kJob, kAny, "ignored; torchrun's rendezvous and logs",
                       {{{"standalone"}, ""},
@@ -188,10 +190,16 @@ std::vector<Spec> elsewhere_options() {
                        {{"local-addr"}, "HOST"},
                        {{"monitor-interval"}, "SECONDS"},
                        {{"start-method"}, "NAME"},
-                       {{"no-python"}, ""},
                        {{"log-dir"}, "DIR"},
-                       {{"redirects"}, "LIST"},
-                       {{"tee"}, "LIST"}}));
+                       {{"redirects", "r"}, "LIST"},
+                       {{"tee", "t"}, "LIST"},
+                       {{"local-ranks-filter"}, "RANKS"},
+                       {{"duplicate-stdout-filters"}, "LIST"},
+                       {{"duplicate-stderr-filters"}, "LIST"},
+                       {{"event-log-handler"}, "NAME"},
+                       {{"logs-specs"}, "NAME"},
+                       {{"signals-to-handle"}, "LIST"},
+                       {{"virtual-local-rank"}, ""}}));
   return out;
 }
 

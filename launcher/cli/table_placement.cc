@@ -33,6 +33,20 @@ Status bind_as(OptionsBuilder& builder, const std::string& word) {
   return spec::parse_bind_to(word, builder.out.mapping.bind);
 }
 
+// torchrun binds a process near its GPU: to the NUMA node, the package, the cores of a last-level cache, or
+// to cores that no other process gets.
+Status set_numa_binding(OptionsBuilder& builder, const ParsedArgument& argument) {
+  constexpr std::pair<std::string_view, std::string_view> kModes[] = {
+      {"node", "numa"}, {"socket", "package"}, {"core-complex", "l3cache"}};
+  for (const auto& [mode, unit] : kModes) {
+    if (argument.value() == mode)
+      return bind_as(builder, fmt::format("{}:overload-allowed:if-supported", unit));
+  }
+  if (argument.value() == "exclusive")
+    return builder.ignored.push_back(argument.name + " exclusive"), Status();
+  return base::bad_value(argument.name, argument.value(), "expected node, socket, core-complex or exclusive");
+}
+
 Status set_cpu_set(OptionsBuilder& builder, const ParsedArgument& argument) {
   builder.out.mapping.cpu_set.clear();
   return refused(argument, spec::parse_cpu_list(argument.value(), builder.out.mapping.cpu_set));
@@ -138,6 +152,10 @@ std::vector<Spec> placement_options() {
        [](D& d, G& g) { return refused(g, spec::parse_bind_to(g.value(), d.out.mapping.bind)); },
        kJob,
        kYes},
+      {{"numa-binding"},
+       "node|socket|core-complex|exclusive",
+       "bind each member to its NUMA node, package or last-level cache; exclusive is ignored (torchrun)",
+       set_numa_binding},
       {{"mem-bind"},
        "none|local|bind|prefer|interleave",
        "policy for memory from the NUMA nodes of a member's cores; none, firsttouch: as the system decides "

@@ -47,6 +47,64 @@ def test_a_parameter_lists_variables_to_export(regroup):
     assert "mca_base_env_list" in job.err and "variable B" in job.err
 
 
+def script(path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def test_a_program_is_found_in_the_working_folder_after_path(regroup, tmp_path):
+    """As under both Open MPIs."""
+    script(tmp_path / "own", "#!/bin/sh\necho here\n")
+    for words in ((), ("--wdir", str(tmp_path))):
+        job = regroup.run("-np", "1", *words, "own", cwd="/" if words else tmp_path)
+        assert (job.wait(), job.out) == (0, "here\n"), job.err
+
+
+def test_path_is_searched_before_path_of_the_environment(regroup, tmp_path):
+    job = regroup.run("-np", "1", "--path", str(tmp_path), "echo", "found")
+    assert (job.wait(), job.out) == (0, "found\n"), job.err
+    script(tmp_path / "echo", "#!/bin/sh\nprintf 'own '; /bin/echo \"$@\"\n")
+    job = regroup.run("-np", "1", "--path", str(tmp_path), "echo", "found")
+    assert (job.wait(), job.out) == (0, "own found\n"), job.err
+
+
+def test_a_script_that_names_no_interpreter_is_the_shells_or_pythons(regroup, tmp_path):
+    """Hydra and shells run the first one; a program of another machine is refused."""
+    script(tmp_path / "plain", "echo $(($1 + 1))\n")
+    script(tmp_path / "t.py", "import sys; print('ran', sys.argv[1])\n")
+    script(tmp_path / "foreign", "\x7fOLF\0\0\n")
+    job = regroup.run("-np", "1", "./plain", "6", cwd=tmp_path)
+    assert (job.wait(), job.out) == (0, "7\n"), job.err
+    for words in (("-np", "1"), ("--nproc-per-node", "1")):
+        job = regroup.run(*words, "t.py", "x", cwd=tmp_path)
+        assert (job.wait(), job.out) == (0, "ran x\n"), job.err
+    job = regroup.run("-np", "1", "./foreign", cwd=tmp_path)
+    assert (job.wait(), "Exec format error" in job.err) == (213, True), job.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--local-ranks-filter", "0"],
+        ["--local_ranks_filter=0"],
+        ["--run-path"],
+        ["--shutdown-timeout", "30"],
+        ["--signals-to-handle", "SIGTERM,SIGUSR1"],
+        ["-r", "3", "-t", "3"],
+        ["--event-log-handler", "null", "--logs-specs", "default"],
+        ["--numa-binding", "node"],
+        ["--duplicate-stdout-filters", "a", "--duplicate-stderr-filters", "b"],
+        ["--virtual-local-rank"],
+        ["--role", "default"],
+    ],
+)
+def test_options_of_torchrun_are_taken(regroup, tmp_path, words):
+    (tmp_path / "t.py").write_text("print('ran')\n")
+    job = regroup.run("--nproc-per-node", "1", *words, "t.py", cwd=tmp_path)
+    assert (job.wait(), job.out) == (0, "ran\n"), job.err
+    assert job.err.count("\n") <= 1
+
+
 @pytest.mark.parametrize(
     ("second", "status", "message"),
     [

@@ -68,8 +68,8 @@ Words sample_values(const Spec& spec) {
 
 // Options whose effect is not a job of one program.
 bool stands_alone(const Spec& spec) {
-  static const std::set<std::string> kAlone = {"help", "version", "generate", "app",
-                                               "job",  "nolocal", "m",        "rankfile"};
+  static const std::set<std::string> kAlone = {"help",    "version", "generate", "app",     "job",
+                                               "nolocal", "m",       "rankfile", "run-path"};
   return kAlone.count(spec.names[0]) > 0;
 }
 
