@@ -18,15 +18,22 @@ Viability wants(const AllocInput& input, std::initializer_list<const char*> name
 }
 
 Viability flux_viable(const AllocInput& input) { return wants(input, {"FLUX_URI"}); }
-Viability slurm_viable(const AllocInput& input) { return wants(input, {"SLURM_JOB_ID"}); }
-Viability pbs_viable(const AllocInput& input) { return wants(input, {"PBS_JOBID"}); }
+// A shell may have inherited the id of a job, and nothing else of it.
+Viability wants_hosts(const AllocInput& input, const char* id, std::initializer_list<const char*> names) {
+  Viability found = wants(input, {id});
+  if (!found.ok || std::ranges::any_of(names, [&](const char* name) { return input.has(name); }))
+    return found;
+  return {false, fmt::format("{} is set, but no variable contains hosts ({})", id, fmt::join(names, ", "))};
+}
+
+Viability slurm_viable(const AllocInput& input) {
+  return wants_hosts(input, "SLURM_JOB_ID", {"SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST"});
+}
+Viability pbs_viable(const AllocInput& input) { return wants_hosts(input, "PBS_JOBID", {"PBS_NODEFILE"}); }
 Viability grid_engine_viable(const AllocInput& input) { return wants(input, {"JOB_ID", "PE_HOSTFILE"}); }
 
 Viability lsf_viable(const AllocInput& input) {
-  Viability found = wants(input, {"LSB_JOBID"});
-  if (!found.ok || input.has("LSB_MCPU_HOSTS") || input.has("LSB_DJOB_HOSTFILE") || input.has("LSB_HOSTS"))
-    return found;
-  return {false, "LSB_JOBID is set, but no variable contains hosts"};
+  return wants_hosts(input, "LSB_JOBID", {"LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE", "LSB_HOSTS"});
 }
 
 Viability kubernetes_viable(const AllocInput& input) {

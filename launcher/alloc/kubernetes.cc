@@ -34,7 +34,7 @@ Result<Reading> read_mpi_operator(const AllocInput& input, const std::string& na
   if (!listed.ok()) return invalid_argument(fmt::format("{}: {}", name, listed.status().message()));
   HostSum sum(input.value(name));
   for (const spec::HostRequest& host : *listed)
-    REGROUP_RETURN_IF_ERROR(sum.add(host.name, std::max(1U, host.slots)));
+    REGROUP_RETURN_IF_ERROR(sum.add(host.name, host.no_slots ? 0 : std::max(1U, host.slots)));
   reading.facts.push_back(fact(input, name));
   sum.mark_here(input.host_name);
   reading.allocation.hosts = std::move(sum.hosts());
@@ -138,15 +138,19 @@ Result<std::vector<Host>> read_discovered(std::string_view text, const std::stri
     ++number;
     line = base::trimmed_word(line);
     if (line.empty()) continue;
-    const std::size_t colon = line.rfind(':');
+    // An IPv6 address has colons of its own, and slots after brackets only.
+    const std::size_t colon = spec::is_host_name(line) ? std::string_view::npos : line.rfind(':');
     std::uint32_t own = slots;
-    if (colon != std::string_view::npos && (!base::whole(line.substr(colon + 1), own) || own == 0))
+    if (colon != std::string_view::npos && !base::whole(line.substr(colon + 1), own))
       return invalid_argument(fmt::format("{}, line {}: '{}': expected HOST or HOST:SLOTS", source, number,
                                           base::printable_word(line)));
-    const std::string_view host = line.substr(0, colon);
+    std::string_view host = line.substr(0, colon);
+    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
     if (host.find_first_of(base::kBlanks) != std::string_view::npos)
       return invalid_argument(fmt::format("{}, line {}: '{}': expected HOST or HOST:SLOTS", source, number,
                                           base::printable_word(line)));
+    const bool nobody = colon != std::string_view::npos && own == 0;
+    if (nobody && spec::is_host_name(host)) continue;
     REGROUP_RETURN_IF_ERROR(sum.add_once(host, own));
   }
   return std::move(sum.hosts());

@@ -112,6 +112,19 @@ void add_gpus(const AllocInput& input, Reading& reading) {
   }
 }
 
+// `srun -n 4 regroup ...` starts four launchers, and each of them a job.
+void tell_of_copies(const AllocInput& input, Reading& reading) {
+  std::uint32_t task = 0;
+  std::uint32_t tasks = 0;
+  const bool numbered = base::whole(input.value("SLURM_PROCID"), task) &&
+                        base::whole(input.value("SLURM_STEP_NUM_TASKS"), tasks);
+  if (!numbered || task == 0 || task >= tasks) return;
+  reading.warnings.push_back(fmt::format(
+      "srun started {} launchers, and this is number {}: each starts a job of its own; start one, "
+      "without srun or by srun --ntasks=1",
+      tasks, task + 1));
+}
+
 }  // namespace
 
 Result<Reading> read_slurm(const AllocInput& input) {
@@ -134,6 +147,7 @@ Result<Reading> read_slurm(const AllocInput& input) {
     check_count(input, "SLURM_JOB_NUM_NODES", hosts->size(), names.hosts, reading);
   REGROUP_RETURN_IF_ERROR(cap_slots(input, names, reading));
   add_gpus(input, reading);
+  tell_of_copies(input, reading);
   // --overlap: beside members of the script; -K0 and --no-kill: a lost host or agent is our business.
   reading.reach.before = {"srun",       "--jobid=" + reading.id, "--overlap", "--no-kill",  "-K0",
                           "--mpi=none", "--ntasks-per-node=1",   "--nodes=1", "--ntasks=1", "--nodelist"};

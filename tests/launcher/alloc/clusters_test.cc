@@ -50,8 +50,24 @@ TEST(Slurm, IsRead) {
         {"SLURM_STEP_TASKS_PER_NODE", "2"},
         {"SLURM_STEP_NUM_TASKS", "2"}},
        "slurm n2:2"},
+      {{{"SLURM_PROCID", "1"},
+        {"SLURM_STEP_NODELIST", "n2"},
+        {"SLURM_STEP_TASKS_PER_NODE", "2"},
+        {"SLURM_STEP_NUM_TASKS", "2"}},
+       "slurm n2:2\nnote: srun started 2 launchers, and this is number 2: each starts a job of its own; "
+       "start "
+       "one, without srun or by srun --ntasks=1"},
+      {{{"SLURM_JOB_NODELIST", "-"}}, "none"},
   };
   check(slurm_job(), rows);
+}
+
+TEST(Slurm, SaysWhyAJobThatIsOnlyInheritedIsNotUsed) {
+  Recorded inherited;
+  inherited.environment = {{"SLURM_JOB_ID", "7"}};
+  EXPECT_EQ(understood(inherited, "slurm"),
+            "error: --allocator slurm: SLURM_JOB_ID is set, but no variable contains hosts "
+            "(SLURM_JOB_NODELIST, SLURM_NODELIST, SLURM_STEP_NODELIST)");
 }
 
 TEST(Slurm, RefusesWhatItCannotMatch) {
@@ -135,8 +151,7 @@ TEST(Pbs, IsRead) {
       {{}, "pbs vmA:2* vmB:1"},
       {{{"PBS_NP", "3"}}, "pbs vmA:2* vmB:1"},
       {{{"PBS_NP", "4"}}, "pbs vmA:2* vmB:1\nnote: PBS_NP=4, but PBS_NODEFILE gives 3: using PBS_NODEFILE"},
-      {{{"PBS_NODEFILE", "-"}},
-       "error: PBS: PBS_JOBID is set, but PBS_NODEFILE is not (--allocator none uses only this machine)"},
+      {{{"PBS_NODEFILE", "-"}}, "none"},  // a shell that inherits a job's number
       {{{"PBS_NODEFILE", "/elsewhere"}},
        "error: PBS: PBS_NODEFILE: open(/elsewhere): No such file; the file exists only on the job's first "
        "host, where its script runs (--allocator none uses only this machine)"},
@@ -200,7 +215,7 @@ TEST(Kubernetes, MpiOperatorWritesAHostFile) {
   job.files["/etc/mpi/hostfile"] = "mpi-worker-0.mpi.default.svc slots=zwei\n";
   EXPECT_EQ(understood(job),
             "error: Kubernetes: OMPI_MCA_orte_default_hostfile: /etc/mpi/hostfile, line 1: field "
-            "'slots=zwei': expected a whole number >= 1 (--allocator none uses only this machine)");
+            "'slots=zwei': expected a whole number (--allocator none uses only this machine)");
   Recorded intel = operator_job();
   intel.environment = {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"I_MPI_HYDRA_HOST_FILE", "/h"}};
   intel.files["/h"] = "mpi-worker-0.mpi.default.svc:3\n";
@@ -266,10 +281,16 @@ TEST(Discovery, ReadsHostsWithOrWithoutSlots) {
   EXPECT_EQ(hosts->size(), 3U);
   EXPECT_EQ((*hosts)[1].slots, 2U);
   EXPECT_TRUE(read_discovered("", "find.sh", 1)->empty());
+  EXPECT_TRUE(read_discovered("a:0\n", "find.sh", 1)->empty());  // it takes nobody
+  const auto addresses = read_discovered("fe80::1\n[fe80::2]:4\n", "find.sh", 2);
+  ASSERT_TRUE(addresses.ok()) << addresses.status().message();
+  EXPECT_EQ(addresses->at(0).slots, 2U);
+  EXPECT_EQ(addresses->at(1).name, "fe80::2");
   const std::pair<const char*, const char*> refused[] = {
       {"a\nTraceback (most recent call last):\n",
        "find.sh, line 2: 'Traceback (most recent call last):': expected HOST or HOST:SLOTS"},
-      {"a:0\n", "find.sh, line 1: 'a:0': expected HOST or HOST:SLOTS"},
+      {"a:b:0\n", "find.sh: 'a:b' is not a host name"},
+      {"-oProxyCommand=x\n", "find.sh: '-oProxyCommand=x' is not a host name"},
       {"a b\n", "find.sh, line 1: 'a b': expected HOST or HOST:SLOTS"},
       {"a\na\n", "find.sh: host a is listed twice"},
   };
