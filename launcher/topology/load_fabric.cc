@@ -30,12 +30,19 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-// --- Slurm's topology.conf: Key=Value words, # comments, \ joins lines, keys in any case.
+// --- Slurm's topology.conf: Key=Value words, # comments, \ joins lines, keys in any case. What `scontrol
+// show topology` prints has more keys, and names the nodes of all switches below a switch.
 
 struct SlurmLine {
   std::map<std::string, std::string> values;  // by key in lower case
   std::size_t number = 0;
 };
+
+// "[me@login ~]$ scontrol show topology", which was copied with the text.
+bool is_prompt(std::string_view line) {
+  if (line.find('=') != std::string_view::npos) return false;
+  return line.find("scontrol ") != std::string_view::npos || trimmed(line).ends_with('$');
+}
 
 base::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text, const std::string& source) {
   std::vector<SlurmLine> out;
@@ -51,6 +58,7 @@ base::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text, const 
     if (goes_on) line.remove_suffix(1);
     joined += line;
     if (goes_on) continue;
+    if (is_prompt(joined)) joined.clear();
     SlurmLine next;
     next.number = first;
     for (const std::string_view word : split(joined, ' ')) {
@@ -66,6 +74,11 @@ base::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text, const 
   return out;
 }
 
+bool has_names(const SlurmLine& line, const char* key) {
+  const auto found = line.values.find(key);
+  return found != line.values.end() && found->second != "(null)";
+}
+
 base::Result<Parts> read_slurm(const std::string& text, const std::string& source) {
   const auto lines = slurm_lines(text, source);
   if (!lines.ok()) return lines.status();
@@ -75,8 +88,9 @@ base::Result<Parts> read_slurm(const std::string& text, const std::string& sourc
       const auto found = line.values.find(key);
       return found == line.values.end() ? std::string() : found->second;
     };
-    if (line.values.count("blocksizes") != 0)
-      continue;  // which unions of blocks may be planned, not what joins them
+    // Unions of blocks that may be planned, or are: not what joins them.
+    if (line.values.count("blocksizes") != 0 || line.values.count("aggregatedblock") != 0) continue;
+    const bool printed = line.values.count("level") != 0 && has_names(line, "switches");
     FabricPart part;
     part.line = line.number;
     const bool block = line.values.count("blockname") != 0;
@@ -85,7 +99,7 @@ base::Result<Parts> read_slurm(const std::string& text, const std::string& sourc
     if (part.name.empty()) return input_error(source, line.number, "expected SwitchName= or BlockName=");
     for (const auto& [key, names] :
          {std::pair("nodes", &part.hosts), std::pair("switches", &part.children)}) {
-      if (line.values.count(key) == 0) continue;
+      if (!has_names(line, key) || (printed && names == &part.hosts)) continue;
       if (lower_case(value(key)) == "all")
         return input_error(
             source, line.number,
@@ -98,8 +112,8 @@ base::Result<Parts> read_slurm(const std::string& text, const std::string& sourc
       *names = std::move(*expanded);
     }
     for (const auto& [key, ignored] : line.values) {
-      static constexpr std::string_view kKnown[] = {"switchname", "blockname", "nodes", "switches",
-                                                    "linkspeed"};
+      static constexpr std::string_view kKnown[] = {"switchname", "blockname", "nodes",      "switches",
+                                                    "linkspeed",  "level",     "blockindex", "blocksize"};
       if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown))
         return input_error(source, line.number, fmt::format("'{}': unknown word of topology.conf", key));
     }
@@ -288,9 +302,11 @@ bool looks_like_slurm(const std::string& text) {
 base::Result<Fabric> parse_fabric(const std::string& text, const Machine& machine,
                                   const std::string& source) {
   if (text.size() > kMaxFabricBytes) return input_error(source, 0, "exceeds the size limit");
-  auto parts = trimmed(text).starts_with('{') ? LabelReader(source).read(text)
-               : looks_like_slurm(text)       ? read_slurm(text, source)
-                                              : YamlReader(source).read(text);
+  const std::string clean = plain_screen(text);
+  if (trimmed(clean).empty()) return input_error(source, 0, "the file is empty; expected a fabric");
+  auto parts = trimmed(clean).starts_with('{') ? LabelReader(source).read(clean)
+               : looks_like_slurm(clean)       ? read_slurm(clean, source)
+                                               : YamlReader(source).read(clean);
   if (!parts.ok()) return parts.status();
   return build_fabric(std::move(*parts), machine, source);
 }

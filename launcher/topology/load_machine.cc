@@ -32,6 +32,7 @@ base::Result<Machine> parse_xml(const std::string& text, const std::string& sour
 
 base::Result<Machine> parse_here(const std::string& text, const std::string& source) {
   const std::string_view start = trimmed(text);
+  if (start.empty()) return input_error(source, 0, "the file is empty; expected the topology of a machine");
   if (start.starts_with('<')) return parse_xml(text, source);
   if (looks_like_nvidia_smi(text)) return parse_nvidia_smi(text, source);
   return parse_machine_text(text, source);

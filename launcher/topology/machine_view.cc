@@ -63,7 +63,7 @@ std::string nic_text(const Nic& nic) {
 
 std::string numa_text(const NumaNode& numa) {
   std::string out = fmt::format("NUMA node {}, package {}", numa.number, numa.package);
-  return numa.cpus.empty() ? out : out + ", processors " + ranges(numa.cpus);
+  return out + (numa.cpus.empty() ? ", memory without processors" : ", processors " + ranges(numa.cpus));
 }
 
 std::string node_text(const Machine& machine, std::uint32_t node, const ViewOptions& options) {

@@ -25,46 +25,6 @@ struct Column {
   std::size_t at = 0;
 };
 
-// Behind the sequence whose escape character stands before `at`: "[4m", "(B", "]0;title\a"; within its line.
-std::size_t end_of_escape(std::string_view text, std::size_t at) {
-  const auto is = [&](char least, char most) {
-    return at < text.size() && text[at] >= least && text[at] <= most;
-  };
-  const char kind = at < text.size() ? text[at] : '\n';
-  if (kind == '\n') return at;
-  if (kind == '[') {
-    ++at;
-    while (is(' ', '?')) ++at;
-  } else if (kind == ']') {
-    while (at < text.size() && text[at] != '\a' && text[at] != '\x1b' && text[at] != '\n') ++at;
-    return at < text.size() && text[at] == '\a' ? at + 1 : at;
-  } else {
-    while (is(' ', '/')) ++at;
-  }
-  return at < text.size() && text[at] != '\n' ? at + 1 : at;
-}
-
-// Without escape sequences ("\x1b[4m"), characters that were overstruck ("_\bG") and a byte order mark;
-// a blank that does not break (U+00A0) is a blank.
-std::string plain(std::string_view text) {
-  std::string out;
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '\x1b') {
-      i = end_of_escape(text, i + 1) - 1;
-    } else if (c == '\b') {
-      if (!out.empty() && out.back() != '\n') out.pop_back();
-    } else if (c == '\xc2' && i + 1 < text.size() && text[i + 1] == '\xa0') {
-      out += ' ';
-      ++i;
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 std::vector<Word> words_of(std::string_view line) {
   while (!line.empty() && (line.front() == '>' || line.front() == ' ')) line.remove_prefix(1);  // of a mail
   std::vector<Word> out;
@@ -297,12 +257,12 @@ class MatrixText {
 
 bool looks_like_nvidia_smi(std::string_view text) {
   if (text.find("GPU") == std::string_view::npos && text.find("NIC") == std::string_view::npos) return false;
-  const std::string clean = plain(text);
+  const std::string clean = plain_screen(text);
   return MatrixText(clean, std::string()).is_matrix();
 }
 
 base::Result<SmiMatrix> read_smi_matrix(std::string_view text, const std::string& source) {
-  const std::string clean = plain(text);
+  const std::string clean = plain_screen(text);
   return MatrixText(clean, source).read();
 }
 

@@ -33,6 +33,25 @@ std::optional<T> number(std::string_view text, T least, T most, int base = 10) {
   return value;
 }
 
+// Behind the sequence whose escape character stands before `at`: "[4m", "(B", "]0;title\a"; within its line.
+std::size_t end_of_escape(std::string_view text, std::size_t at) {
+  const auto is = [&](char least, char most) {
+    return at < text.size() && text[at] >= least && text[at] <= most;
+  };
+  const char kind = at < text.size() ? text[at] : '\n';
+  if (kind == '\n') return at;
+  if (kind == '[') {
+    ++at;
+    while (is(' ', '?')) ++at;
+  } else if (kind == ']') {
+    while (at < text.size() && text[at] != '\a' && text[at] != '\x1b' && text[at] != '\n') ++at;
+    return at < text.size() && text[at] == '\a' ? at + 1 : at;
+  } else {
+    while (is(' ', '/')) ++at;
+  }
+  return at < text.size() && text[at] != '\n' ? at + 1 : at;
+}
+
 }  // namespace
 
 base::Status input_error(std::string_view source, std::size_t line, std::string_view what) {
@@ -117,6 +136,25 @@ base::Result<std::string> read_text_file(const std::string& path, std::size_t mo
     out.append(buffer, static_cast<std::size_t>(got));
     if (out.size() > most) return input_error(path, 0, fmt::format("longer than {} bytes", most));
   }
+}
+
+std::string plain_screen(std::string_view text) {
+  std::string out;
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\x1b') {
+      i = end_of_escape(text, i + 1) - 1;
+    } else if (c == '\b') {
+      if (!out.empty() && out.back() != '\n') out.pop_back();
+    } else if (c == '\xc2' && i + 1 < text.size() && text[i + 1] == '\xa0') {
+      out += ' ';
+      ++i;
+    } else {
+      out += c;
+    }
+  }
+  return out;
 }
 
 std::vector<std::string> names_in(const std::string& folder) {

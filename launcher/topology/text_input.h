@@ -43,6 +43,10 @@ inline constexpr int kMaxCpu = 65535;
 [[nodiscard]] base::Result<std::string> read_text_file(const std::string& path,
                                                        std::size_t most = kMaxTopologyBytes);
 
+// Text that was copied from a terminal, without escape sequences ("\x1b[4m"), characters that were overstruck
+// ("_\bG") and a byte order mark; a blank that does not break (U+00A0) is a blank.
+[[nodiscard]] std::string plain_screen(std::string_view text);
+
 // Names in a folder, in order, at most kMaxNodes of them; none if it cannot be read. Those that end in digits
 // count by them.
 [[nodiscard]] std::vector<std::string> names_in(const std::string& folder);

@@ -70,6 +70,29 @@ TEST(SlurmFabric, ReadsBlocks) {
   EXPECT_EQ(way(blocks, "n01", "n19"), "DIS at - 0");
 }
 
+// `scontrol show topology` of Slurm 22.05 to 25.11, as it is copied from a terminal.
+TEST(SlurmFabric, ReadsWhatScontrolPrints) {
+  const char* const kFile =
+      "SwitchName=s0 Nodes=n[0-1]\nSwitchName=s1 Nodes=n[2-3]\nSwitchName=top "
+      "Switches=s[0-1]\n";
+  const char* const kPrinted =
+      "\xEF\xBB\xBF[me@login ~]$ scontrol show topology\r\n"
+      "\x1b[1mSwitchName=s0\x1b[0m Level=0 LinkSpeed=1 Nodes=n[0-1]\r\n"
+      "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[2-3] Switches=(null)\r\n"
+      "  SwitchName=top Level=1 LinkSpeed=1 Nodes=n[0-3] Switches=s[0-1]\r\n[me@login ~]$ ";
+  const Fabric printed = fabric(kPrinted);
+  for (const char* other : {"n1", "n2"})
+    EXPECT_EQ(way(printed, "n0", other), way(fabric(kFile), "n0", other)) << other;
+  const Fabric blocks = fabric(
+      "BlockName=b1 BlockIndex=0 Nodes=n[01-18] BlockSize=18\nBlockName=b2 BlockIndex=1 Nodes=n[19-36] "
+      "BlockSize=18\nAggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[01-36] BlockSize=36\n");
+  EXPECT_EQ(way(blocks, "n01", "n18"), "NET at b1 0");
+}
+
+TEST(Fabric, AnEmptyFileIsCalledEmpty) {
+  EXPECT_EQ(message_of(" \n\n"), "f: the file is empty; expected a fabric");
+}
+
 TEST(SlurmFabric, SaysFileAndLineOfWhatIsWrong) {
   constexpr std::pair<const char*, const char*> kBad[] = {
       {"SwitchName=a Nodes=n[0-99999999]\n",
