@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "collective/shm/sync_points.h"
+#include "collective/signature.h"
 
 namespace regroup::collective {
 
