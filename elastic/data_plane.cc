@@ -47,7 +47,7 @@ base::Status DataPlane::open_mesh() {
 
 base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section(proto::Position at,
                                                                                 std::vector<int> ranks) {
-  const collective::ShmOptions options{shmem::ChannelKind::kRegions, at, std::move(ranks)};
+  const collective::CommunicatorOptions options{shmem::ChannelKind::kRegions, at, std::move(ranks)};
   if (mesh_) return collective::make_ucx(mesh_, options);
   return collective::make_shm(self_.arena(), self_.world(), self_.slot_id(), options);
 }

@@ -140,8 +140,9 @@ class ShmCommunicator final : public Communicator {
 // make_shm() (factory.h).
 [[nodiscard]] base::Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena,
                                                                       const proto::World& world,
-                                                                      proto::SlotId self,
-                                                                      const ShmOptions& options);
+                                                                      proto::Seat self,
+                                                                      const CommunicatorOptions& options = {},
+                                                                      const ShmOptions& shm = {});
 
 // Marks a channel as free for a new group.
 void release_channel(shmem::Channel& channel);

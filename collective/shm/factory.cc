@@ -20,7 +20,7 @@ using base::Status;
 constexpr std::uint64_t kPositions = (1ULL << 40) - 1;
 
 // The ranks in `options`, or all ranks; validated.
-Result<std::vector<int>> ranks_of(const proto::World& world, const ShmOptions& options) {
+Result<std::vector<int>> ranks_of(const proto::World& world, const CommunicatorOptions& options) {
   std::vector<int> ranks = options.ranks;
   for (std::uint32_t i = 0; options.ranks.empty() && i < world.size(); ++i)
     ranks.push_back(static_cast<int>(i));
@@ -106,14 +106,16 @@ Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, b
 }
 
 Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena, const proto::World& world,
-                                               proto::SlotId self, const ShmOptions& options) {
-  auto out = open_shm(arena, world, self, options);
+                                               proto::Seat self, const CommunicatorOptions& options,
+                                               const ShmOptions& shm) {
+  auto out = open_shm(arena, world, self, options, shm);
   if (!out.ok()) return out.status();
   return std::unique_ptr<Communicator>(std::move(*out));
 }
 
 Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena, const proto::World& world,
-                                                  proto::SlotId self, const ShmOptions& options) {
+                                                  proto::Seat self, const CommunicatorOptions& options,
+                                                  const ShmOptions& shm) {
   auto ranks = ranks_of(world, options);
   if (!ranks.ok()) return ranks.status();
   ShmCommunicator::Group group;
@@ -142,7 +144,7 @@ Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena, con
   const auto here = std::ranges::count(world.members, self.node,
                                        [](const proto::WorldMember& m) { return m.slot_id.node; });
   auto engine = std::make_shared<ProgressEngine>(arena, world.generation, options.instance, self.slot,
-                                                 static_cast<std::size_t>(here), options);
+                                                 static_cast<std::size_t>(here), shm);
   return std::make_unique<ShmCommunicator>(std::move(engine), std::move(group), std::move(fold).value());
 }
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "base/clock.h"
 #include "collective/communicator.h"
+#include "collective/options.h"
 #include "proto/world.h"
 #include "shmem/arena.h"
 
@@ -25,11 +25,8 @@ enum class StorePolicy : std::uint8_t { kTuned, kPlain, kStream };
 // The other two are for tests.
 enum class InlineMode : std::uint8_t { kAuto, kAlways, kNever };
 
+// How data moves.
 struct ShmOptions {
-  shmem::ChannelKind channel = shmem::ChannelKind::kSteps;
-  proto::Position
-      instance;  // distinguishes successive communicators of one generation on one channel; strictly grows
-  std::vector<int> ranks;                              // of `world` that take part, ascending; empty: all
   SingleCopyMode single_copy = SingleCopyMode::kAuto;  // the same in all members
   StorePolicy store_policy = StorePolicy::kTuned;
   InlineMode inline_mode = InlineMode::kAuto;  // the same in all members
@@ -44,7 +41,8 @@ struct ShmOptions {
 // members between them.
 [[nodiscard]] base::Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena,
                                                                    const proto::World& world,
-                                                                   proto::SlotId self,
-                                                                   const ShmOptions& options = {});
+                                                                   proto::Seat self,
+                                                                   const CommunicatorOptions& options = {},
+                                                                   const ShmOptions& shm = {});
 
 }  // namespace regroup::collective

@@ -14,9 +14,9 @@ namespace regroup::collective {
 
 // Identifies a communicator within a generation.
 struct CommunicatorId {
-  std::uint64_t instance = 0;  // ShmOptions::instance
+  std::uint64_t instance = 0;  // CommunicatorOptions::instance
   std::uint32_t group = 0;     // numbers the groups that split() makes; 0: not made by split()
-  std::uint32_t channel = 0;   // ShmOptions::channel
+  std::uint32_t channel = 0;   // CommunicatorOptions::channel
 
   auto operator<=>(const CommunicatorId&) const = default;
 };

@@ -24,7 +24,8 @@ Result<std::shared_ptr<PeerMesh>> open_peer_mesh(std::shared_ptr<const UcxContex
   return PeerMesh::open(std::move(context), arena, world, self, std::move(addresses));
 }
 
-Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh, const ShmOptions& options) {
+Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh,
+                                               const CommunicatorOptions& options) {
   const proto::World& world = mesh->world();
   const proto::SlotId self = world.members[static_cast<std::size_t>(mesh->rank())].slot_id;
   UcxCommunicator::Group group;
@@ -41,7 +42,7 @@ Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh, c
         "make_ucx: rank {} is not among the {} ranks of the communicator", mesh->rank(), group.ranks.size()));
   }
   group.rank = static_cast<int>(mine - group.ranks.begin());
-  ShmOptions here = options;
+  CommunicatorOptions here = options;
   here.ranks.clear();
   for (const int r : group.ranks) {
     if (r < 0 || r >= static_cast<int>(world.size())) {

@@ -59,9 +59,9 @@ struct Addresses {
     std::shared_ptr<const UcxContext> context, const shmem::Arena& arena, const proto::World& world,
     proto::SlotId self, Addresses addresses);
 
-// Makes a communicator of members of any hosts on the mesh; options as for make_shm(). Does not block. After
+// Makes a communicator of members of any hosts on the mesh; Does not block. After
 // one communicator has failed, all communicators of the mesh fail.
 [[nodiscard]] base::Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh,
-                                                                   const ShmOptions& options = {});
+                                                                   const CommunicatorOptions& options = {});
 
 }  // namespace regroup::collective

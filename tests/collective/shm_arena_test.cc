@@ -72,7 +72,7 @@ class ShmArena : public ::testing::TestWithParam<Params> {
     options.single_copy = std::get<1>(GetParam());
     options.store_policy = std::get<2>(GetParam());
     for (std::size_t slot = 0; slot < ranks_; ++slot) {
-      auto comm = make_shm(arena_, world_, {0, static_cast<proto::SlotIndex>(slot)}, options);
+      auto comm = make_shm(arena_, world_, {0, static_cast<proto::SlotIndex>(slot)}, {}, options);
       EXPECT_TRUE(comm.ok()) << comm.status().to_string();
       members_.push_back(std::move(comm).value());
     }

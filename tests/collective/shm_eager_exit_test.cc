@@ -31,7 +31,7 @@ class ShmEagerExit : public ::testing::TestWithParam<Case> {
     options.inline_mode = GetParam().inline_mode;
     options.store_policy = GetParam().store_policy;
     auto comm = make_shm(arena, make_world(1, static_cast<std::uint32_t>(GetParam().ranks)),
-                         {0, static_cast<proto::SlotIndex>(slot)}, options);
+                         {0, static_cast<proto::SlotIndex>(slot)}, {}, options);
     EXPECT_TRUE(comm.ok()) << comm.status().to_string();
     return std::move(comm).value();
   }

@@ -25,7 +25,7 @@ constexpr int kSize = 4;
 constexpr std::uint32_t kElements = 1000;
 
 std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, proto::Generation g, int slot,
-                                        const ShmOptions& options = {}) {
+                                        const CommunicatorOptions& options = {}) {
   const proto::World world = make_world(g, arena.spec().slots);
   auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(slot)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
@@ -148,7 +148,7 @@ TEST_P(ShmFailure, RevokeBeforeTheFirstOperation) {
     EXPECT_EQ(operation.run(*comm, arena_, soon()).to_string(), "revoked: generation 3 is over");
   }
   EXPECT_EQ(comm->broadcast({}, 0, soon()).code(), Code::kRevoked);
-  ShmOptions alone;
+  CommunicatorOptions alone;
   alone.ranks = {0};
   EXPECT_EQ(open_comm(arena_, 3, 0, alone)->barrier(soon()).code(), Code::kRevoked);
 }
@@ -190,7 +190,7 @@ TEST_P(ShmFailure, TheFenceOpensWhenTheLastOneLeavesOrDies) {
     arena_.member_slot(3).left.store(g - 2);
     auto body = [&](const shmem::Arena& arena, int rank) {
       if (rank == 3) return;
-      ShmOptions options;
+      CommunicatorOptions options;
       options.ranks = {0, 1, 2};
       auto comm = open_comm(arena, g, rank, options);
       const Status status = sum_leaves(*comm, arena, soon());
@@ -241,7 +241,7 @@ TEST_P(ShmFailure, PartsOfUnlikeOperationsAreADisagreement) {
     return signature_of(collective::Operation::allreduce(data, data, Dtype::kFloat32), 2 * kSize);
   };
   auto body = [&](const shmem::Arena& arena, int rank) {
-    auto comm = open_shm(arena, make_world(1, kSize), {0, static_cast<proto::SlotIndex>(rank)}, {});
+    auto comm = open_shm(arena, make_world(1, kSize), {0, static_cast<proto::SlotIndex>(rank)});
     ASSERT_TRUE(comm.ok());
     std::vector<std::byte> in(4000);
     std::vector<std::byte> out(in.size() * kSize);
@@ -282,12 +282,12 @@ TEST_P(ShmFailure, WrongArgumentsAreRefusedByEveryRank) {
 TEST(ShmFactory, RefusesWhatCannotWork) {
   const shmem::Arena arena = make_arena({.slots = 2});
   proto::World world = make_world(1, 2);
-  auto why = [&](proto::SlotId self, const ShmOptions& options = {}) {
+  auto why = [&](proto::Seat self, const CommunicatorOptions& options = {}) {
     const auto comm = make_shm(arena, world, self, options);
     EXPECT_EQ(comm.code(), Code::kInvalidArgument);
     return comm.status().message();
   };
-  ShmOptions options;
+  CommunicatorOptions options;
   options.ranks = {0};
   EXPECT_EQ(why({0, 1}, options), "make_shm: node 0 slot 1 is not among the 1 members of generation 1");
   for (const auto& ranks : {std::vector<int>{1, 0}, {0, 0}, {-1, 0}, {0, 2}}) {

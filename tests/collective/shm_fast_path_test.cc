@@ -24,7 +24,7 @@ std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, int slot, int
   ShmOptions options;
   options.inline_mode = inline_mode;
   auto comm = make_shm(arena, make_world(1, static_cast<std::uint32_t>(size)),
-                       {0, static_cast<proto::SlotIndex>(slot)}, options);
+                       {0, static_cast<proto::SlotIndex>(slot)}, {}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }

@@ -18,7 +18,7 @@ using base::Code;
 using base::Status;
 
 std::unique_ptr<Communicator> open_comm(const shmem::Arena& arena, const proto::World& world, int slot,
-                                        const ShmOptions& options = {}) {
+                                        const CommunicatorOptions& options = {}) {
   auto comm = make_shm(arena, world, {0, static_cast<proto::SlotIndex>(slot)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
@@ -121,7 +121,7 @@ TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
       ASSERT_TRUE(steps->barrier(soon()).ok());
       const std::uint64_t members = common() % 31 + 1;  // a bit for each rank
       for (unsigned region = 1; region <= common() % 4; ++region) {
-        ShmOptions options{shmem::ChannelKind::kRegions, proto::Position::of(step, region), {}};
+        CommunicatorOptions options{shmem::ChannelKind::kRegions, proto::Position::of(step, region), {}};
         for (int i = 0; i < kSize; ++i) {
           if (members >> i & 1) options.ranks.push_back(i);
         }

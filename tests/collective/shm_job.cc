@@ -19,7 +19,7 @@ class ShmJob final : public Job {
     shmem::hold_fence<shmem::RealPolicy>(member_slot(rank).left, world.generation);
     ShmOptions options;
     options.single_copy = single_copy_;
-    return make_shm(arena_, world, {0, static_cast<proto::SlotIndex>(rank)}, options);
+    return make_shm(arena_, world, {0, static_cast<proto::SlotIndex>(rank)}, {}, options);
   }
   void leave(proto::Generation g, int rank) override {
     shmem::leave_generation<shmem::RealPolicy>(member_slot(rank).left, g);

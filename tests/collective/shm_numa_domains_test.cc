@@ -74,7 +74,7 @@ class ShmNumaDomains : public ::testing::TestWithParam<Case> {
 
   [[nodiscard]] std::unique_ptr<Communicator> open(const shmem::Arena& arena, int rank) const {
     const ShmOptions options{.numa_node = GetParam().nodes[static_cast<std::size_t>(rank)]};
-    auto comm = make_shm(arena, world_, {0, static_cast<proto::SlotIndex>(rank)}, options);
+    auto comm = make_shm(arena, world_, {0, static_cast<proto::SlotIndex>(rank)}, {}, options);
     EXPECT_TRUE(comm.ok()) << comm.status().to_string();
     return comm.ok() ? std::move(comm).value() : nullptr;
   }

@@ -33,8 +33,8 @@ std::unique_ptr<ShmCommunicator> open_comm(const shmem::Arena& arena, int rank,
                                            SingleCopyMode single_copy = SingleCopyMode::kAlways) {
   ShmOptions options;
   options.single_copy = single_copy;
-  auto comm =
-      open_shm(arena, make_world(1, arena.spec().slots), {0, static_cast<proto::SlotIndex>(rank)}, options);
+  auto comm = open_shm(arena, make_world(1, arena.spec().slots), {0, static_cast<proto::SlotIndex>(rank)}, {},
+                       options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }

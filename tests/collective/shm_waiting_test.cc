@@ -71,7 +71,7 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
     auto steps = open_comm(arena, rank);
     ASSERT_TRUE(steps->barrier(soon()).ok());
     bind_to(cores[0]);
-    ShmOptions options;
+    CommunicatorOptions options;
     options.channel = shmem::ChannelKind::kRegions;
     const proto::SlotId slot_id{0, static_cast<proto::SlotIndex>(rank)};
     auto region = make_shm(arena, make_world(1, 2), slot_id, options);
