@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "base/status.h"
 #include "proto/world.h"
 #include "shmem/arena.h"
 
@@ -14,5 +15,9 @@ struct CommunicatorOptions {
   proto::Position instance;
   std::vector<int> ranks;  // of the World that take part, ascending; empty: all
 };
+
+// The ranks of `options`, or all of `world`. kInvalidArgument unless they are as described.
+[[nodiscard]] base::Result<std::vector<int>> ranks_of(const proto::World& world,
+                                                      const CommunicatorOptions& options);
 
 }  // namespace regroup::collective

@@ -13,7 +13,14 @@ from lint.command import main
 
 BOTTOM = ["base", "proto", "shmem"]
 MEMBERSHIP = ["membership", "membership/agent", "membership/coordinator"]
-COLLECTIVE = ["collective", "collective/net", "collective/reduce", "collective/shm", "collective/ucx"]
+COLLECTIVE = [
+    "collective",
+    "collective/backends",
+    "collective/net",
+    "collective/reduce",
+    "collective/shm",
+    "collective/ucx",
+]
 TRAINING = [*BOTTOM, *COLLECTIVE, "checkpoint", *MEMBERSHIP, "elastic"]
 ROOMS = (
     "spec",
@@ -46,7 +53,8 @@ MAY_INCLUDE = {  # besides itself
     "collective/reduce": [*BOTTOM, "collective"],
     "collective/shm": [*BOTTOM, "collective", "collective/reduce"],
     "collective/net": [*BOTTOM, "collective", "collective/reduce"],
-    "collective/ucx": [*BOTTOM, *COLLECTIVE],
+    "collective/ucx": [*BOTTOM, "collective", "collective/net", "collective/reduce"],
+    "collective/backends": [*BOTTOM, "collective", "collective/shm", "collective/ucx"],
     "checkpoint": [*BOTTOM],
     "checkpoint/hdf5": [*BOTTOM, "checkpoint"],
     "membership": [*BOTTOM],

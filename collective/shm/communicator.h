@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/communicator.h"
+#include "collective/local_communicator.h"
 #include "collective/reduce/tree_fold.h"
 #include "collective/shm/bounce_buffer.h"
 #include "collective/shm/numa_domains.h"
@@ -23,7 +23,7 @@
 
 namespace regroup::collective {
 
-class ShmCommunicator final : public Communicator {
+class ShmCommunicator final : public LocalCommunicator {
  public:
   using Group = ShmGroup;
   ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group group, TreeFold ranks_fold);
@@ -39,19 +39,20 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] base::Result<std::unique_ptr<Communicator>> split(int color,
                                                                   base::TimePoint deadline) override;
 
-  // For backends that combine several hosts: starts `operation` as the part of an operation over several
-  // hosts whose signature, on which all ranks must agree, is `signature`.
   [[nodiscard]] base::Result<Request> start_part(const CollectiveSignature& signature,
-                                                 const Operation& operation, base::TimePoint deadline);
-  // After a failure: the rank that runs another operation, if that was the reason.
-  [[nodiscard]] std::optional<SyncPoints::Mismatch> mismatch() const { return sync_.mismatch(); }
-  [[nodiscard]] base::Result<std::unique_ptr<ShmCommunicator>> split_off(int color, base::TimePoint deadline);
+                                                 const Operation& operation,
+                                                 base::TimePoint deadline) override;
+  [[nodiscard]] std::optional<Mismatch> mismatch() const override { return sync_.mismatch(); }
+  [[nodiscard]] base::Result<std::unique_ptr<LocalCommunicator>> split_local(
+      int color, base::TimePoint deadline) override;
+  [[nodiscard]] std::shared_ptr<const CoreUse> core_use() const override {
+    return {engine_, &engine_->core_use()};
+  }
 
   // For the progress engine: advances `pending` without waiting; true when it is complete.
   [[nodiscard]] base::Result<bool> advance(Pending& pending, bool thorough);
   [[nodiscard]] std::uint64_t single_copies() const { return single_copy_.done; }  // operations by CMA
   [[nodiscard]] const ProgressEngine& engine() const { return *engine_; }
-  [[nodiscard]] std::shared_ptr<const ProgressEngine> share_engine() const { return engine_; }
   [[nodiscard]] std::string list_missing() { return sync_.list_missing(); }
 
  private:

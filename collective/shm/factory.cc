@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "collective/shm/communicator.h"
@@ -18,19 +17,6 @@ using base::Result;
 using base::Status;
 
 constexpr std::uint64_t kPositions = (1ULL << 40) - 1;
-
-// The ranks in `options`, or all ranks; validated.
-Result<std::vector<int>> ranks_of(const proto::World& world, const CommunicatorOptions& options) {
-  std::vector<int> ranks = options.ranks;
-  for (std::uint32_t i = 0; options.ranks.empty() && i < world.size(); ++i)
-    ranks.push_back(static_cast<int>(i));
-  const bool ascending = std::ranges::adjacent_find(ranks, std::greater_equal{}) == ranks.end();
-  if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= static_cast<int>(world.size())) {
-    return base::invalid_argument(
-        fmt::format("make_shm: the ranks must be ascending and of a World of {} members", world.size()));
-  }
-  return ranks;
-}
 
 Result<TreeFold> fold_of_ranks(std::size_t size) {
   std::vector<proto::Interval> leaves;
@@ -62,12 +48,12 @@ SplitRequest split_request_of(const shmem::Arena& arena, proto::SlotIndex self, 
 void release_channel(shmem::Channel& channel) { channel.held.store(0, std::memory_order_relaxed); }
 
 Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, base::TimePoint deadline) {
-  auto part = split_off(color, deadline);
+  auto part = split_local(color, deadline);
   if (!part.ok()) return part.status();
   return std::unique_ptr<Communicator>(std::move(*part));
 }
 
-Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, base::TimePoint deadline) {
+Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int color, base::TimePoint deadline) {
   const shmem::Arena& arena = engine_->arena();
   engine_->has_groups = true;  // in all members, since split() is collective
   const SplitRequest mine = split_request_of(arena, engine_->self(), engine_->generation(), color);
@@ -75,7 +61,7 @@ Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, b
   REGROUP_RETURN_IF_ERROR(run(
       Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(requests))),
       deadline));
-  if (color < 0) return std::unique_ptr<ShmCommunicator>();
+  if (color < 0) return std::unique_ptr<LocalCommunicator>();
   std::uint32_t free = ~0U;
   Group group;
   group.synchronised = true;  // while groups exist, every operation ends with a synchronisation point
@@ -102,7 +88,8 @@ Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, b
       .held.store(engine_->generation(), std::memory_order_relaxed);
   auto fold = fold_of_ranks(group.slots.size());
   if (!fold.ok()) return fold.status();
-  return std::make_unique<ShmCommunicator>(engine_, std::move(group), std::move(fold).value());
+  return std::unique_ptr<LocalCommunicator>(
+      std::make_unique<ShmCommunicator>(engine_, std::move(group), std::move(fold).value()));
 }
 
 Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena, const proto::World& world,
@@ -111,6 +98,15 @@ Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena, const 
   auto out = open_shm(arena, world, self, options, shm);
   if (!out.ok()) return out.status();
   return std::unique_ptr<Communicator>(std::move(*out));
+}
+
+Result<std::unique_ptr<LocalCommunicator>> make_local_shm(const shmem::Arena& arena,
+                                                          const proto::World& world, proto::Seat self,
+                                                          const CommunicatorOptions& options,
+                                                          const ShmOptions& shm) {
+  auto out = open_shm(arena, world, self, options, shm);
+  if (!out.ok()) return out.status();
+  return std::unique_ptr<LocalCommunicator>(std::move(*out));
 }
 
 Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena, const proto::World& world,

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "collective/communicator.h"
+#include "collective/local_communicator.h"
 #include "collective/options.h"
 #include "proto/world.h"
 #include "shmem/arena.h"
@@ -44,5 +45,9 @@ struct ShmOptions {
                                                                    proto::Seat self,
                                                                    const CommunicatorOptions& options = {},
                                                                    const ShmOptions& shm = {});
+// Likewise, as a part of a communicator over several hosts.
+[[nodiscard]] base::Result<std::unique_ptr<LocalCommunicator>> make_local_shm(
+    const shmem::Arena& arena, const proto::World& world, proto::Seat self,
+    const CommunicatorOptions& options = {}, const ShmOptions& shm = {});
 
 }  // namespace regroup::collective

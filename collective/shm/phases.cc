@@ -99,11 +99,11 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
   const std::size_t whole = is_split(o.kind) ? plan.block * ranks : plan.block;  // of one contribution
   plan.contributes = !from_root(o.kind) || rank_ == o.root;
   plan.in_arrival = whole <= SyncPoints::kPayload;
-  plan.is_copied = whole <= max_copied(o.kind, ranks, engine_->shares_cores());
+  plan.is_copied = whole <= max_copied(o.kind, ranks, engine_->core_use().shares_cores());
   const std::size_t inline_chunks = inline_chunks_for(plan.block) * (is_split(o.kind) ? ranks : 1);
   plan.uses_inline_chunks = o.kind != Kind::kSumPartials && plan.is_copied && !plan.in_arrival && ranks > 1 &&
                             !closes && inline_chunks <= max_inline_chunks(o.kind, engine_->inline_mode()) &&
-                            !engine_->shares_cores();
+                            !engine_->core_use().shares_cores();
   plan.exits_eagerly = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
                        from_root(o.kind) == (rank_ == o.root);
   plan.compact = uses_compact_ring(o.kind, whole);

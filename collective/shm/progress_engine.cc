@@ -52,8 +52,7 @@ ProgressEngine::ProgressEngine(const shmem::Arena& arena, proto::Generation gene
       single_copy_(options.single_copy),
       store_policy_(options.store_policy),
       inline_mode_(options.inline_mode),
-      spin_clock_(options.spin_clock != nullptr ? options.spin_clock : system_time),
-      spins_(ranks <= count(own_cores())),
+      core_use_(ranks <= count(own_cores())),
       messages_(arena, generation, instance, self) {}
 
 void ProgressEngine::fail(Status why) {
@@ -76,13 +75,13 @@ bool ProgressEngine::fence_is_open() {
 
 void ProgressEngine::on_sync(std::span<const proto::SlotIndex> slots) {
   sync_points_ += 1;
-  if (std::exchange(counted_cores_, true)) return;
+  if (core_use_.is_counted()) return;
   std::vector<Cores> all(slots.size());
   for (std::size_t r = 0; r < slots.size(); ++r) {
     const auto& theirs = bounce_buffer_of(arena_, slots[r]).cores;
     for (std::size_t i = 0; i < theirs.size(); ++i) all[r][i] = theirs[i].load(std::memory_order_relaxed);
   }
-  spins_ = suffice(all, ranks_);
+  core_use_.count(suffice(all, ranks_));
 }
 
 Result<std::uint64_t> ProgressEngine::start(ShmCommunicator& communicator, const Operation& operation,
@@ -180,13 +179,13 @@ Result<bool> ProgressEngine::test(std::uint64_t ticket) {
 }
 
 bool ProgressEngine::yield_core(TimePoint deadline) {
-  if (spins_) return true;
+  if (spins()) return true;
   ::sched_yield();
   return can_continue() && base::SystemClock().now() < deadline;
 }
 
 bool ProgressEngine::poll_again(std::uint64_t ticket) {
-  if (spins_) return spin(ticket);
+  if (spins()) return spin(ticket);
   for (std::size_t attempt = 0; attempt < spin_polls() && !is_done(ticket) && failed_.ok(); ++attempt) {
     if (!yield_core(deadline_of(ticket))) break;
     advance(false);
@@ -213,7 +212,7 @@ bool ProgressEngine::spin(std::uint64_t ticket) {
 Status ProgressEngine::wait(std::uint64_t ticket, bool polled) {
   const base::SystemClock clock;
   auto sleep = kFirstSleep;
-  for (bool poll = spins_ || !polled; !(poll ? poll_again(ticket) : is_done(ticket)) && failed_.ok();
+  for (bool poll = spins() || !polled; !(poll ? poll_again(ticket) : is_done(ticket)) && failed_.ok();
        poll = true) {
     const std::uint64_t progress = this->progress();
     const TimePoint deadline = deadline_of(ticket);

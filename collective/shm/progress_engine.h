@@ -10,6 +10,7 @@
 #include <string>
 
 #include "collective/communicator.h"
+#include "collective/core_use.h"
 #include "collective/shm/cma.h"
 #include "collective/shm/factory.h"
 #include "collective/shm/messages.h"
@@ -79,17 +80,12 @@ class ProgressEngine {
   [[nodiscard]] bool fence_is_open();
   // Called when all members in `slots` have arrived at a point: their core sets are known then.
   void on_sync(std::span<const proto::SlotIndex> slots);
-  // Whether each member of the World on this host can have a core of its own, as far as is known
-  // (cores.h).
-  [[nodiscard]] bool spins() const { return spins_; }
-  // The opposite, known. Equal in all members: false before their first synchronisation point.
-  [[nodiscard]] bool shares_cores() const { return counted_cores_ && !spins_; }
-  [[nodiscard]] bool knows_cores() const { return counted_cores_; }
+  // Of the members of the World on this host: counted at their first synchronisation point (cores.h).
+  [[nodiscard]] const CoreUse& core_use() const { return core_use_; }
+  [[nodiscard]] bool spins() const { return core_use_.spins(); }
   // Spin limit: how often a member polls for its peers before it queues an operation, which costs more
   // than a poll. About a microsecond; on shared cores, until all peers could have run.
-  [[nodiscard]] std::size_t spin_polls() const { return spins_ ? kSpinPolls : kYields * ranks_; }
-  // How often this member has turned from polling to its doorbell.
-  [[nodiscard]] std::uint64_t sleeps() const { return sleeps_; }
+  [[nodiscard]] std::size_t spin_polls() const { return spins() ? kSpinPolls : kYields * ranks_; }
   // Called between two polls; false when the member should stop polling. Yields the core unless members
   // spin.
   [[nodiscard]] bool yield_core(base::TimePoint deadline);
@@ -132,10 +128,8 @@ class ProgressEngine {
   const SingleCopyMode single_copy_;
   const StorePolicy store_policy_;
   const InlineMode inline_mode_;
-  base::TimePoint (*const spin_clock_)();
-  bool spins_;
+  CoreUse core_use_;
   bool published_cores_ = false;
-  bool counted_cores_ = false;
 
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;      // the first is running

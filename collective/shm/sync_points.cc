@@ -110,7 +110,7 @@ base::Result<bool> SyncPoints::all_arrived(bool thorough) {
   return seen == PollResult::kComplete;
 }
 
-std::optional<SyncPoints::Mismatch> SyncPoints::mismatch() const {
+std::optional<Mismatch> SyncPoints::mismatch() const {
   if (mismatched_rank_ == self_) return std::nullopt;
   const auto& words = peers_[mismatched_rank_].channel->signatures[epoch_ % 2];
   return Mismatch{mismatched_rank_,

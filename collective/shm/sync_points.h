@@ -15,6 +15,7 @@
 
 #include "base/cpu.h"
 #include "base/status.h"
+#include "collective/local_communicator.h"
 #include "collective/reduce/publish.h"
 #include "collective/shm/inline_chunk.h"
 #include "collective/signature.h"
@@ -87,11 +88,7 @@ class SyncPoints {
   [[nodiscard]] base::Result<bool> all_arrived(bool thorough);
   // After a point: prefetches the line of the next arrival for writing. Its readers are done with it.
   void prefetch_next() const { prefetch_for_write(&mine().arrivals[(epoch_ + 1) % 2]); }
-  // A rank that runs another operation, and the signature of that operation.
-  struct Mismatch {
-    std::size_t rank;
-    CollectiveSignature signature;
-  };
+  // Empty: no member runs another operation.
   [[nodiscard]] std::optional<Mismatch> mismatch() const;
   // Payload of `rank` at the current point, at which all have arrived; valid until this member arrives
   // again.

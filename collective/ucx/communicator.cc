@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "collective/shm/sync_points.h"
-
 namespace regroup::collective {
 
 using base::Result;
@@ -231,7 +229,7 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::split(int color, TimePoin
       deadline));
   for (const SplitEntry& entry : entries)
     engine_->last_group = std::max(engine_->last_group, entry.group + 1);
-  auto here = local_->split_off(color, deadline);
+  auto here = local_->split_local(color, deadline);
   if (!here.ok()) return here.status();
   if (color < 0) return std::unique_ptr<Communicator>();
   Group group{.communicator = id_, .local = std::move(*here)};

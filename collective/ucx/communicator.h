@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "collective/communicator.h"
+#include "collective/local_communicator.h"
 #include "collective/net/layout.h"
 #include "collective/net/merge.h"
 #include "collective/net/scratch.h"
-#include "collective/shm/communicator.h"
 #include "collective/ucx/engine.h"
 #include "collective/ucx/exchange.h"
 
@@ -25,7 +24,7 @@ class UcxCommunicator final : public Communicator {
     CommunicatorId communicator;
     std::vector<int> ranks;  // in the World, by rank
     int rank = 0;
-    std::unique_ptr<ShmCommunicator> local;  // of the ranks of this host, in the same order
+    std::unique_ptr<LocalCommunicator> local;  // of the ranks of this host, in the same order
   };
   [[nodiscard]] static base::Result<std::unique_ptr<Communicator>> open(std::shared_ptr<Engine> engine,
                                                                         Group group);
@@ -123,7 +122,7 @@ class UcxCommunicator final : public Communicator {
   const int rank_;
   const Layout layout_;
   const Plans plans_;
-  const std::unique_ptr<ShmCommunicator> local_;
+  const std::unique_ptr<LocalCommunicator> local_;
   Scratch scratch_;
   std::uint64_t number_ = 0;         // of the last collective operation
   CollectiveSignature signature_;    // of the current one

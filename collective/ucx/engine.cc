@@ -45,8 +45,8 @@ void Waiter::await_suspend(std::coroutine_handle<> task) {
   engine_.waiters_.push_back(this);
 }
 
-Engine::Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const ProgressEngine> local)
-    : mesh_(std::move(mesh)), local_(std::move(local)) {}
+Engine::Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const CoreUse> cores)
+    : mesh_(std::move(mesh)), cores_(std::move(cores)) {}
 
 Engine::~Engine() {
   if (!queue_.empty() || !point_to_point_.empty())

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "collective/communicator.h"
+#include "collective/core_use.h"
 #include "collective/net/task.h"
-#include "collective/shm/progress_engine.h"
 #include "collective/ucx/peer_mesh.h"
 
 namespace regroup::collective {
@@ -68,8 +68,8 @@ struct OperationDescriptor {
 
 class Engine {
  public:
-  // `local`: the members of this host, which knows how many cores they have.
-  Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const ProgressEngine> local);
+  // `cores`: of the members of this host.
+  Engine(std::shared_ptr<PeerMesh> mesh, std::shared_ptr<const CoreUse> cores);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -77,7 +77,7 @@ class Engine {
   [[nodiscard]] PeerMesh& mesh() { return *mesh_; }
   [[nodiscard]] const PeerMesh& mesh() const { return *mesh_; }
   // A waiting thread polls for a while before it sleeps, because each member of this host has its own core.
-  [[nodiscard]] bool spins() const { return local_->spins(); }
+  [[nodiscard]] bool spins() const { return cores_->spins(); }
   // ok, the failure that ended the engine, or kRevoked if the generation is over.
   [[nodiscard]] base::Status check();
   [[nodiscard]] base::Result<std::uint64_t> start(OperationDescriptor operation, base::TimePoint deadline);
@@ -128,7 +128,7 @@ class Engine {
   void abort_if_failed();
 
   const std::shared_ptr<PeerMesh> mesh_;
-  const std::shared_ptr<const ProgressEngine> local_;
+  const std::shared_ptr<const CoreUse> cores_;
   base::TimePoint shared_until_{};  // other processes compute on our core; no sched_yield() until then
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;          // collective operations; the first one is running

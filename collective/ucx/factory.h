@@ -13,7 +13,8 @@
 
 #include "base/clock.h"
 #include "collective/communicator.h"
-#include "collective/shm/factory.h"
+#include "collective/local_communicator.h"
+#include "collective/options.h"
 #include "proto/world.h"
 #include "shmem/arena.h"
 
@@ -59,9 +60,10 @@ struct Addresses {
     std::shared_ptr<const UcxContext> context, const shmem::Arena& arena, const proto::World& world,
     proto::SlotId self, Addresses addresses);
 
-// Makes a communicator of members of any hosts on the mesh; Does not block. After
-// one communicator has failed, all communicators of the mesh fail.
+// Makes a communicator of members of any hosts on the mesh. `local`: those of this host, in the same order.
+// Does not block. After one communicator has failed, all communicators of the mesh fail.
 [[nodiscard]] base::Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh,
+                                                                   std::unique_ptr<LocalCommunicator> local,
                                                                    const CommunicatorOptions& options = {});
 
 }  // namespace regroup::collective

@@ -292,7 +292,7 @@ TEST(ShmFactory, RefusesWhatCannotWork) {
   EXPECT_EQ(why({0, 1}, options), "make_shm: node 0 slot 1 is not among the 1 members of generation 1");
   for (const auto& ranks : {std::vector<int>{1, 0}, {0, 0}, {-1, 0}, {0, 2}}) {
     options.ranks = ranks;
-    EXPECT_EQ(why({0, 0}, options), "make_shm: the ranks must be ascending and of a World of 2 members");
+    EXPECT_EQ(why({0, 0}, options), "communicator: the ranks must be ascending and of a World of 2 members");
   }
   world.members[1].slot_id.slot = 2;
   EXPECT_EQ(why({0, 0}), "make_shm: rank 1 is at node 0 slot 2, not in the arena of node 0 with 2 slots");

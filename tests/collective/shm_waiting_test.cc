@@ -82,7 +82,7 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
     shmem::hold_fence<shmem::RealPolicy>(arena.member_slot(slot_id.slot).left, 2);
     auto next = make_shm(arena, make_world(2, 2), slot_id, {});
     ASSERT_TRUE(next.ok() && (*next)->barrier(soon()).ok());
-    EXPECT_TRUE(static_cast<ShmCommunicator&>(**next).engine().shares_cores());
+    EXPECT_TRUE(static_cast<ShmCommunicator&>(**next).engine().core_use().shares_cores());
   });
 }
 

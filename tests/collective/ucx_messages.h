@@ -20,7 +20,7 @@ struct RawMessage {
   std::size_t bytes = 0;  // of data that follows
 };
 
-// The communicator of all ranks of a World that make_ucx() makes by default.
+// The communicator of all ranks of a World that open_communicator() makes by default.
 inline constexpr CommunicatorId kAllRanks{proto::Position().value, 0,
                                           static_cast<std::uint32_t>(shmem::ChannelKind::kSteps)};
 

@@ -1,0 +1,77 @@
+// The table of backends. A new one adds a row.
+#include "collective/backends/backends.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collective/shm/factory.h"
+#include "collective/ucx/factory.h"
+
+namespace regroup::collective {
+namespace {
+
+using base::Result;
+
+struct Backend {
+  const char* name;
+  // Why it cannot serve `ranks` of the World; empty: it can. Equal in all members.
+  std::string (*why_not)(const Endpoint& at, std::span<const int> ranks);
+  Result<std::unique_ptr<Communicator>> (*open)(const Endpoint& at, const CommunicatorOptions& options);
+};
+
+bool is_here(const Endpoint& at, int rank) {
+  return at.world.members[static_cast<std::size_t>(rank)].seat.node == at.self.node;
+}
+
+std::string why_not_ucx(const Endpoint& at, std::span<const int> /*ranks*/) {
+  return at.mesh == nullptr ? "there is no mesh to other hosts" : "";
+}
+
+// Messages between hosts, and within each the communicator of shm.
+Result<std::unique_ptr<Communicator>> open_over_ucx(const Endpoint& at, const CommunicatorOptions& options) {
+  CommunicatorOptions here = options;
+  std::erase_if(here.ranks, [&](int rank) { return !is_here(at, rank); });
+  auto local = make_local_shm(at.arena, at.world, at.self, here);
+  if (!local.ok()) return local.status();
+  return make_ucx(at.mesh, std::move(*local), options);
+}
+
+std::string why_not_shm(const Endpoint& at, std::span<const int> ranks) {
+  const auto other = std::ranges::find_if(ranks, [&](int rank) { return !is_here(at, rank); });
+  return other == ranks.end() ? "" : fmt::format("rank {} is on another host", *other);
+}
+
+Result<std::unique_ptr<Communicator>> open_over_shm(const Endpoint& at, const CommunicatorOptions& options) {
+  return make_shm(at.arena, at.world, at.self, options);
+}
+
+// The best first. With a mesh, even a group on one host uses it: it then fails together with the mesh.
+constexpr Backend kBackends[] = {
+    {"ucx", why_not_ucx, open_over_ucx},
+    {"shm", why_not_shm, open_over_shm},
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> open_communicator(const Endpoint& at,
+                                                        const CommunicatorOptions& options) {
+  auto ranks = ranks_of(at.world, options);
+  if (!ranks.ok()) return ranks.status();
+  CommunicatorOptions all = options;
+  all.ranks = std::move(*ranks);
+  std::string reasons;
+  for (const Backend& backend : kBackends) {
+    const std::string reason = backend.why_not(at, all.ranks);
+    if (reason.empty()) return backend.open(at, all);
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", backend.name, reason);
+  }
+  return base::Status(base::Code::kUnavailable,
+                      fmt::format("no backend can serve the {} ranks ({})", all.ranks.size(), reasons));
+}
+
+}  // namespace regroup::collective

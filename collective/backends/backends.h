@@ -1,0 +1,30 @@
+// Opens the communicator of a generation with the first backend that can serve it.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "collective/communicator.h"
+#include "collective/options.h"
+#include "proto/world.h"
+#include "shmem/arena.h"
+
+namespace regroup::collective {
+
+class PeerMesh;
+
+// The member that opens a communicator, and what it can be opened on.
+struct Endpoint {
+  const shmem::Arena& arena;  // of this host; must outlive the communicator
+  const proto::World& world;
+  proto::Seat self;
+  std::shared_ptr<PeerMesh> mesh;  // to the members on other hosts (ucx/factory.h); null: there is none
+};
+
+// All members of the communicator must call it with equal `options`. Does not block. kUnavailable if no
+// backend can serve these ranks: the message has the reason of each. After one communicator on a mesh has
+// failed, all communicators on it fail.
+[[nodiscard]] base::Result<std::unique_ptr<Communicator>> open_communicator(
+    const Endpoint& at, const CommunicatorOptions& options = {});
+
+}  // namespace regroup::collective

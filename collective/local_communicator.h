@@ -1,0 +1,37 @@
+// A Communicator among members of one host, as a backend that combines several hosts needs it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "collective/communicator.h"
+#include "collective/core_use.h"
+#include "collective/signature.h"
+
+namespace regroup::collective {
+
+// A rank that runs another operation, and the signature of that operation.
+struct Mismatch {
+  std::size_t rank;
+  CollectiveSignature signature;
+};
+
+// Threads, blocking and errors are those of Communicator.
+class LocalCommunicator : public Communicator {
+ public:
+  // Starts `operation` as a part of an operation over several hosts whose signature is `signature`: the ranks
+  // of this host must agree on that one.
+  [[nodiscard]] virtual base::Result<Request> start_part(const CollectiveSignature& signature,
+                                                         const Operation& operation,
+                                                         base::TimePoint deadline) = 0;
+  // After a failure: the rank that runs another operation, if that was the reason.
+  [[nodiscard]] virtual std::optional<Mismatch> mismatch() const = 0;
+  // split(), for the part of a group that is on this host.
+  [[nodiscard]] virtual base::Result<std::unique_ptr<LocalCommunicator>> split_local(
+      int color, base::TimePoint deadline) = 0;
+  // May outlive the communicator.
+  [[nodiscard]] virtual std::shared_ptr<const CoreUse> core_use() const = 0;
+};
+
+}  // namespace regroup::collective

@@ -1,0 +1,30 @@
+// The factory of a build without UCX (-DREGROUP_UCX=OFF), in place of factory.cc.
+#include "collective/ucx/factory.h"
+
+namespace regroup::collective {
+namespace {
+
+base::Status built_without_ucx() {
+  return {base::Code::kUnavailable, "not viable: built without UCX; configure with -DREGROUP_UCX=ON"};
+}
+
+}  // namespace
+
+base::Result<std::shared_ptr<const UcxContext>> open_ucx(const UcxSettings& /*settings*/) {
+  return built_without_ucx();
+}
+
+base::Result<std::shared_ptr<PeerMesh>> open_peer_mesh(std::shared_ptr<const UcxContext> /*context*/,
+                                                       const shmem::Arena& /*arena*/,
+                                                       const proto::World& /*world*/, proto::Seat /*self*/,
+                                                       Addresses /*addresses*/) {
+  return built_without_ucx();
+}
+
+base::Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> /*mesh*/,
+                                                     std::unique_ptr<LocalCommunicator> /*local*/,
+                                                     const CommunicatorOptions& /*options*/) {
+  return built_without_ucx();
+}
+
+}  // namespace regroup::collective
