@@ -14,6 +14,8 @@ constexpr std::size_t kGrain = 64;  // elements: whole cache lines for every typ
 
 Layout Layout::of(const std::vector<proto::NodeId>& nodes, int rank) {
   Layout out;
+  out.rank = rank;
+  out.size = static_cast<int>(nodes.size());
   std::map<proto::NodeId, std::size_t> index;
   for (std::size_t r = 0; r < nodes.size(); ++r) {
     const auto [at, is_new] = index.emplace(nodes[r], out.hosts.size());
@@ -28,9 +30,36 @@ Layout Layout::of(const std::vector<proto::NodeId>& nodes, int rank) {
   return out;
 }
 
-std::size_t Layout::host_of(int rank) const {
-  const auto has = [&](const std::vector<int>& ranks) { return std::ranges::binary_search(ranks, rank); };
+std::size_t Layout::max_local_size() const {
+  std::size_t limit = 0;
+  for (const auto& ranks : hosts) limit = std::max(limit, ranks.size());
+  return limit;
+}
+
+std::size_t Layout::host_of(int which) const {
+  const auto has = [&](const std::vector<int>& ranks) { return std::ranges::binary_search(ranks, which); };
   return static_cast<std::size_t>(std::ranges::find_if(hosts, has) - hosts.begin());
+}
+
+bool Layout::is_here(int which) const { return std::ranges::binary_search(here(), which); }
+
+int Layout::local_rank_of(int which) const {
+  return static_cast<int>(std::ranges::find(here(), which) - here().begin());
+}
+
+std::size_t Layout::proxy_for(std::size_t of_host, int which) const {
+  const auto& ranks = hosts[of_host];
+  const auto before = std::ranges::lower_bound(ranks, which) - ranks.begin();
+  return static_cast<std::size_t>(which - static_cast<int>(before)) % ranks.size();
+}
+
+Layout::ProxiedRanks Layout::ranks_proxied_by(std::size_t of_local_rank) const {
+  ProxiedRanks out;
+  for (int r = 0; r < size; ++r) {
+    if (!is_here(r) && proxy_for(host, r) == of_local_rank) out.mine.push_back(r);
+  }
+  out.maximum = (static_cast<std::size_t>(size) - local_size() + local_size() - 1) / local_size();
+  return out;
 }
 
 std::size_t slice_width(std::size_t elements, std::size_t local_size) {

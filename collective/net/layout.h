@@ -21,13 +21,28 @@ struct Range {
 // The ranks of a communicator by host. Hosts are ordered by their first rank.
 struct Layout {
   std::vector<std::vector<int>> hosts;
+  int rank = 0;                // this rank
+  int size = 0;                // number of ranks
   std::size_t host = 0;        // of this rank
   std::size_t local_rank = 0;  // among the ranks of its host
 
   // `nodes[r]`: the host of rank r.
   [[nodiscard]] static Layout of(const std::vector<proto::NodeId>& nodes, int rank);
   [[nodiscard]] const std::vector<int>& here() const { return hosts[host]; }
-  [[nodiscard]] std::size_t host_of(int rank) const;
+  [[nodiscard]] std::size_t local_size() const { return here().size(); }
+  [[nodiscard]] std::size_t max_local_size() const;  // of any host
+  [[nodiscard]] std::size_t host_of(int which) const;
+  [[nodiscard]] bool is_here(int which) const;
+  // Of a rank of this host.
+  [[nodiscard]] int local_rank_of(int which) const;
+  // The local rank of the member of `of_host` that is the proxy of `which`, a rank of another host: it sends
+  // and receives the blocks of that rank for all members of its host.
+  [[nodiscard]] std::size_t proxy_for(std::size_t of_host, int which) const;
+  struct ProxiedRanks {
+    std::vector<int> mine;    // in rank order
+    std::size_t maximum = 0;  // number of such ranks of any member of this host
+  };
+  [[nodiscard]] ProxiedRanks ranks_proxied_by(std::size_t of_local_rank) const;
 };
 
 // Elements in the slice of each of `local_size` ranks of a host, a multiple of 64; the last slices have

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/communicator.h"
@@ -137,6 +138,18 @@ class Engine {
   std::map<int, Transfer> probes_;  // the last one, by rank in the World
   base::Status failed_;
   std::vector<std::uint64_t> aborted_;  // tickets of the operations that were under way at the failure
+};
+
+// Awaits a condition that involves rank `peer` of the World (-1: only members of this host).
+template <class Condition>
+class Until final : public Waiter {
+ public:
+  Until(Engine& engine, Condition condition, int peer = -1)
+      : Waiter(engine, peer), condition_(std::move(condition)) {}
+  [[nodiscard]] bool ready() override { return condition_(); }
+
+ private:
+  Condition condition_;
 };
 
 }  // namespace regroup::collective

@@ -33,13 +33,11 @@ Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh,
     return base::invalid_argument(fmt::format(
         "make_ucx: rank {} is not among the {} ranks of the communicator", mesh->rank(), ranks->size()));
   }
-  UcxCommunicator::Group group;
-  group.communicator = {options.instance.value, 0, static_cast<std::uint32_t>(options.channel)};
-  group.rank = static_cast<int>(mine - ranks->begin());
-  group.ranks = std::move(*ranks);
+  const auto rank = static_cast<int>(mine - ranks->begin());
   auto engine = std::make_shared<Engine>(std::move(mesh), local->core_use());
-  group.local = std::move(local);
-  return UcxCommunicator::open(std::move(engine), std::move(group));
+  return UcxCommunicator::open(std::move(engine),
+                               {options.instance.value, 0, static_cast<std::uint32_t>(options.channel)},
+                               std::move(*ranks), rank, std::move(local));
 }
 
 }  // namespace regroup::collective

@@ -1,8 +1,6 @@
 // Allreduce and reduce between hosts by recursive halving over lists of partial sums, then doubling. Few
 // hosts with little data use recursive doubling alone: as many bytes or little more, in half as many steps.
-#include "collective/ucx/exchange.h"
-
-#include <fmt/format.h>
+#include "collective/net/exchange.h"
 
 #include <algorithm>
 #include <bit>
@@ -13,13 +11,35 @@
 
 namespace regroup::collective {
 
+using base::Result;
+
 Arithmetic Arithmetic::of(Dtype dtype, Op op) {
   const bool half = dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16;
   return {dtype, op, half ? Dtype::kFloat32 : dtype, op == Op::kAvg ? Op::kSum : op};
 }
 
-MatchKey Exchange::key_of(int from, MessageTag tag) const {
-  return {id_, MessageKind::kData, number_, tag.pack(), ranks_[static_cast<std::size_t>(from)]};
+Result<RankSums> RankSums::of(const Layout& layout) {
+  const auto leaves = static_cast<std::uint32_t>(layout.size);
+  RankSums out;
+  Nodes here;
+  for (std::size_t host = 0; host < layout.hosts.size(); ++host) {
+    Nodes ranks;
+    for (const int r : layout.hosts[host])
+      ranks.push_back({static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(r) + 1});
+    if (host == layout.host) here = ranks;
+    auto largest = largest_nodes(std::move(ranks), leaves);
+    if (!largest.ok()) return largest.status();
+    out.by_host.push_back(std::move(*largest));
+  }
+  auto local = plan_merge(std::span(&here, 1), leaves);
+  auto between = plan_halving(layout.host, out.by_host, leaves);
+  auto whole = plan_merge(out.by_host, leaves, true);
+  if (!local.ok() || !between.ok() || !whole.ok())
+    return base::internal_error("the ranks make no canonical tree");
+  out.local = std::move(*local);
+  out.between = std::move(*between);
+  out.whole = std::move(*whole);
+  return out;
 }
 
 namespace {
@@ -29,92 +49,7 @@ namespace {
 constexpr std::size_t kMaxDoublingOfTwo = 48 << 10;
 constexpr std::size_t kMaxDoublingOfMany = 16 << 10;
 
-MatchKey ack_key_of(MatchKey key) {
-  key.kind = MessageKind::kAck;
-  return key;
-}
-
 }  // namespace
-
-// The arrival of a message with this key. One of another operation is a mismatch.
-class Exchange::Arrival final : public Waiter {
- public:
-  Arrival(Exchange& exchange, const MatchKey& key)
-      : Waiter(exchange.engine_, key.from), signature_(exchange.signature_), key_(key) {}
-
-  [[nodiscard]] bool ready() override {
-    message_ = engine_.mesh().find(key_);
-    if (message_ == nullptr) return static_cast<void>(engine_.mesh().connect(key_.from)), false;
-    if (message_->header.signature == signature_) return true;
-    engine_.fail_mismatch(signature_, key_.from, message_->header.signature);
-    return false;
-  }
-  [[nodiscard]] ActiveMessage& await_resume() const { return *message_; }
-
- private:
-  const CollectiveSignature signature_;
-  const MatchKey key_;
-  ActiveMessage* message_ = nullptr;
-};
-
-Task Exchange::send(int to, MessageTag tag, Input data) {
-  co_await post(to, tag, data);
-  if (tag.needs_ack()) co_await await_ack(to, tag);
-}
-
-Task Exchange::post(int to, MessageTag tag, Input data) {
-  const int peer = ranks_[static_cast<std::size_t>(to)];
-  co_await Until(
-      engine_, [this, peer] { return engine_.mesh().connect(peer); }, peer);
-  const MessageHeader header{key_of(to, tag), signature_};
-  const Transfer transfer = engine_.mesh().send(peer, header, data);
-  if (!tag.needs_ack()) engine_.mesh().expect_ack(peer);
-  co_await Until(
-      engine_, [&transfer] { return transfer.done(); }, peer);
-}
-
-Task Exchange::await_ack(int to, MessageTag tag) {
-  const MatchKey ack = ack_key_of(key_of(to, tag));
-  co_await Until(
-      engine_, [&] { return engine_.mesh().find(ack) != nullptr; }, ack.from);
-  engine_.mesh().drop(ack);
-}
-
-Task Exchange::send_ack(MatchKey key) {
-  const Transfer ack = engine_.mesh().send(key.from, {ack_key_of(key), signature_}, {});
-  co_await Until(
-      engine_, [&ack] { return ack.done(); }, key.from);
-}
-
-Task Exchange::receive(int from, MessageTag tag, Output data) {
-  const MatchKey key = key_of(from, tag);
-  const ActiveMessage& message = co_await Arrival(*this, key);
-  if (message.bytes != data.size()) {
-    engine_.fail(base::internal_error("message size differs from the size of its operation"));
-    co_await Until(engine_, [] { return false; });
-  }
-  co_await take(key, tag, data);
-}
-
-Task Exchange::receive(int from, MessageTag tag, std::vector<std::byte>* data, std::size_t limit) {
-  const MatchKey key = key_of(from, tag);
-  const ActiveMessage& message = co_await Arrival(*this, key);
-  if (message.bytes > limit) {
-    engine_.fail(base::internal_error(
-        fmt::format("message of {} bytes exceeds the maximum of {}", message.bytes, limit)));
-    co_await Until(engine_, [] { return false; });
-  }
-  data->resize(message.bytes);
-  co_await take(key, tag, *data);
-}
-
-Task Exchange::take(MatchKey key, MessageTag tag, Output data) {
-  const Transfer transfer = engine_.mesh().take(key, data.data());
-  co_await Until(
-      engine_, [&transfer] { return transfer.done(); }, key.from);
-  if (tag.needs_ack()) co_await send_ack(key);
-  if (!tag.needs_ack()) engine_.mesh().queue_ack(key.from);
-}
 
 // Dissemination: after round k, each host has heard of the 2^k hosts before it. A power of two of hosts
 // exchanges in the pairs of a reduction instead: as many rounds on half as many connections.
@@ -132,6 +67,17 @@ Task Exchange::barrier_between_hosts() {
     co_await receive(layout_.hosts[from][0], tag, Output());
   }
   for (Task& task : sends) co_await task;
+}
+
+PartialSums Exchange::widened(PartialSums leaves, std::size_t count, Arithmetic arithmetic,
+                              std::vector<Scratch::Buffer>* keep) {
+  if (arithmetic.work == arithmetic.stored) return leaves;
+  for (const std::byte*& leaf : leaves) {
+    keep->push_back(scratch_.get(count * arithmetic.work_size()));
+    widen(keep->back().data(), leaf, count, arithmetic.stored);
+    leaf = keep->back().data();
+  }
+  return leaves;
 }
 
 PartialSums Exchange::merged(const Merge& merge, const PartialSums& inputs, std::size_t count,
@@ -166,7 +112,7 @@ struct Exchange::Reduction {
   std::vector<Range> before{};  // the values of `at` before each step
   std::vector<Task> sends{};
   std::vector<Scratch::Buffer> keep{};
-  std::vector<MatchKey> borrowed{};  // messages in whose data `held` points; dropped at the end
+  std::vector<std::pair<int, MessageTag>> borrowed{};  // messages into whose data `held` points
 
   [[nodiscard]] MessageTag tag(std::uint8_t phase) const { return {phase, chunk, segment.index, 0}; }
   [[nodiscard]] Output result(Range range) const {
@@ -179,30 +125,26 @@ struct Exchange::Reduction {
   }
 };
 
-// Adds the partial sums of the elements `at` that `host` sends to `held`. Their data stays in the memory of
-// UCX where it has arrived there.
+// Adds the partial sums of the elements `at` that `host` sends to `held`. Their data stays where it has
+// arrived if possible.
 Task Exchange::receive_nodes(Reduction& r, std::size_t host, MessageTag tag, std::size_t nodes) {
   const std::size_t bytes = r.at.size() * r.arithmetic.work_size();
+  const int from = r.segment.owners[host];
   for (std::uint32_t n = 0; n < nodes; ++n) {
     tag.node = n;
-    const MatchKey key = key_of(r.segment.owners[host], tag);
-    const ActiveMessage& message = co_await Arrival(*this, key);
-    if (message.bytes != bytes) {
-      engine_.fail(base::internal_error("partial sum size differs from the size of its segment"));
-      co_await Until(engine_, [] { return false; });
-    }
-    if (!message.fetch) {
-      r.held.push_back(static_cast<const std::byte*>(message.data));
-      r.borrowed.push_back(key);
+    Received message;
+    co_await messenger_.receive_in_place(from, tag, bytes, &message);
+    r.held.push_back(message.data);
+    if (message.borrowed) {
+      r.borrowed.emplace_back(from, tag);
     } else {
-      r.keep.push_back(scratch_.get(bytes));
-      r.held.push_back(r.keep.back().data());
-      const Transfer transfer = engine_.mesh().take(key, r.keep.back().data());
-      co_await Until(
-          engine_, [&transfer] { return transfer.done(); }, key.from);
+      r.keep.push_back(std::move(message.room));
     }
-    if (!tag.needs_ack()) engine_.mesh().queue_ack(key.from);
   }
+}
+
+void Exchange::release_borrowed(Reduction& r) {
+  for (const auto& [from, tag] : r.borrowed) messenger_.release(from, tag);
 }
 
 bool Exchange::uses_doubling(const Reduction& r) const {
@@ -219,14 +161,14 @@ Task Exchange::reduce_by_doubling(Reduction& r) {
     MessageTag tag = r.tag(static_cast<std::uint8_t>(MessageTag::kDoubling + k));
     for (std::uint32_t n = 0; n < r.held.size(); ++n) {
       tag.node = n;
-      r.sends.push_back(post(partner, tag, r.part(n, r.at)));
+      r.sends.push_back(send(partner, tag, r.part(n, r.at)));
     }
     co_await receive_nodes(r, step.partner, tag, step.gets);
     if (k + 1 < r.plan.steps.size()) r.held = merged(step.merge, r.held, r.at.size(), r.arithmetic, &r.keep);
   }
   for (Task& task : r.sends) co_await task;  // before the result overwrites data that is being sent
   write_result(r.plan.last, r.held, r.at.size(), r.arithmetic, r.out);
-  for (const MatchKey& key : r.borrowed) engine_.mesh().drop(key);
+  release_borrowed(r);
 }
 
 Task Exchange::reduce_by_halving(Reduction& r) {
@@ -326,8 +268,7 @@ Task Exchange::reduce(Segment segment, const Halving& plan, PartialSums held, Ar
   if (r.at.size() > 0) write_result(plan.last, r.held, r.at.size(), arithmetic, r.result(r.at).data());
   for (Task& task : r.sends) co_await task;  // before results overwrite data that is being sent
   r.sends.clear();
-  for (const MatchKey& key : r.borrowed)
-    engine_.mesh().drop(key);  // after the sends, which may read its data
+  release_borrowed(r);  // after the sends, which may read that data
   if (to < 0) co_await allgather_results(r);
   if (to == static_cast<int>(layout_.host)) co_await receive_results(r);
   if (to >= 0 && to != static_cast<int>(layout_.host) && r.at.size() > 0) {

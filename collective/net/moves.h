@@ -1,0 +1,16 @@
+// Operations over several hosts that only move data: the part of this rank, as a task. The caller keeps the
+// exchange and the memory of the operation until the task has ended. A rank may be done before the others.
+#pragma once
+
+#include "collective/net/exchange.h"
+#include "collective/operation.h"
+
+namespace regroup::collective {
+
+[[nodiscard]] Task broadcast(Exchange& x, Operation o);
+[[nodiscard]] Task allgather(Exchange& x, Operation o);
+[[nodiscard]] Task gather(Exchange& x, Operation o);
+[[nodiscard]] Task scatter(Exchange& x, Operation o);
+[[nodiscard]] Task alltoall(Exchange& x, Operation o);
+
+}  // namespace regroup::collective
