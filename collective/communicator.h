@@ -11,23 +11,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/operation.h"
-#include "collective/sum_blocks.h"
-#include "proto/world.h"
 
 namespace regroup::collective {
 
-// A canonical partial sum that every member of this host can read.
-struct Partial {
-  proto::Interval leaves;
-  Input data;
-};
-
 class Communicator;
+class TreeReducer;
 
 // A started operation. A handle: copies refer to the same operation. Valid while its communicator lives.
 class Request {
@@ -68,20 +60,8 @@ class Communicator {
   }
   [[nodiscard]] base::Status barrier(base::TimePoint deadline) { return run(Operation::barrier(), deadline); }
 
-  // Sums `partials`, disjoint canonical nodes that cover the leaves 0..leaves-1, into the shared `result`
-  // of this host: each rank of the host writes one slice. Every rank passes partials that it has seen
-  // sealed; the bits of the result do not depend on which. On return the whole result is readable by
-  // every rank of the host. The inputs stay intact in any case. For 16-bit types only single leaves are
-  // allowed, since a partial sum would be rounded. `blocks`: over several hosts, the blocks of the result
-  // that all hosts have are not summed again, and new ones are marked; on a single host everything is
-  // summed and nothing is marked.
-  [[nodiscard]] virtual base::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                                  Output result, Dtype dtype, base::TimePoint deadline,
-                                                  const SumBlocks& blocks) = 0;
-  [[nodiscard]] base::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                          Output result, Dtype dtype, base::TimePoint deadline) {
-    return sum_partials(partials, leaves, result, dtype, deadline, {});
-  }
+  // Sums canonical partial sums (tree_reducer.h) among the ranks of this communicator. Lives as long as this.
+  [[nodiscard]] virtual TreeReducer& tree_reducer() = 0;
 
   // Called by all ranks: those that pass the same color >= 0 form a new communicator, in the order of
   // their ranks here; a rank that passes a negative color gets none (a null pointer). Operations of one

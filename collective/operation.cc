@@ -37,7 +37,6 @@ Sizes wanted(const Operation& o, int rank, int size) {
     case Kind::kBarrier:
       return {0, 0};
     case Kind::kAllreduce:
-    case Kind::kSumPartials:
       return {n, n};
     case Kind::kReduce:
       return {n, root ? n : 0};
@@ -138,7 +137,7 @@ const char* name_of(Op op) {
 const char* name_of(Kind kind) {
   constexpr const char* kNames[] = {"barrier",   "allreduce", "reduce",  "reduce_scatter",
                                     "allgather", "gather",    "scatter", "alltoall",
-                                    "broadcast", "send",      "receive", "sum_partials"};
+                                    "broadcast", "send",      "receive"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -35,7 +35,6 @@ enum class Kind : std::uint8_t {
   kBroadcast,
   kSend,
   kReceive,
-  kSumPartials,
 };
 
 [[nodiscard]] std::size_t size_of(Dtype dtype);

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "collective/communicator.h"
+#include "collective/tree_reducer.h"
 #include "shmem/arena.h"
 
 namespace regroup::elastic {

@@ -234,8 +234,8 @@ Status Session::Impl::reduce_and_commit() {
   const shmem::Arena& arena = self_->arena();
   const collective::SumBlocks blocks{arena.result_blocks(step), &arena.result_generation(step),
                                      static_cast<std::uint32_t>(step)};
-  REGROUP_RETURN_IF_ERROR(data_plane_.steps().sum_partials(*partials, self_->shards(), arena.result(step),
-                                                           options_.dtype, deadline, blocks));
+  REGROUP_RETURN_IF_ERROR(data_plane_.steps().tree_reducer().reduce(
+      *partials, self_->shards(), arena.result(step), options_.dtype, deadline, blocks));
   observe(StepEvent::kReduced);
   if (check_.due(world(), applied_)) {
     std::vector<int> ranks(world().size());

@@ -72,7 +72,7 @@ void ShmCommunicator::copy_in(const Operation& o, std::size_t index) {
   if (plan_.uses_inline_chunks) return write_own_inline_chunks(o);
   if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
   const std::uint64_t now = sync_.epoch();
-  if (plan_.in_results) return static_cast<void>(tuners_.begin(plan_.tuner_kind(o.kind), plan_.placed, now));
+  if (plan_.in_results) return static_cast<void>(tuners_.begin(plan_.tuner_key(o.kind), plan_.placed, now));
   if (offsets_.in != kNotInArena) return tuners_.skip(o.kind, plan_.placed, now);
   const Stores stores = tuners_.begin(o.kind, plan_.placed, now);
   tuners_.measure(now, [&] {
@@ -86,7 +86,7 @@ void ShmCommunicator::copy_in(const Operation& o, std::size_t index) {
 void ShmCommunicator::end_chunk(const Operation& o, std::size_t index, std::uint64_t epoch) {
   const std::size_t bytes = plan_.piece_bytes(index);
   const bool is_rest = index > 0 && 2 * bytes < plan_.piece;  // too short to measure the cost of a byte
-  tuners_.end(plan_.tuner_kind(o.kind), plan_.placed, epoch, is_rest ? 0 : bytes);
+  tuners_.end(plan_.tuner_key(o.kind), plan_.placed, epoch, is_rest ? 0 : bytes);
 }
 
 // Takes this rank's part of chunk `index`, which the peers copied in during `epoch`.

@@ -23,7 +23,7 @@ std::size_t last_level_cache(const std::string& folder) {
 
 StoreHint store_hint(Kind kind, bool in_place, bool bounced) {
   const bool sums = kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
-  if (kind == Kind::kSumPartials || (in_place && (sums || kind == Kind::kAlltoall))) return StoreHint::kKept;
+  if (in_place && (sums || kind == Kind::kAlltoall)) return StoreHint::kKept;
   if (from_root(kind)) return StoreHint::kCopied;
   return sums && !bounced ? StoreHint::kReduced : StoreHint::kReceived;
 }

@@ -21,7 +21,7 @@ enum class StoreHint {
   kReceived,  // copies and sums of data that passed through bounce buffers
   kReduced,   // sums of inputs in the arena, read in place
   kCopied,    // data of one source: from the root, or the own block of a rank
-  kKept,      // replaces an input just read, or is read next by the same ranks (sum_partials())
+  kKept,      // replaces an input just read, or is read next by the same ranks (a tree reduction)
 };
 [[nodiscard]] StoreHint store_hint(Kind kind, bool in_place, bool bounced);
 // Bytes of inputs (`in`) and results (`out`) that all ranks together touch. Memory that is both counts

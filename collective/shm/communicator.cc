@@ -61,7 +61,7 @@ Result<Request> ShmCommunicator::start_part(const CollectiveSignature& signature
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
   auto ticket = message ? engine_->start_message(*this, operation,
                                                  slots_[static_cast<std::size_t>(operation.root)], deadline)
-                        : engine_->start(*this, operation, signature, deadline);
+                        : engine_->start(engine_->make_pending(*this, operation, signature, deadline));
   if (!ticket.ok()) return ticket.status();
   return Request(this, *ticket);
 }
@@ -88,13 +88,13 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
         pending.state = State::kCatchingUp;
         return true;
       }
-      if (is_shared(pending.operation) && !engine_->fence_is_open()) return false;
-      const bool is_part = pending.signature != signature_of(pending.operation, size());
+      const bool sums = pending.slice_sum != nullptr;
+      if ((sums || is_shared(pending.operation)) && !engine_->fence_is_open()) return false;
+      const bool is_part = !sums && pending.signature != signature_of(pending.operation, size());
       begin(pending, plan_of(pending.operation, pending.closes, is_part), is_part);
-      pending.state = synchronised_ || alone || !is_shared(pending.operation) ||
-                              pending.operation.kind == Kind::kSumPartials
-                          ? State::kWorking
-                          : State::kFirstSync;
+      // A tree reduction writes no bounce buffer.
+      pending.state =
+          synchronised_ || alone || !is_shared(pending.operation) ? State::kWorking : State::kFirstSync;
       if (pending.state == State::kFirstSync) REGROUP_RETURN_IF_ERROR(sync({}));
       return true;
     }
@@ -151,35 +151,23 @@ bool ShmCommunicator::may_exit_eagerly(const Pending& pending) const {
          !pending.closes;
 }
 
-Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
-                                     Dtype dtype, base::TimePoint deadline, const SumBlocks& blocks) {
+// Each rank sums its slice; after the barrier that follows, every rank can read the whole result.
+Status ShmCommunicator::reduce(std::span<const Partial> partials, std::uint32_t leaf_count, Output result,
+                               Dtype dtype, base::TimePoint deadline, const SumBlocks& blocks) {
+  REGROUP_RETURN_IF_ERROR(check_partials(partials, result, dtype));
   std::vector<proto::Interval> nodes;
   std::vector<const std::byte*> inputs;
   for (const Partial& partial : partials) {
-    if (partial.data.size() != result.size()) {
-      return base::invalid_argument(fmt::format("sum_partials: partial [{},{}) has {} bytes, the result {}",
-                                                partial.leaves.begin, partial.leaves.end, partial.data.size(),
-                                                result.size()));
-    }
-    if (size_of(dtype) == 2 && dtype != Dtype::kInt16 && partial.leaves.size() > 1) {
-      return base::invalid_argument(
-          fmt::format("sum_partials: partial [{},{}) of {} was rounded; keep partial sums as float32",
-                      partial.leaves.begin, partial.leaves.end, name_of(dtype)));
-    }
     nodes.push_back(partial.leaves);
     inputs.push_back(partial.data.data());
   }
-  if (result.size() % size_of(dtype) != 0) {
-    return base::invalid_argument(fmt::format("sum_partials: {} bytes are not whole elements of {} bytes",
-                                              result.size(), size_of(dtype)));
-  }
-  auto fold = TreeFold::compile(nodes, leaves);
+  auto fold = TreeFold::compile(nodes, leaf_count);
   if (!fold.ok()) return fold.status();
-  partials_fold_ = &*fold;
-  partials_ = inputs;
-  sum_blocks_ = &blocks;
-  const Operation operation{Kind::kSumPartials, dtype, Op::kSum, static_cast<int>(leaves), result, result};
-  auto ticket = engine_->start(*this, operation, signature_of(operation, size()), deadline);
+  const SliceSum sum{*fold, inputs, result, dtype, stores_of_shared_result(result.size()), blocks};
+  Pending pending = engine_->make_pending(*this, Operation::barrier(),
+                                          tree_reduce_signature(dtype, leaf_count, result.size()), deadline);
+  pending.slice_sum = &sum;
+  auto ticket = engine_->start(pending);
   return ticket.ok() ? engine_->wait(*ticket) : ticket.status();
 }
 

@@ -20,10 +20,11 @@
 #include "collective/shm/single_copy.h"
 #include "collective/shm/store_tuner.h"
 #include "collective/shm/sync_points.h"
+#include "collective/tree_reducer.h"
 
 namespace regroup::collective {
 
-class ShmCommunicator final : public LocalCommunicator {
+class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
  public:
   using Group = ShmGroup;
   ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group group, TreeFold ranks_fold);
@@ -33,9 +34,7 @@ class ShmCommunicator final : public LocalCommunicator {
   [[nodiscard]] int size() const override { return static_cast<int>(slots_.size()); }
   [[nodiscard]] base::Result<Request> start(const Operation& operation, base::TimePoint deadline) override;
   [[nodiscard]] base::Status run(const Operation& operation, base::TimePoint deadline) override;
-  [[nodiscard]] base::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                          Output result, Dtype dtype, base::TimePoint deadline,
-                                          const SumBlocks& blocks) override;
+  [[nodiscard]] TreeReducer& tree_reducer() override { return *this; }
   [[nodiscard]] base::Result<std::unique_ptr<Communicator>> split(int color,
                                                                   base::TimePoint deadline) override;
 
@@ -58,6 +57,9 @@ class ShmCommunicator final : public LocalCommunicator {
  private:
   [[nodiscard]] base::Result<bool> test(std::uint64_t ticket) override { return engine_->test(ticket); }
   [[nodiscard]] base::Status wait(std::uint64_t ticket) override { return engine_->wait(ticket); }
+  [[nodiscard]] base::Status reduce(std::span<const Partial> partials, std::uint32_t leaf_count,
+                                    Output result, Dtype dtype, base::TimePoint deadline,
+                                    const SumBlocks& blocks) override;
   [[nodiscard]] base::Result<bool> step(Pending& pending, bool thorough);
   [[nodiscard]] const CachedPlan* find_cached(const Operation& operation);
   [[nodiscard]] const CachedPlan* cache_plan(const Operation& operation);
@@ -72,10 +74,12 @@ class ShmCommunicator final : public LocalCommunicator {
   [[nodiscard]] bool poll_others(const Operation& operation, base::TimePoint deadline);
   [[nodiscard]] bool is_shared(const Operation& operation) const;
   void choose_stores(Plan& plan, const Operation& o, std::size_t results, std::size_t through) const;
+  [[nodiscard]] Stores stores_of_shared_result(std::size_t bytes) const;
   [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
   void begin(const Plan& plan, const CollectiveSignature& signature, const Operation& operation);
   void begin(Pending& pending, const Plan& plan, bool is_part);
   [[nodiscard]] bool may_exit_eagerly(const Pending& pending) const;
+  void sum_slice(const SliceSum& sum) const;
   // Runs phase `pending.phase`; returns the payload for the synchronisation point after it.
   [[nodiscard]] std::span<const std::byte> work(Pending& pending);
   void locate_in_arena(const Operation& operation);
@@ -133,9 +137,6 @@ class ShmCommunicator final : public LocalCommunicator {
   Offsets offsets_{};
   bool same_output_ = false;
   SingleCopyState single_copy_;
-  const TreeFold* partials_fold_ = nullptr;  // for sum_partials()
-  std::span<const std::byte* const> partials_;
-  const SumBlocks* sum_blocks_ = nullptr;
 };
 
 // make_shm() (factory.h).

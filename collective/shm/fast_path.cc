@@ -118,7 +118,7 @@ CachedPlan& ShmCommunicator::set_latest(std::size_t at) {
 // Plans `o` and caches the plan. Null unless the members have synchronised before.
 const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
   if (!synchronised_ || !engine_->core_use().is_counted() || !engine_->fence_is_open()) return nullptr;
-  if (o.kind == Kind::kSumPartials || size() == 1) return nullptr;
+  if (size() == 1) return nullptr;
   const Plan plan = plan_of(o, false, false);
   CachedPlan& cached = set_latest(cached_count_++ % plan_cache_.size());  // replaces the oldest
   cached = {o, signature_of(o, size()), plan, true};

@@ -70,11 +70,15 @@ bool uses_compact_ring(Kind kind, std::size_t whole) {
 // measured).
 constexpr std::size_t kMaxCache = 32 << 20;
 
+std::size_t last_level() {
+  static const std::size_t kBytes = std::min(last_level_cache(), kMaxCache);
+  return kBytes;
+}
+
 }  // namespace
 
 // True if `o` touches memory that members of an earlier generation might still read.
 bool ShmCommunicator::is_shared(const Operation& o) const {
-  if (o.kind == Kind::kSumPartials) return true;
   return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
 }
 
@@ -82,15 +86,20 @@ bool ShmCommunicator::is_shared(const Operation& o) const {
 // have a result. `through`: bytes of each contributor's bounce buffer in use; 0 if data is read in place.
 void ShmCommunicator::choose_stores(Plan& plan, const Operation& o, std::size_t results,
                                     std::size_t through) const {
-  static const std::size_t kLastLevel = std::min(last_level_cache(), kMaxCache);
   const std::size_t one = o.block(size()) * (is_split(o.kind) ? slots_.size() : 1);  // contribution
   const std::size_t contributors = from_root(o.kind) ? 1 : slots_.size();
   const bool in_place = overlap(o.in, o.out);
   const StoreHint what = store_hint(o.kind, in_place, through > 0);
   const std::size_t touched = footprint(o.kind, in_place, one * contributors, o.out.size() * results) +
                               std::min(one, through) * contributors;
-  plan.stores = stores_of(what, touched, kLastLevel);
-  plan.own_stores = stores_of(what == StoreHint::kKept ? what : StoreHint::kCopied, touched, kLastLevel);
+  plan.stores = stores_of(what, touched, last_level());
+  plan.own_stores = stores_of(what == StoreHint::kKept ? what : StoreHint::kCopied, touched, last_level());
+}
+
+// For a result of `bytes` that the ranks sum together, each from inputs of that size.
+Stores ShmCommunicator::stores_of_shared_result(std::size_t bytes) const {
+  const std::size_t inputs = bytes + std::min(bytes, ring_.capacity());
+  return stores_of(StoreHint::kKept, bytes + inputs * slots_.size(), last_level());
 }
 
 Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) const {
@@ -101,13 +110,13 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
   plan.in_arrival = whole <= SyncPoints::kPayload;
   plan.is_copied = whole <= max_copied(o.kind, ranks, engine_->core_use().shares_cores());
   const std::size_t inline_chunks = inline_chunks_for(plan.block) * (is_split(o.kind) ? ranks : 1);
-  plan.uses_inline_chunks = o.kind != Kind::kSumPartials && plan.is_copied && !plan.in_arrival && ranks > 1 &&
-                            !closes && inline_chunks <= max_inline_chunks(o.kind, engine_->inline_mode()) &&
+  plan.uses_inline_chunks = plan.is_copied && !plan.in_arrival && ranks > 1 && !closes &&
+                            inline_chunks <= max_inline_chunks(o.kind, engine_->inline_mode()) &&
                             !engine_->core_use().shares_cores();
   plan.exits_eagerly = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
                        from_root(o.kind) == (rank_ == o.root);
   plan.compact = uses_compact_ring(o.kind, whole);
-  const std::size_t results = to_root(o.kind) || o.kind == Kind::kSumPartials ? 1 : ranks;
+  const std::size_t results = to_root(o.kind) ? 1 : ranks;
   const std::size_t ring =
       plan.compact ? std::min(SlotRing::kCompactRing, ring_.capacity()) : ring_.capacity();
   choose_stores(plan, o, results, ring);
@@ -142,7 +151,7 @@ void ShmCommunicator::begin(const Plan& plan, const CollectiveSignature& signatu
 void ShmCommunicator::begin(Pending& pending, const Plan& plan, bool is_part) {
   const Operation& o = pending.operation;
   begin(plan, pending.signature, o);
-  if (plan_.block == 0 || o.kind == Kind::kBarrier || o.kind == Kind::kSumPartials) {
+  if (plan_.block == 0 || o.kind == Kind::kBarrier) {
     pending.phases = 2;
   } else if (size() == 1) {
     pending.phases = 1;
@@ -154,17 +163,17 @@ void ShmCommunicator::begin(Pending& pending, const Plan& plan, bool is_part) {
   }
 }
 
+void ShmCommunicator::sum_slice(const SliceSum& sum) const {
+  const ByteRange mine = slice_of(sum.result.size(), rank_, size());
+  begin_sum(sum.blocks, engine_->generation());
+  sum.fold.run(sum.inputs, mine, sum.result.data() + mine.begin, sum.dtype, Op::kSum, sum.stores);
+  if (sum.stores == Stores::kStream) complete_stores();  // the arrival that follows may not fence
+}
+
 std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   const Operation& o = pending.operation;
   std::size_t phase = pending.phase;
-  if (o.kind == Kind::kSumPartials) {
-    const ByteRange mine = slice_of(o.out.size(), rank_, size());
-    if (phase == 0) {
-      begin_sum(*sum_blocks_, engine_->generation());
-      partials_fold_->run(partials_, mine, o.out.data() + mine.begin, o.dtype, o.op, plan_.stores);
-    }
-    return {};
-  }
+  if (pending.slice_sum != nullptr && phase == 0) sum_slice(*pending.slice_sum);
   if (o.kind == Kind::kBarrier || plan_.block == 0) return {};
   if (size() == 1) {
     set_sources(o, 0);
@@ -216,10 +225,7 @@ std::span<const std::byte> ShmCommunicator::arrival_payload(const Operation& o) 
 // After the first synchronisation point: learns where the contributions lie and adapts the plan.
 void ShmCommunicator::collect_offsets(Pending& pending) {
   const Operation& o = pending.operation;
-  if (plan_.in_arrival || size() == 1 || plan_.block == 0 || o.kind == Kind::kBarrier ||
-      o.kind == Kind::kSumPartials) {
-    return;
-  }
+  if (plan_.in_arrival || size() == 1 || plan_.block == 0 || o.kind == Kind::kBarrier) return;
   bool all_in_arena = true;
   bool some_in_arena = false;
   bool results_in_arena = true;
@@ -258,7 +264,7 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
 void ShmCommunicator::fold_in_results(Pending& pending) {
   plan_.in_results = true;
   plan_.piece = std::max(kMinInResults, slots_.size() * kChunk);
-  static_cast<void>(tuners_.begin(plan_.tuner_kind(pending.operation.kind), plan_.placed, sync_.epoch() - 1));
+  static_cast<void>(tuners_.begin(plan_.tuner_key(pending.operation.kind), plan_.placed, sync_.epoch() - 1));
   pending.phases = (plan_.block + plan_.piece - 1) / plan_.piece + 3;
 }
 

@@ -9,6 +9,7 @@
 
 #include "collective/operation.h"
 #include "collective/reduce/tree_fold.h"
+#include "collective/shm/store_tuner.h"
 #include "collective/shm/sync_points.h"
 
 namespace regroup::collective {
@@ -45,9 +46,10 @@ struct Plan {
   [[nodiscard]] std::size_t piece_bytes(std::size_t index) const {
     return std::min(piece, block - index * piece);
   }
-  // Key of the store tuner (store_tuner.h) for its chunks. Results in the arena have a tuner of their
-  // own: that of a kind that uses no bounce buffer.
-  [[nodiscard]] Kind tuner_kind(Kind kind) const { return in_results ? Kind::kSumPartials : kind; }
+  // Of the store tuner for its chunks.
+  [[nodiscard]] TunerKey tuner_key(Kind kind) const {
+    return in_results ? TunerKey::slices_of_results() : TunerKey(kind);
+  }
   [[nodiscard]] Stores stores_from(std::size_t rank, int self) const {
     return static_cast<int>(rank) == self ? own_stores : stores;
   }

@@ -84,14 +84,12 @@ void ProgressEngine::on_sync(std::span<const proto::SlotIndex> slots) {
   core_use_.count(suffice(all, ranks_));
 }
 
-Result<std::uint64_t> ProgressEngine::start(ShmCommunicator& communicator, const Operation& operation,
-                                            const CollectiveSignature& signature, TimePoint deadline) {
+Result<std::uint64_t> ProgressEngine::start(const Pending& pending) {
   REGROUP_RETURN_IF_ERROR(check());
   publish_cores();
-  queue_.push_back(make_pending(communicator, operation, signature, deadline));
-  const std::uint64_t ticket = queue_.back().ticket;
+  queue_.push_back(pending);
   advance(false);
-  return ticket;
+  return pending.ticket;
 }
 
 Status ProgressEngine::run(const Pending& pending, bool polled) {
@@ -153,7 +151,8 @@ std::string ProgressEngine::describe_wait(std::uint64_t ticket) {
   if (message == nullptr && queue_.front().state != Pending::State::kNew) {
     return queue_.front().communicator->list_missing();
   }
-  const Kind kind = message != nullptr ? message->operation.kind : queue_.front().operation.kind;
+  const char* const name =
+      message != nullptr ? name_of(message->operation.kind) : name_of(queue_.front().signature);
   if (message != nullptr && fence_is_open()) return messages_.describe_wait(*message);
   std::string list;
   for (proto::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
@@ -162,7 +161,7 @@ std::string ProgressEngine::describe_wait(std::uint64_t ticket) {
     if (member_slot.has_living_member() && left + 1 < generation_)
       list += fmt::format("{}{} (left {})", list.empty() ? "" : ", ", slot, left);
   }
-  return fmt::format("{}: slot {} did not leave the generations before", name_of(kind), list);
+  return fmt::format("{}: slot {} did not leave the generations before", name, list);
 }
 
 void ProgressEngine::fail_timed_out(std::uint64_t ticket) {

@@ -11,15 +11,27 @@
 
 #include "collective/communicator.h"
 #include "collective/core_use.h"
+#include "collective/reduce/tree_fold.h"
 #include "collective/shm/cma.h"
 #include "collective/shm/factory.h"
 #include "collective/shm/messages.h"
 #include "collective/shm/sync_points.h"
+#include "collective/sum_blocks.h"
 #include "shmem/arena.h"
 
 namespace regroup::collective {
 
 class ShmCommunicator;
+
+// The work of a rank in a tree reduction: it sums its slice of the partial sums into the shared result.
+struct SliceSum {
+  const TreeFold& fold;
+  std::span<const std::byte* const> inputs;
+  Output result;
+  Dtype dtype;
+  Stores stores;
+  const SumBlocks& blocks;
+};
 
 // A collective operation that was started and is not complete.
 struct Pending {
@@ -35,6 +47,9 @@ struct Pending {
   State state = State::kNew;
   std::uint64_t phase = 0;   // the current phase
   std::uint64_t phases = 0;  // a synchronisation point lies between two of them
+  // Of a tree reduction, whose `operation` is the barrier that follows; null otherwise. Read only as long as
+  // the engine has not failed.
+  const SliceSum* slice_sum = nullptr;
 };
 
 // Owned and used by one thread. Every failure is final: the members may be at different synchronisation
@@ -51,10 +66,8 @@ class ProgressEngine {
   [[nodiscard]] bool can_continue() const {
     return failed_.ok() && own_slot_.revoked_up_to.load(std::memory_order_acquire) < generation_;
   }
-  // Queues `operation` and advances all operations.
-  [[nodiscard]] base::Result<std::uint64_t> start(ShmCommunicator& communicator, const Operation& operation,
-                                                  const CollectiveSignature& signature,
-                                                  base::TimePoint deadline);
+  // Queues `pending` and advances all operations. Returns its ticket.
+  [[nodiscard]] base::Result<std::uint64_t> start(const Pending& pending);
   // Describes an operation without queueing it.
   [[nodiscard]] Pending make_pending(ShmCommunicator& communicator, const Operation& operation,
                                      const CollectiveSignature& signature, base::TimePoint deadline) {

@@ -75,7 +75,24 @@ class StoreTuner {
   double best_[2] = {kNever, kNever};  // ticks per byte: plain, streaming
 };
 
-// A tuner for each kind of operation and size of chunk, and the time that this member has spent on the
+// What a tuner measures: how the chunks of one kind of operation are filled; or, of an operation that uses no
+// bounce buffer, the slices of its results that others copy.
+class TunerKey {
+ public:
+  constexpr TunerKey(Kind kind) : index_(static_cast<std::size_t>(kind)) {}  // NOLINT: is one
+  [[nodiscard]] static constexpr TunerKey slices_of_results() { return TunerKey(kKinds); }
+  [[nodiscard]] constexpr std::size_t index() const { return index_; }
+
+  static constexpr std::size_t kKinds = static_cast<std::size_t>(Kind::kReceive) + 1;
+  static constexpr std::size_t kCount = kKinds + 1;
+
+ private:
+  constexpr explicit TunerKey(std::size_t index) : index_(index) {}
+
+  std::size_t index_;
+};
+
+// A tuner for each of these and each size of chunk, and the time that this member has spent on the
 // chunks in flight: its own work, not the time it waited for others.
 class StoreTuners {
   static constexpr std::size_t kMin = 8 << 10;  // bytes placed: for less, reading the clock costs too much
@@ -85,15 +102,15 @@ class StoreTuners {
   explicit StoreTuners(StorePolicy how) : how_(how) {}
 
   // The chunk of `epoch`, of `placed` bytes, begins. Returns how to store it.
-  [[nodiscard]] Stores begin(Kind kind, std::size_t placed, std::uint64_t epoch) {
+  [[nodiscard]] Stores begin(TunerKey key, std::size_t placed, std::uint64_t epoch) {
     const bool is_measured = how_ == StorePolicy::kTuned && placed >= kMin;
-    const Stores stores = is_measured ? of(kind, placed).next() : choice(kind, placed);
+    const Stores stores = is_measured ? of(key, placed).next() : choice(key, placed);
     chunks_[epoch % kEpochsInFlight] = {.stores = stores, .is_measured = is_measured};
     return stores;
   }
   // A chunk of which this member copies nothing in, though others do.
-  void skip(Kind kind, std::size_t placed, std::uint64_t epoch) {
-    if (placed >= kMin) static_cast<void>(of(kind, placed).next());
+  void skip(TunerKey key, std::size_t placed, std::uint64_t epoch) {
+    if (placed >= kMin) static_cast<void>(of(key, placed).next());
     chunks_[epoch % kEpochsInFlight] = {};
   }
   [[nodiscard]] Stores stores_of(std::uint64_t epoch) const {
@@ -108,14 +125,14 @@ class StoreTuners {
     if (chunk.is_measured) chunk.ticks += base::cpu_ticks() - began;
   }
   // Ends the chunk of `epoch`, of `bytes` bytes; 0: not worth recording.
-  void end(Kind kind, std::size_t placed, std::uint64_t epoch, std::size_t bytes) {
+  void end(TunerKey key, std::size_t placed, std::uint64_t epoch, std::size_t bytes) {
     Chunk& chunk = chunks_[epoch % kEpochsInFlight];
-    if (chunk.is_measured && bytes > 0) of(kind, placed).record(chunk.stores, chunk.ticks, bytes);
+    if (chunk.is_measured && bytes > 0) of(key, placed).record(chunk.stores, chunk.ticks, bytes);
     chunk.is_measured = false;
   }
-  [[nodiscard]] Stores choice(Kind kind, std::size_t placed) const {
+  [[nodiscard]] Stores choice(TunerKey key, std::size_t placed) const {
     if (how_ != StorePolicy::kTuned) return how_ == StorePolicy::kStream ? Stores::kStream : Stores::kPlain;
-    return placed < kMin ? Stores::kPlain : tuners_[static_cast<std::size_t>(kind)][size_of(placed)].choice();
+    return placed < kMin ? Stores::kPlain : tuners_[key.index()][size_of(placed)].choice();
   }
 
  private:
@@ -129,12 +146,10 @@ class StoreTuners {
     static_assert(kMin << (kSizes - 1) >= kChunk);
     return static_cast<std::size_t>(std::bit_width((placed - 1) / kMin));
   }
-  StoreTuner& of(Kind kind, std::size_t placed) {
-    return tuners_[static_cast<std::size_t>(kind)][size_of(placed)];
-  }
+  StoreTuner& of(TunerKey key, std::size_t placed) { return tuners_[key.index()][size_of(placed)]; }
 
   const StorePolicy how_;
-  std::array<std::array<StoreTuner, kSizes>, static_cast<std::size_t>(Kind::kSumPartials) + 1> tuners_;
+  std::array<std::array<StoreTuner, kSizes>, TunerKey::kCount> tuners_;
   std::array<Chunk, kEpochsInFlight> chunks_;
 };
 

@@ -119,9 +119,8 @@ std::optional<Mismatch> SyncPoints::mismatch() const {
 
 std::string SyncPoints::describe_mismatch() const {
   const Mismatch other = *mismatch();
-  return fmt::format("{}: rank {} is in {}, rank {} in {}",
-                     name_of(static_cast<Kind>(signature().what & 0xff)), self_, describe(signature()),
-                     other.rank, describe(other.signature));
+  return fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(signature()), self_,
+                     describe(signature()), other.rank, describe(other.signature));
 }
 
 // A member in a later instance has finished this one. A member in a later generation may not have, but no
@@ -150,8 +149,7 @@ std::string SyncPoints::list_missing() {
     const bool dead = peers_[i].slot->dead.load(std::memory_order_acquire) != 0;
     list += fmt::format("{}{}{}", list.empty() ? "" : ", ", i, dead ? " (dead)" : "");
   }
-  return fmt::format("{}: rank {} of {} did not arrive", name_of(static_cast<Kind>(signature().what & 0xff)),
-                     list, peers_.size());
+  return fmt::format("{}: rank {} of {} did not arrive", name_of(signature()), list, peers_.size());
 }
 
 }  // namespace regroup::collective

@@ -1,8 +1,6 @@
 // Makes tasks of operations.
 #include "collective/ucx/communicator.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -66,41 +64,27 @@ Task UcxCommunicator::collective(Operation o, CollectiveSignature signature, std
   co_await run_collective(x, o);
 }
 
-Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
-                                     Dtype dtype, TimePoint deadline, const SumBlocks& blocks) {
+Status UcxCommunicator::reduce(std::span<const Partial> partials, std::uint32_t leaf_count, Output result,
+                               Dtype dtype, TimePoint deadline, const SumBlocks& blocks) {
   if (group_.layout.hosts.size() == 1)
-    return group_.local->sum_partials(partials, leaves, result, dtype, deadline, blocks);
+    return group_.local->tree_reducer().reduce(partials, leaf_count, result, dtype, deadline, blocks);
+  REGROUP_RETURN_IF_ERROR(check_partials(partials, result, dtype));
   Nodes nodes;
   PartialSums inputs;
   for (const Partial& partial : partials) {
-    if (partial.data.size() != result.size()) {
-      return base::invalid_argument(fmt::format("sum_partials: partial [{},{}) has {} bytes, the result {}",
-                                                partial.leaves.begin, partial.leaves.end, partial.data.size(),
-                                                result.size()));
-    }
-    if (size_of(dtype) == 2 && dtype != Dtype::kInt16 && partial.leaves.size() > 1) {
-      return base::invalid_argument(
-          fmt::format("sum_partials: partial [{},{}) of {} was rounded; keep partial sums as float32",
-                      partial.leaves.begin, partial.leaves.end, name_of(dtype)));
-    }
     nodes.push_back(partial.leaves);
     inputs.push_back(partial.data.data());
   }
-  if (result.size() % size_of(dtype) != 0) {
-    return base::invalid_argument(fmt::format("sum_partials: {} bytes are not whole elements of {} bytes",
-                                              result.size(), size_of(dtype)));
-  }
-  auto here = plan_merge(std::span(&nodes, 1), leaves);
+  auto here = plan_merge(std::span(&nodes, 1), leaf_count);
   if (!here.ok()) return here.status();
-  const TreeSum s{leaves,
+  const TreeSum s{leaf_count,
                   result,
                   Arithmetic::of(dtype, Op::kSum),
                   blocks,
                   engine_->mesh().world().generation,
                   std::move(*here),
                   std::move(inputs)};
-  const Operation o{Kind::kSumPartials, dtype, Op::kSum, static_cast<int>(leaves), result, result};
-  OperationDescriptor operation = next_collective(signature_of(o, size()));
+  OperationDescriptor operation = next_collective(tree_reduce_signature(dtype, leaf_count, result.size()));
   operation.begin = [this, &s, signature = operation.signature, number = operation.number] {
     return sum(s, signature, number);
   };

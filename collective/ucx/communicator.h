@@ -12,13 +12,14 @@
 #include "collective/net/exchange.h"
 #include "collective/net/scratch.h"
 #include "collective/net/tree_sum.h"
+#include "collective/tree_reducer.h"
 #include "collective/ucx/engine.h"
 #include "collective/ucx/messenger.h"
 #include "collective/ucx/point_to_point.h"
 
 namespace regroup::collective {
 
-class UcxCommunicator final : public Communicator {
+class UcxCommunicator final : public Communicator, private TreeReducer {
  public:
   // `ranks`: in the World, of which this member is number `rank`. `local`: those of this host, in this order.
   [[nodiscard]] static base::Result<std::unique_ptr<Communicator>> open(
@@ -29,9 +30,7 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] int rank() const override { return group_.layout.rank; }
   [[nodiscard]] int size() const override { return group_.layout.size; }
   [[nodiscard]] base::Result<Request> start(const Operation& operation, base::TimePoint deadline) override;
-  [[nodiscard]] base::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                          Output result, Dtype dtype, base::TimePoint deadline,
-                                          const SumBlocks& blocks) override;
+  [[nodiscard]] TreeReducer& tree_reducer() override { return *this; }
   [[nodiscard]] base::Result<std::unique_ptr<Communicator>> split(int color,
                                                                   base::TimePoint deadline) override;
   [[nodiscard]] const Engine& engine() const { return *engine_; }
@@ -40,6 +39,9 @@ class UcxCommunicator final : public Communicator {
   UcxCommunicator(std::shared_ptr<Engine> engine, MeshGroup group, RankSums rank_sums);
   [[nodiscard]] base::Result<bool> test(std::uint64_t ticket) override { return engine_->test(ticket); }
   [[nodiscard]] base::Status wait(std::uint64_t ticket) override { return engine_->wait(ticket); }
+  [[nodiscard]] base::Status reduce(std::span<const Partial> partials, std::uint32_t leaf_count,
+                                    Output result, Dtype dtype, base::TimePoint deadline,
+                                    const SumBlocks& blocks) override;
   [[nodiscard]] OperationDescriptor next_collective(const CollectiveSignature& signature);
   [[nodiscard]] Task collective(Operation o, CollectiveSignature signature, std::uint64_t number);
   [[nodiscard]] Task sum(const TreeSum& s, CollectiveSignature signature, std::uint64_t number);

@@ -194,9 +194,9 @@ void Engine::fail_at_deadline(const Pending& pending) {
       operation.point_to_point
           ? fmt::format("rank {} did not {}", list, kind == Kind::kSend ? "receive" : "send")
           : fmt::format("rank {} of {} did not arrive", list, operation.ranks.size());
-  fail(base::deadline_exceeded(fmt::format("{}: {} after {:.3f} s in generation {}{}", name_of(kind), what,
-                                           std::chrono::duration<double>(now() - pending.begun).count(),
-                                           mesh_->world().generation, lost)));
+  fail(base::deadline_exceeded(fmt::format(
+      "{}: {} after {:.3f} s in generation {}{}", name_of(operation.signature), what,
+      std::chrono::duration<double>(now() - pending.begun).count(), mesh_->world().generation, lost)));
   abort_if_failed();
 }
 

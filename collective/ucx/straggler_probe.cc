@@ -67,9 +67,9 @@ void Engine::fail_all(const Status& why) {
 void Engine::fail_mismatch(const CollectiveSignature& mine, int rank, const CollectiveSignature& theirs) {
   const auto& ranks = queue_.front().operation.ranks;
   const auto number_of = [&](int r) { return std::ranges::find(ranks, r) - ranks.begin(); };
-  fail_all(base::invalid_argument(
-      fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(static_cast<Kind>(mine.what & 0xff)),
-                  number_of(mesh_->rank()), describe(mine), number_of(rank), describe(theirs))));
+  fail_all(base::invalid_argument(fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(mine),
+                                              number_of(mesh_->rank()), describe(mine), number_of(rank),
+                                              describe(theirs))));
 }
 
 void Engine::receive_failure(const OperationDescriptor& operation) {

@@ -70,7 +70,6 @@ TEST(Stores, SayWhatIsWritten) {
   for (const Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReduceScatter, Kind::kAlltoall}) {
     EXPECT_EQ(store_hint(kind, true, true), StoreHint::kKept) << name_of(kind);
   }
-  EXPECT_EQ(store_hint(Kind::kSumPartials, false, false), StoreHint::kKept);
   EXPECT_EQ(store_hint(Kind::kAlltoall, false, false), StoreHint::kReceived);
   EXPECT_EQ(store_hint(Kind::kAllgather, true, true), StoreHint::kReceived);
   EXPECT_EQ(store_hint(Kind::kGather, true, false), StoreHint::kReceived);

@@ -8,6 +8,7 @@
 
 #include "collective/shm/bounce_buffer.h"
 #include "collective/shm/factory.h"
+#include "collective/tree_reducer.h"
 #include "tests/collective/covers.h"
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
@@ -127,7 +128,7 @@ TEST_P(Shm, BarrierOrders) {
   });
 }
 
-TEST_P(Shm, SumPartialsHasTheSameBitsForEveryCover) {
+TEST_P(Shm, TreeReductionsHaveTheSameBitsForEveryCover) {
   run([](Communicator& comm, std::mt19937_64& random) {
     std::mt19937_64 common(42);
     proto::Step step = 0;
@@ -141,7 +142,7 @@ TEST_P(Shm, SumPartialsHasTheSameBitsForEveryCover) {
         for (const Sealed& part : parts) partials.push_back({part.leaves, part.sum});
         const auto result = own_arena->result(step).first(want.size());
         dawdle(random);
-        const auto status = comm.sum_partials(partials, count, result, dtype, soon());
+        const auto status = comm.tree_reducer().reduce(partials, count, result, dtype, soon());
         ASSERT_TRUE(status.ok()) << status.to_string();
         ASSERT_TRUE(std::ranges::equal(result, want))
             << count << " leaves, " << elements << " elements of " << name_of(dtype);

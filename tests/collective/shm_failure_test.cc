@@ -12,6 +12,7 @@
 
 #include "collective/shm/communicator.h"
 #include "collective/shm/factory.h"
+#include "collective/tree_reducer.h"
 #include "tests/collective/harness.h"
 
 namespace regroup::collective::testing::shm_failure {
@@ -43,7 +44,7 @@ Status sum_leaves(Communicator& comm, const shmem::Arena& arena, base::TimePoint
   for (std::uint32_t leaf = 0; leaf < kSize; ++leaf) {
     partials.push_back({{leaf, leaf + 1}, arena.buffer(static_cast<proto::SlotIndex>(leaf), 0)});
   }
-  return comm.sum_partials(partials, kSize, arena.result(1), Dtype::kFloat32, deadline);
+  return comm.tree_reducer().reduce(partials, kSize, arena.result(1), Dtype::kFloat32, deadline);
 }
 
 const std::vector<Operation>& operations() {
@@ -65,7 +66,7 @@ const std::vector<Operation>& operations() {
          std::vector<std::byte> data(8);
          return comm.allreduce(data, data, Dtype::kInt64, deadline);
        }},
-      {"sum_partials", sum_leaves},
+      {"tree_reduce", sum_leaves},
   };
   return kOperations;
 }
@@ -163,7 +164,7 @@ TEST_P(ShmFailure, NobodyWritesBeforeTheGenerationsBeforeAreLeft) {
     auto comm = open_comm(arena, 2, rank);
     const Status late = sum_leaves(*comm, arena, base::SystemClock().now() + 20ms);
     ASSERT_EQ(late.code(), Code::kDeadlineExceeded);
-    ASSERT_THAT(late.message(), ::testing::MatchesRegex("sum_partials: slot 3 \\(left 0\\) did not leave the "
+    ASSERT_THAT(late.message(), ::testing::MatchesRegex("tree_reduce: slot 3 \\(left 0\\) did not leave the "
                                                         "generations before after 0.*s in generation 2"));
     ASSERT_EQ(open_comm(arena, 2, rank)->allreduce({}, {}, Dtype::kInt32, soon()).code(), Code::kOk);
     std::vector<std::byte> data(8);
@@ -273,10 +274,11 @@ TEST_P(ShmFailure, WrongArgumentsAreRefusedByEveryRank) {
   EXPECT_EQ(comm->broadcast(six, 4, soon()).message(), "broadcast: root 4 of 4 ranks");
   EXPECT_EQ(comm->broadcast(six, -1, soon()).code(), Code::kInvalidArgument);
   const Partial partial{{0, 1}, six};
-  EXPECT_EQ(comm->sum_partials({&partial, 1}, 1, eight, Dtype::kInt64, soon()).message(),
-            "sum_partials: partial [0,1) has 6 bytes, the result 8");
+  EXPECT_EQ(comm->tree_reducer().reduce({&partial, 1}, 1, eight, Dtype::kInt64, soon()).message(),
+            "tree_reduce: partial [0,1) has 6 bytes, the result 8");
   const Partial half{{0, 1}, eight};
-  EXPECT_EQ(comm->sum_partials({&half, 1}, 2, eight, Dtype::kInt64, soon()).code(), Code::kInvalidArgument);
+  EXPECT_EQ(comm->tree_reducer().reduce({&half, 1}, 2, eight, Dtype::kInt64, soon()).code(),
+            Code::kInvalidArgument);
 }
 
 TEST(ShmFactory, RefusesWhatCannotWork) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "collective/tree_reducer.h"
 #include "tests/collective/conformance.h"
 #include "tests/collective/covers.h"
 
@@ -59,7 +60,7 @@ TEST_P(Sums, OfSealedPartsHaveTheSameBitsForEveryCover) {
       }
       const Output result = results.of(host, leaves[0].size());
       dawdle(random);
-      const auto status = (*comm)->sum_partials(mine, count, result, dtype, soon());
+      const auto status = (*comm)->tree_reducer().reduce(mine, count, result, dtype, soon());
       ASSERT_EQ(status.to_string(), "ok");
       const Bytes want = reference_sum(dtype, leaves, {0, count});
       ASSERT_TRUE(std::ranges::equal(result, want)) << count << " leaves of " << name_of(dtype);

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "collective/tree_reducer.h"
 #include "proto/canonical.h"
 #include "tests/collective/reference.h"
 
@@ -67,7 +68,7 @@ Bytes sum_of(std::span<const Partial> partials, proto::Interval node, Dtype dtyp
   return reference_sum(dtype, halves, {0, 2});
 }
 
-class Threaded final : public Communicator {
+class Threaded final : public Communicator, private TreeReducer {
  public:
   Threaded(std::shared_ptr<Hub> hub, proto::Generation generation, Name name, int rank, int size)
       : hub_(std::move(hub)), generation_(generation), name_(std::move(name)), rank_(rank), size_(size) {}
@@ -79,8 +80,7 @@ class Threaded final : public Communicator {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
   Result<Request> start(const Operation& operation, base::TimePoint deadline) override;
-  Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result, Dtype dtype,
-                      base::TimePoint deadline, const SumBlocks& blocks) override;
+  TreeReducer& tree_reducer() override { return *this; }
   Result<std::unique_ptr<Communicator>> split(int color, base::TimePoint deadline) override;
 
  private:
@@ -90,6 +90,8 @@ class Threaded final : public Communicator {
     base::TimePoint started;
     base::TimePoint deadline;
   };
+  Status reduce(std::span<const Partial> partials, std::uint32_t leaf_count, Output result, Dtype dtype,
+                base::TimePoint deadline, const SumBlocks& blocks) override;
   Result<bool> test(std::uint64_t ticket) override;
   Status wait(std::uint64_t ticket) override;
   Result<std::uint64_t> enter(const Operation& operation, base::TimePoint deadline);
@@ -226,12 +228,12 @@ Status Threaded::wait(std::uint64_t ticket) {
   }
 }
 
-Status Threaded::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
-                              Dtype dtype, base::TimePoint deadline, const SumBlocks& blocks) {
+Status Threaded::reduce(std::span<const Partial> partials, std::uint32_t leaf_count, Output result,
+                        Dtype dtype, base::TimePoint deadline, const SumBlocks& blocks) {
   begin_sum(blocks, generation_);
   REGROUP_RETURN_IF_ERROR(barrier(deadline));
   if (rank_ == 0) {
-    const Bytes sum = sum_of(partials, {0, leaves}, dtype);
+    const Bytes sum = sum_of(partials, {0, leaf_count}, dtype);
     std::memcpy(result.data(), sum.data(), sum.size());
   }
   return barrier(deadline);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "collective/tree_reducer.h"
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
@@ -137,9 +138,11 @@ class UcxResume : public ::testing::Test {
         partials.push_back({{r, r + 1}, std::as_bytes(std::span(leaf))});
     }
     const auto result = std::as_writable_bytes(std::span(host_of(rank).result));
-    ASSERT_EQ(
-        (*comm)->sum_partials(partials, kRanks, result, Dtype::kFloat32, soon(), blocks_of(rank)).to_string(),
-        "ok");
+    ASSERT_EQ((*comm)
+                  ->tree_reducer()
+                  .reduce(partials, kRanks, result, Dtype::kFloat32, soon(), blocks_of(rank))
+                  .to_string(),
+              "ok");
     check();
     ASSERT_EQ((*comm)->barrier(soon()).to_string(), "ok");
     job.leave(g, rank);
@@ -191,7 +194,8 @@ TEST_F(UcxResume, WithinOneHostAllIsSummedAgain) {
     const Partial all{{0, 1}, std::as_bytes(std::span(leaf))};
     const auto result = std::as_writable_bytes(std::span(hosts_[1].result));
     ASSERT_EQ((*comm)
-                  ->sum_partials(std::span(&all, 1), 1, result, Dtype::kFloat32, soon(), blocks_of(1))
+                  ->tree_reducer()
+                  .reduce(std::span(&all, 1), 1, result, Dtype::kFloat32, soon(), blocks_of(1))
                   .to_string(),
               "ok");
     ASSERT_EQ((*comm)->barrier(soon()).to_string(), "ok");

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "collective/sum_blocks.h"
+#include "collective/tree_reducer.h"
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
@@ -95,8 +96,8 @@ class UcxResume : public ::testing::TestWithParam<Case> {
       data.push_back(filled(GetParam().dtype, value * static_cast<float>(node.size())));
     for (std::size_t i = 0; i < data.size(); ++i) partials.push_back({split.at(node_of(rank))[i], data[i]});
     HostMemory& host = memory_->hosts.at(node_of(rank));
-    return comm.sum_partials(partials, GetParam().leaves, result_on(node_of(rank)), GetParam().dtype, soon(),
-                             {host.marks, &host.generation, kSum});
+    return comm.tree_reducer().reduce(partials, GetParam().leaves, result_on(node_of(rank)), GetParam().dtype,
+                                      soon(), {host.marks, &host.generation, kSum});
   }
   // In a rank: the first generation, unless `whole` possibly revoked, then the second.
   void both(Job& job, int rank, bool whole) {

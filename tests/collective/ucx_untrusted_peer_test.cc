@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 
+#include "collective/tree_reducer.h"
 #include "collective/ucx/communicator.h"
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
@@ -255,7 +256,7 @@ struct Row {
 // A sum of two leaves, of which the member has the second one.
 TEST_F(UcxUntrustedPeer, WithImpossibleNodesEndsTheSum) {
   Bytes result(8);
-  const Operation sum{Kind::kSumPartials, Dtype::kFloat32, Op::kSum, 2, result, result};
+  const CollectiveSignature sum = tree_reduce_signature(Dtype::kFloat32, 2, result.size());
   const auto as_nodes = [](const Nodes& nodes) {
     const auto bytes = std::as_bytes(std::span(nodes));
     return Bytes(bytes.begin(), bytes.end());
@@ -269,8 +270,7 @@ TEST_F(UcxUntrustedPeer, WithImpossibleNodesEndsTheSum) {
     SCOPED_TRACE(row.name);
     board_->through = 0;
     const auto script = [&](UntrustedPeer& peer) {
-      MessageHeader header{{kAllRanks, MessageKind::kData, 1, MessageTag{MessageTag::kNodes}.pack(), 0},
-                           signature_of(sum, 2)};
+      MessageHeader header{{kAllRanks, MessageKind::kData, 1, MessageTag{MessageTag::kNodes}.pack(), 0}, sum};
       header.nonce = peer.nonce();
       peer.send(bytes_of(header), row.nodes);
       header.key.kind = MessageKind::kAck;  // for the nodes of the member
@@ -278,7 +278,8 @@ TEST_F(UcxUntrustedPeer, WithImpossibleNodesEndsTheSum) {
     };
     run(2, script, [&](int, Communicator& comm) {
       const Partial mine{{1, 2}, result};
-      const base::Status status = comm.sum_partials(std::span(&mine, 1), 2, result, Dtype::kFloat32, soon());
+      const base::Status status =
+          comm.tree_reducer().reduce(std::span(&mine, 1), 2, result, Dtype::kFloat32, soon());
       EXPECT_FALSE(status.ok());
       EXPECT_THAT(status.message(), HasSubstr(row.why));
     });
