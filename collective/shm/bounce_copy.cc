@@ -69,10 +69,10 @@ bool ShmCommunicator::fetch_inline_chunks(const Operation& o) {
 
 // Copies what the peers need of chunk `index` into the bounce buffer.
 void ShmCommunicator::copy_in(const Operation& o, std::size_t index) {
-  if (plan_.uses_inline_chunks) return write_own_inline_chunks(o);
+  if (plan_.uses_inline_chunks()) return write_own_inline_chunks(o);
   if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
   const std::uint64_t now = sync_.epoch();
-  if (plan_.in_results) return static_cast<void>(tuners_.begin(plan_.tuner_key(o.kind), plan_.placed, now));
+  if (plan_.in_results()) return static_cast<void>(tuners_.begin(plan_.tuner_key(o.kind), plan_.placed, now));
   if (offsets_.in != kNotInArena) return tuners_.skip(o.kind, plan_.placed, now);
   const Stores stores = tuners_.begin(o.kind, plan_.placed, now);
   tuners_.measure(now, [&] {
@@ -119,9 +119,9 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
   const auto part = is_split(o.kind) ? static_cast<std::size_t>(rank_) : 0;
   const auto part_index = [&](std::size_t r) { return is_split(o.kind) ? part_of(r, part) : 0; };
   for (std::size_t r = 0; r < slots_.size(); ++r) {
-    if (plan_.in_arrival && size() > 1) {
+    if (plan_.in_arrival() && size() > 1) {
       sources_[r] = sync_.payload_of(r) + part * plan_.block;
-    } else if (plan_.uses_inline_chunks && inputs_[r] == nullptr) {
+    } else if (plan_.uses_inline_chunks() && inputs_[r] == nullptr) {
       sources_[r] = inline_destination(o, r).data();
     } else if (inputs_[r] != nullptr) {
       sources_[r] = inputs_[r] + part * plan_.block + index * plan_.piece;
@@ -137,7 +137,7 @@ void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
   const ByteRange mine = slice_of(plan_.piece_bytes(index), rank_, size());
   const std::uint64_t epoch = sync_.epoch() - 1;
   std::byte* to =
-      plan_.in_results ? o.out.data() + index * plan_.piece : chunk(static_cast<std::size_t>(rank_), epoch);
+      plan_.in_results() ? o.out.data() + index * plan_.piece : chunk(static_cast<std::size_t>(rank_), epoch);
   tuners_.measure(epoch, [&] {
     ranks_fold_.run(sources_, mine, to + mine.begin, o.dtype, o.op, tuners_.stores_of(epoch));
   });
@@ -147,11 +147,11 @@ void ShmCommunicator::collect_slices(const Operation& o, std::size_t index) {
   if (o.kind == Kind::kReduce && rank_ != o.root) return;
   const std::uint64_t epoch = sync_.epoch() - 2;
   std::byte* out = o.out.data() + index * plan_.piece;
-  const Stores stores = plan_.in_results ? tuners_.stores_of(epoch) : plan_.stores;
+  const Stores stores = plan_.in_results() ? tuners_.stores_of(epoch) : plan_.stores;
   tuners_.measure(epoch, [&] {
     for (std::size_t r = 0; r < slots_.size(); ++r) {
       const ByteRange slice = slice_of(plan_.piece_bytes(index), static_cast<int>(r), size());
-      const std::byte* from = plan_.in_results ? results_[r] + index * plan_.piece : chunk(r, epoch);
+      const std::byte* from = plan_.in_results() ? results_[r] + index * plan_.piece : chunk(r, epoch);
       copy(out + slice.begin, from + slice.begin, slice.size(), stores);
     }
     if (stores == Stores::kStream) complete_stores();

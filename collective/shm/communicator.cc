@@ -91,7 +91,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       const bool sums = pending.slice_sum != nullptr;
       if ((sums || is_shared(pending.operation)) && !engine_->fence_is_open()) return false;
       const bool is_part = !sums && pending.signature != signature_of(pending.operation, size());
-      begin(pending, plan_of(pending.operation, pending.closes, is_part), is_part);
+      begin(pending, plan_of(pending.operation, planning(), pending.closes, is_part), is_part);
       // A tree reduction writes no bounce buffer.
       pending.state =
           synchronised_ || alone || !is_shared(pending.operation) ? State::kWorking : State::kFirstSync;
@@ -99,12 +99,12 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       return true;
     }
     case State::kWorking: {
-      if (pending.phase == 1 && plan_.uses_inline_chunks && !fetch_inline_chunks(pending.operation)) {
+      if (pending.phase == 1 && plan_.uses_inline_chunks() && !fetch_inline_chunks(pending.operation)) {
         return Status(base::Code::kDataLoss,
                       fmt::format("{}: all ranks have arrived, but the data of rank {} is missing",
                                   name_of(pending.operation.kind), fetched_ranks_));
       }
-      if (plan_.single_copy && pending.phase == 1) REGROUP_RETURN_IF_ERROR(read_all(pending));
+      if (plan_.single_copy() && pending.phase == 1) REGROUP_RETURN_IF_ERROR(read_all(pending));
       const auto payload = work(pending);
       if (plan_.streams()) complete_stores();  // the arrival that follows may not fence
       pending.phase += 1;
@@ -132,7 +132,8 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       engine_->on_sync(slots_);
       synchronised_ = synchronised_ || pending.state == State::kFirstSync;
       if (pending.state == State::kSyncing && pending.phase == 1) collect_offsets(pending);
-      if (plan_.single_copy && pending.state == State::kSyncing && pending.phase == 2) collect_votes(pending);
+      if (plan_.single_copy() && pending.state == State::kSyncing && pending.phase == 2)
+        collect_votes(pending);
       exited_eagerly_ = false;
       pending.state = pending.state == State::kCatchingUp ? State::kNew : State::kWorking;
       return true;
@@ -146,8 +147,8 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
 // arena there is one more point, which this member must have learnt of.
 bool ShmCommunicator::may_exit_eagerly(const Pending& pending) const {
   const bool last = pending.state == Pending::State::kSyncing && pending.phase + 1 == pending.phases;
-  const bool heard = plan_.is_copied || from_root(pending.operation.kind) || pending.phase > 1;
-  return plan_.exits_eagerly && last && heard && offsets_.in == kNotInArena && !plan_.single_copy &&
+  const bool heard = plan_.is_copied() || from_root(pending.operation.kind) || pending.phase > 1;
+  return plan_.exits_eagerly && last && heard && offsets_.in == kNotInArena && !plan_.single_copy() &&
          !pending.closes;
 }
 
@@ -163,7 +164,9 @@ Status ShmCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
   }
   auto fold = TreeFold::compile(nodes, leaf_count);
   if (!fold.ok()) return fold.status();
-  const SliceSum sum{*fold, inputs, result, dtype, stores_of_shared_result(result.size()), blocks};
+  const SliceSum sum{
+      *fold, inputs, result, dtype, stores_of_shared_result(result.size(), slots_.size(), ring_.capacity()),
+      blocks};
   Pending pending = engine_->make_pending(*this, Operation::barrier(),
                                           tree_reduce_signature(dtype, leaf_count, result.size()), deadline);
   pending.slice_sum = &sum;

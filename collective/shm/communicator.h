@@ -16,6 +16,7 @@
 #include "collective/shm/bounce_buffer.h"
 #include "collective/shm/numa_domains.h"
 #include "collective/shm/plan.h"
+#include "collective/shm/plan_cache.h"
 #include "collective/shm/progress_engine.h"
 #include "collective/shm/single_copy.h"
 #include "collective/shm/store_tuner.h"
@@ -61,9 +62,7 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
                                     Output result, Dtype dtype, base::TimePoint deadline,
                                     const SumBlocks& blocks) override;
   [[nodiscard]] base::Result<bool> step(Pending& pending, bool thorough);
-  [[nodiscard]] const CachedPlan* find_cached(const Operation& operation);
   [[nodiscard]] const CachedPlan* cache_plan(const Operation& operation);
-  CachedPlan& set_latest(std::size_t at);
   [[nodiscard]] bool has_caught_up(base::TimePoint deadline);
   void prefetch_others(const Operation& operation) const;
   void prefetch_next(const Operation& operation, const Plan& plan) const;
@@ -73,9 +72,9 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
   void send_two_rank(const CachedPlan& cached);
   [[nodiscard]] bool poll_others(const Operation& operation, base::TimePoint deadline);
   [[nodiscard]] bool is_shared(const Operation& operation) const;
-  void choose_stores(Plan& plan, const Operation& o, std::size_t results, std::size_t through) const;
-  [[nodiscard]] Stores stores_of_shared_result(std::size_t bytes) const;
-  [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
+  [[nodiscard]] Planning planning() const {
+    return {rank_, size(), engine_->core_use().shares_cores(), engine_->inline_mode(), ring_.capacity()};
+  }
   void begin(const Plan& plan, const CollectiveSignature& signature, const Operation& operation);
   void begin(Pending& pending, const Plan& plan, bool is_part);
   [[nodiscard]] bool may_exit_eagerly(const Pending& pending) const;
@@ -125,8 +124,7 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
   // Set when the members compute on several NUMA nodes; decided at the first large reduction.
   std::optional<TwoLevels> levels_;
   bool levels_chosen_ = false;
-  std::array<CachedPlan, 32> plan_cache_;
-  std::size_t cached_count_ = 0, latest_ = 0, repeats_ = 0;  // the last one is 1 if the latest repeats
+  PlanCache plan_cache_;
   // State of the current operation.
   Plan plan_;
   CollectiveSignature signature_;

@@ -15,12 +15,6 @@ namespace {
 
 constexpr std::size_t kMaxTwoRank = 4 << 10;  // a broadcast of 8 KiB gains nothing, one of 16 is slower
 
-bool same(const Operation& a, const Operation& b) {
-  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         a.in.data() == b.in.data() && a.in.size() == b.in.size() && a.out.data() == b.out.data() &&
-         a.out.size() == b.out.size();
-}
-
 bool exchanges(const Operation& o) { return o.kind == Kind::kAllgather || o.kind == Kind::kAlltoall; }
 
 // Stores the result of rank `self` of two; `theirs`: the contribution of the other rank.
@@ -38,7 +32,7 @@ void exchange_small(const Operation& o, std::size_t self, const std::byte* their
 base::Status ShmCommunicator::run(const Operation& operation, base::TimePoint deadline) {
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
   if (message || !engine_->is_idle()) return Communicator::run(operation, deadline);
-  const CachedPlan* cached = find_cached(operation);
+  const CachedPlan* cached = plan_cache_.find(operation);
   if (cached == nullptr) {
     REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
     cached = cache_plan(operation);
@@ -47,9 +41,9 @@ base::Status ShmCommunicator::run(const Operation& operation, base::TimePoint de
   if (cached == nullptr || engine_->has_groups || !has_caught_up(deadline)) {
     return engine_->run(engine_->make_pending(*this, operation, signature_of(operation, size()), deadline));
   }
-  if (cached->is_fast && run_fast(*cached, deadline)) return {};
+  if (cached->run_by >= RunBy::kOnePoint && run_fast(*cached, deadline)) return {};
   Pending pending = engine_->make_pending(*this, operation, cached->signature, deadline);
-  if (cached->is_fast) {
+  if (cached->run_by >= RunBy::kOnePoint) {
     pending.state = Pending::State::kSyncing;
     pending.phase = 1;
     pending.phases = 2;
@@ -94,54 +88,33 @@ bool ShmCommunicator::has_caught_up(base::TimePoint deadline) {
   return !exited_eagerly_;
 }
 
-// The cache entry of `o`, or null. Operations in a loop repeat in order, so the entry that followed the
-// latest one last time is checked first; after an operation that ran twice in a row, the one that
-// followed it then.
-const CachedPlan* ShmCommunicator::find_cached(const Operation& o) {
-  const auto is_it = [&](const CachedPlan& cached) { return cached.is_set && same(o, cached.operation); };
-  std::size_t at = plan_cache_[latest_].followers[repeats_];
-  if (!is_it(plan_cache_[at])) {
-    at = static_cast<std::size_t>(std::ranges::find_if(plan_cache_, is_it) - plan_cache_.begin());
-    if (at == plan_cache_.size()) return nullptr;
-  }
-  return &set_latest(at);
-}
-
-// Makes entry `at` the latest, and notes that it followed the previous one.
-CachedPlan& ShmCommunicator::set_latest(std::size_t at) {
-  plan_cache_[latest_].followers[repeats_] = static_cast<std::uint8_t>(at);
-  repeats_ = at == latest_ ? 1 : 0;
-  latest_ = at;
-  return plan_cache_[at];
-}
-
 // Plans `o` and caches the plan. Null unless the members have synchronised before.
 const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
   if (!synchronised_ || !engine_->core_use().is_counted() || !engine_->fence_is_open()) return nullptr;
   if (size() == 1) return nullptr;
-  const Plan plan = plan_of(o, false, false);
-  CachedPlan& cached = set_latest(cached_count_++ % plan_cache_.size());  // replaces the oldest
-  cached = {o, signature_of(o, size()), plan, true};
-  cached.is_fast = plan.is_copied && plan.block <= plan.piece && !plan.by_slices;
+  const Plan plan = plan_of(o, planning(), false, false);
+  CachedPlan cached{o, signature_of(o, size()), plan};
+  const bool is_fast = plan.is_copied() && plan.block <= plan.piece && !plan.by_slices;
+  if (is_fast) cached.run_by = RunBy::kOnePoint;
   const bool is_plain = tuners_.choice(o.kind, plan.placed) == Stores::kPlain;
   const bool is_small = !plan.uses_bounce_buffer() || (is_plain && plan.placed <= kMaxTwoRank);
-  if (cached.is_fast && size() == 2 && plan.block > 0 && is_small) {
-    if (o.kind == Kind::kAllreduce && plan.in_arrival) cached.close = ranks_fold_.close_of(o.dtype, o.op);
+  if (is_fast && size() == 2 && plan.block > 0 && is_small) {
+    if (o.kind == Kind::kAllreduce && plan.in_arrival()) cached.close = ranks_fold_.close_of(o.dtype, o.op);
     cached.divisor = ranks_fold_.divisor_of(o.op);
     cached.count = plan.block / size_of(o.dtype);
-    cached.is_two_rank =
-        cached.close != nullptr || o.kind == Kind::kBroadcast || (plan.in_arrival && exchanges(o));
+    if (cached.close != nullptr || o.kind == Kind::kBroadcast || (plan.in_arrival() && exchanges(o)))
+      cached.run_by = RunBy::kTwoRanks;
   }
-  return &cached;
+  return &plan_cache_.add(cached);
 }
 
 // Arrives, and completes the operation if the peers answer within the spin limit; else false.
 bool ShmCommunicator::run_fast(const CachedPlan& cached, base::TimePoint deadline) {
   const Operation& o = cached.operation;
-  if (cached.is_two_rank && engine_->spins()) return run_two_rank(cached);
+  if (cached.run_by == RunBy::kTwoRanks && engine_->spins()) return run_two_rank(cached);
   begin(cached.plan, cached.signature, o);
-  if (!plan_.in_arrival && plan_.block > 0) ring_.place(sync_.epoch(), plan_.placed, plan_.compact);
-  if (plan_.contributes && !plan_.in_arrival) copy_in(o, 0);
+  if (!plan_.in_arrival() && plan_.block > 0) ring_.place(sync_.epoch(), plan_.placed, plan_.compact);
+  if (plan_.contributes && !plan_.in_arrival()) copy_in(o, 0);
   if (plan_.exits_eagerly) {
     sync_.signal_and_leave(signature_, arrival_payload(o));
     exited_eagerly_ = true;
@@ -151,7 +124,7 @@ bool ShmCommunicator::run_fast(const CachedPlan& cached, base::TimePoint deadlin
   }
   sync_.prepare(signature_, arrival_payload(o));
   sync_.signal();
-  if (!poll_others(o, deadline) || sync_.is_over() || (plan_.uses_inline_chunks && !fetch_inline_chunks(o)))
+  if (!poll_others(o, deadline) || sync_.is_over() || (plan_.uses_inline_chunks() && !fetch_inline_chunks(o)))
     return false;
   if (plan_.block > 0) {
     set_sources(o, 0);
@@ -178,10 +151,10 @@ bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
     source = chunk(other, sync_.epoch());
   }
   const StandardArithmetic arithmetic;
-  sync_.prepare(cached.signature, cached.plan.in_arrival ? o.in : not_in_arena());
+  sync_.prepare(cached.signature, cached.plan.in_arrival() ? o.in : not_in_arena());
   if (both_contribute) sync_.signal();
   const auto poll = [&] {
-    if (!cached.plan.uses_inline_chunks) return sync_.poll_rank(other);
+    if (!cached.plan.uses_inline_chunks()) return sync_.poll_rank(other);
     return read_inline_chunks(chunks, sync_.tag(), o.out) ? PollResult::kComplete : PollResult::kIncomplete;
   };
   PollResult seen = poll();
@@ -200,7 +173,7 @@ bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
   } else if (both_contribute) {
     exchange_small(o, static_cast<std::size_t>(rank_), sync_.payload_of(other));
   } else {
-    if (cached.plan.in_arrival) copy_small(o.out.data(), sync_.payload_of(other), o.out.size());
+    if (cached.plan.in_arrival()) copy_small(o.out.data(), sync_.payload_of(other), o.out.size());
     if (source != nullptr) copy(o.out.data(), source, o.out.size(), Stores::kPlain);
     sync_.signal();
   }
@@ -214,7 +187,7 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
   const Operation& o = cached.operation;
   Input payload = o.out;
   const auto self = static_cast<std::size_t>(rank_);
-  if (cached.plan.uses_inline_chunks) {
+  if (cached.plan.uses_inline_chunks()) {
     write_inline_chunks(bounce_buffers_[self]->inline_chunks_at(sync_.epoch()),
                         sync_.next_tag(cached.signature), o.out);
     payload = not_in_arena();
@@ -228,7 +201,7 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
   if (cached.plan.uses_bounce_buffer()) return prefetch_next(o, cached.plan);
   sync_.prefetch_next();  // smaller data needs no more
   const InlineChunk* next = bounce_buffers_[self]->inline_chunks_at(sync_.epoch());
-  for (std::size_t i = 0; cached.plan.uses_inline_chunks && i < inline_chunks_for(cached.plan.block); ++i)
+  for (std::size_t i = 0; cached.plan.uses_inline_chunks() && i < inline_chunks_for(cached.plan.block); ++i)
     prefetch_for_write(next + i);
 }
 
@@ -237,7 +210,7 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
 bool ShmCommunicator::poll_others(const Operation& o, base::TimePoint deadline) {
   fence();
   sync_.back_off();
-  const auto fetch = [&] { return plan_.uses_inline_chunks && fetch_inline_chunks(o); };
+  const auto fetch = [&] { return plan_.uses_inline_chunks() && fetch_inline_chunks(o); };
   bool fetched = fetch();
   if (engine_->spins() && plan_.uses_bounce_buffer() && !from_root(o.kind)) prefetch_others(o);
   PollResult seen = sync_.poll_and_ring();
@@ -255,16 +228,16 @@ bool ShmCommunicator::poll_others(const Operation& o, base::TimePoint deadline) 
 // reads them any more.
 void ShmCommunicator::prefetch_next(const Operation& o, const Plan& plan) const {
   sync_.prefetch_next();
-  const bool in_one_place = plan.uses_inline_chunks || (plan.exits_eagerly && !is_split(o.kind));
-  if (plan.in_arrival || !in_one_place || !plan.contributes) return;
-  const bool past = !plan.uses_inline_chunks && tuners_.choice(o.kind, plan.placed) == Stores::kStream;
+  const bool in_one_place = plan.uses_inline_chunks() || (plan.exits_eagerly && !is_split(o.kind));
+  if (plan.in_arrival() || !in_one_place || !plan.contributes) return;
+  const bool past = !plan.uses_inline_chunks() && tuners_.choice(o.kind, plan.placed) == Stores::kStream;
   if (past) return;  // streaming stores need no line in the cache
   constexpr std::size_t kMax = 2048;
   const auto self = static_cast<std::size_t>(rank_);
   const std::byte* next =
       bounce_buffers_[self]->data_of(slots_[self]) + ring_.next(sync_.epoch(), plan.placed, plan.compact);
   std::size_t bytes = std::min(kMax, contribution_of(o).size());
-  if (plan.uses_inline_chunks) {
+  if (plan.uses_inline_chunks()) {
     next = reinterpret_cast<const std::byte*>(bounce_buffers_[self]->inline_chunks_at(sync_.epoch()));
     bytes = inline_chunks_for(plan.block) * (is_split(o.kind) ? slots_.size() : 1) * sizeof(InlineChunk);
   }

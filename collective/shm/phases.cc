@@ -20,116 +20,21 @@
 #include <cstring>
 #include <utility>
 
-#include "base/cpu.h"
-#include "collective/shm/cache.h"
 #include "collective/shm/communicator.h"
 
 namespace regroup::collective {
 namespace {
 
-constexpr std::size_t kFewRanks = 4;
 constexpr std::size_t kLevelsBytes =
     256 << 10;  // smallest result for two levels, which cost a point for each block
 constexpr std::size_t kMinInResults = 512 << 10;  // smallest chunk that bypasses the bounce buffers
 constexpr std::size_t kMinByLoads = 2 << 10;      // smallest copy by loads and stores; memcpy() below
-// Total bytes of inputs up to which each rank that wants the result reduces all of it.
-std::size_t max_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 : 32) << 10; }
-// Contributions up to this size are copied even from the arena: that costs less than a synchronisation
-// point, which takes longest where ranks share cores. A root need not wait for the others then.
-// All-reduce: each rank reduces everything, if that is little. An allgather or reduce_scatter entirely in
-// the arena would be slower beyond these limits.
-std::size_t max_copied(Kind kind, std::size_t ranks, bool shares_cores) {
-  constexpr std::size_t kKiB = 1 << 10;
-  if (kind == Kind::kAllreduce) {
-    return std::max(2 * kKiB, std::min(max_folded_alone(kind) / ranks, (shares_cores ? 32 : 4) * kKiB));
-  }
-  return (from_root(kind) || kind == Kind::kAlltoall || shares_cores ? 32 : 8) * kKiB;
-}
-
-// On AMD processors inline chunks cost more the more there are, and data with a separate flag does not: 1
-// KiB between two ranks takes 0.35 us as inline chunks and 0.19 with a flag in a broadcast, 1.07 and 0.42
-// in an all-reduce. On Intel processors a root's inline chunks take half as long as with a flag; other
-// kinds were not compared there.
-std::size_t max_inline_chunks(Kind kind, InlineMode mode) {
-  static const bool kAmd = base::is_amd();
-  if (mode == InlineMode::kNever) return 0;
-  if (!kAmd || mode == InlineMode::kAlways) return kInlineChunks;
-  return from_root(kind) ? 2 : 0;
-}
-
-// Contributions that use the compact ring: with two ranks the inputs, outputs and bounce buffers are
-// about as large as the cache, and each chunk is written and read once. Measured:
-// docs/design/bounce_buffers.md.
-bool uses_compact_ring(Kind kind, std::size_t whole) {
-  constexpr std::size_t kMiB = 1 << 20;
-  if (kind == Kind::kAllgather) return whole >= 2 * kMiB && whole <= 4 * kMiB;
-  return kind == Kind::kAlltoall && whole >= kMiB;
-}
-
-// Largest cache size believed: a larger one is shared with other virtual machines (480 MiB on the one
-// measured).
-constexpr std::size_t kMaxCache = 32 << 20;
-
-std::size_t last_level() {
-  static const std::size_t kBytes = std::min(last_level_cache(), kMaxCache);
-  return kBytes;
-}
 
 }  // namespace
 
 // True if `o` touches memory that members of an earlier generation might still read.
 bool ShmCommunicator::is_shared(const Operation& o) const {
   return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
-}
-
-// Chooses the stores for the result and for this rank's own block in it. `results`: number of ranks that
-// have a result. `through`: bytes of each contributor's bounce buffer in use; 0 if data is read in place.
-void ShmCommunicator::choose_stores(Plan& plan, const Operation& o, std::size_t results,
-                                    std::size_t through) const {
-  const std::size_t one = o.block(size()) * (is_split(o.kind) ? slots_.size() : 1);  // contribution
-  const std::size_t contributors = from_root(o.kind) ? 1 : slots_.size();
-  const bool in_place = overlap(o.in, o.out);
-  const StoreHint what = store_hint(o.kind, in_place, through > 0);
-  const std::size_t touched = footprint(o.kind, in_place, one * contributors, o.out.size() * results) +
-                              std::min(one, through) * contributors;
-  plan.stores = stores_of(what, touched, last_level());
-  plan.own_stores = stores_of(what == StoreHint::kKept ? what : StoreHint::kCopied, touched, last_level());
-}
-
-// For a result of `bytes` that the ranks sum together, each from inputs of that size.
-Stores ShmCommunicator::stores_of_shared_result(std::size_t bytes) const {
-  const std::size_t inputs = bytes + std::min(bytes, ring_.capacity());
-  return stores_of(StoreHint::kKept, bytes + inputs * slots_.size(), last_level());
-}
-
-Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) const {
-  const auto ranks = static_cast<std::size_t>(size());
-  Plan plan{.block = o.block(size())};
-  const std::size_t whole = is_split(o.kind) ? plan.block * ranks : plan.block;  // of one contribution
-  plan.contributes = !from_root(o.kind) || rank_ == o.root;
-  plan.in_arrival = whole <= SyncPoints::kPayload;
-  plan.is_copied = whole <= max_copied(o.kind, ranks, engine_->core_use().shares_cores());
-  const std::size_t inline_chunks = inline_chunks_for(plan.block) * (is_split(o.kind) ? ranks : 1);
-  plan.uses_inline_chunks = plan.is_copied && !plan.in_arrival && ranks > 1 && !closes &&
-                            inline_chunks <= max_inline_chunks(o.kind, engine_->inline_mode()) &&
-                            !engine_->core_use().shares_cores();
-  plan.exits_eagerly = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
-                       from_root(o.kind) == (rank_ == o.root);
-  plan.compact = uses_compact_ring(o.kind, whole);
-  const std::size_t results = to_root(o.kind) ? 1 : ranks;
-  const std::size_t ring =
-      plan.compact ? std::min(SlotRing::kCompactRing, ring_.capacity()) : ring_.capacity();
-  choose_stores(plan, o, results, ring);
-  // After a small chunk the next copy begins sooner. With many ranks, and in parts of operations over
-  // several hosts, the extra synchronisation points cost more than that.
-  const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
-  plan.piece = is_split(o.kind) && ranks > 1 ? chunk / (ranks - 1) / kCacheLine * kCacheLine : chunk;
-  if (plan.in_arrival || ranks == 1) plan.piece = plan.block;
-  plan.stride = std::min(plan.piece, (plan.block + kCacheLine - 1) / kCacheLine * kCacheLine);
-  plan.placed = plan.stride * (is_split(o.kind) ? ranks - 1 : 1);
-  plan.by_slices = (o.kind == Kind::kAllreduce || o.kind == Kind::kReduce) &&
-                   plan.block * ranks > max_folded_alone(o.kind) && ranks > 1;
-  return plan;
 }
 
 // Makes `o` the current operation. This rank reads its own contribution in place, unless other ranks may
@@ -139,12 +44,12 @@ void ShmCommunicator::begin(const Plan& plan, const CollectiveSignature& signatu
   signature_ = signature;
   offsets_ = {kNotInArena, kNotInArena, engine_->numa_node().value_or(-1)};
   fetched_ranks_ = 0;
-  if (plan_.in_arrival && size() > 1) return;
+  if (plan_.in_arrival() && size() > 1) return;
   std::ranges::fill(inputs_, nullptr);
   const bool apart = o.in.data() != o.out.data();
   const bool stays = o.kind != Kind::kAllreduce || plan_.by_slices || size() == 1 || apart;
   if (plan_.contributes && stays) inputs_[static_cast<std::size_t>(rank_)] = contribution_of(o).data();
-  if (!plan_.is_copied && size() > 1) locate_in_arena(o);
+  if (!plan_.is_copied() && size() > 1) locate_in_arena(o);
 }
 
 // `is_part`: `pending` is a part of an operation over several hosts.
@@ -156,8 +61,7 @@ void ShmCommunicator::begin(Pending& pending, const Plan& plan, bool is_part) {
   } else if (size() == 1) {
     pending.phases = 1;
   } else {
-    plan_.tries_single_copy = !is_part && tries_single_copy(o);
-    plan_.first_chunk = plan_.tries_single_copy ? 1 : 0;
+    plan_.first_chunk = !is_part && tries_single_copy(o) ? 1 : 0;
     pending.phases =
         plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece + (plan_.by_slices ? 2 : 1);
   }
@@ -180,13 +84,13 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     deliver(o, 0, plan_.block);
     return {};
   }
-  if (plan_.tries_single_copy && phase == 0) return expose_memory(o);
-  if (plan_.single_copy) return phase == 1 ? std::as_bytes(std::span(&single_copy_.succeeded, 1)) : Input();
-  if (plan_.two_levels) {
+  if (plan_.offers_single_copy() && phase == 0) return expose_memory(o);
+  if (plan_.single_copy()) return phase == 1 ? std::as_bytes(std::span(&single_copy_.succeeded, 1)) : Input();
+  if (plan_.route == Route::kTwoLevels) {
     if (phase >= 1) fold_in_two_levels(o, phase - 1);
     return {};
   }
-  if (plan_.direct) {
+  if (plan_.route == Route::kDirect) {
     if (phase == 1) set_sources(o, 0);
     if (phase == 1 && same_output_) fold_all_into_shared(o);
     if (phase == 1 && !same_output_) deliver(o, 0, plan_.block);
@@ -194,16 +98,16 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   }
   phase -= plan_.first_chunk;
   const std::size_t chunks = (plan_.block + plan_.piece - 1) / plan_.piece;
-  if (phase < chunks && !plan_.in_arrival && !plan_.in_results)
+  if (phase < chunks && !plan_.in_arrival() && !plan_.in_results())
     ring_.place(sync_.epoch(), plan_.placed, plan_.compact);
-  if (phase < chunks && plan_.contributes && !plan_.in_arrival) copy_in(o, phase);
+  if (phase < chunks && plan_.contributes && !plan_.in_arrival()) copy_in(o, phase);
   if (phase >= 1 && phase <= chunks) {
     set_sources(o, phase - 1);
     if (plan_.by_slices) fold_slice(o, phase - 1);
     if (!plan_.by_slices) copy_out(o, phase - 1, sync_.epoch() - 1);
   }
   if (phase >= 2 && phase < chunks + 2 && plan_.by_slices) collect_slices(o, phase - 2);
-  return phase == 0 && !plan_.tries_single_copy ? arrival_payload(o) : std::span<const std::byte>();
+  return phase == 0 && !plan_.offers_single_copy() ? arrival_payload(o) : std::span<const std::byte>();
 }
 
 // Finds the offsets of this rank's memory in the arena, which needs no copy.
@@ -218,14 +122,14 @@ void ShmCommunicator::locate_in_arena(const Operation& o) {
 
 // Payload of the first arrival: the data itself, or where in the arena it lies.
 std::span<const std::byte> ShmCommunicator::arrival_payload(const Operation& o) const {
-  if (plan_.in_arrival) return plan_.contributes ? contribution_of(o) : Input();
+  if (plan_.in_arrival()) return plan_.contributes ? contribution_of(o) : Input();
   return std::as_bytes(std::span(&offsets_, 1));
 }
 
 // After the first synchronisation point: learns where the contributions lie and adapts the plan.
 void ShmCommunicator::collect_offsets(Pending& pending) {
   const Operation& o = pending.operation;
-  if (plan_.in_arrival || size() == 1 || plan_.block == 0 || o.kind == Kind::kBarrier) return;
+  if (plan_.in_arrival() || size() == 1 || plan_.block == 0 || o.kind == Kind::kBarrier) return;
   bool all_in_arena = true;
   bool some_in_arena = false;
   bool results_in_arena = true;
@@ -243,16 +147,17 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
     same_output_ = same_output_ && theirs.out == offsets_.out && theirs.out != kNotInArena;
   }
   const bool reduces_for_all = o.kind == Kind::kAllreduce || o.kind == Kind::kReduce;
-  plan_.direct = all_in_arena && (same_output_ || !reduces_for_all);
-  if (plan_.direct) {
+  if (all_in_arena && (same_output_ || !reduces_for_all)) {
+    plan_.route = Route::kDirect;
     pending.phases = 3;
-    choose_stores(plan_, o, same_output_ || to_root(o.kind) ? 1 : slots_.size(), 0);
+    choose_stores(plan_, o, size(), same_output_ || to_root(o.kind) ? 1 : slots_.size(), 0);
     if (same_output_) choose_levels(o);
-    if (plan_.two_levels) pending.phases += (plan_.block + levels_->block() - 1) / levels_->block();
+    if (plan_.route == Route::kTwoLevels)
+      pending.phases += (plan_.block + levels_->block() - 1) / levels_->block();
   } else if (all_in_arena && results_in_arena && plan_.by_slices && o.kind == Kind::kAllreduce) {
     fold_in_results(pending);
-  } else if (plan_.tries_single_copy && collect_memory(o)) {
-    plan_.single_copy = true;
+  } else if (plan_.offers_single_copy() && collect_memory(o)) {
+    plan_.route = Route::kSingleCopy;
     pending.phases = 3;
   } else if (some_in_arena && !plan_.by_slices) {
     pending.phases += 1;  // slices are reduced before the last point, all else after it
@@ -262,7 +167,7 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
 // Each rank reduces its slice in its own result, from which the others copy it: nobody else reads that
 // part, even if it is an input too. No rank is done before all have copied.
 void ShmCommunicator::fold_in_results(Pending& pending) {
-  plan_.in_results = true;
+  plan_.route = Route::kInResults;
   plan_.piece = std::max(kMinInResults, slots_.size() * kChunk);
   static_cast<void>(tuners_.begin(plan_.tuner_key(pending.operation.kind), plan_.placed, sync_.epoch() - 1));
   pending.phases = (plan_.block + plan_.piece - 1) / plan_.piece + 3;
@@ -286,7 +191,7 @@ void ShmCommunicator::choose_levels(const Operation& o) {
     auto levels = TwoLevels::make(nodes, static_cast<std::size_t>(rank_), kChunk);
     if (levels.ok() && std::ranges::count(nodes, -1) == 0) levels_ = std::move(levels).value();
   }
-  plan_.two_levels = levels_.has_value();
+  if (levels_) plan_.route = Route::kTwoLevels;
 }
 
 // Reduces block `index` on its node while the previous block, whose sums are complete, becomes the

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "collective/operation.h"
-#include "collective/reduce/tree_fold.h"
+#include "collective/shm/factory.h"
 #include "collective/shm/store_tuner.h"
 #include "collective/shm/sync_points.h"
 
@@ -20,42 +19,61 @@ namespace regroup::collective {
   return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
 }
 
+// How the contributions of the ranks travel. The first three are for small ones, which travel so even if they
+// lie in the arena.
+enum class Travel : std::uint8_t {
+  kInArrivals,      // as the payloads of the arrivals
+  kInInlineChunks,  // in inline chunks (inline_chunk.h)
+  kInOneChunk,      // through the bounce buffer
+  kInChunks,        // through the bounce buffer, unless they can be read where they lie (Route)
+};
+
+// How a rank gets at what the others contribute, once all know where the memory of all lies.
+enum class Route : std::uint8_t {
+  kAsItTravels,
+  kDirect,      // all inputs lie in the arena and are read in place
+  kTwoLevels,   // likewise, in a two-level reduction (numa_domains.h)
+  kInResults,   // so do the results, one a rank: slices are reduced and copied there
+  kSingleCopy,  // each rank reads its part by CMA
+};
+
 // How an operation runs between its synchronisation points. Fixed at its start, except for what depends
 // on the memory of the other ranks.
 struct Plan {
-  std::size_t block = 0;            // bytes per rank
-  std::size_t piece = 0;            // bytes of a block in one chunk
-  std::size_t stride = 0;           // in a chunk, between the parts of two ranks
-  std::size_t placed = 0;           // bytes of a bounce buffer that a chunk takes
-  bool contributes = true;          // this rank has a contribution
-  bool in_arrival = false;          // contributions travel in the payloads of the arrivals
-  bool is_copied = false;           // contributions are small: copied even if they lie in the arena
-  bool uses_inline_chunks = false;  // contributions travel in inline chunks
-  bool compact = false;             // chunks use a part of the ring only
-  bool by_slices = false;           // each rank reduces one slice of each chunk for all
-  bool direct = false;              // all inputs lie in the arena and are read in place
-  bool in_results = false;          // so do results, one a rank: slices are reduced and copied there
-  bool two_levels = false;          // two-level reduction (numa_domains.h)
-  bool tries_single_copy = false;   // CMA is offered first; chunks begin one epoch later
-  bool single_copy = false;         // each rank reads its part by CMA
-  bool exits_eagerly = false;       // this rank needs nothing from its peers
+  std::size_t block = 0;       // bytes per rank
+  std::size_t piece = 0;       // bytes of a block in one chunk
+  std::size_t stride = 0;      // in a chunk, between the parts of two ranks
+  std::size_t placed = 0;      // bytes of a bounce buffer that a chunk takes
+  bool contributes = true;     // this rank has a contribution
+  bool compact = false;        // chunks use a part of the ring only
+  bool by_slices = false;      // each rank reduces one slice of each chunk for all
+  bool exits_eagerly = false;  // this rank needs nothing from its peers
+  Travel travel = Travel::kInChunks;
+  Route route = Route::kAsItTravels;
   Stores stores = Stores::kPlain;
   Stores own_stores = Stores::kPlain;  // for this rank's own block
-  std::size_t first_chunk = 0;         // phase of the first chunk
+  std::size_t first_chunk = 0;         // phase of the first chunk: later where CMA is offered first
 
+  [[nodiscard]] bool in_arrival() const { return travel == Travel::kInArrivals; }
+  [[nodiscard]] bool uses_inline_chunks() const { return travel == Travel::kInInlineChunks; }
+  [[nodiscard]] bool is_copied() const { return travel != Travel::kInChunks; }
+  [[nodiscard]] bool in_results() const { return route == Route::kInResults; }
+  [[nodiscard]] bool single_copy() const { return route == Route::kSingleCopy; }
+  // The ranks exchange the addresses of their memory in the first phase, for CMA.
+  [[nodiscard]] bool offers_single_copy() const { return first_chunk > 0; }
   [[nodiscard]] std::size_t piece_bytes(std::size_t index) const {
     return std::min(piece, block - index * piece);
   }
   // Of the store tuner for its chunks.
   [[nodiscard]] TunerKey tuner_key(Kind kind) const {
-    return in_results ? TunerKey::slices_of_results() : TunerKey(kind);
+    return in_results() ? TunerKey::slices_of_results() : TunerKey(kind);
   }
   [[nodiscard]] Stores stores_from(std::size_t rank, int self) const {
     return static_cast<int>(rank) == self ? own_stores : stores;
   }
   [[nodiscard]] bool streams() const { return stores == Stores::kStream || own_stores == Stores::kStream; }
   // Its data travels in chunks, unless it is read in place.
-  [[nodiscard]] bool uses_bounce_buffer() const { return !in_arrival && !uses_inline_chunks; }
+  [[nodiscard]] bool uses_bounce_buffer() const { return travel >= Travel::kInOneChunk; }
 };
 
 // The members of a communicator, as MPI_Group, and this member's rank.
@@ -67,26 +85,27 @@ struct ShmGroup {
   bool synchronised = false;  // the members have left whatever used these channels and buffers before
 };
 
-// A recent operation with its plan, so that repeating it needs no validation and planning.
-struct CachedPlan {
-  Operation operation;
-  CollectiveSignature signature;
-  Plan plan;
-  bool is_set = false;
-  std::array<std::uint8_t, 2> followers{};  // cache entries that followed it, and that followed it twice
-  // Needs one synchronisation point: contributions travel in arrivals or are copied.
-  bool is_fast = false;
-  // Runs by run_two_rank(), which uses the fields below.
-  bool is_two_rank = false;
-  Kernels::Close close = nullptr;  // for an allreduce
-  std::uint32_t divisor = 1;
-  std::size_t count = 0;  // elements
-};
-
 // Index of `other`'s part among the parts that `rank` copies in for its peers. Its own part is not among
 // them.
 [[nodiscard]] constexpr std::size_t part_of(std::size_t rank, std::size_t other) {
   return other <= rank ? other : other - 1;
 }
+
+// On what a plan depends besides the operation. Equal in all members but for the rank.
+struct Planning {
+  int rank;
+  int size;
+  bool shares_cores;  // there is not a core for each member (CoreUse::shares_cores())
+  InlineMode inline_mode;
+  std::size_t ring_capacity;  // SlotRing::capacity()
+};
+
+// `closes`: ends with a synchronisation point; `is_part`: of an operation over several hosts.
+[[nodiscard]] Plan plan_of(const Operation& o, const Planning& with, bool closes, bool is_part);
+// Chooses the stores for the result and for this rank's own block in it. `results`: number of ranks that have
+// a result. `through`: bytes of each contributor's bounce buffer in use; 0 if data is read in place.
+void choose_stores(Plan& plan, const Operation& o, int size, std::size_t results, std::size_t through);
+// For a result of `bytes` that `ranks` ranks sum together, each from inputs of that size.
+[[nodiscard]] Stores stores_of_shared_result(std::size_t bytes, std::size_t ranks, std::size_t ring_capacity);
 
 }  // namespace regroup::collective

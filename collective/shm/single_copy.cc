@@ -37,7 +37,7 @@ bool single_copy_pays(Kind kind, std::size_t block, std::size_t ranks) {
 // Called once for each operation.
 bool ShmCommunicator::tries_single_copy(const Operation& o) {
   const SingleCopyMode when = engine_->single_copy();
-  if (!single_copy_.possible || when == SingleCopyMode::kNever || plan_.is_copied || size() == 1)
+  if (!single_copy_.possible || when == SingleCopyMode::kNever || plan_.is_copied() || size() == 1)
     return false;
   if (!supports_single_copy(o.kind)) return false;
   if (when == SingleCopyMode::kAlways) return true;
@@ -119,7 +119,7 @@ void ShmCommunicator::collect_votes(Pending& pending) {
     single_copy_.done += 1;
     return;
   }
-  plan_.single_copy = false;
+  plan_.route = Route::kAsItTravels;
   plan_.first_chunk = 2;
   // One phase more than chunks need, for contributions in the arena, which the last phase reads.
   pending.phases = plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece + 2;

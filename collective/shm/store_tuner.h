@@ -79,7 +79,8 @@ class StoreTuner {
 // bounce buffer, the slices of its results that others copy.
 class TunerKey {
  public:
-  constexpr TunerKey(Kind kind) : index_(static_cast<std::size_t>(kind)) {}  // NOLINT: is one
+  constexpr TunerKey(Kind kind)
+      : index_(static_cast<std::size_t>(kind)) {}  // NOLINT(google-explicit-constructor)
   [[nodiscard]] static constexpr TunerKey slices_of_results() { return TunerKey(kKinds); }
   [[nodiscard]] constexpr std::size_t index() const { return index_; }
 

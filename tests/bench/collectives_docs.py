@@ -23,7 +23,7 @@ TRAFFIC = {
     "alltoall": (4, 4),
 }
 IN_PLACE = "arena, in place"  # of an all-reduce: a result in every rank, where its input was
-# plan_of() of collective/shm/phases.cc, for two ranks; a test compares these with it.
+# plan_of() of collective/shm/plan.cc, for two ranks; a test compares these with it.
 PAYLOAD, LINE, LINES, LINES_OF_A_ROOT = 56, 48, 32, 2
 MOST_COPIED = {"allreduce": 4 * KIB, "broadcast": 32 * KIB, "alltoall": 32 * KIB}
 SLICED = 16 * KIB

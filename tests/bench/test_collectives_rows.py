@@ -141,7 +141,7 @@ def test_not_only_a_root_uses_inline_chunks_where_they_pay():
 
 
 def test_the_docs_know_the_limits_of_the_plan():
-    plan = (common.ROOT / "collective/shm/phases.cc").read_text()
+    plan = (common.ROOT / "collective/shm/plan.cc").read_text()
     assert "(shares_cores ? 32 : 4) * kKiB" in plan
     assert "from_root(kind) || kind == Kind::kAlltoall || shares_cores ? 32 : 8) * kKiB" in plan
     copied = {"allreduce": 4 << 10, "broadcast": 32 << 10, "alltoall": 32 << 10}
