@@ -41,7 +41,8 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group g
       synchronised_(group.synchronised),
       inputs_(slots_.size()),
       results_(slots_.size()),
-      sources_(slots_.size()) {
+      sources_(slots_.size()),
+      single_copy_(engine_->single_copy()) {
   for (const proto::SlotIndex slot : slots_)
     bounce_buffers_.push_back(&bounce_buffer_of(engine_->arena(), slot));
 }

@@ -51,7 +51,7 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
 
   // For the progress engine: advances `pending` without waiting; true when it is complete.
   [[nodiscard]] base::Result<bool> advance(Pending& pending, bool thorough);
-  [[nodiscard]] std::uint64_t single_copies() const { return single_copy_.done; }  // operations by CMA
+  [[nodiscard]] std::uint64_t single_copies() const { return single_copy_.done(); }  // operations by CMA
   [[nodiscard]] const ProgressEngine& engine() const { return *engine_; }
   [[nodiscard]] std::string list_missing() { return sync_.list_missing(); }
 
@@ -84,9 +84,7 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
   void locate_in_arena(const Operation& operation);
   [[nodiscard]] std::span<const std::byte> arrival_payload(const Operation& operation) const;
   void collect_offsets(Pending& pending);
-  [[nodiscard]] bool tries_single_copy(const Operation& operation);
-  [[nodiscard]] std::span<const std::byte> expose_memory(const Operation& operation);
-  [[nodiscard]] bool collect_memory(const Operation& operation);
+  [[nodiscard]] Input expose_memory(const Operation& operation);
   [[nodiscard]] base::Status read_all(const Pending& pending);
   void collect_votes(Pending& pending);
   [[nodiscard]] Output inline_destination(const Operation& operation, std::size_t rank);
@@ -134,7 +132,7 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
   std::size_t fetched_ranks_ = 0;                   // ranks below are complete
   Offsets offsets_{};
   bool same_output_ = false;
-  SingleCopyState single_copy_;
+  SingleCopy single_copy_;
 };
 
 // make_shm() (factory.h).

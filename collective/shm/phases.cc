@@ -61,7 +61,8 @@ void ShmCommunicator::begin(Pending& pending, const Plan& plan, bool is_part) {
   } else if (size() == 1) {
     pending.phases = 1;
   } else {
-    plan_.first_chunk = !is_part && tries_single_copy(o) ? 1 : 0;
+    plan_.first_chunk =
+        !is_part && !plan_.is_copied() && single_copy_.tries(o.kind, plan_.block, slots_.size()) ? 1 : 0;
     pending.phases =
         plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece + (plan_.by_slices ? 2 : 1);
   }
@@ -85,7 +86,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     return {};
   }
   if (plan_.offers_single_copy() && phase == 0) return expose_memory(o);
-  if (plan_.single_copy()) return phase == 1 ? std::as_bytes(std::span(&single_copy_.succeeded, 1)) : Input();
+  if (plan_.single_copy()) return phase == 1 ? single_copy_.vote() : Input();
   if (plan_.route == Route::kTwoLevels) {
     if (phase >= 1) fold_in_two_levels(o, phase - 1);
     return {};
@@ -156,7 +157,8 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
       pending.phases += (plan_.block + levels_->block() - 1) / levels_->block();
   } else if (all_in_arena && results_in_arena && plan_.by_slices && o.kind == Kind::kAllreduce) {
     fold_in_results(pending);
-  } else if (plan_.offers_single_copy() && collect_memory(o)) {
+  } else if (plan_.offers_single_copy() &&
+             single_copy_.collect(o, slots_.size(), [&](std::size_t r) { return sync_.payload_of(r); })) {
     plan_.route = Route::kSingleCopy;
     pending.phases = 3;
   } else if (some_in_arena && !plan_.by_slices) {

@@ -8,15 +8,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "collective/shm/communicator.h"
 
 namespace regroup::collective {
 namespace {
 
-constexpr std::size_t kReadAtOnce = 1 << 20;  // between checks of revoke and deadline
-constexpr std::uint8_t kSkips = 15;
+constexpr std::size_t kReadAtOnce = 1 << 20;   // between checks of revoke and deadline
 constexpr std::size_t kMinScatter = 64 << 10;  // bytes of a block
 constexpr std::size_t kMaxPaying =
     8 << 20;  // larger results bypass the cache, which the kernel's stores do not
@@ -34,45 +32,28 @@ bool single_copy_pays(Kind kind, std::size_t block, std::size_t ranks) {
   return kind == Kind::kScatter && ranks >= 3 && block >= kMinScatter && block <= kMaxPaying;
 }
 
-// Called once for each operation.
-bool ShmCommunicator::tries_single_copy(const Operation& o) {
-  const SingleCopyMode when = engine_->single_copy();
-  if (!single_copy_.possible || when == SingleCopyMode::kNever || plan_.is_copied() || size() == 1)
+bool SingleCopy::tries(Kind kind, std::size_t block, std::size_t ranks) {
+  if (!possible_ || mode_ == SingleCopyMode::kNever || ranks == 1 || !supports_single_copy(kind))
     return false;
-  if (!supports_single_copy(o.kind)) return false;
-  if (when == SingleCopyMode::kAlways) return true;
-  if (!single_copy_pays(o.kind, plan_.block, slots_.size())) return false;
-  std::uint8_t& skips = single_copy_.skips[static_cast<std::size_t>(o.kind)];
+  if (mode_ == SingleCopyMode::kAlways) return true;
+  if (!single_copy_pays(kind, block, ranks)) return false;
+  std::uint8_t& skips = skips_[static_cast<std::size_t>(kind)];
   if (skips == 0) return true;
   skips -= 1;
   return false;
 }
 
-// Payload with the memory that peers may read, unless this rank overwrites it before all have read it.
-std::span<const std::byte> ShmCommunicator::expose_memory(const Operation& o) {
-  const bool overwritten = o.kind == Kind::kAlltoall && o.in.data() == o.out.data();
-  single_copy_.announced = {offsets_, {}};
-  if (plan_.contributes && !overwritten) {
-    single_copy_.announced.memory = engine_->sign().expose(contribution_of(o));
-  }
-  return std::as_bytes(std::span(&single_copy_.announced, 1));
+Input SingleCopy::announce(const Offsets& offsets, const RemoteBuffer& memory) {
+  announced_ = {offsets, memory};
+  return std::as_bytes(std::span(&announced_, 1));
 }
 
-// After the point at which all exposed their memory. True when every contribution can be read in place.
-// Otherwise the next operations of this kind probably cannot either, and skip the extra synchronisation
-// point.
-bool ShmCommunicator::collect_memory(const Operation& o) {
-  single_copy_.memory.resize(slots_.size());
-  bool all = true;
-  for (std::size_t r = 0; r < slots_.size(); ++r) {
-    Announced theirs;
-    std::memcpy(&theirs, sync_.payload_of(r), sizeof theirs);
-    single_copy_.memory[r] = theirs.memory;
-    const bool contributes = !from_root(o.kind) || static_cast<int>(r) == o.root;
-    all = all && (!contributes || theirs.offsets.in != kNotInArena || theirs.memory.address != 0);
-  }
-  if (!all) single_copy_.skips[static_cast<std::size_t>(o.kind)] = kSkips;
-  return all;
+// Payload with the memory that peers may read, unless this rank overwrites it before all have read it.
+Input ShmCommunicator::expose_memory(const Operation& o) {
+  const bool overwritten = o.kind == Kind::kAlltoall && o.in.data() == o.out.data();
+  RemoteBuffer memory;
+  if (plan_.contributes && !overwritten) memory = engine_->sign().expose(contribution_of(o));
+  return single_copy_.announce(offsets_, memory);
 }
 
 // Reads this rank's parts. Contributions in the arena, and its own, are copied without the kernel.
@@ -82,8 +63,8 @@ base::Status ShmCommunicator::read_all(const Pending& pending) {
                         : o.kind == Kind::kBroadcast ? rank_ != o.root
                                                      : true;
   const std::size_t ranks = slots_.size();
-  single_copy_.succeeded = 1;
-  for (std::size_t i = 0; receives && i < ranks && single_copy_.succeeded != 0; ++i) {
+  bool can_read = true;
+  for (std::size_t i = 0; receives && i < ranks && can_read; ++i) {
     const std::size_t r =
         (static_cast<std::size_t>(rank_) + i) % ranks;  // each rank starts with another peer
     if (from_root(o.kind) && static_cast<int>(r) != o.root) continue;
@@ -93,7 +74,7 @@ base::Status ShmCommunicator::read_all(const Pending& pending) {
       copy(to.data(), inputs_[r] + from, to.size(), plan_.stores_from(r, rank_));
       continue;
     }
-    for (std::size_t at = 0; at < to.size() && single_copy_.succeeded != 0; at += kReadAtOnce) {
+    for (std::size_t at = 0; at < to.size() && can_read; at += kReadAtOnce) {
       REGROUP_RETURN_IF_ERROR(engine_->check());
       if (base::SystemClock().now() >= pending.deadline) {
         return base::deadline_exceeded(
@@ -102,7 +83,7 @@ base::Status ShmCommunicator::read_all(const Pending& pending) {
                         name_of(o.kind), r, engine_->generation()));
       }
       const Output piece = to.subspan(at, std::min(kReadAtOnce, to.size() - at));
-      single_copy_.succeeded = cma_read(single_copy_.memory[r], from + at, piece) ? 1 : 0;
+      can_read = single_copy_.read(r, from + at, piece);
     }
   }
   return {};
@@ -110,15 +91,7 @@ base::Status ShmCommunicator::read_all(const Pending& pending) {
 
 // After the point at which all reported whether they could read.
 void ShmCommunicator::collect_votes(Pending& pending) {
-  for (std::size_t r = 0; r < slots_.size(); ++r) {
-    std::uint64_t succeeded = 0;
-    std::memcpy(&succeeded, sync_.payload_of(r), sizeof succeeded);
-    single_copy_.possible = single_copy_.possible && succeeded != 0;
-  }
-  if (single_copy_.possible) {
-    single_copy_.done += 1;
-    return;
-  }
+  if (single_copy_.count_votes(slots_.size(), [&](std::size_t r) { return sync_.payload_of(r); })) return;
   plan_.route = Route::kAsItTravels;
   plan_.first_chunk = 2;
   // One phase more than chunks need, for contributions in the arena, which the last phase reads.

@@ -1,11 +1,16 @@
-// Where the members' memory lies, as they exchange it, and the state of copies by CMA (single_copy.cc).
+// Where the members' memory lies, as they exchange it, and copies by CMA (single_copy.cc).
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <vector>
 
+#include "collective/operation.h"
 #include "collective/shm/cma.h"
+#include "collective/shm/factory.h"
 #include "collective/shm/sync_points.h"
 
 namespace regroup::collective {
@@ -29,22 +34,71 @@ struct Announced {
 };
 static_assert(sizeof(Announced) <= SyncPoints::kPayload);
 
-// Equal in all members, except for what they expose.
-struct SingleCopyState {
-  bool possible = true;                // until a member could not read
-  std::array<std::uint8_t, 16> skips;  // by kind: next operations for which CMA is not tried
-  std::uint64_t done = 0;              // operations completed by CMA
-  // State of the current operation.
-  Announced announced;
-  std::vector<RemoteBuffer> memory;  // by rank
-  std::uint64_t succeeded;           // 1: this rank read all that it needed
-
-  SingleCopyState() : skips{}, announced{}, succeeded(0) {}
-};
-
 // Whether CMA supports operations of this kind: each rank receives copies only.
 [[nodiscard]] bool supports_single_copy(Kind kind);
 // Whether CMA is faster than the bounce buffers, for `ranks` members and blocks of `block` bytes.
 [[nodiscard]] bool single_copy_pays(Kind kind, std::size_t block, std::size_t ranks);
+
+// Which operations are tried by CMA, and the memory that the members expose for the current one. Members that
+// run the same operations decide alike. Owned and used by one thread.
+class SingleCopy {
+ public:
+  explicit SingleCopy(SingleCopyMode mode) : mode_(mode) {}
+
+  // Whether the next operation of `kind`, with blocks of `block` bytes and `ranks` members, offers CMA. To be
+  // called once for each operation that is not copied anyway.
+  [[nodiscard]] bool tries(Kind kind, std::size_t block, std::size_t ranks);
+  // The payload for the point at which all members expose their memory; valid until the next call.
+  [[nodiscard]] Input announce(const Offsets& offsets, const RemoteBuffer& memory);
+  // After that point. `payload_of(r)`: the payload of rank r. True if what every contributing rank of `o` has
+  // can be read in place. Otherwise the next operations of this kind probably cannot either: they do not try.
+  template <class PayloadOf>
+  [[nodiscard]] bool collect(const Operation& o, std::size_t ranks, const PayloadOf& payload_of) {
+    memory_.resize(ranks);
+    bool all = true;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      Announced theirs;
+      std::memcpy(&theirs, payload_of(r), sizeof theirs);
+      memory_[r] = theirs.memory;
+      const bool contributes = !from_root(o.kind) || static_cast<int>(r) == o.root;
+      all = all && (!contributes || theirs.offsets.in != kNotInArena || theirs.memory.address != 0);
+    }
+    if (!all) skips_[static_cast<std::size_t>(o.kind)] = kSkips;
+    succeeded_ = 1;
+    return all;
+  }
+  // Fills `to` from offset `at` of the memory of `rank`. False: it could not, and this member votes so.
+  [[nodiscard]] bool read(std::size_t rank, std::size_t at, Output to) {
+    succeeded_ = cma_read(memory_[rank], at, to) ? 1 : 0;
+    return succeeded_ != 0;
+  }
+  // The payload for the point at which all members vote: whether this one has read all that it needed.
+  [[nodiscard]] Input vote() const { return std::as_bytes(std::span(&succeeded_, 1)); }
+  // After that point. True if all could read: the operation is done. Otherwise it goes another way, and CMA
+  // is not tried again.
+  template <class PayloadOf>
+  [[nodiscard]] bool count_votes(std::size_t ranks, const PayloadOf& payload_of) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      std::uint64_t succeeded = 0;
+      std::memcpy(&succeeded, payload_of(r), sizeof succeeded);
+      possible_ = possible_ && succeeded != 0;
+    }
+    done_ += possible_ ? 1 : 0;
+    return possible_;
+  }
+  [[nodiscard]] std::uint64_t done() const { return done_; }  // operations completed by CMA
+
+ private:
+  static constexpr std::uint8_t kSkips = 15;
+
+  const SingleCopyMode mode_;
+  bool possible_ = true;                  // until a member could not read
+  std::array<std::uint8_t, 16> skips_{};  // by kind: next operations for which CMA is not tried
+  std::uint64_t done_ = 0;
+  // Of the current operation.
+  Announced announced_{};
+  std::vector<RemoteBuffer> memory_;  // by rank
+  std::uint64_t succeeded_ = 0;       // 1: this rank read all that it needed
+};
 
 }  // namespace regroup::collective
