@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "collective/shm/inline_chunk.h"
 #include "shmem/arena.h"
@@ -119,5 +121,39 @@ static_assert(sizeof(BounceBuffer) + BounceBuffer::kSkews + SlotRing::kMinBytes 
 [[nodiscard]] inline BounceBuffer& bounce_buffer_of(const shmem::Arena& arena, proto::SlotIndex slot) {
   return *reinterpret_cast<BounceBuffer*>(arena.bounce_buffer(slot).data());
 }
+
+// The bounce buffers of the members of a communicator, and where the data of each epoch lies in them. Each
+// member has one of these; all of them place equal data. Owned and used by one thread.
+class BounceBuffers {
+ public:
+  // `slots`: of the members, by rank. `arena` must outlive it.
+  BounceBuffers(const shmem::Arena& arena, std::vector<proto::SlotIndex> slots)
+      : slots_(std::move(slots)), ring_(shmem::bounce_buffer_bytes(arena.spec().slots)) {
+    for (const proto::SlotIndex slot : slots_) buffers_.push_back(&bounce_buffer_of(arena, slot));
+  }
+
+  [[nodiscard]] const std::vector<proto::SlotIndex>& slots() const { return slots_; }
+  [[nodiscard]] std::size_t ranks() const { return slots_.size(); }
+  // As SlotRing::place() and capacity().
+  void place(std::uint64_t epoch, std::size_t bytes, bool compact) { ring_.place(epoch, bytes, compact); }
+  [[nodiscard]] std::size_t capacity() const { return ring_.capacity(); }
+  // The chunk of `rank` that was placed for `epoch`, one of the last three.
+  [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t epoch) const {
+    return buffers_[rank]->data_of(slots_[rank]) + ring_.at(epoch);
+  }
+  // Where the chunk of `rank` would be placed for `epoch`.
+  [[nodiscard]] std::byte* next_chunk(std::size_t rank, std::uint64_t epoch, std::size_t bytes,
+                                      bool compact) const {
+    return buffers_[rank]->data_of(slots_[rank]) + ring_.next(epoch, bytes, compact);
+  }
+  [[nodiscard]] InlineChunk* inline_chunks(std::size_t rank, std::uint64_t epoch) const {
+    return buffers_[rank]->inline_chunks_at(epoch);
+  }
+
+ private:
+  const std::vector<proto::SlotIndex> slots_;
+  std::vector<BounceBuffer*> buffers_;  // by rank
+  SlotRing ring_;
+};
 
 }  // namespace regroup::collective

@@ -16,10 +16,10 @@ bool reads_others_chunks(Kind kind) { return !from_root(kind) && !to_root(kind);
 void ShmCommunicator::prefetch_others(const Operation& o) const {
   constexpr std::size_t kMax = 1024;
   const auto self = static_cast<std::size_t>(rank_);
-  for (std::size_t r = 0, sum = 0; r < slots_.size() && sum < kMax; ++r) {
+  for (std::size_t r = 0, sum = 0; r < buffers_.ranks() && sum < kMax; ++r) {
     if (r == self) continue;
     const std::size_t part = is_split(o.kind) ? part_of(r, self) : 0;
-    const std::byte* from = chunk(r, sync_.epoch() - 1) + part * plan_.stride;
+    const std::byte* from = buffers_.chunk(r, sync_.epoch() - 1) + part * plan_.stride;
     for (std::size_t at = 0; at < plan_.block && sum < kMax; at += kCacheLine, sum += kCacheLine) {
       __builtin_prefetch(from + at);
     }
@@ -32,7 +32,7 @@ Output ShmCommunicator::inline_destination(const Operation& o, std::size_t rank)
   constexpr std::size_t kRoom = kInlineChunks * sizeof(InlineChunk::payload);
   if (from_root(o.kind)) return o.out;
   if (gathers(o.kind)) return o.out.subspan(rank * plan_.block, plan_.block);
-  if (fetched_.empty()) fetched_.resize(slots_.size() * kRoom);
+  if (fetched_.empty()) fetched_.resize(buffers_.ranks() * kRoom);
   return Output(fetched_).subspan(rank * kRoom, plan_.block);
 }
 
@@ -40,11 +40,11 @@ void ShmCommunicator::write_own_inline_chunks(const Operation& o) {
   if (to_root(o.kind) && rank_ == o.root) return;
   const auto self = static_cast<std::size_t>(rank_);
   const ChunkTag tag = sync_.next_tag(signature_);
-  InlineChunk* to = bounce_buffers_[self]->inline_chunks_at(sync_.epoch());
+  InlineChunk* to = buffers_.inline_chunks(self, sync_.epoch());
   if (o.kind == Kind::kAllreduce && inputs_[self] == nullptr) {
     std::ranges::copy(o.in, inline_destination(o, self).begin());
   }
-  const std::size_t parts = is_split(o.kind) ? slots_.size() : 1;
+  const std::size_t parts = is_split(o.kind) ? buffers_.ranks() : 1;
   for (std::size_t r = 0; r < parts; ++r) {
     if (parts > 1 && r == self) continue;
     write_inline_chunks(to + r * inline_chunks_for(plan_.block), tag,
@@ -57,11 +57,11 @@ void ShmCommunicator::write_own_inline_chunks(const Operation& o) {
 bool ShmCommunicator::fetch_inline_chunks(const Operation& o) {
   const auto self = static_cast<std::size_t>(rank_);
   const std::size_t at = is_split(o.kind) ? self * inline_chunks_for(plan_.block) : 0;
-  for (std::size_t& r = fetched_ranks_; r < slots_.size(); ++r) {
+  for (std::size_t& r = fetched_ranks_; r < buffers_.ranks(); ++r) {
     const bool contributes =
         from_root(o.kind) ? static_cast<int>(r) == o.root : !to_root(o.kind) || rank_ == o.root;
     if (r == self || !contributes) continue;
-    const InlineChunk* chunks = bounce_buffers_[r]->inline_chunks_at(sync_.epoch() - 1) + at;
+    const InlineChunk* chunks = buffers_.inline_chunks(r, sync_.epoch() - 1) + at;
     if (!read_inline_chunks(chunks, sync_.tag(), inline_destination(o, r))) return false;
   }
   return true;
@@ -99,9 +99,9 @@ void ShmCommunicator::fill_chunk(const Operation& o, std::size_t index, Stores s
   const auto self = static_cast<std::size_t>(rank_);
   const std::size_t bytes = plan_.piece_bytes(index);
   const std::byte* from = contribution_of(o).data() + index * plan_.piece;
-  std::byte* to = chunk(self, sync_.epoch());
+  std::byte* to = buffers_.chunk(self, sync_.epoch());
   if (is_split(o.kind)) {
-    for (std::size_t r = 0; r < slots_.size(); ++r) {
+    for (std::size_t r = 0; r < buffers_.ranks(); ++r) {
       if (r != self) {
         store_block(to + part_of(self, r) * plan_.stride, from + r * plan_.block, bytes, stores);
       }
@@ -118,7 +118,7 @@ void ShmCommunicator::fill_chunk(const Operation& o, std::size_t index, Stores s
 void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
   const auto part = is_split(o.kind) ? static_cast<std::size_t>(rank_) : 0;
   const auto part_index = [&](std::size_t r) { return is_split(o.kind) ? part_of(r, part) : 0; };
-  for (std::size_t r = 0; r < slots_.size(); ++r) {
+  for (std::size_t r = 0; r < buffers_.ranks(); ++r) {
     if (plan_.in_arrival() && size() > 1) {
       sources_[r] = sync_.payload_of(r) + part * plan_.block;
     } else if (plan_.uses_inline_chunks() && inputs_[r] == nullptr) {
@@ -126,7 +126,7 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
     } else if (inputs_[r] != nullptr) {
       sources_[r] = inputs_[r] + part * plan_.block + index * plan_.piece;
     } else {
-      sources_[r] = chunk(r, sync_.epoch() - 1) + part_index(r) * plan_.stride;
+      sources_[r] = buffers_.chunk(r, sync_.epoch() - 1) + part_index(r) * plan_.stride;
     }
   }
 }
@@ -136,8 +136,8 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
 void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
   const ByteRange mine = slice_of(plan_.piece_bytes(index), rank_, size());
   const std::uint64_t epoch = sync_.epoch() - 1;
-  std::byte* to =
-      plan_.in_results() ? o.out.data() + index * plan_.piece : chunk(static_cast<std::size_t>(rank_), epoch);
+  std::byte* to = plan_.in_results() ? o.out.data() + index * plan_.piece
+                                     : buffers_.chunk(static_cast<std::size_t>(rank_), epoch);
   tuners_.measure(epoch, [&] {
     ranks_fold_.run(sources_, mine, to + mine.begin, o.dtype, o.op, tuners_.stores_of(epoch));
   });
@@ -149,9 +149,10 @@ void ShmCommunicator::collect_slices(const Operation& o, std::size_t index) {
   std::byte* out = o.out.data() + index * plan_.piece;
   const Stores stores = plan_.in_results() ? tuners_.stores_of(epoch) : plan_.stores;
   tuners_.measure(epoch, [&] {
-    for (std::size_t r = 0; r < slots_.size(); ++r) {
+    for (std::size_t r = 0; r < buffers_.ranks(); ++r) {
       const ByteRange slice = slice_of(plan_.piece_bytes(index), static_cast<int>(r), size());
-      const std::byte* from = plan_.in_results() ? results_[r] + index * plan_.piece : chunk(r, epoch);
+      const std::byte* from =
+          plan_.in_results() ? results_[r] + index * plan_.piece : buffers_.chunk(r, epoch);
       copy(out + slice.begin, from + slice.begin, slice.size(), stores);
     }
     if (stores == Stores::kStream) complete_stores();

@@ -31,21 +31,17 @@ using base::Status;
 
 ShmCommunicator::ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group group, TreeFold ranks_fold)
     : engine_(std::move(engine)),
-      slots_(std::move(group.slots)),
       rank_(group.rank),
       channel_(group.peers[static_cast<std::size_t>(group.rank)].channel),
       ranks_fold_(std::move(ranks_fold)),
-      ring_(shmem::bounce_buffer_bytes(engine_->arena().spec().slots)),
+      buffers_(engine_->arena(), std::move(group.slots)),
       tuners_(engine_->store_policy()),
       sync_(engine_->generation(), group.instance, std::move(group.peers), group.rank),
       synchronised_(group.synchronised),
-      inputs_(slots_.size()),
-      results_(slots_.size()),
-      sources_(slots_.size()),
-      single_copy_(engine_->single_copy()) {
-  for (const proto::SlotIndex slot : slots_)
-    bounce_buffers_.push_back(&bounce_buffer_of(engine_->arena(), slot));
-}
+      inputs_(buffers_.ranks()),
+      results_(buffers_.ranks()),
+      sources_(buffers_.ranks()),
+      single_copy_(engine_->single_copy()) {}
 
 ShmCommunicator::~ShmCommunicator() {
   engine_->detach(*this);
@@ -60,9 +56,10 @@ Result<Request> ShmCommunicator::start_part(const CollectiveSignature& signature
                                             base::TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
-  auto ticket = message ? engine_->start_message(*this, operation,
-                                                 slots_[static_cast<std::size_t>(operation.root)], deadline)
-                        : engine_->start(engine_->make_pending(*this, operation, signature, deadline));
+  auto ticket =
+      message ? engine_->start_message(*this, operation,
+                                       buffers_.slots()[static_cast<std::size_t>(operation.root)], deadline)
+              : engine_->start(engine_->make_pending(*this, operation, signature, deadline));
   if (!ticket.ok()) return ticket.status();
   return Request(this, *ticket);
 }
@@ -130,7 +127,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
         return Status(base::Code::kRevoked, fmt::format("generation {} is over", engine_->generation()));
       }
       if (!here.ok() || !*here) return here;
-      engine_->on_sync(slots_);
+      engine_->on_sync(buffers_.slots());
       synchronised_ = synchronised_ || pending.state == State::kFirstSync;
       if (pending.state == State::kSyncing && pending.phase == 1) collect_offsets(pending);
       if (plan_.single_copy() && pending.state == State::kSyncing && pending.phase == 2)
@@ -165,9 +162,12 @@ Status ShmCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
   }
   auto fold = TreeFold::compile(nodes, leaf_count);
   if (!fold.ok()) return fold.status();
-  const SliceSum sum{
-      *fold, inputs, result, dtype, stores_of_shared_result(result.size(), slots_.size(), ring_.capacity()),
-      blocks};
+  const SliceSum sum{*fold,
+                     inputs,
+                     result,
+                     dtype,
+                     stores_of_shared_result(result.size(), buffers_.ranks(), buffers_.capacity()),
+                     blocks};
   Pending pending = engine_->make_pending(*this, Operation::barrier(),
                                           tree_reduce_signature(dtype, leaf_count, result.size()), deadline);
   pending.slice_sum = &sum;

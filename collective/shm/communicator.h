@@ -32,7 +32,7 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
   ~ShmCommunicator() override;
 
   [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return static_cast<int>(slots_.size()); }
+  [[nodiscard]] int size() const override { return static_cast<int>(buffers_.ranks()); }
   [[nodiscard]] base::Result<Request> start(const Operation& operation, base::TimePoint deadline) override;
   [[nodiscard]] base::Status run(const Operation& operation, base::TimePoint deadline) override;
   [[nodiscard]] TreeReducer& tree_reducer() override { return *this; }
@@ -73,7 +73,7 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
   [[nodiscard]] bool poll_others(const Operation& operation, base::TimePoint deadline);
   [[nodiscard]] bool is_shared(const Operation& operation) const;
   [[nodiscard]] Planning planning() const {
-    return {rank_, size(), engine_->core_use().shares_cores(), engine_->inline_mode(), ring_.capacity()};
+    return {rank_, size(), engine_->core_use().shares_cores(), engine_->inline_mode(), buffers_.capacity()};
   }
   void begin(const Plan& plan, const CollectiveSignature& signature, const Operation& operation);
   void begin(Pending& pending, const Plan& plan, bool is_part);
@@ -101,20 +101,15 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
   void choose_levels(const Operation& operation);
   void fold_in_two_levels(const Operation& operation, std::size_t index);
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const;
-  [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t epoch) const {
-    return bounce_buffers_[rank]->data_of(slots_[rank]) + ring_.at(epoch);
-  }
   void fold_in_results(Pending& pending);
   void end_chunk(const Operation& operation, std::size_t index, std::uint64_t epoch);
   void copy_out(const Operation& operation, std::size_t index, std::uint64_t epoch);
 
   const std::shared_ptr<ProgressEngine> engine_;
-  const std::vector<proto::SlotIndex> slots_;  // by rank
   const int rank_;
-  shmem::Channel* const channel_;              // this member's
-  const TreeFold ranks_fold_;                  // over one input of each rank
-  std::vector<BounceBuffer*> bounce_buffers_;  // by rank
-  SlotRing ring_;
+  shmem::Channel* const channel_;  // this member's
+  const TreeFold ranks_fold_;      // over one input of each rank
+  BounceBuffers buffers_;
   StoreTuners tuners_;
   SyncPoints sync_;
   bool synchronised_;

@@ -113,7 +113,7 @@ bool ShmCommunicator::run_fast(const CachedPlan& cached, base::TimePoint deadlin
   const Operation& o = cached.operation;
   if (cached.run_by == RunBy::kTwoRanks && engine_->spins()) return run_two_rank(cached);
   begin(cached.plan, cached.signature, o);
-  if (!plan_.in_arrival() && plan_.block > 0) ring_.place(sync_.epoch(), plan_.placed, plan_.compact);
+  if (!plan_.in_arrival() && plan_.block > 0) buffers_.place(sync_.epoch(), plan_.placed, plan_.compact);
   if (plan_.contributes && !plan_.in_arrival()) copy_in(o, 0);
   if (plan_.exits_eagerly) {
     sync_.signal_and_leave(signature_, arrival_payload(o));
@@ -144,11 +144,11 @@ bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
   const Operation& o = cached.operation;
   const bool reduces = cached.close != nullptr, both_contribute = reduces || exchanges(o);
   const std::size_t other = rank_ == 0 ? 1 : 0;
-  const InlineChunk* chunks = bounce_buffers_[other]->inline_chunks_at(sync_.epoch());
+  const InlineChunk* chunks = buffers_.inline_chunks(other, sync_.epoch());
   const std::byte* source = nullptr;
   if (cached.plan.uses_bounce_buffer()) {
-    ring_.place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
-    source = chunk(other, sync_.epoch());
+    buffers_.place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
+    source = buffers_.chunk(other, sync_.epoch());
   }
   const StandardArithmetic arithmetic;
   sync_.prepare(cached.signature, cached.plan.in_arrival() ? o.in : not_in_arena());
@@ -188,19 +188,18 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
   Input payload = o.out;
   const auto self = static_cast<std::size_t>(rank_);
   if (cached.plan.uses_inline_chunks()) {
-    write_inline_chunks(bounce_buffers_[self]->inline_chunks_at(sync_.epoch()),
-                        sync_.next_tag(cached.signature), o.out);
+    write_inline_chunks(buffers_.inline_chunks(self, sync_.epoch()), sync_.next_tag(cached.signature), o.out);
     payload = not_in_arena();
   } else if (cached.plan.uses_bounce_buffer()) {
-    ring_.place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
-    store_block(chunk(self, sync_.epoch()), o.out.data(), o.out.size(), Stores::kPlain);
+    buffers_.place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
+    store_block(buffers_.chunk(self, sync_.epoch()), o.out.data(), o.out.size(), Stores::kPlain);
     payload = not_in_arena();
   }
   sync_.signal_and_leave(cached.signature, payload);
   exited_eagerly_ = true;
   if (cached.plan.uses_bounce_buffer()) return prefetch_next(o, cached.plan);
   sync_.prefetch_next();  // smaller data needs no more
-  const InlineChunk* next = bounce_buffers_[self]->inline_chunks_at(sync_.epoch());
+  const InlineChunk* next = buffers_.inline_chunks(self, sync_.epoch());
   for (std::size_t i = 0; cached.plan.uses_inline_chunks() && i < inline_chunks_for(cached.plan.block); ++i)
     prefetch_for_write(next + i);
 }
@@ -234,12 +233,11 @@ void ShmCommunicator::prefetch_next(const Operation& o, const Plan& plan) const 
   if (past) return;  // streaming stores need no line in the cache
   constexpr std::size_t kMax = 2048;
   const auto self = static_cast<std::size_t>(rank_);
-  const std::byte* next =
-      bounce_buffers_[self]->data_of(slots_[self]) + ring_.next(sync_.epoch(), plan.placed, plan.compact);
+  const std::byte* next = buffers_.next_chunk(self, sync_.epoch(), plan.placed, plan.compact);
   std::size_t bytes = std::min(kMax, contribution_of(o).size());
   if (plan.uses_inline_chunks()) {
-    next = reinterpret_cast<const std::byte*>(bounce_buffers_[self]->inline_chunks_at(sync_.epoch()));
-    bytes = inline_chunks_for(plan.block) * (is_split(o.kind) ? slots_.size() : 1) * sizeof(InlineChunk);
+    next = reinterpret_cast<const std::byte*>(buffers_.inline_chunks(self, sync_.epoch()));
+    bytes = inline_chunks_for(plan.block) * (is_split(o.kind) ? buffers_.ranks() : 1) * sizeof(InlineChunk);
   }
   for (std::size_t at = 0; at < bytes; at += 64) prefetch_for_write(next + at);
 }

@@ -62,7 +62,7 @@ void ShmCommunicator::begin(Pending& pending, const Plan& plan, bool is_part) {
     pending.phases = 1;
   } else {
     plan_.first_chunk =
-        !is_part && !plan_.is_copied() && single_copy_.tries(o.kind, plan_.block, slots_.size()) ? 1 : 0;
+        !is_part && !plan_.is_copied() && single_copy_.tries(o.kind, plan_.block, buffers_.ranks()) ? 1 : 0;
     pending.phases =
         plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece + (plan_.by_slices ? 2 : 1);
   }
@@ -100,7 +100,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   phase -= plan_.first_chunk;
   const std::size_t chunks = (plan_.block + plan_.piece - 1) / plan_.piece;
   if (phase < chunks && !plan_.in_arrival() && !plan_.in_results())
-    ring_.place(sync_.epoch(), plan_.placed, plan_.compact);
+    buffers_.place(sync_.epoch(), plan_.placed, plan_.compact);
   if (phase < chunks && plan_.contributes && !plan_.in_arrival()) copy_in(o, phase);
   if (phase >= 1 && phase <= chunks) {
     set_sources(o, phase - 1);
@@ -135,7 +135,7 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
   bool some_in_arena = false;
   bool results_in_arena = true;
   same_output_ = o.kind == Kind::kAllreduce;
-  for (std::size_t r = 0; r < slots_.size(); ++r) {
+  for (std::size_t r = 0; r < buffers_.ranks(); ++r) {
     Offsets theirs;
     std::memcpy(&theirs, sync_.payload_of(r), sizeof theirs);
     const bool contributes = !from_root(o.kind) || static_cast<int>(r) == o.root;
@@ -151,14 +151,14 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
   if (all_in_arena && (same_output_ || !reduces_for_all)) {
     plan_.route = Route::kDirect;
     pending.phases = 3;
-    choose_stores(plan_, o, size(), same_output_ || to_root(o.kind) ? 1 : slots_.size(), 0);
+    choose_stores(plan_, o, size(), same_output_ || to_root(o.kind) ? 1 : buffers_.ranks(), 0);
     if (same_output_) choose_levels(o);
     if (plan_.route == Route::kTwoLevels)
       pending.phases += (plan_.block + levels_->block() - 1) / levels_->block();
   } else if (all_in_arena && results_in_arena && plan_.by_slices && o.kind == Kind::kAllreduce) {
     fold_in_results(pending);
   } else if (plan_.offers_single_copy() &&
-             single_copy_.collect(o, slots_.size(), [&](std::size_t r) { return sync_.payload_of(r); })) {
+             single_copy_.collect(o, buffers_.ranks(), [&](std::size_t r) { return sync_.payload_of(r); })) {
     plan_.route = Route::kSingleCopy;
     pending.phases = 3;
   } else if (some_in_arena && !plan_.by_slices) {
@@ -170,7 +170,7 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
 // part, even if it is an input too. No rank is done before all have copied.
 void ShmCommunicator::fold_in_results(Pending& pending) {
   plan_.route = Route::kInResults;
-  plan_.piece = std::max(kMinInResults, slots_.size() * kChunk);
+  plan_.piece = std::max(kMinInResults, buffers_.ranks() * kChunk);
   static_cast<void>(tuners_.begin(plan_.tuner_key(pending.operation.kind), plan_.placed, sync_.epoch() - 1));
   pending.phases = (plan_.block + plan_.piece - 1) / plan_.piece + 3;
 }
@@ -185,7 +185,7 @@ void ShmCommunicator::choose_levels(const Operation& o) {
   if (plan_.block < kLevelsBytes || o.dtype == Dtype::kFloat16 || o.dtype == Dtype::kBfloat16) return;
   if (!std::exchange(levels_chosen_, true)) {
     std::vector<int> nodes;
-    for (std::size_t r = 0; r < slots_.size(); ++r) {
+    for (std::size_t r = 0; r < buffers_.ranks(); ++r) {
       Offsets theirs;
       std::memcpy(&theirs, sync_.payload_of(r), sizeof theirs);
       nodes.push_back(static_cast<int>(theirs.numa_node));
@@ -205,12 +205,13 @@ void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t index) 
   };
   const std::uint64_t now = sync_.epoch();
   if (index > 0 && block(index - 1).size() > 0) {
-    const auto sums_of = [&](std::size_t owner) { return chunk(owner, now - 1); };
+    const auto sums_of = [&](std::size_t owner) { return buffers_.chunk(owner, now - 1); };
     levels_->reduce_inter(inputs_, block(index - 1), sums_of, o.out.data(), o.dtype, o.op, plan_.stores);
   }
   if (block(index).size() == 0) return;
-  ring_.place(now, kChunk, false);
-  levels_->reduce_intra(inputs_, block(index), chunk(static_cast<std::size_t>(rank_), now), o.dtype, o.op);
+  buffers_.place(now, kChunk, false);
+  levels_->reduce_intra(inputs_, block(index), buffers_.chunk(static_cast<std::size_t>(rank_), now), o.dtype,
+                        o.op);
 }
 
 // Delivers this rank's data from sources_: bytes at..at+bytes of each block.
@@ -231,7 +232,7 @@ void ShmCommunicator::deliver(const Operation& o, std::size_t at, std::size_t by
     case Kind::kAllgather:
     case Kind::kGather:
     case Kind::kAlltoall:
-      for (std::size_t r = 0; r < slots_.size(); ++r) {
+      for (std::size_t r = 0; r < buffers_.ranks(); ++r) {
         copy(o.out.data() + r * plan_.block + at, sources_[r], bytes, plan_.stores_from(r, rank_));
       }
       return;

@@ -62,7 +62,7 @@ base::Status ShmCommunicator::read_all(const Pending& pending) {
   const bool receives = o.kind == Kind::kGather      ? rank_ == o.root
                         : o.kind == Kind::kBroadcast ? rank_ != o.root
                                                      : true;
-  const std::size_t ranks = slots_.size();
+  const std::size_t ranks = buffers_.ranks();
   bool can_read = true;
   for (std::size_t i = 0; receives && i < ranks && can_read; ++i) {
     const std::size_t r =
@@ -91,7 +91,7 @@ base::Status ShmCommunicator::read_all(const Pending& pending) {
 
 // After the point at which all reported whether they could read.
 void ShmCommunicator::collect_votes(Pending& pending) {
-  if (single_copy_.count_votes(slots_.size(), [&](std::size_t r) { return sync_.payload_of(r); })) return;
+  if (single_copy_.count_votes(buffers_.ranks(), [&](std::size_t r) { return sync_.payload_of(r); })) return;
   plan_.route = Route::kAsItTravels;
   plan_.first_chunk = 2;
   // One phase more than chunks need, for contributions in the arena, which the last phase reads.
