@@ -17,7 +17,7 @@ base::Status DataPlane::enter() {
   // What the last World used goes when this one's is there: docs/design/ucx.md.
   const auto before = std::exchange(mesh_, nullptr);
   if (!here_only) REGROUP_RETURN_IF_ERROR(open_mesh());
-  auto steps = collective::open_communicator({self_.arena(), world, self_.seat(), mesh_});
+  auto steps = collective::open_communicator({self_.arena(), world, self_.slot_id(), mesh_});
   if (!steps.ok()) return steps.status();
   steps_ = std::move(*steps);
   return {};
@@ -48,7 +48,7 @@ base::Status DataPlane::open_mesh() {
 base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section(proto::Position at,
                                                                                 std::vector<int> ranks) {
   const collective::CommunicatorOptions options{shmem::ChannelKind::kRegions, at, std::move(ranks)};
-  return collective::open_communicator({self_.arena(), self_.world(), self_.seat(), mesh_}, options);
+  return collective::open_communicator({self_.arena(), self_.world(), self_.slot_id(), mesh_}, options);
 }
 
 base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section_alone(proto::Position at) {

@@ -25,7 +25,7 @@ struct Backend {
 };
 
 bool is_here(const Endpoint& at, int rank) {
-  return at.world.members[static_cast<std::size_t>(rank)].seat.node == at.self.node;
+  return at.world.members[static_cast<std::size_t>(rank)].slot_id.node == at.self.node;
 }
 
 std::string why_not_ucx(const Endpoint& at, std::span<const int> /*ranks*/) {

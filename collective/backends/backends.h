@@ -17,7 +17,7 @@ class PeerMesh;
 struct Endpoint {
   const shmem::Arena& arena;  // of this host; must outlive the communicator
   const proto::World& world;
-  proto::Seat self;
+  proto::SlotId self;
   std::shared_ptr<PeerMesh> mesh;  // to the members on other hosts (ucx/factory.h); null: there is none
 };
 

@@ -133,7 +133,7 @@ class ShmCommunicator final : public LocalCommunicator, private TreeReducer {
 // make_shm() (factory.h).
 [[nodiscard]] base::Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena,
                                                                       const proto::World& world,
-                                                                      proto::Seat self,
+                                                                      proto::SlotId self,
                                                                       const CommunicatorOptions& options = {},
                                                                       const ShmOptions& shm = {});
 

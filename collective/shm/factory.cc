@@ -93,7 +93,7 @@ Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int colo
 }
 
 Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena, const proto::World& world,
-                                               proto::Seat self, const CommunicatorOptions& options,
+                                               proto::SlotId self, const CommunicatorOptions& options,
                                                const ShmOptions& shm) {
   auto out = open_shm(arena, world, self, options, shm);
   if (!out.ok()) return out.status();
@@ -101,7 +101,7 @@ Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena, const 
 }
 
 Result<std::unique_ptr<LocalCommunicator>> make_local_shm(const shmem::Arena& arena,
-                                                          const proto::World& world, proto::Seat self,
+                                                          const proto::World& world, proto::SlotId self,
                                                           const CommunicatorOptions& options,
                                                           const ShmOptions& shm) {
   auto out = open_shm(arena, world, self, options, shm);
@@ -110,7 +110,7 @@ Result<std::unique_ptr<LocalCommunicator>> make_local_shm(const shmem::Arena& ar
 }
 
 Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena, const proto::World& world,
-                                                  proto::Seat self, const CommunicatorOptions& options,
+                                                  proto::SlotId self, const CommunicatorOptions& options,
                                                   const ShmOptions& shm) {
   auto ranks = ranks_of(world, options);
   if (!ranks.ok()) return ranks.status();

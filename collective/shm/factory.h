@@ -42,12 +42,12 @@ struct ShmOptions {
 // members between them.
 [[nodiscard]] base::Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena,
                                                                    const proto::World& world,
-                                                                   proto::Seat self,
+                                                                   proto::SlotId self,
                                                                    const CommunicatorOptions& options = {},
                                                                    const ShmOptions& shm = {});
 // Likewise, as a part of a communicator over several hosts.
 [[nodiscard]] base::Result<std::unique_ptr<LocalCommunicator>> make_local_shm(
-    const shmem::Arena& arena, const proto::World& world, proto::Seat self,
+    const shmem::Arena& arena, const proto::World& world, proto::SlotId self,
     const CommunicatorOptions& options = {}, const ShmOptions& shm = {});
 
 }  // namespace regroup::collective

@@ -27,7 +27,7 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engi
                                                             std::unique_ptr<LocalCommunicator> local) {
   std::vector<proto::NodeId> nodes;
   for (const int r : ranks)
-    nodes.push_back(engine->mesh().world().members[static_cast<std::size_t>(r)].seat.node);
+    nodes.push_back(engine->mesh().world().members[static_cast<std::size_t>(r)].slot_id.node);
   MeshGroup group{communicator, std::move(ranks), Layout::of(nodes, rank), std::move(local)};
   auto rank_sums = RankSums::of(group.layout);
   if (!rank_sums.ok()) return rank_sums.status();

@@ -118,7 +118,7 @@ void live(const shmem::Arena& arena, const proto::World& world, int rank, char**
   const proto::SlotId slot_id = world.members[static_cast<std::size_t>(rank)].slot_id;
   auto mesh = must(collective::open_peer_mesh(ucx, arena, world, slot_id, addresses_in(folder, rank)));
   await_addresses(folder, world.size());
-  const auto comm = must(collective::open_communicator({arena, world, seat, std::move(mesh)}));
+  const auto comm = must(collective::open_communicator({arena, world, slot_id, std::move(mesh)}));
   for (int i = 5; i < argc; ++i) {
     const std::string word(argv[i]);
     const std::size_t colon = word.find(':');

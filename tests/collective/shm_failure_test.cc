@@ -284,7 +284,7 @@ TEST_P(ShmFailure, WrongArgumentsAreRefusedByEveryRank) {
 TEST(ShmFactory, RefusesWhatCannotWork) {
   const shmem::Arena arena = make_arena({.slots = 2});
   proto::World world = make_world(1, 2);
-  auto why = [&](proto::Seat self, const CommunicatorOptions& options = {}) {
+  auto why = [&](proto::SlotId self, const CommunicatorOptions& options = {}) {
     const auto comm = make_shm(arena, world, self, options);
     EXPECT_EQ(comm.code(), Code::kInvalidArgument);
     return comm.status().message();

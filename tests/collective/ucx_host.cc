@@ -134,7 +134,7 @@ void run_member(const Host& host, const shmem::Arena& arena, const Board& board,
     const proto::World world = world_of(host, g);
     auto mesh = open_peer_mesh(*ucx, arena, world, slot_id, addresses_in(host.folder, g, rank));
     if (!mesh.ok()) return print_line("error " + mesh.status().to_string());
-    auto next = open_communicator({arena, world, seat, std::move(*mesh)});
+    auto next = open_communicator({arena, world, slot_id, std::move(*mesh)});
     if (!next.ok()) return print_line("error " + next.status().to_string());
     comm = std::move(*next);
     const base::Status status = run_generation(*comm, g, host.timeout);
