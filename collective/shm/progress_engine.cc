@@ -52,6 +52,7 @@ ProgressEngine::ProgressEngine(const shmem::Arena& arena, proto::Generation gene
       single_copy_(options.single_copy),
       store_policy_(options.store_policy),
       inline_mode_(options.inline_mode),
+      spin_clock_(options.spin_clock != nullptr ? options.spin_clock : system_time),
       core_use_(ranks <= count(own_cores())),
       messages_(arena, generation, instance, self) {}
 

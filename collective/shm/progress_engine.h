@@ -99,6 +99,8 @@ class ProgressEngine {
   // Spin limit: how often a member polls for its peers before it queues an operation, which costs more
   // than a poll. About a microsecond; on shared cores, until all peers could have run.
   [[nodiscard]] std::size_t spin_polls() const { return spins() ? kSpinPolls : kYields * ranks_; }
+  // How often this member has turned from polling to its doorbell.
+  [[nodiscard]] std::uint64_t sleeps() const { return sleeps_; }
   // Called between two polls; false when the member should stop polling. Yields the core unless members
   // spin.
   [[nodiscard]] bool yield_core(base::TimePoint deadline);
@@ -141,6 +143,7 @@ class ProgressEngine {
   const SingleCopyMode single_copy_;
   const StorePolicy store_policy_;
   const InlineMode inline_mode_;
+  base::TimePoint (*const spin_clock_)();
   CoreUse core_use_;
   bool published_cores_ = false;
 

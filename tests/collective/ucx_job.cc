@@ -59,7 +59,7 @@ class UcxJob final : public Job {
     auto mesh =
         open_peer_mesh(context_, arena_of(rank), placed, slot_id_of(rank), addresses(world.generation, rank));
     if (!mesh.ok()) return mesh.status();
-    return open_communicator({arena_of(rank), placed, seat_of(rank), std::move(*mesh)});
+    return open_communicator({arena_of(rank), placed, slot_id_of(rank), std::move(*mesh)});
   }
   void leave(proto::Generation g, int rank) override {
     shmem::leave_generation<shmem::RealPolicy>(line(rank).left, g);
