@@ -4,12 +4,9 @@
 
 #include <chrono>
 
-namespace regroup::base {
+#include "regroup/types.h"
 
-using Duration = std::chrono::nanoseconds;
-// Time since an arbitrary start; only differences mean anything. CLOCK_MONOTONIC, so comparable between
-// processes.
-using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
+namespace regroup::base {
 
 class SystemClock {
  public:

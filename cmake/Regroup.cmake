@@ -91,17 +91,20 @@ function(regroup_library NAME)
   add_library(${target} STATIC ${sources})
   add_library(regroup::${NAME} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${NAME} REGROUP_SOURCES "${ARG_SOURCES}")
-  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
+  target_sources(${target} PRIVATE ${ARG_HEADERS})
   regroup_generate_headers(generated "${ARG_SCHEMAS}")
-  target_sources(${target} PUBLIC FILE_SET generated TYPE HEADERS BASE_DIRS ${REGROUP_GENERATED_DIR} FILES ${generated})
+  target_sources(${target} PRIVATE ${generated})
+  if(generated)  # who includes them waits for them
+    add_custom_target(${target}_headers DEPENDS ${generated})
+    add_dependencies(${target} ${target}_headers)
+  endif()
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${REGROUP_GENERATED_DIR}>)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE $<BUILD_INTERFACE:regroup_options>)
+  target_link_libraries(${target} PUBLIC regroup::headers ${ARG_DEPS} PRIVATE $<BUILD_INTERFACE:regroup_options>)
   if(ARG_INSTALL)
     set_property(GLOBAL APPEND PROPERTY REGROUP_INSTALLED ${NAME})
     install(TARGETS ${target} EXPORT RegroupTargets COMPONENT devel
-      ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-      FILE_SET HEADERS DESTINATION ${REGROUP_INSTALL_INCLUDEDIR}
-      FILE_SET generated DESTINATION ${REGROUP_INSTALL_INCLUDEDIR})
+      ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   endif()
 endfunction()
 

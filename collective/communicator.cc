@@ -1,5 +1,5 @@
 // What is common to all backends.
-#include "collective/communicator.h"
+#include "regroup/communicator.h"
 
 namespace regroup::collective {
 

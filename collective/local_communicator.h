@@ -5,9 +5,9 @@
 #include <memory>
 #include <optional>
 
-#include "collective/communicator.h"
 #include "collective/core_use.h"
 #include "collective/signature.h"
+#include "regroup/communicator.h"
 
 namespace regroup::collective {
 

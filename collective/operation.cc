@@ -1,5 +1,5 @@
 // Names and sizes, and what an operation must look like.
-#include "collective/operation.h"
+#include "regroup/operation.h"
 
 #include <fmt/format.h>
 

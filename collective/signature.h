@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "collective/operation.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

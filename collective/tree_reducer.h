@@ -11,9 +11,9 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "collective/operation.h"
 #include "collective/sum_blocks.h"
 #include "proto/world.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

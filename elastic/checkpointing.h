@@ -9,9 +9,8 @@
 
 #include "base/status.h"
 #include "elastic/participant.h"
-#include "elastic/save_target.h"
-#include "elastic/state.h"
 #include "proto/world.h"
+#include "regroup/state.h"
 
 namespace regroup::elastic {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collective/communicator.h"
 #include "elastic/participant.h"
 #include "proto/world.h"
+#include "regroup/communicator.h"
 
 namespace regroup::collective {
 class UcxContext;

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "collective/communicator.h"
 #include "elastic/participant.h"
+#include "regroup/communicator.h"
 
 namespace regroup::elastic {
 

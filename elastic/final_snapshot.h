@@ -7,11 +7,11 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "collective/communicator.h"
 #include "elastic/checkpointing.h"
 #include "elastic/participant.h"
-#include "elastic/state.h"
 #include "proto/world.h"
+#include "regroup/communicator.h"
+#include "regroup/state.h"
 
 namespace regroup::elastic {
 

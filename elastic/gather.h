@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "collective/communicator.h"
+#include "regroup/communicator.h"
 
 namespace regroup::elastic {
 

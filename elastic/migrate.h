@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "elastic/participant.h"
-#include "elastic/session.h"
+#include "regroup/session.h"
 
 namespace regroup::elastic {
 

@@ -1,5 +1,5 @@
 // Tensors are processed in blocks that stay in the L1 cache between the arithmetic and the snapshot.
-#include "elastic/optimizer.h"
+#include "regroup/optimizer.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// The arithmetic of elastic/optimizer.h over short runs of elements, for each instruction set.
+// The arithmetic of regroup/optimizer.h over short runs of elements, for each instruction set.
 #pragma once
 
 #include <cstddef>

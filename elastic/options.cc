@@ -20,7 +20,7 @@
 #include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/fd.h"
-#include "elastic/session.h"
+#include "regroup/session.h"
 
 namespace regroup::elastic {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "elastic/state.h"
 #include "proto/world.h"
+#include "regroup/state.h"
 
 namespace regroup::elastic {
 

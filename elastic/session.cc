@@ -1,6 +1,6 @@
 // The transaction of docs/design/architecture.md section 3: compute, reduce, vote, commit, apply; and the
 // regroup inside it.
-#include "elastic/session.h"
+#include "regroup/session.h"
 
 #include <fmt/format.h>
 

@@ -16,9 +16,9 @@
 #include "elastic/leaves.h"
 #include "elastic/participant.h"
 #include "elastic/sampler.h"
-#include "elastic/session.h"
 #include "elastic/state_check.h"
 #include "elastic/state_copy.h"
+#include "regroup/session.h"
 
 namespace regroup::elastic {
 

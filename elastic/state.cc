@@ -1,5 +1,5 @@
 // The defaults of State, and TrackedState: a list of the caller's buffers in the order of track().
-#include "elastic/state.h"
+#include "regroup/state.h"
 
 #include <fmt/format.h>
 

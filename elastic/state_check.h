@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "collective/communicator.h"
-#include "elastic/state.h"
 #include "elastic/state_digest.h"
 #include "proto/world.h"
+#include "regroup/communicator.h"
+#include "regroup/state.h"
 
 namespace regroup::elastic {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "elastic/state.h"
+#include "regroup/state.h"
 
 namespace regroup::elastic {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collective/communicator.h"
-#include "elastic/state.h"
 #include "proto/world.h"
+#include "regroup/communicator.h"
+#include "regroup/state.h"
 
 namespace regroup::elastic {
 

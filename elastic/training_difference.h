@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "elastic/state.h"
+#include "regroup/state.h"
 
 namespace regroup::elastic {
 

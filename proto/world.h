@@ -7,14 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "regroup/types.h"
+
 namespace regroup::proto {
 
-using Generation = std::uint32_t;   // grows by one at each membership change; 0 is "none yet"
 using Incarnation = std::uint32_t;  // of the coordinator
-using MemberId = std::uint32_t;     // never reused within a job
 using NodeId = std::uint32_t;
 using SlotIndex = std::uint16_t;  // of a member in the arena of its node
-using Step = std::uint64_t;
 
 inline constexpr std::uint32_t kMaxGeneration = (1U << 21) - 1;
 inline constexpr Step kMaxStep = (1ULL << 32) - 1;

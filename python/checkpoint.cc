@@ -20,9 +20,9 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/dtype.h"
-#include "elastic/optimizer.h"
 #include "python/errors.h"
 #include "python/state.h"
+#include "regroup/optimizer.h"
 
 namespace regroup::python {
 namespace {

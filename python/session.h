@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "elastic/session.h"
 #include "python/state.h"
+#include "regroup/session.h"
 
 namespace regroup::python {
 

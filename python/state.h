@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "elastic/session.h"
+#include "regroup/session.h"
 
 namespace regroup::python {
 

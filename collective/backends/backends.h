@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "base/status.h"
-#include "collective/communicator.h"
 #include "collective/options.h"
 #include "proto/world.h"
+#include "regroup/communicator.h"
 #include "shmem/arena.h"
 
 namespace regroup::collective {

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "collective/net/scratch.h"
 #include "collective/net/task.h"
-#include "collective/operation.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "collective/net/exchange.h"
-#include "collective/operation.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

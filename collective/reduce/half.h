@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "collective/operation.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

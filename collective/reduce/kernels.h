@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collective/operation.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

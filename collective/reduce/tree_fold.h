@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collective/operation.h"
 #include "collective/reduce/kernels.h"
 #include "collective/reduce/publish.h"
 #include "proto/world.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

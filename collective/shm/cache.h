@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string>
 
-#include "collective/operation.h"
 #include "collective/reduce/publish.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "collective/communicator.h"
 #include "collective/local_communicator.h"
 #include "collective/options.h"
 #include "proto/world.h"
+#include "regroup/communicator.h"
 #include "shmem/arena.h"
 
 namespace regroup::collective {

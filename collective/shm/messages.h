@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "collective/operation.h"
 #include "collective/shm/bounce_buffer.h"
+#include "regroup/operation.h"
 #include "shmem/arena.h"
 
 namespace regroup::collective {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collective/operation.h"
 #include "collective/reduce/tree_fold.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "collective/operation.h"
 #include "collective/shm/factory.h"
 #include "collective/shm/store_tuner.h"
 #include "collective/shm/sync_points.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collective/operation.h"
 #include "collective/reduce/kernels.h"
 #include "collective/shm/plan.h"
 #include "collective/signature.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 
-#include "collective/communicator.h"
 #include "collective/core_use.h"
 #include "collective/reduce/tree_fold.h"
 #include "collective/shm/cma.h"
@@ -17,6 +16,7 @@
 #include "collective/shm/messages.h"
 #include "collective/shm/sync_points.h"
 #include "collective/sum_blocks.h"
+#include "regroup/communicator.h"
 #include "shmem/arena.h"
 
 namespace regroup::collective {

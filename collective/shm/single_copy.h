@@ -8,10 +8,10 @@
 #include <span>
 #include <vector>
 
-#include "collective/operation.h"
 #include "collective/shm/cma.h"
 #include "collective/shm/factory.h"
 #include "collective/shm/sync_points.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

@@ -13,10 +13,10 @@
 #include <limits>
 
 #include "base/cpu.h"
-#include "collective/operation.h"
 #include "collective/reduce/publish.h"
 #include "collective/shm/bounce_buffer.h"
 #include "collective/shm/factory.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "collective/communicator.h"
 #include "collective/core_use.h"
 #include "collective/net/task.h"
 #include "collective/ucx/peer_mesh.h"
+#include "regroup/communicator.h"
 
 namespace regroup::collective {
 

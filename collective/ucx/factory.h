@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "collective/communicator.h"
 #include "collective/local_communicator.h"
 #include "collective/options.h"
 #include "proto/world.h"
+#include "regroup/communicator.h"
 #include "shmem/arena.h"
 
 namespace regroup::collective {

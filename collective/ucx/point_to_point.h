@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "collective/operation.h"
 #include "collective/ucx/engine.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "digits_model.h"
-#include "elastic/session.h"
+#include "regroup/session.h"
 
 using regroup::base::Code;
 using regroup::base::Status;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "elastic/session.h"
+#include "regroup/session.h"
 #include "tests/bench/timeline.h"
 
 using regroup::base::Result;

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "elastic/sampler.h"
-#include "elastic/session.h"
+#include "regroup/session.h"
 #include "tests/bench/timeline.h"
 
 using regroup::base::Code;

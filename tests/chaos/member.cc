@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "base/crc32c.h"
-#include "elastic/session.h"
 #include "examples/cpp/digits_model.h"
+#include "regroup/session.h"
 
 using regroup::base::Code;
 using regroup::base::Result;

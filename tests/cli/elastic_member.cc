@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "elastic/session.h"
+#include "regroup/session.h"
 
 using regroup::base::Code;
 

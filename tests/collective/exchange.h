@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "collective/communicator.h"
+#include "regroup/communicator.h"
 #include "tests/collective/reference.h"
 
 namespace regroup::collective::testing {

@@ -14,8 +14,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "collective/communicator.h"
 #include "proto/world.h"
+#include "regroup/communicator.h"
 #include "shmem/arena.h"
 #include "tests/collective/reference.h"
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "collective/communicator.h"
 #include "proto/world.h"
+#include "regroup/communicator.h"
 
 namespace regroup::collective::testing {
 

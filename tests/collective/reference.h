@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "collective/operation.h"
 #include "proto/world.h"
+#include "regroup/operation.h"
 
 namespace regroup::collective::testing {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "collective/operation.h"
 #include "collective/ucx/active_message.h"
+#include "regroup/operation.h"
 #include "shmem/arena.h"
 #include "tests/collective/reference.h"
 

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "elastic/optimizer.h"
+#include "regroup/optimizer.h"
 #include "shmem/save_mark.h"
 #include "tests/elastic/members.h"
 

@@ -1,6 +1,6 @@
 // Optimizers: the same bits for every instruction set and with a snapshot or without; a snapshot that is
 // whole when the step returns. Against torch.optim: tests/python/test_optim.py.
-#include "elastic/optimizer.h"
+#include "regroup/optimizer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A session without an agent is a world of one and behaves like any other.
-#include "elastic/session.h"
+#include "regroup/session.h"
 
 #include <gtest/gtest.h>
 

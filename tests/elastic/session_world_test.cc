@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/crc32c.h"
-#include "elastic/session.h"
 #include "proto/canonical.h"
 #include "proto/transfer_step.h"
+#include "regroup/session.h"
 #include "tests/elastic/members.h"
 
 namespace regroup::elastic {

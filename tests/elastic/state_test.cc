@@ -1,6 +1,6 @@
 // What TrackedState saves is what it loads. The hand-over between processes is tested in tests/cli and
 // tests/chaos.
-#include "elastic/state.h"
+#include "regroup/state.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/crc32c.h"
-#include "elastic/session.h"
+#include "regroup/session.h"
 #include "tests/bench/timeline.h"
 #include "tests/gpu/gradient.h"
 

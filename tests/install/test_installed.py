@@ -36,6 +36,18 @@ def digits_csv(tmp_path_factory) -> Path:
     return path
 
 
+def test_each_header_is_whole_by_itself(prefix, tmp_path):
+    """Nothing but the interface is installed, and a program may begin with any of its headers."""
+    headers = sorted(path.relative_to(prefix / "include") for path in (prefix / "include").rglob("*.h"))
+    assert 0 < len(headers) <= 9 and {path.parent.name for path in headers} == {"regroup"}, headers
+    for header in headers:
+        source = tmp_path / "alone.cc"
+        source.write_text(f'#include "{header}"\n#include "{header}"\nint main() {{}}\n')
+        run(
+            "g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{prefix}/include", source
+        )
+
+
 def trains(program: Path, prefix: Path, digits_csv: Path) -> None:
     """An elastic job of two members reaches the accuracy, and the launcher is the installed one too."""
     regroup = prefix / "bin" / "regroup"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collective/communicator.h"
+#include "regroup/communicator.h"
 #include "shmem/arena.h"
 
 namespace regroup::bench {

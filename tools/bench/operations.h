@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collective/operation.h"
+#include "regroup/operation.h"
 
 namespace regroup::bench {
 

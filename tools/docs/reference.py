@@ -17,9 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/reference"
-HEADERS = (  # what C++ programs include; the others are installed because these include them
-    "elastic/session.h", "elastic/state.h", "elastic/optimizer.h", "elastic/save_target.h",
-    "collective/communicator.h", "collective/operation.h", "checkpoint/checkpoint.h", "base/status.h",
+INTERFACE = ROOT / "include/regroup"
+HEADERS = (  # of it, in the order of the page
+    "session.h", "state.h", "communicator.h", "operation.h", "optimizer.h", "checkpoint.h", "status.h",
+    "types.h",
 )  # fmt: skip
 SCHEMAS = {
     "proto/wire.fbs": "Members, agents, coordinator and commands",
@@ -168,12 +169,14 @@ def function_of(statement: str, classes: list[str]) -> str | None:
 def cpp() -> str:
     body = ""
     for header in HEADERS:
-        text = (ROOT / header).read_text()
+        text = (INTERFACE / header).read_text()
         opening = re.match(r"(?://[^\n]*\n)+", text)[0]
         lines = [line.removeprefix("//").removeprefix(" ") for line in opening.rstrip().split("\n")]
         prose = "\n".join(lines)
         before, dots, example = prose.partition("\n\n  ")
-        body += f"## `{header}`\n{textwrap.fill(' '.join(before.split()), 110, break_on_hyphens=False)}\n"
+        body += (
+            f"## `regroup/{header}`\n{textwrap.fill(' '.join(before.split()), 110, break_on_hyphens=False)}\n"
+        )
         if dots:
             body += f"```cpp\n{textwrap.dedent('  ' + example).rstrip()}\n```\n"
         rows = [f"| `{name}` | {cell(first_sentence(said))} |" for name, said in merged(declarations(text))]

@@ -22,11 +22,10 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
-#include "collective/communicator.h"
-#include "elastic/save_target.h"
-#include "elastic/state.h"
-#include "proto/world.h"
+#include "regroup/communicator.h"
+#include "regroup/state.h"
+#include "regroup/status.h"
+#include "regroup/types.h"
 
 namespace regroup::elastic {
 
@@ -99,7 +98,7 @@ class Session {
   [[nodiscard]] base::Result<std::span<const std::byte>> commit();
   // Memory for this member's share of a checkpoint, if one of the state after this step is due; else empty.
   // Call after next_shard() returned nothing and before the sum is applied. An optimizer may write its
-  // results there, until the next call, as the copies of elastic/optimizer.h; saved(i) then says that target
+  // results there, until the next call, as the copies of regroup/optimizer.h; saved(i) then says that target
   // i holds what its tensor holds from now on. The session copies the rest.
   [[nodiscard]] base::Result<std::vector<SaveTarget>> save_targets();
   void saved(std::size_t target);  // of the last save_targets()
@@ -139,3 +138,10 @@ class Session {
 [[nodiscard]] std::string default_fingerprint();
 
 }  // namespace regroup::elastic
+
+namespace regroup {
+
+using elastic::Session, elastic::Shard, elastic::StepInfo, elastic::WorldInfo;
+using SessionOptions = elastic::Options;
+
+}  // namespace regroup

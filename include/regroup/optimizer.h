@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/status.h"
+#include "regroup/status.h"
 
 namespace regroup::elastic {
 
@@ -45,3 +45,9 @@ struct Stepped {
                                      Stepped second, std::uint64_t step, const AdamOptions& options);
 
 }  // namespace regroup::elastic
+
+namespace regroup {
+
+using elastic::adam_step, elastic::AdamOptions, elastic::sgd_step, elastic::SgdOptions, elastic::Stepped;
+
+}  // namespace regroup

@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/clock.h"
-#include "base/status.h"
-#include "collective/operation.h"
+#include "regroup/operation.h"
+#include "regroup/status.h"
+#include "regroup/types.h"
 
 namespace regroup::collective {
 
@@ -77,3 +77,9 @@ class Communicator {
 };
 
 }  // namespace regroup::collective
+
+namespace regroup {
+
+using collective::Communicator, collective::Request;
+
+}  // namespace regroup

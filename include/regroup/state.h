@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "regroup/status.h"
 
 namespace regroup::elastic {
 
@@ -90,4 +90,25 @@ class TrackedState final : public State {
   std::vector<Tensor> tensors_;
 };
 
+// Part of a tensor, its bytes from `begin` on, and memory into which an optimizer writes them for a snapshot,
+// which then needs no copy.
+struct SaveTarget {
+  std::string name;  // as in State::tensors()
+  std::uint64_t begin = 0;
+  std::span<std::byte> memory;
+};
+
+// Bytes of one member since it joined.
+struct SaveCounts {
+  std::uint64_t snapshots = 0;  // to which it contributed a share
+  std::uint64_t copied = 0;     // by the session, after the step
+  std::uint64_t fused = 0;      // by the step
+};
+
 }  // namespace regroup::elastic
+
+namespace regroup {
+
+using elastic::SaveTarget, elastic::State, elastic::StatePart, elastic::TensorInfo, elastic::TrackedState;
+
+}  // namespace regroup

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/status.h"
+#include "regroup/status.h"
 
 namespace regroup::collective {
 
@@ -96,3 +96,9 @@ struct Operation {
 [[nodiscard]] Input contribution_of(const Operation& operation);
 
 }  // namespace regroup::collective
+
+namespace regroup {
+
+using collective::Dtype, collective::Op, collective::Operation;
+
+}  // namespace regroup

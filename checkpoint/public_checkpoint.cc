@@ -1,0 +1,63 @@
+// regroup::Checkpoint of include/regroup: what users see of a checkpoint.
+#include "regroup/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/status.h"
+#include "checkpoint/checkpoint.h"
+
+namespace regroup {
+
+struct Checkpoint::Impl {
+  checkpoint::Checkpoint opened;
+  std::vector<CheckpointTensor> tensors;
+};
+
+Checkpoint::Checkpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
+base::Result<Checkpoint> Checkpoint::open(const std::string& path) {
+  auto opened = checkpoint::Checkpoint::open(path);
+  if (!opened.ok()) {
+    const auto entries = checkpoint::list(path);
+    if (entries.code() == base::Code::kNotFound) return entries.status();
+    if (!entries.ok() || entries->empty()) return opened.status();
+    return base::Status(base::Code::kNotFound,
+                        fmt::format("{}: is a directory of checkpoints; give one of them: {} is the newest",
+                                    path, entries->front().path));
+  }
+  auto impl = std::make_unique<Impl>(Impl{std::move(*opened), {}});
+  for (const checkpoint::Tensor& tensor : impl->opened.manifest().tensors)
+    impl->tensors.push_back({tensor.name, tensor.dtype, tensor.shape, checkpoint::bytes_of(tensor)});
+  return Checkpoint(std::move(impl));
+}
+
+base::Result<Checkpoint> Checkpoint::newest(const std::string& directory) {
+  const auto entries = checkpoint::list(directory);
+  if (!entries.ok()) return entries.status();
+  if (entries->empty())
+    return base::Status(base::Code::kNotFound, fmt::format("{}: holds no checkpoint", directory));
+  return open(entries->front().path);
+}
+
+const std::string& Checkpoint::path() const { return impl_->opened.path(); }
+proto::Step Checkpoint::step() const { return impl_->opened.manifest().step; }
+const std::vector<CheckpointTensor>& Checkpoint::tensors() const { return impl_->tensors; }
+std::optional<std::size_t> Checkpoint::find(const std::string& name) const {
+  return impl_->opened.find(name);
+}
+
+base::Status Checkpoint::read(std::size_t tensor, std::span<std::byte> out) const {
+  if (tensor >= impl_->tensors.size())
+    return base::invalid_argument(fmt::format("checkpoint {}: tensor {}: expected a number below {}", path(),
+                                              tensor, impl_->tensors.size()));
+  return impl_->opened.read(tensor, out);
+}
+
+base::Status Checkpoint::verify(unsigned threads) const { return checkpoint::verify(path(), {}, threads); }
+
+}  // namespace regroup
