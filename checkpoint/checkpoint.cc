@@ -101,7 +101,7 @@ class BlockReader {
                   [&](std::uint64_t at, std::uint64_t bytes) { return out.subspan(at - begin, bytes); });
     if (!crc.ok()) return crc.status();
     if (*crc == range_.crcs[block]) return {};
-    return {Code::kDataLoss, wrong_sum(path_, begin, end, *crc, range_.crcs[block])};
+    return base::data_loss(wrong_sum(path_, begin, end, *crc, range_.crcs[block]));
   }
 
   int fd_;
@@ -120,20 +120,18 @@ base::Result<Checkpoint> Checkpoint::open(const std::string& path) {
   auto text = read_file(name, kLargestManifest);
   if (!text.ok()) {
     const bool missing = text.code() == Code::kNotFound;
-    return missing ? Status(Code::kDataLoss, text.status().message()) : text.status();
+    return missing ? base::data_loss(text.status().message()) : text.status();
   }
-  auto manifest = parse_manifest(std::as_bytes(std::span(*text)), name);
-  if (!manifest.ok()) return manifest.status();
-  Checkpoint out(path, std::move(*manifest));
+  REGROUP_ASSIGN_OR_RETURN(auto manifest, parse_manifest(std::as_bytes(std::span(*text)), name));
+  Checkpoint out(path, std::move(manifest));
   for (const File& file : out.manifest_.files) {
     const std::string file_path = path + "/" + file.name;
     auto fd = open_file(file_path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
-    if (!fd.ok() && fd.code() == Code::kNotFound) return Status(Code::kDataLoss, fd.status().message());
+    if (!fd.ok() && fd.code() == Code::kNotFound) return base::data_loss(fd.status().message());
     if (!fd.ok()) return fd.status();
-    const auto size = size_of(fd->get(), file_path);
-    if (!size.ok()) return size.status();
-    if (*size != file.bytes) {
-      return Status(Code::kDataLoss, fmt::format("{}: {} bytes, expected {}", file_path, *size, file.bytes));
+    REGROUP_ASSIGN_OR_RETURN(const auto size, size_of(fd->get(), file_path));
+    if (size != file.bytes) {
+      return base::data_loss(fmt::format("{}: {} bytes, expected {}", file_path, size, file.bytes));
     }
     out.files_.push_back(std::move(*fd));
   }

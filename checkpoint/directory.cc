@@ -88,10 +88,9 @@ std::optional<proto::Step> step_of_name(const std::string& name) {
 }
 
 base::Result<std::vector<Entry>> list(const std::string& directory) {
-  auto names = names_in(directory);
-  if (!names.ok()) return names.status();
+  REGROUP_ASSIGN_OR_RETURN(auto names, names_in(directory));
   std::vector<Entry> out;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     const auto step = step_of_name(name);
     const std::string path = fmt::format("{}/{}", directory, name);
     if (step && is_folder(path)) out.push_back({*step, path});
@@ -119,11 +118,11 @@ Status check_owner(const std::string& directory, const std::string& job) {
   const std::string path = fmt::format("{}/{}", directory, kLock);
   const auto line = read_file(path, kMostLock);
   if (line.status().code() == Code::kNotFound)
-    return {Code::kNotFound,
-            fmt::format("{}: not the directory that job {} has locked: LOCK is missing", directory, job)};
+    return base::not_found(
+        fmt::format("{}: not the directory that job {} has locked: LOCK is missing", directory, job));
   if (!line.ok()) return line.status();
   if (line->starts_with(fmt::format("job {} ", job))) return {};
-  return {Code::kUnavailable, fmt::format("{}: {:?} has it, not job {}", path, *line, job)};
+  return base::unavailable(fmt::format("{}: {:?} has it, not job {}", path, *line, job));
 }
 
 std::string stage_path(const std::string& directory, proto::Step step, const std::string& uuid) {
@@ -143,9 +142,8 @@ Status commit_stage(const std::string& directory, const std::string& stage, cons
 }
 
 Status clean(const std::string& directory) {
-  auto names = names_in(directory);
-  if (!names.ok()) return names.status();
-  for (const std::string& name : *names) {
+  REGROUP_ASSIGN_OR_RETURN(auto names, names_in(directory));
+  for (const std::string& name : names) {
     if (name.starts_with(kStage) || name.starts_with(kTrash) || name.starts_with(fmt::format(".{}-", kHint)))
       REGROUP_RETURN_IF_ERROR(remove_all(fmt::format("{}/{}", directory, name)));
   }
@@ -166,10 +164,9 @@ std::vector<proto::Step> superfluous(std::vector<proto::Step> steps, const Reten
 
 base::Result<std::vector<proto::Step>> prune(const std::string& directory, const Retention& retention,
                                              std::optional<proto::Step> made) {
-  auto entries = list(directory);
-  if (!entries.ok()) return entries.status();
+  REGROUP_ASSIGN_OR_RETURN(auto entries, list(directory));
   std::vector<proto::Step> steps;
-  for (const Entry& entry : *entries) steps.push_back(entry.step);
+  for (const Entry& entry : entries) steps.push_back(entry.step);
   const std::vector<proto::Step> out = superfluous(steps, retention, made);
   for (const proto::Step step : out)
     REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, directory + "/" + name_of_step(step)}));
@@ -177,21 +174,19 @@ base::Result<std::vector<proto::Step>> prune(const std::string& directory, const
 }
 
 base::Result<std::vector<std::string>> prune_aside(const std::string& directory, const Retention& retention) {
-  const auto committed = list(directory);
-  if (!committed.ok()) return committed.status();
-  const auto names = names_in(directory);
-  if (!names.ok()) return names.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto committed, list(directory));
+  REGROUP_ASSIGN_OR_RETURN(const auto names, names_in(directory));
   const std::size_t kept = std::max(retention.last, kLeastKept);
   std::vector<std::string> out;
   for (const std::string_view prefix : {kNewer, kDamaged}) {
     std::vector<std::pair<std::pair<proto::Step, int>, std::string>> aside;
-    for (const std::string& name : *names) {
+    for (const std::string& name : names) {
       if (const auto of = aside_of_name(name, prefix)) aside.emplace_back(*of, name);
     }
     std::ranges::sort(aside, std::greater());
     for (std::size_t i = 0; i < aside.size(); ++i) {
       const proto::Step step = aside[i].first.first;
-      const auto since = std::ranges::count_if(*committed, [&](const Entry& e) { return e.step >= step; });
+      const auto since = std::ranges::count_if(committed, [&](const Entry& e) { return e.step >= step; });
       if (i < kept && static_cast<std::size_t>(since) < kept) continue;
       const std::string path = fmt::format("{}/{}", directory, aside[i].second);
       REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, path}));

@@ -48,7 +48,7 @@ Status read_at(int fd, std::uint64_t offset, std::span<std::byte> out, const std
     });
     if (count < 0) return system_error("pread", path, errno);
     if (count == 0)
-      return {base::Code::kDataLoss, fmt::format("{}: unexpected end of file at byte {}", path, offset)};
+      return base::data_loss(fmt::format("{}: unexpected end of file at byte {}", path, offset));
     offset += static_cast<std::uint64_t>(count);
     out = out.subspan(static_cast<std::size_t>(count));
   }
@@ -100,18 +100,16 @@ Status write_at(int fd, std::uint64_t offset, std::span<const std::byte> bytes, 
 Result<std::uint64_t> size_of(int fd, const std::string& path) {
   struct stat of {};
   if (::fstat(fd, &of) != 0) return system_error("fstat", path, errno);
-  if (!S_ISREG(of.st_mode)) return Status(base::Code::kDataLoss, path + ": not a regular file");
+  if (!S_ISREG(of.st_mode)) return base::data_loss(path + ": not a regular file");
   return static_cast<std::uint64_t>(of.st_size);
 }
 
 Result<std::string> read_file(const std::string& path, std::uint64_t at_most) {
   auto file = open_file(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);  // a pipe of that name would block
   if (!file.ok()) return file.status();
-  const auto size = size_of(file->get(), path);
-  if (!size.ok()) return size.status();
-  if (*size > at_most)
-    return Status(base::Code::kDataLoss, fmt::format("{}: too large, {} bytes", path, *size));
-  std::string text(*size, '\0');
+  REGROUP_ASSIGN_OR_RETURN(const auto size, size_of(file->get(), path));
+  if (size > at_most) return base::data_loss(fmt::format("{}: too large, {} bytes", path, size));
+  std::string text(size, '\0');
   REGROUP_RETURN_IF_ERROR(read_at(file->get(), 0, std::as_writable_bytes(std::span(text)), path));
   return text;
 }
@@ -127,11 +125,10 @@ Status sync_folder(const std::string& path) {
 }
 
 Status write_new_file(const std::string& path, std::string_view bytes, bool durable) {
-  auto file = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
-  if (!file.ok()) return file.status();
-  REGROUP_RETURN_IF_ERROR(write_at(file->get(), 0, std::as_bytes(std::span(bytes)), path));
-  if (durable) REGROUP_RETURN_IF_ERROR(sync(file->get(), path));
-  if (::close(file->release()) != 0) return system_error("close", path, errno);  // NFS may tell only now
+  REGROUP_ASSIGN_OR_RETURN(auto file, open_file(path, O_WRONLY | O_CREAT | O_EXCL));
+  REGROUP_RETURN_IF_ERROR(write_at(file.get(), 0, std::as_bytes(std::span(bytes)), path));
+  if (durable) REGROUP_RETURN_IF_ERROR(sync(file.get(), path));
+  if (::close(file.release()) != 0) return system_error("close", path, errno);  // NFS may tell only now
   return {};
 }
 

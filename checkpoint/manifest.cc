@@ -27,7 +27,7 @@ constexpr std::size_t kTrailerBytes = 7 + 8 + 1;  // crc32c=0123abcd\n
 constexpr std::size_t kLargest = std::size_t{1} << 30;
 constexpr std::size_t kDeepest = 8;
 
-Status damaged(const std::string& what) { return {Code::kDataLoss, what}; }
+Status damaged(const std::string& what) { return base::data_loss(what); }
 
 // The line that ends a manifest whose bytes before it are `body`.
 std::string trailer_of(std::string_view body) {
@@ -233,11 +233,11 @@ Status check_version(const Json& json, const std::string& name) {
 }
 
 base::Result<Manifest> parse(std::span<const std::byte> bytes, const std::string& name, bool tensors_whole) {
-  auto json = read_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name);
-  if (!json.ok()) return json.status();
-  REGROUP_RETURN_IF_ERROR(check_version(*json, name));
+  REGROUP_ASSIGN_OR_RETURN(auto json,
+                           read_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name));
+  REGROUP_RETURN_IF_ERROR(check_version(json, name));
   FieldReader take(name);
-  Manifest manifest = take_manifest(take, *json);
+  Manifest manifest = take_manifest(take, json);
   REGROUP_RETURN_IF_ERROR(take.status());
   if (Status status = check(manifest, tensors_whole); !status.ok())
     return Status(status.code(), name + ": " + status.message());

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/printable.h"
+#include "base/status.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/manifest.h"
 
@@ -18,7 +19,7 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;
 
 template <class... Args>
 Status damaged(fmt::format_string<Args...> format, Args&&... args) {
-  return {base::Code::kDataLoss, fmt::format(format, std::forward<Args>(args)...)};
+  return base::data_loss(fmt::format(format, std::forward<Args>(args)...));
 }
 
 bool plain_file_name(const std::string& name) {

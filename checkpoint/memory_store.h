@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/checkpoint_store.h"
 
 namespace regroup::checkpoint {
@@ -28,7 +29,7 @@ class MemoryStore final : public CheckpointStore {
   [[nodiscard]] base::Status commit(const Snapshot& snapshot) override {
     const auto staged = staged_.find({snapshot.about.step, snapshot.uuid});
     if (staged == staged_.end() || staged->second.size() != snapshot.writers)
-      return {base::Code::kUnavailable, "commit: a part is missing"};
+      return base::unavailable("commit: a part is missing");
     committed[snapshot.about.step] = std::move(staged->second);
     staged_.erase(staged);
     return {};

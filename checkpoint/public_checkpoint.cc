@@ -26,9 +26,9 @@ base::Result<Checkpoint> Checkpoint::open(const std::string& path) {
     const auto entries = checkpoint::list(path);
     if (entries.code() == base::Code::kNotFound) return entries.status();
     if (!entries.ok() || entries->empty()) return opened.status();
-    return base::Status(base::Code::kNotFound,
-                        fmt::format("{}: is a directory of checkpoints; give one of them: {} is the newest",
-                                    path, entries->front().path));
+    return base::not_found(
+        fmt::format("{}: is a directory of checkpoints; give one of them: {} is the newest", path,
+                    entries->front().path));
   }
   auto impl = std::make_unique<Impl>(Impl{std::move(*opened), {}});
   for (const checkpoint::Tensor& tensor : impl->opened.manifest().tensors)
@@ -37,11 +37,9 @@ base::Result<Checkpoint> Checkpoint::open(const std::string& path) {
 }
 
 base::Result<Checkpoint> Checkpoint::newest(const std::string& directory) {
-  const auto entries = checkpoint::list(directory);
-  if (!entries.ok()) return entries.status();
-  if (entries->empty())
-    return base::Status(base::Code::kNotFound, fmt::format("{}: holds no checkpoint", directory));
-  return open(entries->front().path);
+  REGROUP_ASSIGN_OR_RETURN(const auto entries, checkpoint::list(directory));
+  if (entries.empty()) return base::not_found(fmt::format("{}: holds no checkpoint", directory));
+  return open(entries.front().path);
 }
 
 const std::string& Checkpoint::path() const { return impl_->opened.path(); }

@@ -40,18 +40,17 @@ Status remove_copy(const std::string& path) {
 
 Status copy_file(int source, const std::string& from, const std::string& to, std::uint64_t bytes,
                  const OnProgress& on_progress) {
-  const auto target = open_file(to, O_WRONLY | O_CREAT | O_EXCL);
-  if (!target.ok()) return target.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto target, open_file(to, O_WRONLY | O_CREAT | O_EXCL));
   std::vector<std::byte> buffer(std::min(bytes, kBlock));
   ReadAhead ahead(source, bytes);
   for (std::uint64_t at = 0; at < bytes; at += buffer.size()) {
     const auto part = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), bytes - at));
     ahead.reached(at);
     REGROUP_RETURN_IF_ERROR(read_at(source, at, part, from));
-    REGROUP_RETURN_IF_ERROR(write_at(target->get(), at, part, to));
+    REGROUP_RETURN_IF_ERROR(write_at(target.get(), at, part, to));
     if (on_progress) on_progress({at + part.size(), bytes});
   }
-  return sync(target->get(), to);
+  return sync(target.get(), to);
 }
 
 // What was written must be what is read, at the latest by the deadline.
@@ -65,16 +64,13 @@ Status await_visible(const std::string& path, const CopyOptions& options) {
 }
 
 Status copy_checkpoint(const Newest& newest, const std::string& target, const CopyOptions& options) {
-  const auto source = Checkpoint::open(newest.path);
-  if (!source.ok()) return source.status();
-  const auto manifest = read_file(manifest_of(newest.path), kMostManifest);
-  if (!manifest.ok()) return manifest.status();
-  const std::vector<File>& files = source->manifest().files;
+  REGROUP_ASSIGN_OR_RETURN(const auto source, Checkpoint::open(newest.path));
+  REGROUP_ASSIGN_OR_RETURN(const auto manifest, read_file(manifest_of(newest.path), kMostManifest));
+  const std::vector<File>& files = source.manifest().files;
   std::vector<base::Fd> open;  // at once: the checkpoint may be removed while it is copied slowly
   for (const File& file : files) {
-    auto fd = open_file(fmt::format("{}/{}", newest.path, file.name), O_RDONLY);
-    if (!fd.ok()) return fd.status();
-    open.push_back(std::move(*fd));
+    REGROUP_ASSIGN_OR_RETURN(auto fd, open_file(fmt::format("{}/{}", newest.path, file.name), O_RDONLY));
+    open.push_back(std::move(fd));
   }
   REGROUP_RETURN_IF_ERROR(make_folder(target));
   for (std::size_t i = 0; i < files.size(); ++i)
@@ -82,7 +78,7 @@ Status copy_checkpoint(const Newest& newest, const std::string& target, const Co
                                       fmt::format("{}/{}", target, files[i].name), files[i].bytes,
                                       options.on_progress));
   REGROUP_RETURN_IF_ERROR(sync_folder(target));
-  REGROUP_RETURN_IF_ERROR(write_new_file(manifest_of(target), *manifest));
+  REGROUP_RETURN_IF_ERROR(write_new_file(manifest_of(target), manifest));
   REGROUP_RETURN_IF_ERROR(sync_folder(target));
   return await_visible(target, options);
 }
@@ -104,10 +100,9 @@ Newest entry_of(const std::string& directory, proto::Step step) {
 
 // `copied` stays whatever is newer: that may be damaged.
 Status prune_copies(const std::string& directory, const Retention& retention, proto::Step copied) {
-  const auto entries = list(directory);
-  if (!entries.ok()) return entries.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto entries, list(directory));
   std::vector<proto::Step> steps;
-  for (const Entry& entry : *entries) {
+  for (const Entry& entry : entries) {
     if (has_manifest(entry.path))
       steps.push_back(entry.step);
     else
@@ -174,10 +169,9 @@ base::Result<std::optional<Newest>> newest_after(const std::string& local, proto
 
 base::Result<std::vector<proto::Step>> prepare_local(const std::string& local, proto::Step after) {
   REGROUP_RETURN_IF_ERROR(clean(local));
-  const auto entries = list(local);
-  if (!entries.ok()) return entries.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto entries, list(local));
   std::vector<proto::Step> aside;
-  for (const Entry& entry : *entries) {
+  for (const Entry& entry : entries) {
     if (entry.step <= after) continue;
     const std::string reason = fmt::format("a job resumed after step {} from the shared directory", after);
     REGROUP_RETURN_IF_ERROR(set_aside(entry, reason, kNewer));

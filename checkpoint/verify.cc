@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "checkpoint/block_sum.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_io.h"
@@ -66,15 +67,13 @@ class Verifier {
 
   Status run(unsigned threads) {
     for (Read& file : files_) {
-      auto fd = open_file(file.path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
-      if (!fd.ok()) return fd.status();
-      file.fd = std::move(*fd);
+      REGROUP_ASSIGN_OR_RETURN(file.fd, open_file(file.path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW));
       file.ahead.emplace(file.fd.get(), file.bytes);
     }
     const auto most = std::max<std::uint64_t>(1, progress_.total / kVerifySizes.bytes_per_thread);
     side_by_side(std::min<std::uint64_t>(threads, most), [this] { work(); });
     std::ranges::sort(findings_);
-    return findings_.empty() ? Status() : Status(Code::kDataLoss, joined());
+    return findings_.empty() ? Status() : base::data_loss(joined());
   }
 
  private:
@@ -146,9 +145,8 @@ class Verifier {
 
 base::Status verify(const std::string& path, const OnProgress& on_progress, unsigned threads,
                     const QuickSum& quick_sum) {
-  auto checkpoint = Checkpoint::open(path);
-  if (!checkpoint.ok()) return checkpoint.status();
-  return Verifier(path, checkpoint->manifest(), on_progress, quick_sum).run(threads);
+  REGROUP_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::open(path));
+  return Verifier(path, checkpoint.manifest(), on_progress, quick_sum).run(threads);
 }
 
 }  // namespace regroup::checkpoint

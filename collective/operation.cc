@@ -1,5 +1,6 @@
 // Names and sizes, and what an operation must look like.
 #include "regroup/operation.h"
+#include "base/status.h"
 
 #include <fmt/format.h>
 

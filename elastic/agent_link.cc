@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/clock.h"
+
 namespace regroup::elastic {
 
 base::Result<AgentLink> AgentLink::connect(const std::string& path) {
@@ -21,9 +23,8 @@ base::Result<AgentLink> AgentLink::connect(const std::string& path) {
 }
 
 base::Result<AgentLink> AgentLink::connect_to_rank(const std::string& name) {
-  const auto address = base::abstract_address(name);
-  if (!address.ok()) return address.status();
-  auto link = connect_to(*address, name);
+  REGROUP_ASSIGN_OR_RETURN(const auto address, base::abstract_address(name));
+  auto link = connect_to(address, name);
   if (!link.ok()) return link;
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -48,7 +49,7 @@ base::Result<AgentLink> AgentLink::connect_to(const base::UnixAddress& address, 
 }
 
 base::Status AgentLink::peer_lost() const {
-  return {base::Code::kPeerLost, peer_name_ + " has ended: this World of fixed size is over"};
+  return base::peer_lost(peer_name_ + " has ended: this World of fixed size is over");
 }
 
 base::Status AgentLink::send(const proto::Body& body) {
@@ -64,9 +65,8 @@ base::Status AgentLink::send(const proto::Body& body) {
 
 base::Result<proto::Message> AgentLink::receive(base::TimePoint deadline, base::Fd* fd) {
   for (;;) {
-    auto message = reader_.next();
-    if (!message.ok()) return message.status();
-    if (message->has_value()) return std::move(**message);
+    REGROUP_ASSIGN_OR_RETURN(auto message, reader_.next());
+    if (message.has_value()) return std::move(*message);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - base::SystemClock().now());
     std::array<pollfd, 2> polled{{{socket_.get(), POLLIN, 0}, {peer_.get(), POLLIN, 0}}};  // -1 is ignored
     const int ready = ::poll(polled.data(), polled.size(),
@@ -91,7 +91,7 @@ base::Status AgentLink::read_more(base::Fd* fd) {
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return {};
   if (got < 0) return base::system_error("recvmsg", "agent", errno);
   if (got == 0 && peer_.valid()) return peer_lost();
-  if (got == 0) return {base::Code::kPeerLost, "the agent of this node closed the connection"};
+  if (got == 0) return base::peer_lost("the agent of this node closed the connection");
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     int received = -1;

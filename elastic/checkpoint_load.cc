@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/detached_call.h"
+#include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/file_io.h"
@@ -55,9 +56,8 @@ struct Contents {
   std::vector<std::int64_t> lengths;
 };
 base::Result<Contents> contents_of(const Checkpoint& from) {
-  auto lengths = lengths_in(from);
-  if (!lengths.ok()) return lengths.status();
-  return Contents{from.manifest(), std::move(*lengths)};
+  REGROUP_ASSIGN_OR_RETURN(auto lengths, lengths_in(from));
+  return Contents{from.manifest(), std::move(lengths)};
 }
 
 using ReadNext = std::function<Status(std::span<std::byte>)>;  // the next tensor's bytes
@@ -162,13 +162,11 @@ Status load_contents(const std::string& path, const Contents& contents, const Re
 }
 
 Status load_from(const std::string& path, State& state, proto::Step step, const Checkpointing& options) {
-  const auto from = Checkpoint::open(path);
-  if (!from.ok()) return from.status();
-  const auto contents = contents_of(*from);
-  if (!contents.ok()) return contents.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto from, Checkpoint::open(path));
+  REGROUP_ASSIGN_OR_RETURN(const auto contents, contents_of(from));
   std::size_t tensor = 0;
-  const auto read_next = [&](std::span<std::byte> into) { return from->read(tensor++, into); };
-  return load_contents(path, *contents, read_next, state, step, options);
+  const auto read_next = [&](std::span<std::byte> into) { return from.read(tensor++, into); };
+  return load_contents(path, contents, read_next, state, step, options);
 }
 
 // What a detached thread reads from a directory that may hang. The thread never touches the caller's state,
@@ -182,7 +180,7 @@ struct PendingRead {
 Status push_all(const Checkpoint& from, ByteQueue& bytes) {
   std::vector<std::byte> together;
   const auto push = [&bytes](std::vector<std::byte>& part) {
-    return bytes.push(part) ? Status() : Status(Code::kUnavailable, "the reader was cancelled");
+    return bytes.push(part) ? Status() : base::unavailable("the reader was cancelled");
   };
   const auto push_or_gather = [&](std::vector<std::byte>& part) {
     if (together.size() + part.size() <= kGatherBytes) {
@@ -227,10 +225,9 @@ Status load_with_deadline(const std::string& path, State& state, proto::Step ste
     return base::deadline_exceeded(fmt::format("{}: no data received for {} s", path, kAnswerLimit.count()));
   };
   if (answer.wait_for(kAnswerLimit) != std::future_status::ready) return pending->bytes.cancel(), silent();
-  const auto contents = answer.get();
-  if (!contents.ok()) return contents.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto contents, answer.get());
   const auto read_next = [&](std::span<std::byte> into) { return pending->bytes.pop(into, kAnswerLimit); };
-  const Status loaded = load_contents(path, *contents, read_next, state, step, options);
+  const Status loaded = load_contents(path, contents, read_next, state, step, options);
   pending->bytes.cancel();
   return loaded.code() == Code::kDeadlineExceeded ? silent() : loaded;
 }
@@ -242,28 +239,26 @@ Status check_copy(const std::string& path, const std::string& of) {
   const auto one = checkpoint::read_file(name, kMostManifest);
   std::error_code error;
   if (one.code() == Code::kNotFound && std::filesystem::exists(path, error))
-    return {Code::kDataLoss, one.status().message()};
+    return base::data_loss(one.status().message());
   if (!one.ok()) return one.status();
   const auto other = checkpoint::read_file(of + "/" + checkpoint::kManifestName, kMostManifest);
-  if (!other.ok()) return {Code::kNotFound, other.status().message()};
+  if (!other.ok()) return base::not_found(other.status().message());
   if (*one == *other) return {};
   REGROUP_RETURN_IF_ERROR(checkpoint::parse_manifest(std::as_bytes(std::span(*one)), name).status());
-  return {Code::kNotFound, name + ": belongs to another checkpoint"};
+  return base::not_found(name + ": belongs to another checkpoint");
 }
 
 // check_copy(), and reads the first and last byte of every file, so that a hung file system is noticed.
 Status probe_copy(const std::string& path, const std::string& of) {
   REGROUP_RETURN_IF_ERROR(check_copy(path, of));
-  const auto copy = Checkpoint::open(path);
-  if (!copy.ok()) return copy.status();
-  for (const checkpoint::File& file : copy->manifest().files) {
+  REGROUP_ASSIGN_OR_RETURN(const auto copy, Checkpoint::open(path));
+  for (const checkpoint::File& file : copy.manifest().files) {
     const std::string name = path + "/" + file.name;
-    const auto fd = checkpoint::open_file(name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
-    if (!fd.ok()) return fd.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto fd, checkpoint::open_file(name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW));
     std::byte byte{};
     for (const std::uint64_t at : {std::uint64_t{0}, file.bytes - std::min<std::uint64_t>(file.bytes, 1)}) {
       if (file.bytes > 0)
-        REGROUP_RETURN_IF_ERROR(checkpoint::read_at(fd->get(), at, std::span(&byte, 1), name));
+        REGROUP_RETURN_IF_ERROR(checkpoint::read_at(fd.get(), at, std::span(&byte, 1), name));
     }
   }
   return {};

@@ -171,15 +171,14 @@ std::optional<SavedPart> saved_part_of(Participant& self, proto::Step step, cons
 Status copy_state(shmem::Arena& arena, State& state, const SavedPart& share, const Checkpointing& options,
                   SavePlan& plan) {
   const std::span<std::byte> area = arena.save_area();
-  const auto pieces = state.save();
-  if (!pieces.ok()) return pieces.status();
-  const std::vector<TensorInfo> infos = infos_of(state, *pieces);
-  const SaveLayout layout = lay_out(*pieces, infos);
+  REGROUP_ASSIGN_OR_RETURN(const auto pieces, state.save());
+  const std::vector<TensorInfo> infos = infos_of(state, pieces);
+  const SaveLayout layout = lay_out(pieces, infos);
   if (plan.step != share.step) plan.parts.clear(), plan.places.clear();
   const char* wrong = nullptr;
   if (layout.used > area.size())
     wrong = "checkpoint: the state outgrew the save area";
-  else if (moved(plan, layout, infos, *pieces))
+  else if (moved(plan, layout, infos, pieces))
     wrong = "checkpoint: the layout of the state changed in the step that wrote it into the save area";
   if (wrong != nullptr) {
     if (share.mine != 0) return {};
@@ -187,10 +186,10 @@ Status copy_state(shmem::Arena& arena, State& state, const SavedPart& share, con
     mark_ready(arena, share.step);
     return {};
   }
-  const Parts parts = match(plan, infos, pieces->size());
+  const Parts parts = match(plan, infos, pieces.size());
   const ShareRange range = share_range(layout, share.mine, share.all);
-  for (std::size_t i = 0; i < pieces->size(); ++i) {
-    if (!infos[i].name.empty()) copy_piece(area, range, layout.at[i], (*pieces)[i], parts[i], &plan.counts);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (!infos[i].name.empty()) copy_piece(area, range, layout.at[i], pieces[i], parts[i], &plan.counts);
   }
   copy_part(area, range, layout.lengths_at, std::as_bytes(std::span(layout.lengths)), &plan.counts);
   ++plan.counts.snapshots;
@@ -239,19 +238,18 @@ Status plan_save(Participant& self, State& state, proto::Step step, const Checkp
   const auto share = saved_part_of(self, step, options);
   if (!share) return {};
   const std::span<std::byte> area = self.arena().save_area();
-  const auto pieces = state.save();
-  if (!pieces.ok()) return pieces.status();
-  const std::vector<TensorInfo> infos = infos_of(state, *pieces);
-  const SaveLayout layout = lay_out(*pieces, infos);
+  REGROUP_ASSIGN_OR_RETURN(const auto pieces, state.save());
+  const std::vector<TensorInfo> infos = infos_of(state, pieces);
+  const SaveLayout layout = lay_out(pieces, infos);
   if (layout.used > area.size()) return {};
   const ShareRange range = share_range(layout, share->mine, share->all);
-  for (std::size_t i = 0; i < pieces->size(); ++i) {
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (infos[i].name.empty() || infos[i].dtype == kBytes) continue;
-    const std::uint64_t at = layout.at[i], bytes = (*pieces)[i].size();
+    const std::uint64_t at = layout.at[i], bytes = pieces[i].size();
     plan->places.push_back({infos[i].name, at, bytes});
     const std::uint64_t from = std::max(range.begin, at), to = std::min(range.end, at + bytes);
     if (from < to)
-      plan->parts.push_back({{infos[i].name, from - at, area.subspan(from, to - from)}, (*pieces)[i]});
+      plan->parts.push_back({{infos[i].name, from - at, area.subspan(from, to - from)}, pieces[i]});
   }
   return {};
 }

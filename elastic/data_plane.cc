@@ -17,17 +17,14 @@ base::Status DataPlane::enter() {
   // What the last World used goes when this one's is there: docs/design/ucx.md.
   const auto before = std::exchange(mesh_, nullptr);
   if (!here_only) REGROUP_RETURN_IF_ERROR(open_mesh());
-  auto steps = collective::open_communicator({self_.arena(), world, self_.slot_id(), mesh_});
-  if (!steps.ok()) return steps.status();
-  steps_ = std::move(*steps);
+  REGROUP_ASSIGN_OR_RETURN(steps_,
+                           collective::open_communicator({self_.arena(), world, self_.slot_id(), mesh_}));
   return {};
 }
 
 base::Status DataPlane::open_mesh() {
   if (!ucx_) {
-    auto opened = collective::open_ucx();
-    if (!opened.ok()) return opened.status();
-    ucx_ = std::move(*opened);
+    REGROUP_ASSIGN_OR_RETURN(ucx_, collective::open_ucx());
   }
   collective::Addresses addresses{
       .publish = [this](std::span<const std::byte> own) { return self_.tell_contact(own); },
@@ -38,10 +35,8 @@ base::Status DataPlane::open_mesh() {
           [this](proto::MemberId member, bool host_answers, const std::string& why) {
             if (!host_answers) self_.suspect(member, why);
           }};
-  auto mesh =
-      collective::open_peer_mesh(ucx_, self_.arena(), self_.world(), self_.slot_id(), std::move(addresses));
-  if (!mesh.ok()) return mesh.status();
-  mesh_ = std::move(*mesh);
+  REGROUP_ASSIGN_OR_RETURN(mesh_, collective::open_peer_mesh(ucx_, self_.arena(), self_.world(),
+                                                             self_.slot_id(), std::move(addresses)));
   return {};
 }
 
@@ -53,9 +48,7 @@ base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section(
 
 base::Result<std::unique_ptr<collective::Communicator>> DataPlane::open_section_alone(proto::Position at) {
   if (!alone_.mapped()) {
-    auto arena = shmem::Arena::create({.elements = 1});
-    if (!arena.ok()) return arena.status();
-    alone_ = std::move(*arena);
+    REGROUP_ASSIGN_OR_RETURN(alone_, shmem::Arena::create({.elements = 1}));
     alone_.assign_slot(0, 0);
     REGROUP_RETURN_IF_ERROR(alone_.reserve_slot(0));
   }

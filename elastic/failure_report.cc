@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "elastic/agent_link.h"
 #include "elastic/options.h"
 #include "proto/message.h"

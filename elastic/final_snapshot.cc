@@ -8,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "shmem/arena.h"
 #include "shmem/save_mark.h"
 

@@ -14,6 +14,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace regroup::elastic {
 namespace {
 
@@ -67,9 +69,8 @@ SingleWorldGuard::~SingleWorldGuard() { finished(); }
 
 Result<RankConnection> connect_ranks(const Launch& launch, const Environment& env, base::Duration timeout) {
   if (!launch.one_host) return several_hosts(launch);
-  auto guard = SingleWorldGuard::take();
-  if (!guard.ok()) return guard.status();
-  RankConnection out{{}, nullptr, std::move(*guard)};
+  REGROUP_ASSIGN_OR_RETURN(auto guard, SingleWorldGuard::take());
+  RankConnection out{{}, nullptr, std::move(guard)};
   WorldServerOptions options{
       .name = name_of(launch),
       .size = launch.size,
@@ -89,10 +90,9 @@ Result<RankConnection> connect_ranks(const Launch& launch, const Environment& en
       return out;
     }
     if (link.code() == Code::kInvalidArgument) return link.status();
-    auto server = WorldServer::start(options);
-    if (!server.ok()) return server.status();
-    if (*server) {
-      out.server = std::move(*server);
+    REGROUP_ASSIGN_OR_RETURN(auto server, WorldServer::start(options));
+    if (server) {
+      out.server = std::move(server);
     } else if (base::SystemClock().now() >= deadline) {
       return link.status();
     } else {

@@ -277,9 +277,8 @@ Result<std::optional<Launch>> find_launch(const Variable& variable, const std::v
       continue;
     }
     if (member && !is_inside_member(row, variable, ancestors)) continue;
-    auto launch = launch_by(row, variable, ancestors);
-    if (!launch.ok()) return launch.status();
-    return std::optional(std::move(*launch));
+    REGROUP_ASSIGN_OR_RETURN(auto launch, launch_by(row, variable, ancestors));
+    return std::optional(std::move(launch));
   }
   if (member) return std::optional<Launch>();
   for (const char* name : kRanksAlone) {

@@ -57,9 +57,8 @@ std::uint32_t donors_crc(const shmem::Arena& arena, std::uint64_t chunk) {
 Status verify_chunk(shmem::Arena& arena, std::uint64_t chunk, std::uint64_t used, std::uint32_t salt) {
   const std::uint32_t want = donors_crc(arena, chunk);
   if (const std::uint32_t got = base::crc32c(bytes_of(arena, chunk, used), salt); got != want) {
-    return {base::Code::kDataLoss,
-            fmt::format("state: chunk {} of the snapshot has CRC32C {:08x}, its donor wrote {:08x}", chunk,
-                        got, want)};
+    return base::data_loss(fmt::format(
+        "state: chunk {} of the snapshot has CRC32C {:08x}, its donor wrote {:08x}", chunk, got, want));
   }
   return {};
 }
@@ -73,8 +72,7 @@ Status prove_chunk(const shmem::Arena& arena, const SpansOf<Byte>& own, std::uin
   for_each_part(own, begin, std::min(begin + shmem::kSnapshotChunk, used),
                 [&](auto part) { crc = base::crc32c(part, crc); });
   if (crc == donors_crc(arena, chunk)) return {};
-  return {base::Code::kDataLoss,
-          fmt::format("state: chunk {} differs from the donors' after loading", chunk)};
+  return base::data_loss(fmt::format("state: chunk {} differs from the donors' after loading", chunk));
 }
 
 // Copies a chunk to its destination and proves it there while it is in the cache: one pass over memory, not
@@ -116,11 +114,11 @@ base::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
     REGROUP_RETURN_IF_ERROR(self.wait(one_donated, "state: a donor did not write its share"));
     const std::uint64_t length = arena.snapshot_used().load(std::memory_order_relaxed);
     if (length > arena.snapshot().size() || length != used.value_or(length))
-      return Status(base::Code::kDataLoss, "state: the snapshot's length is damaged");
+      return base::data_loss("state: the snapshot's length is damaged");
     used = length;
     const Chunks share = share_of(*next, donors.size(), length);
     for (std::uint64_t chunk = share.begin; chunk < share.end; ++chunk) {
-      if (self.revoked()) return Status(base::Code::kRevoked, "state: revoked while adopting");
+      if (self.revoked()) return base::revoked("state: revoked while adopting");
       REGROUP_RETURN_IF_ERROR(take(chunk, length));
     }
     pending.erase(next);
@@ -129,14 +127,13 @@ base::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
 }
 
 Status prove_state(shmem::Arena& arena, State& state, std::uint64_t used, std::uint32_t salt) {
-  auto pieces = state.save();
-  if (!pieces.ok()) return pieces.status();
-  if (total_bytes(*pieces) != used) {
-    return {base::Code::kDataLoss,
-            fmt::format("state: {} bytes after loading, the donors have {}", total_bytes(*pieces), used)};
+  REGROUP_ASSIGN_OR_RETURN(auto pieces, state.save());
+  if (total_bytes(pieces) != used) {
+    return base::data_loss(
+        fmt::format("state: {} bytes after loading, the donors have {}", total_bytes(pieces), used));
   }
   for (std::uint64_t chunk = 0; chunk < chunks_of(used); ++chunk)
-    REGROUP_RETURN_IF_ERROR(prove_chunk(arena, *pieces, chunk, used, salt));
+    REGROUP_RETURN_IF_ERROR(prove_chunk(arena, pieces, chunk, used, salt));
   return {};
 }
 
@@ -197,17 +194,16 @@ Status donate_state(Participant& self, State& state) {
   const auto donors = writers_of_snapshot(self.world(), self.slot_id().node);
   if (donors.empty()) return {};
   const auto mine = static_cast<std::size_t>(std::ranges::find(donors, self.slot_id()) - donors.begin());
-  auto pieces = state.save();
-  if (!pieces.ok()) return pieces.status();
-  const std::uint64_t used = total_bytes(*pieces);
+  REGROUP_ASSIGN_OR_RETURN(auto pieces, state.save());
+  const std::uint64_t used = total_bytes(pieces);
   if (used > arena.snapshot().size()) {
     return {
         base::Code::kResourceExhausted,
         fmt::format("state of {} bytes outgrew the {} reserved at the start", used, arena.snapshot().size())};
   }
   REGROUP_RETURN_IF_ERROR(no_old_readers(self));
-  if (!write_share(self, *pieces, share_of(mine, donors.size(), used), used, kNoSalt))
-    return {base::Code::kRevoked, "state: revoked while donating"};
+  if (!write_share(self, pieces, share_of(mine, donors.size(), used), used, kNoSalt))
+    return base::revoked("state: revoked while donating");
   self.line().donated.store(self.world().generation, std::memory_order_release);
   shmem::ring_all(arena, self.slot_id().slot);
   return {};
@@ -264,8 +260,7 @@ base::Result<proto::Step> load_snapshot(Participant& self, State& state) {
   };
   const auto load = [&]() -> Status {
     const std::uint64_t used = arena.snapshot_used().load(std::memory_order_relaxed);
-    if (used > arena.snapshot().size())
-      return {base::Code::kDataLoss, "state: the snapshot's length is damaged"};
+    if (used > arena.snapshot().size()) return base::data_loss("state: the snapshot's length is damaged");
     const std::uint32_t salt = proto::snapshot_salt(mark.transfer);
     for (std::uint64_t chunk = 0; chunk < chunks_of(used) && !called_off(); ++chunk)
       REGROUP_RETURN_IF_ERROR(verify_chunk(arena, chunk, used, salt));
@@ -278,7 +273,7 @@ base::Result<proto::Step> load_snapshot(Participant& self, State& state) {
   const bool stale = called_off();
   line.adopting.store(0, std::memory_order_release);
   shmem::ring_all(arena, self.slot_id().slot);
-  if (stale) return Status(base::Code::kUnavailable, "the state transfer was cancelled");
+  if (stale) return base::unavailable("the state transfer was cancelled");
   line.replayed.store(proto::TransferStep{mark.transfer, loaded.ok() ? mark.step : 0}.pack(),
                       std::memory_order_release);
   if (!loaded.ok()) return loaded;

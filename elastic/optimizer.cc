@@ -1,5 +1,6 @@
 // Tensors are processed in blocks that stay in the L1 cache between the arithmetic and the snapshot.
 #include "regroup/optimizer.h"
+#include "base/status.h"
 
 #include <fmt/format.h>
 

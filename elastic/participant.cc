@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/clock.h"
 #include "proto/canonical.h"
 #include "shmem/generation_fence.h"
 
@@ -49,32 +50,29 @@ base::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
                                                                 base::Duration timeout) {
   if (env.alone && env.checkpoint_every > 0 && env.member == 0) warn_of_no_checkpoints();
   if (env.alone) return alone(env, declaration, timeout, "REGROUP_WORLD=alone: a world of one");
-  const auto launch = read_launch();
-  if (!launch.ok()) return launch.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto launch, read_launch());
   const auto inside = [](pid_t rank) {
     return fmt::format("process {} is a rank of the World, and started this one: a world of one", rank);
   };
-  if (!launch->has_value() && !env.agent_socket.empty()) {
+  if (!launch.has_value() && !env.agent_socket.empty()) {
     if (const pid_t rank = env.fixed ? read_rank_above() : 0; rank != 0)
       return alone(env, declaration, timeout, inside(rank));
-    auto link = AgentLink::connect(env.agent_socket);
-    if (!link.ok()) return link.status();
+    REGROUP_ASSIGN_OR_RETURN(auto link, AgentLink::connect(env.agent_socket));
     declaration.member = env.member;
     // SIGTERM ends a rank of fixed size, unless there is a state to save first.
     const bool takes_notice = !env.fixed || env.checkpoint_every > 0;
-    return through(std::move(*link), std::move(declaration), timeout, takes_notice);
+    return through(std::move(link), std::move(declaration), timeout, takes_notice);
   }
-  if (!launch->has_value()) return alone(env, declaration, timeout, "no launcher: a world of one");
-  const Launch& ranks = **launch;
+  if (!launch.has_value()) return alone(env, declaration, timeout, "no launcher: a world of one");
+  const Launch& ranks = *launch;
   if (ranks.rank_joined != 0) return alone(env, declaration, timeout, inside(ranks.rank_joined));
-  auto met = connect_ranks(ranks, env, timeout);
-  if (!met.ok()) return met.status();
+  REGROUP_ASSIGN_OR_RETURN(auto met, connect_ranks(ranks, env, timeout));
   declaration.member = ranks.rank;
-  auto joined = through(std::move(met->link), std::move(declaration), timeout, /*takes_notice=*/false);
+  auto joined = through(std::move(met.link), std::move(declaration), timeout, /*takes_notice=*/false);
   if (!joined.ok()) return joined;
   count_world();
-  (*joined)->server_ = std::move(met->server);
-  (*joined)->single_world_ = std::move(met->guard);
+  (*joined)->server_ = std::move(met.server);
+  (*joined)->single_world_ = std::move(met.guard);
   return joined;
 }
 
@@ -82,24 +80,21 @@ base::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link, 
                                                                 base::Duration timeout, bool takes_notice) {
   REGROUP_RETURN_IF_ERROR(link.send(std::move(declaration)));
   base::Fd memfd;
-  auto answer = link.receive(now() + timeout, &memfd);
-  if (!answer.ok()) return answer.status();
-  if (const auto* refused = std::get_if<proto::Refused>(&answer->body))
+  REGROUP_ASSIGN_OR_RETURN(auto answer, link.receive(now() + timeout, &memfd));
+  if (const auto* refused = std::get_if<proto::Refused>(&answer.body))
     return base::invalid_argument(refused->reason);
-  if (const auto* late = std::get_if<proto::Excluded>(&answer->body))
-    return Status(Code::kLeft, late->reason);
-  const auto* welcome = std::get_if<proto::Welcome>(&answer->body);
+  if (const auto* late = std::get_if<proto::Excluded>(&answer.body)) return base::left(late->reason);
+  const auto* welcome = std::get_if<proto::Welcome>(&answer.body);
   if (welcome == nullptr || !memfd.valid())
     return base::internal_error("join: unexpected reply of the agent");
-  auto arena = shmem::Arena::open(std::move(memfd));
-  if (!arena.ok()) return arena.status();
-  if (welcome->slot >= arena->spec().slots)
+  REGROUP_ASSIGN_OR_RETURN(auto arena, shmem::Arena::open(std::move(memfd)));
+  if (welcome->slot >= arena.spec().slots)
     return base::internal_error("join: the agent assigned a slot that does not exist");
-  REGROUP_RETURN_IF_ERROR(arena->reserve_slot(welcome->slot));
-  arena->populate(welcome->slot);
-  REGROUP_RETURN_IF_ERROR(arena->claim_slot(welcome->slot));
+  REGROUP_RETURN_IF_ERROR(arena.reserve_slot(welcome->slot));
+  arena.populate(welcome->slot);
+  REGROUP_RETURN_IF_ERROR(arena.claim_slot(welcome->slot));
   REGROUP_RETURN_IF_ERROR(link.send(proto::Ready{}));
-  return std::unique_ptr<Participant>(new Participant(std::move(*arena), welcome->slot, welcome->seed,
+  return std::unique_ptr<Participant>(new Participant(std::move(arena), welcome->slot, welcome->seed,
                                                       std::move(link), timeout, takes_notice));
 }
 
@@ -112,20 +107,19 @@ base::Result<std::unique_ptr<Participant>> Participant::alone(const Environment&
   spec.buffers_per_slot = proto::canonical_buffers(shards);
   spec.elements = join.elements;
   spec.element_bytes = join.element_bytes;
-  auto arena = shmem::Arena::create(spec);
-  if (!arena.ok()) return arena.status();
-  arena->assign_slot(0, 0);
-  REGROUP_RETURN_IF_ERROR(arena->reserve_slot(0));
-  REGROUP_RETURN_IF_ERROR(arena->claim_slot(0));
+  REGROUP_ASSIGN_OR_RETURN(auto arena, shmem::Arena::create(spec));
+  arena.assign_slot(0, 0);
+  REGROUP_RETURN_IF_ERROR(arena.reserve_slot(0));
+  REGROUP_RETURN_IF_ERROR(arena.claim_slot(0));
   proto::World world;
   world.incarnation = world.generation = 1;
   world.shards = shards;
   world.members = {{.id = 0}};
   world.plan.resize(shards);
   world.why = why;
-  REGROUP_RETURN_IF_ERROR(arena->publish_world(world));
+  REGROUP_RETURN_IF_ERROR(arena.publish_world(world));
   return std::unique_ptr<Participant>(
-      new Participant(std::move(*arena), 0, env.seed, AgentLink(), timeout, false));
+      new Participant(std::move(arena), 0, env.seed, AgentLink(), timeout, false));
 }
 
 bool Participant::revoked() const {
@@ -146,7 +140,7 @@ Status Participant::wait(const std::function<bool()>& ready, const std::string& 
       answer_();
       continue;
     }
-    if (woken) return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
+    if (woken) return base::revoked(fmt::format("generation {} is over", world_.generation));
     REGROUP_RETURN_IF_ERROR(handle_agent_messages());
     if (now() >= deadline) return base::deadline_exceeded(what);
   }
@@ -264,12 +258,12 @@ Status Participant::open(proto::Position next) {
       shmem::open_transaction<RealPolicy>(line().state, world_.generation, at.position, next)) {
     return {};
   }
-  return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
+  return base::revoked(fmt::format("generation {} is over", world_.generation));
 }
 
 Status Participant::commit() {
   if (shmem::commit_transaction<RealPolicy>(line().state, world_.generation, state().position)) return {};
-  return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
+  return base::revoked(fmt::format("generation {} is over", world_.generation));
 }
 
 Status Participant::announce_drained() { return link_.connected() ? link_.send(proto::Drained{}) : Status(); }
@@ -338,7 +332,7 @@ void Participant::leave_all_generations() {
 Status Participant::excluded() {
   leave_all_generations();
   if (Status status = handle_agent_messages(); !status.ok()) return status;
-  return {Code::kLeft, "this member is in no World any more"};
+  return base::left("this member is in no World any more");
 }
 
 }  // namespace regroup::elastic

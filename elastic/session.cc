@@ -1,6 +1,8 @@
 // The transaction of docs/design/architecture.md section 3: compute, reduce, vote, commit, apply; and the
 // regroup inside it.
 #include "regroup/session.h"
+#include "base/clock.h"
+#include "base/status.h"
 
 #include <fmt/format.h>
 
@@ -193,7 +195,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
   if (phase_ == Phase::kCommitted) return std::optional<Shard>();
   seal_filled();
   for (;;) {
-    Status status = self_->revoked() ? Status(Code::kRevoked, "revoked") : Status();
+    Status status = self_->revoked() ? base::revoked("revoked") : Status();
     while (status.ok()) {
       const auto leaf = next_leaf();
       if (!leaf) {
@@ -208,9 +210,8 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
       seal_filled();
     }
     if (status.code() != Code::kRevoked) return status;
-    auto joined = regroup();
-    if (!joined.ok()) return joined.status();
-    if (*joined == Participant::Joined::kCommittedOpen) {
+    REGROUP_ASSIGN_OR_RETURN(auto joined, regroup());
+    if (joined == Participant::Joined::kCommittedOpen) {
       phase_ = Phase::kCommitted;
       observe(StepEvent::kCommitted);
       return std::optional<Shard>();
@@ -278,7 +279,7 @@ Status Session::Impl::compare_states(Communicator& communicator, const std::vect
   if (!last_state_step_ && phase_ == Phase::kIdle)
     **different += "; finish() compared the present states, so changes after the last step count";
   self_->end_diverged(**different);
-  return broken_ = Status(Code::kDataLoss, **different);
+  return broken_ = base::data_loss(**different);
 }
 
 Result<std::span<const std::byte>> Session::Impl::commit() {
@@ -303,15 +304,13 @@ Status Session::Impl::try_section(Position at, const Body& body, bool compare) {
   for (int r = 0; r < static_cast<int>(world().size()); ++r) {
     if (world().members[static_cast<std::size_t>(r)].from_step <= applied_) ranks.push_back(r);
   }
-  auto communicator = data_plane_.open_section(at, ranks);
-  if (!communicator.ok()) return communicator.status();
+  REGROUP_ASSIGN_OR_RETURN(auto communicator, data_plane_.open_section(at, ranks));
   if (compare || check_.snapshot_waits(world().generation, applied_)) {
     const base::TimePoint deadline = base::SystemClock().now() + options_.deadline;
-    REGROUP_RETURN_IF_ERROR(compare_states(**communicator, ranks, deadline));
+    REGROUP_RETURN_IF_ERROR(compare_states(*communicator, ranks, deadline));
   }
-  REGROUP_RETURN_IF_ERROR(body(**communicator));
-  REGROUP_RETURN_IF_ERROR(
-      (*communicator)->barrier(base::SystemClock().now() + options_.deadline));  // the vote
+  REGROUP_RETURN_IF_ERROR(body(*communicator));
+  REGROUP_RETURN_IF_ERROR(communicator->barrier(base::SystemClock().now() + options_.deadline));  // the vote
   return self_->commit();
 }
 
@@ -330,9 +329,8 @@ Status Session::Impl::run_section(const Body& body, bool compare) {
     const Status status = try_section(at, body, compare);
     if (!status.ok() && status.code() != Code::kRevoked) return broken_ = status;
     if (status.ok()) break;
-    auto joined = regroup();
-    if (!joined.ok()) return joined.status();
-    if (*joined == Participant::Joined::kCommittedOpen)
+    REGROUP_ASSIGN_OR_RETURN(auto joined, regroup());
+    if (joined == Participant::Joined::kCommittedOpen)
       break;  // all have voted, so `body` had returned OK here too
   }
   sections_ += 1;

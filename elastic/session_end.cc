@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "elastic/session_impl.h"
 #include "elastic/state_copy.h"
 
@@ -22,9 +24,7 @@ Status Session::Impl::keep_last_state(Step step) {
                           ? phase_ == Phase::kCommitted
                           : self_->rank() == 0 && save_is_due(*self_, step, begun_, checkpointing_);
   if (needed) {
-    auto kept = StateCopy::of(*options_.state);
-    if (!kept.ok()) return kept.status();
-    last_state_ = std::move(*kept);
+    REGROUP_ASSIGN_OR_RETURN(last_state_, StateCopy::of(*options_.state));
   }
   last_state_step_ = step;
   return {};

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "elastic/donors.h"
 #include "elastic/failure_report.h"
 #include "elastic/fetch.h"
@@ -171,8 +173,7 @@ Status check(const Options& options) {
 
 Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   REGROUP_RETURN_IF_ERROR(check(options));
-  auto env = read_environment();
-  if (!env.ok()) return env.status();
+  REGROUP_ASSIGN_OR_RETURN(auto env, read_environment());
   proto::Join declaration;
   declaration.elements = options.elements;
   declaration.element_bytes = static_cast<std::uint32_t>(collective::size_of(options.dtype));
@@ -185,12 +186,10 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   declaration.model = fmt::format("{} epochs={}", model, options.epochs);
   declaration.model += std::string_view(options.model).substr(list, membership::kMostOfList);
   declaration.fingerprint = options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
-  Checkpointing checkpointing{env->checkpoint_every,   env->resume_from,  model,
-                              declaration.fingerprint, env->resume_local, env->job,
-                              env->check_state};
-  auto self = Participant::connect(*env, std::move(declaration), options.deadline);
-  if (!self.ok()) return self.status();
-  auto impl = std::make_unique<Impl>(options, std::move(*self), std::move(checkpointing));
+  Checkpointing checkpointing{env.checkpoint_every, env.resume_from, model,          declaration.fingerprint,
+                              env.resume_local,     env.job,         env.check_state};
+  REGROUP_ASSIGN_OR_RETURN(auto self, Participant::connect(env, std::move(declaration), options.deadline));
+  auto impl = std::make_unique<Impl>(options, std::move(self), std::move(checkpointing));
   REGROUP_RETURN_IF_ERROR(impl->enter());
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

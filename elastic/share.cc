@@ -17,13 +17,12 @@ base::Status check_length(const shmem::Arena& arena, int from, std::uint64_t len
                           std::optional<std::uint64_t> expected) {
   const std::uint64_t room = arena.snapshot().size();
   if (length > room) {
-    return {base::Code::kDataLoss,
-            fmt::format("state: rank {} sends {} bytes, only {} are reserved here", from, length, room)};
+    return base::data_loss(
+        fmt::format("state: rank {} sends {} bytes, only {} are reserved here", from, length, room));
   }
   if (expected && length != *expected) {
-    return {base::Code::kDataLoss,
-            fmt::format("state: rank {} sends a state of {} bytes, other ranks one of {}", from, length,
-                        *expected)};
+    return base::data_loss(fmt::format("state: rank {} sends a state of {} bytes, other ranks one of {}",
+                                       from, length, *expected));
   }
   return {};
 }

@@ -1,5 +1,6 @@
 // The defaults of State, and TrackedState: a list of the caller's buffers in the order of track().
 #include "regroup/state.h"
+#include "base/status.h"
 
 #include <fmt/format.h>
 
@@ -11,11 +12,10 @@
 namespace regroup::elastic {
 
 base::Status State::replicated(const std::function<void(const StatePart&)>& take) {
-  const auto pieces = save();
-  if (!pieces.ok()) return pieces.status();
-  const std::vector<TensorInfo> infos = infos_of(*this, *pieces);
-  for (std::size_t i = 0; i < pieces->size(); ++i) {
-    if (!infos[i].name.empty()) take({infos[i].name, (*pieces)[i]});
+  REGROUP_ASSIGN_OR_RETURN(const auto pieces, save());
+  const std::vector<TensorInfo> infos = infos_of(*this, pieces);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (!infos[i].name.empty()) take({infos[i].name, pieces[i]});
   }
   return {};
 }

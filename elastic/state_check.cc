@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/clock.h"
 #include "elastic/gather.h"
 
 namespace regroup::elastic {
@@ -53,9 +54,8 @@ bool StateCheck::snapshot_waits(proto::Generation generation, proto::Step applie
 base::Status StateCheck::prepare(State& state, proto::Step applied) {
   if (!enabled_ || (prepared_ && prepared_->step == applied)) return {};
   const base::TimePoint begin = base::SystemClock().now();
-  auto digest = StateDigest::of(state);
-  if (!digest.ok()) return digest.status();
-  prepared_ = {applied, std::move(*digest), base::SystemClock().now() - begin};
+  REGROUP_ASSIGN_OR_RETURN(auto digest, StateDigest::of(state));
+  prepared_ = {applied, std::move(digest), base::SystemClock().now() - begin};
   return {};
 }
 
@@ -71,11 +71,10 @@ base::Result<std::optional<std::string>> StateCheck::compare(collective::Communi
   const Contribution own{
       prepared_->digest.of_all(), microseconds(prepared_->cost),
       timed ? microseconds((now - timed_at_) / static_cast<std::int64_t>(applied - timed_step_)) : 0};
-  const auto all = gather(communicator, own, deadline);
-  if (!all.ok()) return all.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto all, gather(communicator, own, deadline));
   std::vector<std::uint64_t> digests;
   std::uint64_t cost = 0, step = std::numeric_limits<std::uint64_t>::max();
-  for (const Contribution& one : *all) {
+  for (const Contribution& one : all) {
     digests.push_back(one.digest);
     cost = std::max<std::uint64_t>(cost, one.cost);
     step = std::min<std::uint64_t>(step, one.step);

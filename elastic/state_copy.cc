@@ -6,13 +6,12 @@
 namespace regroup::elastic {
 
 base::Result<std::unique_ptr<StateCopy>> StateCopy::of(State& state) {
-  const auto pieces = state.save();
-  if (!pieces.ok()) return pieces.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto pieces, state.save());
   std::unique_ptr<StateCopy> out(new StateCopy);
   std::size_t bytes = 0;
-  for (const auto& piece : *pieces) bytes += piece.size();
+  for (const auto& piece : pieces) bytes += piece.size();
   out->bytes_.reserve(bytes);
-  for (const auto& piece : *pieces) {
+  for (const auto& piece : pieces) {
     out->bytes_.insert(out->bytes_.end(), piece.begin(), piece.end());
     out->lengths_.push_back(piece.size());
   }

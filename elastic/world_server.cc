@@ -84,11 +84,10 @@ void say(const std::string& text) {
 }  // namespace
 
 Result<std::unique_ptr<WorldServer>> WorldServer::start(const WorldServerOptions& options) {
-  const auto address = base::abstract_address(options.name);
-  if (!address.ok()) return address.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto address, base::abstract_address(options.name));
   base::Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return base::system_error("socket", "AF_UNIX", errno);
-  if (::bind(listener.get(), address->get(), address->size) != 0) {
+  if (::bind(listener.get(), address.get(), address.size) != 0) {
     if (errno == EADDRINUSE) return std::unique_ptr<WorldServer>();
     return base::system_error("bind", options.name, errno);
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/status.h"
 #include "proto/wire.h"
 
 namespace regroup::proto {
@@ -33,10 +34,9 @@ base::Result<std::optional<std::span<const std::byte>>> FrameReader::next_payloa
 }
 
 base::Result<std::optional<Message>> FrameReader::next() {
-  const auto payload = next_payload();
-  if (!payload.ok()) return payload.status();
-  if (!payload->has_value()) return std::optional<Message>();
-  auto message = decode(**payload);
+  REGROUP_ASSIGN_OR_RETURN(const auto payload, next_payload());
+  if (!payload.has_value()) return std::optional<Message>();
+  auto message = decode(*payload);
   if (!message.ok()) return error_ = message.status(), error_;
   return std::optional<Message>(std::move(*message));
 }

@@ -15,7 +15,7 @@ namespace regroup::proto {
 namespace {
 
 base::Status senseless(const std::string& what, const std::string& why) {
-  return {base::Code::kDataLoss, fmt::format("{} makes no sense: {}", what, why)};
+  return base::data_loss(fmt::format("{} makes no sense: {}", what, why));
 }
 
 bool exists(const SlotId& slot_id) { return slot_id.slot < kMaxSlots; }

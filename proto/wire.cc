@@ -246,13 +246,12 @@ Reply plain(const fb::ReplyT& t) { return {t.ok, t.message}; }
 template <std::size_t I = 0>
 base::Result<Body> body_from_wire(const fb::BodyUnion& in) {
   if constexpr (I == std::variant_size_v<Body>) {
-    return base::Status(base::Code::kInvalidArgument, "control message: unknown body");
+    return base::invalid_argument("control message: unknown body");
   } else {
     using Table = decltype(table(std::declval<std::variant_alternative_t<I, Body>>()));
     if (static_cast<std::size_t>(in.type) != I + 1) return body_from_wire<I + 1>(in);
     // The verifier lets a type without its table pass.
-    if (in.value == nullptr)
-      return base::Status(base::Code::kDataLoss, "control message: its body is missing");
+    if (in.value == nullptr) return base::data_loss("control message: its body is missing");
     return Body(plain(*static_cast<const Table*>(in.value)));
   }
 }
@@ -315,8 +314,7 @@ base::Result<Message> decode(std::span<const std::byte> payload) {
   auto verifier = verifier_of(payload);
   if (!fb::VerifyMessageBuffer(verifier) ||
       !fits(*fb::GetMessage(payload.data()), FlatBudget(payload.size()))) {
-    return base::Status(base::Code::kDataLoss,
-                        fmt::format("control message of {} bytes does not verify", payload.size()));
+    return base::data_loss(fmt::format("control message of {} bytes does not verify", payload.size()));
   }
   fb::MessageT wire;
   fb::GetMessage(payload.data())->UnPackTo(&wire);
@@ -324,10 +322,9 @@ base::Result<Message> decode(std::span<const std::byte> payload) {
     return base::invalid_argument(
         fmt::format("control message has version {}, this build speaks {}", wire.version, kWireVersion));
   }
-  auto body = body_from_wire(wire.body);
-  if (!body.ok()) return body.status();
-  REGROUP_RETURN_IF_ERROR(check(*body));
-  return Message{wire.incarnation, std::move(*body), wire.node};
+  REGROUP_ASSIGN_OR_RETURN(auto body, body_from_wire(wire.body));
+  REGROUP_RETURN_IF_ERROR(check(body));
+  return Message{wire.incarnation, std::move(body), wire.node};
 }
 
 std::vector<std::byte> encode_world(const World& world) {
@@ -342,8 +339,7 @@ base::Result<World> decode_world(std::span<const std::byte> bytes) {
   if (misaligned(bytes)) return decode_world(std::vector(bytes.begin(), bytes.end()));
   auto verifier = verifier_of(bytes);
   if (!verifier.VerifyBuffer<fb::World>(nullptr) || !aligned(flatbuffers::GetRoot<fb::World>(bytes.data()))) {
-    return base::Status(base::Code::kDataLoss,
-                        fmt::format("World of {} bytes does not verify", bytes.size()));
+    return base::data_loss(fmt::format("World of {} bytes does not verify", bytes.size()));
   }
   fb::WorldT wire;
   flatbuffers::GetRoot<fb::World>(bytes.data())->UnPackTo(&wire);

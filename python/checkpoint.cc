@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/printable.h"
+#include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/dtype.h"

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/status.h"
 #include "elastic/failure_report.h"
 #include "elastic/sampler.h"
 #include "python/checkpoint.h"

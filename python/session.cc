@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/status.h"
 #include "python/errors.h"
 
 namespace regroup::python {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "python/state.h"
 #include "regroup/session.h"
 

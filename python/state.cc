@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/status.h"
 #include "python/errors.h"
 
 namespace regroup::python {

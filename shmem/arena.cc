@@ -86,8 +86,7 @@ base::Result<Arena> Arena::open(base::Fd memfd) {
   struct stat info {};
   if (::fstat(memfd.get(), &info) != 0) return base::system_error("fstat", "arena", errno);
   const auto bytes = static_cast<std::uint64_t>(info.st_size);
-  if (bytes < kPage)
-    return base::Status(base::Code::kDataLoss, fmt::format("arena: {} bytes is no arena", bytes));
+  if (bytes < kPage) return base::data_loss(fmt::format("arena: {} bytes is no arena", bytes));
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0);
   if (base == MAP_FAILED) return base::system_error("mmap", fmt::format("arena of {} bytes", bytes), errno);
   Arena arena;
@@ -103,8 +102,8 @@ base::Result<Arena> Arena::open(base::Fd memfd) {
   arena.spec_ = header->spec;
   REGROUP_RETURN_IF_ERROR(check(arena.spec_));
   if (arena_bytes(arena.spec_) != bytes) {
-    return base::Status(base::Code::kDataLoss, fmt::format("arena: {} bytes, its header describes {}", bytes,
-                                                           arena_bytes(arena.spec_)));
+    return base::data_loss(
+        fmt::format("arena: {} bytes, its header describes {}", bytes, arena_bytes(arena.spec_)));
   }
   return arena;
 }
@@ -210,8 +209,8 @@ base::Status Arena::publish_world(const proto::World& world) {
   const std::vector<std::byte> bytes = proto::encode_world(world);
   const std::uint64_t room = world_bytes(spec_) - sizeof(WorldSlot);
   if (bytes.size() > room) {
-    return {base::Code::kResourceExhausted,
-            fmt::format("World {} takes {} bytes, {} are there", world.generation, bytes.size(), room)};
+    return base::resource_exhausted(
+        fmt::format("World {} takes {} bytes, {} are there", world.generation, bytes.size(), room));
   }
   std::byte* where = at(Layout(spec_).worlds + world.generation % kWorldSlots * world_bytes(spec_));
   auto* slot = reinterpret_cast<WorldSlot*>(where);
@@ -256,7 +255,7 @@ base::Result<proto::World> Arena::read_world(proto::Generation generation) const
   if (world->shards != spec_.shards || !std::all_of(world->plan.begin(), world->plan.end(), here) ||
       !std::all_of(world->members.begin(), world->members.end(),
                    [&](const proto::WorldMember& m) { return here(m.slot_id); })) {
-    return base::Status(base::Code::kDataLoss, fmt::format("World {} does not fit this arena", generation));
+    return base::data_loss(fmt::format("World {} does not fit this arena", generation));
   }
   return world;
 }

@@ -13,7 +13,9 @@
 #include <string>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/memory_limit.h"
+#include "base/status.h"
 #include "shmem/arena_layout.h"
 
 namespace regroup::shmem {
@@ -52,8 +54,8 @@ std::uint64_t sum(std::span<const Range> ranges) {
 base::Status check_memory(const std::string& what, std::uint64_t bytes,
                           const base::Result<base::MemoryLimit>& limit) {
   if (!limit.ok() || bytes <= limit->available) return {};
-  return {base::Code::kResourceExhausted, fmt::format("{}: {} bytes wanted, {} available ({})", what, bytes,
-                                                      limit->available, limit->source)};
+  return base::resource_exhausted(
+      fmt::format("{}: {} bytes wanted, {} available ({})", what, bytes, limit->available, limit->source));
 }
 
 // In pieces: when a signal interrupts the call, the kernel undoes what the call has reserved.
@@ -70,8 +72,8 @@ base::Status reserve(int fd, std::span<const Range> ranges, const std::string& w
       } else if (errno == EINTR) {
         piece = std::max(piece / 2, kLeast);
       } else {
-        return {base::Code::kResourceExhausted, fmt::format("{}: cannot reserve {} bytes: fallocate: {}",
-                                                            what, sum(ranges), std::strerror(errno))};
+        return base::resource_exhausted(fmt::format("{}: cannot reserve {} bytes: fallocate: {}", what,
+                                                    sum(ranges), std::strerror(errno)));
       }
     }
   }

@@ -94,25 +94,23 @@ class Image {
 
 Status write_image(const std::string& path, std::span<const Extent> extents, std::uint64_t file_bytes,
                    const WriteOptions& options) {
-  auto queue = WriteQueue::open(path, options);
-  if (!queue.ok()) return queue.status();
+  REGROUP_ASSIGN_OR_RETURN(auto queue, WriteQueue::open(path, options));
   Image image(extents);
   for (std::uint64_t offset = 0; offset < file_bytes;) {
     if (options.moved) options.moved();
     if (const auto run = image.run(); !run.empty()) {
-      REGROUP_RETURN_IF_ERROR((*queue)->write_from(offset, run));
+      REGROUP_RETURN_IF_ERROR(queue->write_from(offset, run));
       image.pass(run);
       offset += run.size();
       continue;
     }
-    auto buffer = (*queue)->buffer();
-    if (!buffer.ok()) return buffer.status();
-    const std::size_t bytes = image.fill(*buffer);
+    REGROUP_ASSIGN_OR_RETURN(auto buffer, queue->buffer());
+    const std::size_t bytes = image.fill(buffer);
     assert(bytes > 0);
-    REGROUP_RETURN_IF_ERROR((*queue)->write(offset, bytes));
+    REGROUP_RETURN_IF_ERROR(queue->write(offset, bytes));
     offset += bytes;
   }
-  return (*queue)->finish(file_bytes);
+  return queue->finish(file_bytes);
 }
 
 }  // namespace regroup::checkpoint::hdf5

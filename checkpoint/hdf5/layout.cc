@@ -58,11 +58,10 @@ struct Pack {
 Status add_pack(Datasets& datasets, const std::string& dtype, const Pack& pack,
                 std::span<const SnapshotPiece> pieces, std::vector<Place>* places) {
   const std::string name = kPackedName + dtype;
-  auto offset = datasets.add(name, dtype, {pack.elements});
-  if (!offset.ok()) return offset.status();
+  REGROUP_ASSIGN_OR_RETURN(auto offset, datasets.add(name, dtype, {pack.elements}));
   for (const std::size_t i : pack.pieces) {
-    (*places)[i] = {name, *offset};
-    *offset += pieces[i].bytes.size();
+    (*places)[i] = {name, offset};
+    offset += pieces[i].bytes.size();
   }
   return {};
 }
@@ -70,9 +69,8 @@ Status add_pack(Datasets& datasets, const std::string& dtype, const Pack& pack,
 }  // namespace
 
 Result<ShardLayout> lay_out(const std::string& path, std::span<const SnapshotPiece> pieces) {
-  auto created = create_file(path, H5F_LIBVER_V18, kAlignFrom);
-  if (!created.ok()) return created.status();
-  FileHandle& file = *created;
+  REGROUP_ASSIGN_OR_RETURN(auto created, create_file(path, H5F_LIBVER_V18, kAlignFrom));
+  FileHandle& file = created;
   Datasets datasets(file);
   ShardLayout out;
   out.places.resize(pieces.size());
@@ -87,18 +85,15 @@ Result<ShardLayout> lay_out(const std::string& path, std::span<const SnapshotPie
     }
     const unsigned nth = same_name[piece.name]++;
     const std::string name = link_name(piece.name) + (nth == 0 ? "" : fmt::format("~{}", nth));
-    const auto offset = datasets.add(name, piece.dtype, piece.box.count);
-    if (!offset.ok()) return offset.status();
-    out.places[i] = {name, *offset};
+    REGROUP_ASSIGN_OR_RETURN(const auto offset, datasets.add(name, piece.dtype, piece.box.count));
+    out.places[i] = {name, offset};
   }
   for (const auto& [dtype, pack] : packs)
     REGROUP_RETURN_IF_ERROR(add_pack(datasets, dtype, pack, pieces, &out.places));
   if (!file.close()) return failed("H5Fclose", path);
-  auto fd = open_file(path, O_RDONLY);
-  if (!fd.ok()) return fd.status();
-  const auto bytes = size_of(fd->get(), path);
-  if (!bytes.ok()) return bytes.status();
-  out.bytes = *bytes;
+  REGROUP_ASSIGN_OR_RETURN(auto fd, open_file(path, O_RDONLY));
+  REGROUP_ASSIGN_OR_RETURN(const auto bytes, size_of(fd.get(), path));
+  out.bytes = bytes;
   return out;
 }
 

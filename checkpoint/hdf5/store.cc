@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/printable.h"
+#include "base/status.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/file_io.h"
@@ -82,17 +83,16 @@ class Extents {
   }
 
   base::Result<std::vector<Extent>> all(const std::string& path) {
-    auto file = open_file(path, O_RDONLY);
-    if (!file.ok()) return file.status();
+    REGROUP_ASSIGN_OR_RETURN(auto file, open_file(path, O_RDONLY));
     file_.rest.reserve(pieces_.size() + 1);  // extents point into it
     std::vector<Extent> out;
     std::uint64_t at = 0;
     for (const Extent& piece : pieces_) {
-      REGROUP_RETURN_IF_ERROR(add_rest(file->get(), path, at, piece.range->offset, &out));
+      REGROUP_RETURN_IF_ERROR(add_rest(file.get(), path, at, piece.range->offset, &out));
       out.push_back(piece);
       at = piece.range->offset + piece.bytes.size();
     }
-    REGROUP_RETURN_IF_ERROR(add_rest(file->get(), path, at, file_.bytes, &out));
+    REGROUP_RETURN_IF_ERROR(add_rest(file.get(), path, at, file_.bytes, &out));
     return out;
   }
 
@@ -125,13 +125,11 @@ class Store final : public CheckpointStore {
     REGROUP_RETURN_IF_ERROR(make_folder(stage));
     const std::string name = fmt::format("shard-{:04}-of-{:04}.h5", snapshot.writer, snapshot.writers);
     const std::string path = stage + "/" + name;
-    auto layout = lay_out(path, snapshot.pieces);
-    if (!layout.ok()) return layout.status();
-    Described described = describe(snapshot, name, *layout);
+    REGROUP_ASSIGN_OR_RETURN(auto layout, lay_out(path, snapshot.pieces));
+    Described described = describe(snapshot, name, layout);
     Extents extents(&described, snapshot);
-    auto all = extents.all(path);
-    if (!all.ok()) return all.status();
-    REGROUP_RETURN_IF_ERROR(write_image(path, *all, layout->bytes, options_));
+    REGROUP_ASSIGN_OR_RETURN(auto all, extents.all(path));
+    REGROUP_RETURN_IF_ERROR(write_image(path, all, layout.bytes, options_));
     if (snapshot.writers == 1 && options_.commits) {
       own_.emplace(stage, std::move(described.part));
       return {};
@@ -149,16 +147,14 @@ class Store final : public CheckpointStore {
     if (own) parts.push_back(std::move(own_->second));
     own_.reset();
     for (std::uint32_t writer = 0; !own && writer < snapshot.writers; ++writer) {
-      auto part = read_part(part_path(stage, writer));
-      if (!part.ok()) return part.status();
-      parts.push_back(std::move(*part));
+      REGROUP_ASSIGN_OR_RETURN(auto part, read_part(part_path(stage, writer)));
+      parts.push_back(std::move(part));
     }
-    auto whole = merge(std::move(parts));
-    if (!whole.ok()) return whole.status();
-    REGROUP_RETURN_IF_ERROR(add_view(stage, &*whole));
+    REGROUP_ASSIGN_OR_RETURN(auto whole, merge(std::move(parts)));
+    REGROUP_RETURN_IF_ERROR(add_view(stage, &whole));
     for (std::uint32_t writer = 0; !own && writer < snapshot.writers; ++writer)
       REGROUP_RETURN_IF_ERROR(remove_all(part_path(stage, writer)));
-    return commit_stage(directory_, stage, *whole);
+    return commit_stage(directory_, stage, whole);
   }
 
  private:
@@ -171,7 +167,7 @@ class Store final : public CheckpointStore {
   static base::Result<Manifest> read_part(const std::string& path) {
     auto text = read_file(path, kLargestPart);
     if (text.code() == base::Code::kNotFound)
-      return Status(base::Code::kUnavailable, path + ": the part of this writer is missing");
+      return base::unavailable(path + ": the part of this writer is missing");
     if (!text.ok()) return text.status();
     return parse_part(std::as_bytes(std::span(*text)), path);
   }

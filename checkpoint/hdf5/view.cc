@@ -108,12 +108,11 @@ class View {
   Status add_copy(const Tensor& tensor) {
     const std::uint64_t bytes = bytes_of(tensor);
     H5Pset_layout(creation_.get(), bytes > 0 && bytes < kPacked ? H5D_COMPACT : H5D_CONTIGUOUS);
-    const auto dataset = add_dataset(tensor);
-    if (!dataset.ok()) return dataset.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto dataset, add_dataset(tensor));
     elements_.resize(bytes);  // the pieces cover all of it
     for (const Piece& piece : tensor.pieces) REGROUP_RETURN_IF_ERROR(copy(tensor, piece, elements_));
-    if (bytes > 0 && H5Dwrite(dataset->get(), types_.of(tensor.dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                              elements_.data()) < 0)
+    if (bytes > 0 &&
+        H5Dwrite(dataset.get(), types_.of(tensor.dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, elements_.data()) < 0)
       return failed("H5Dwrite", base::escaped(tensor.name));
     return {};
   }
@@ -132,9 +131,7 @@ class View {
     const std::string path = folder_ + "/" + file_of(piece);
     base::Fd& file = files_.try_emplace(piece.file).first->second;
     if (!file.valid()) {
-      auto opened = open_file(path, O_RDONLY);
-      if (!opened.ok()) return opened.status();
-      file = std::move(*opened);
+      REGROUP_ASSIGN_OR_RETURN(file, open_file(path, O_RDONLY));
     }
     const Range& range = piece.range;
     if (piece.file != read_file_ || range.offset < read_at_ ||
@@ -147,8 +144,8 @@ class View {
     }
     const auto elements = std::span(read_).subspan(range.offset - read_at_, range.bytes);
     if (base::crc32c(elements) != range.crcs[0])
-      return {base::Code::kDataLoss,
-              fmt::format("{}: tensor {} differs from what was written", path, base::escaped(tensor.name))};
+      return base::data_loss(
+          fmt::format("{}: tensor {} differs from what was written", path, base::escaped(tensor.name)));
     if (tensor.pieces.size() == 1) {
       std::ranges::copy(elements, out.begin());
       return {};
@@ -188,20 +185,19 @@ class View {
 Status write_view(const std::string& path, const std::string& folder, const Manifest& manifest) {
   // The first with virtual datasets; what the oldest makes instead has no checksums and takes half the time.
   const bool many = manifest.tensors.size() > kMostVirtual;
-  auto created = create_file(path, many ? H5F_LIBVER_EARLIEST : H5F_LIBVER_V110, kNoAlignment);
-  if (!created.ok()) return created.status();
-  View view(*created, folder, manifest);
+  REGROUP_ASSIGN_OR_RETURN(auto created,
+                           create_file(path, many ? H5F_LIBVER_EARLIEST : H5F_LIBVER_V110, kNoAlignment));
+  View view(created, folder, manifest);
   for (const Tensor& tensor : manifest.tensors) REGROUP_RETURN_IF_ERROR(view.add(tensor));
-  return created->close() ? Status() : failed("H5Fclose", path);
+  return created.close() ? Status() : failed("H5Fclose", path);
 }
 
 base::Result<Range> sum(int fd, const std::string& path) {
-  const auto bytes = size_of(fd, path);
-  if (!bytes.ok()) return bytes.status();
-  Range range{0, *bytes, {}};
+  REGROUP_ASSIGN_OR_RETURN(const auto bytes, size_of(fd, path));
+  Range range{0, bytes, {}};
   std::vector<std::byte> buffer(kViewStride);
-  for (std::uint64_t at = 0; at < *bytes; at += kViewStride) {
-    const auto part = std::span(buffer).first(std::min<std::uint64_t>(kViewStride, *bytes - at));
+  for (std::uint64_t at = 0; at < bytes; at += kViewStride) {
+    const auto part = std::span(buffer).first(std::min<std::uint64_t>(kViewStride, bytes - at));
     REGROUP_RETURN_IF_ERROR(read_at(fd, at, part, path));
     if (at % kBlock == 0) range.crcs.push_back(0);
     range.crcs.back() = base::crc32c(part, range.crcs.back());
@@ -214,12 +210,10 @@ base::Result<Range> sum(int fd, const std::string& path) {
 Status add_view(const std::string& folder, Manifest* manifest) {
   const std::string path = fmt::format("{}/{}", folder, kViewName);
   REGROUP_RETURN_IF_ERROR(write_view(path, folder, *manifest));
-  auto file = open_file(path, O_RDWR);
-  if (!file.ok()) return file.status();
-  REGROUP_RETURN_IF_ERROR(sync(file->get(), path));
-  auto range = sum(file->get(), path);
-  if (!range.ok()) return range.status();
-  manifest->files.push_back({kViewName, range->bytes, {std::move(*range)}});
+  REGROUP_ASSIGN_OR_RETURN(auto file, open_file(path, O_RDWR));
+  REGROUP_RETURN_IF_ERROR(sync(file.get(), path));
+  REGROUP_ASSIGN_OR_RETURN(auto range, sum(file.get(), path));
+  manifest->files.push_back({kViewName, range.bytes, {std::move(range)}});
   return {};
 }
 

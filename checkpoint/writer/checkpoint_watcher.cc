@@ -23,9 +23,8 @@ base::Result<std::unique_ptr<CheckpointWatcher>> CheckpointWatcher::start(boost:
                                                                           std::function<void()> rung) {
   base::Fd own(::fcntl(arena.memfd(), F_DUPFD_CLOEXEC, 0));
   if (!own.valid()) return base::system_error("fcntl", "arena", errno);
-  auto mapped = shmem::Arena::open(std::move(own));
-  if (!mapped.ok()) return mapped.status();
-  return std::unique_ptr<CheckpointWatcher>(new CheckpointWatcher(loop, std::move(*mapped), std::move(rung)));
+  REGROUP_ASSIGN_OR_RETURN(auto mapped, shmem::Arena::open(std::move(own)));
+  return std::unique_ptr<CheckpointWatcher>(new CheckpointWatcher(loop, std::move(mapped), std::move(rung)));
 }
 
 CheckpointWatcher::CheckpointWatcher(boost::asio::io_context& loop, shmem::Arena arena,

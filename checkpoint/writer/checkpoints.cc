@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/lock_owner.h"
 #include "checkpoint/writer/final_checkpoint.h"
 #include "checkpoint/writer/persist_task.h"

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "checkpoint/writer/checkpoints.h"
 #include "checkpoint/writer/persist_task.h"
 #include "launcher/process/app.h"
@@ -35,7 +37,7 @@ Result<std::string> Checkpoints::description(proto::Step step) const {
   Json json = Json::parse(text, text + bytes, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step") || json["step"] != step)
     return base::internal_error("the snapshot's description is damaged");
-  if (json.contains("error")) return Status(base::Code::kResourceExhausted, json["error"].dump());
+  if (json.contains("error")) return base::resource_exhausted(json["error"].dump());
   json["directory"] = plan_.directory;
   json["uuid"] = fmt::format("{}-{}-{}", plan_.job, arena_().spec().node, attempts_);
   json["fenced"] = true;

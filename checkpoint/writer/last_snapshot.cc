@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "launcher/process/due.h"
 #include "shmem/generation_fence.h"
 

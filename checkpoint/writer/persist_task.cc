@@ -69,7 +69,7 @@ void PersistTask::on_line(std::string_view line, bool error) {
 void PersistTask::on_ended(int wait_status) {
   process_.reset();
   if (wait_status == 0) return end(text_);
-  if (!said_.empty()) return end(base::Status(base::Code::kUnavailable, std::exchange(said_, {})));
+  if (!said_.empty()) return end(base::unavailable(std::exchange(said_, {})));
   end(base::internal_error(silent_end(wait_status)));
 }
 

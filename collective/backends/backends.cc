@@ -36,9 +36,8 @@ std::string why_not_ucx(const Endpoint& at, std::span<const int> /*ranks*/) {
 Result<std::unique_ptr<Communicator>> open_over_ucx(const Endpoint& at, const CommunicatorOptions& options) {
   CommunicatorOptions here = options;
   std::erase_if(here.ranks, [&](int rank) { return !is_here(at, rank); });
-  auto local = make_local_shm(at.arena, at.world, at.self, here);
-  if (!local.ok()) return local.status();
-  return make_ucx(at.mesh, std::move(*local), options);
+  REGROUP_ASSIGN_OR_RETURN(auto local, make_local_shm(at.arena, at.world, at.self, here));
+  return make_ucx(at.mesh, std::move(local), options);
 }
 
 std::string why_not_shm(const Endpoint& at, std::span<const int> ranks) {
@@ -60,18 +59,16 @@ constexpr Backend kBackends[] = {
 
 Result<std::unique_ptr<Communicator>> open_communicator(const Endpoint& at,
                                                         const CommunicatorOptions& options) {
-  auto ranks = ranks_of(at.world, options);
-  if (!ranks.ok()) return ranks.status();
+  REGROUP_ASSIGN_OR_RETURN(auto ranks, ranks_of(at.world, options));
   CommunicatorOptions all = options;
-  all.ranks = std::move(*ranks);
+  all.ranks = std::move(ranks);
   std::string reasons;
   for (const Backend& backend : kBackends) {
     const std::string reason = backend.why_not(at, all.ranks);
     if (reason.empty()) return backend.open(at, all);
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", backend.name, reason);
   }
-  return base::Status(base::Code::kUnavailable,
-                      fmt::format("no backend can serve the {} ranks ({})", all.ranks.size(), reasons));
+  return base::unavailable(fmt::format("no backend can serve the {} ranks ({})", all.ranks.size(), reasons));
 }
 
 }  // namespace regroup::collective

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/status.h"
 #include "collective/reduce/half.h"
 
 namespace regroup::collective {
@@ -27,9 +28,8 @@ Result<RankSums> RankSums::of(const Layout& layout) {
     for (const int r : layout.hosts[host])
       ranks.push_back({static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(r) + 1});
     if (host == layout.host) here = ranks;
-    auto largest = largest_nodes(std::move(ranks), leaves);
-    if (!largest.ok()) return largest.status();
-    out.by_host.push_back(std::move(*largest));
+    REGROUP_ASSIGN_OR_RETURN(auto largest, largest_nodes(std::move(ranks), leaves));
+    out.by_host.push_back(std::move(largest));
   }
   auto local = plan_merge(std::span(&here, 1), leaves);
   auto between = plan_halving(layout.host, out.by_host, leaves);

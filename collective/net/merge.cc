@@ -40,9 +40,7 @@ Result<Merge::Output> output_of(Interval node, std::span<const Interval> parts,
   if (parts.size() == 1 && !whole) return out;
   Nodes shifted;
   for (const Interval& part : parts) shifted.push_back({part.begin - node.begin, part.end - node.begin});
-  auto fold = TreeFold::compile(shifted, node.size());
-  if (!fold.ok()) return fold.status();
-  out.fold = std::move(*fold);
+  REGROUP_ASSIGN_OR_RETURN(out.fold, TreeFold::compile(shifted, node.size()));
   return out;
 }
 
@@ -77,18 +75,17 @@ Result<Merge> plan_merge(std::span<const Nodes> lists, std::uint32_t leaves, boo
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   std::ranges::sort(order, {}, [&](std::uint32_t i) { return all[i]; });
   std::ranges::sort(all);
-  auto nodes = largest_nodes(all, leaves);
-  if (!nodes.ok()) return nodes.status();
-  Merge out{std::move(*nodes), {}};
+  REGROUP_ASSIGN_OR_RETURN(auto nodes, largest_nodes(all, leaves));
+  Merge out{std::move(nodes), {}};
   std::size_t next = 0;
   for (const Interval& node : out.nodes) {
     const std::size_t first = next;
     while (next < all.size() && all[next].end <= node.end) ++next;
     const auto at = order.begin() + static_cast<std::ptrdiff_t>(first);
-    auto output = output_of(node, std::span(all).subspan(first, next - first),
-                            {at, at + static_cast<std::ptrdiff_t>(next - first)}, whole);
-    if (!output.ok()) return output.status();
-    out.outputs.push_back(std::move(*output));
+    REGROUP_ASSIGN_OR_RETURN(auto output,
+                             output_of(node, std::span(all).subspan(first, next - first),
+                                       {at, at + static_cast<std::ptrdiff_t>(next - first)}, whole));
+    out.outputs.push_back(std::move(output));
   }
   return out;
 }
@@ -102,9 +99,8 @@ Result<std::vector<Nodes>> merged_pairs(const std::vector<Nodes>& now, std::size
   for (std::size_t i = 0; i < now.size(); ++i) {
     Nodes both = now[i];
     both.insert(both.end(), now[i ^ distance].begin(), now[i ^ distance].end());
-    auto nodes = largest_nodes(std::move(both), leaves);
-    if (!nodes.ok()) return nodes.status();
-    next.push_back(std::move(*nodes));
+    REGROUP_ASSIGN_OR_RETURN(auto nodes, largest_nodes(std::move(both), leaves));
+    next.push_back(std::move(nodes));
   }
   return next;
 }
@@ -112,11 +108,10 @@ Result<std::vector<Nodes>> merged_pairs(const std::vector<Nodes>& now, std::size
 }  // namespace
 
 Result<Halving> plan_halving(std::size_t host, std::span<const Nodes> by_host, std::uint32_t leaves) {
-  auto whole = plan_merge(by_host, leaves, true);
-  if (!whole.ok()) return whole.status();
-  if (whole->nodes != Nodes{{0, leaves}}) {
+  REGROUP_ASSIGN_OR_RETURN(auto whole, plan_merge(by_host, leaves, true));
+  if (whole.nodes != Nodes{{0, leaves}}) {
     return base::invalid_argument(
-        fmt::format("sum: the hosts together hold{} of {} leaves", text_of(whole->nodes), leaves));
+        fmt::format("sum: the hosts together hold{} of {} leaves", text_of(whole.nodes), leaves));
   }
   Halving out;
   out.base = std::bit_floor(by_host.size());
@@ -138,9 +133,7 @@ Result<Halving> plan_halving(std::size_t host, std::span<const Nodes> by_host, s
     out.extra_nodes.push_back(by_host[extra].size());
     lists.push_back(by_host[extra]);
   }
-  auto last = plan_merge(lists, leaves, true);
-  if (!last.ok()) return last.status();
-  out.last = std::move(*last);
+  REGROUP_ASSIGN_OR_RETURN(out.last, plan_merge(lists, leaves, true));
   return out;
 }
 

@@ -24,6 +24,8 @@
 
 #include <utility>
 
+#include "base/status.h"
+
 namespace regroup::collective {
 
 using base::Result;
@@ -56,12 +58,12 @@ Result<Request> ShmCommunicator::start_part(const CollectiveSignature& signature
                                             base::TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
-  auto ticket =
+  REGROUP_ASSIGN_OR_RETURN(
+      auto ticket,
       message ? engine_->start_message(*this, operation,
                                        buffers_.slots()[static_cast<std::size_t>(operation.root)], deadline)
-              : engine_->start(engine_->make_pending(*this, operation, signature, deadline));
-  if (!ticket.ok()) return ticket.status();
-  return Request(this, *ticket);
+              : engine_->start(engine_->make_pending(*this, operation, signature, deadline)));
+  return Request(this, ticket);
 }
 
 Result<bool> ShmCommunicator::advance(Pending& pending, bool thorough) {
@@ -98,9 +100,8 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
     }
     case State::kWorking: {
       if (pending.phase == 1 && plan_.uses_inline_chunks() && !fetch_inline_chunks(pending.operation)) {
-        return Status(base::Code::kDataLoss,
-                      fmt::format("{}: all ranks have arrived, but the data of rank {} is missing",
-                                  name_of(pending.operation.kind), fetched_ranks_));
+        return base::data_loss(fmt::format("{}: all ranks have arrived, but the data of rank {} is missing",
+                                           name_of(pending.operation.kind), fetched_ranks_));
       }
       if (plan_.single_copy() && pending.phase == 1) REGROUP_RETURN_IF_ERROR(read_all(pending));
       const auto payload = work(pending);
@@ -124,7 +125,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
     case State::kFinalSync: {
       auto here = alone ? Result<bool>(true) : sync_.all_arrived(thorough);
       if (sync_.is_over()) {
-        return Status(base::Code::kRevoked, fmt::format("generation {} is over", engine_->generation()));
+        return base::revoked(fmt::format("generation {} is over", engine_->generation()));
       }
       if (!here.ok() || !*here) return here;
       engine_->on_sync(buffers_.slots());
@@ -160,9 +161,8 @@ Status ShmCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
     nodes.push_back(partial.leaves);
     inputs.push_back(partial.data.data());
   }
-  auto fold = TreeFold::compile(nodes, leaf_count);
-  if (!fold.ok()) return fold.status();
-  const SliceSum sum{*fold,
+  REGROUP_ASSIGN_OR_RETURN(auto fold, TreeFold::compile(nodes, leaf_count));
+  const SliceSum sum{fold,
                      inputs,
                      result,
                      dtype,

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/status.h"
 #include "collective/shm/communicator.h"
 
 namespace regroup::collective {
@@ -48,9 +49,8 @@ SplitRequest split_request_of(const shmem::Arena& arena, proto::SlotIndex self, 
 void release_channel(shmem::Channel& channel) { channel.held.store(0, std::memory_order_relaxed); }
 
 Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, base::TimePoint deadline) {
-  auto part = split_local(color, deadline);
-  if (!part.ok()) return part.status();
-  return std::unique_ptr<Communicator>(std::move(*part));
+  REGROUP_ASSIGN_OR_RETURN(auto part, split_local(color, deadline));
+  return std::unique_ptr<Communicator>(std::move(part));
 }
 
 Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int color, base::TimePoint deadline) {
@@ -95,29 +95,26 @@ Result<std::unique_ptr<LocalCommunicator>> ShmCommunicator::split_local(int colo
 Result<std::unique_ptr<Communicator>> make_shm(const shmem::Arena& arena, const proto::World& world,
                                                proto::SlotId self, const CommunicatorOptions& options,
                                                const ShmOptions& shm) {
-  auto out = open_shm(arena, world, self, options, shm);
-  if (!out.ok()) return out.status();
-  return std::unique_ptr<Communicator>(std::move(*out));
+  REGROUP_ASSIGN_OR_RETURN(auto out, open_shm(arena, world, self, options, shm));
+  return std::unique_ptr<Communicator>(std::move(out));
 }
 
 Result<std::unique_ptr<LocalCommunicator>> make_local_shm(const shmem::Arena& arena,
                                                           const proto::World& world, proto::SlotId self,
                                                           const CommunicatorOptions& options,
                                                           const ShmOptions& shm) {
-  auto out = open_shm(arena, world, self, options, shm);
-  if (!out.ok()) return out.status();
-  return std::unique_ptr<LocalCommunicator>(std::move(*out));
+  REGROUP_ASSIGN_OR_RETURN(auto out, open_shm(arena, world, self, options, shm));
+  return std::unique_ptr<LocalCommunicator>(std::move(out));
 }
 
 Result<std::unique_ptr<ShmCommunicator>> open_shm(const shmem::Arena& arena, const proto::World& world,
                                                   proto::SlotId self, const CommunicatorOptions& options,
                                                   const ShmOptions& shm) {
-  auto ranks = ranks_of(world, options);
-  if (!ranks.ok()) return ranks.status();
+  REGROUP_ASSIGN_OR_RETURN(auto ranks, ranks_of(world, options));
   ShmCommunicator::Group group;
   group.rank = -1;
   group.instance = options.instance;
-  for (int r : *ranks) {
+  for (int r : ranks) {
     const proto::SlotId slot_id = world.members[static_cast<std::size_t>(r)].slot_id;
     if (slot_id.node != self.node || slot_id.slot >= arena.spec().slots) {
       return base::invalid_argument(

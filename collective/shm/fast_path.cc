@@ -4,6 +4,8 @@
 // and the result.
 #include <algorithm>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/reduce/standard_arithmetic.h"
 #include "collective/shm/communicator.h"
 

@@ -43,11 +43,11 @@ base::Status Messages::advance() {
   // receiver rang long ago and will not ring again.
   for (bool again = true; std::exchange(again, false);) {
     for (std::size_t i = 0; i < messages_.size();) {
-      auto done = is_first(messages_[i]) ? advance(messages_[i]) : base::Result<bool>(false);
-      if (!done.ok()) return done.status();
-      if (*done) messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(i));
-      if (!*done) ++i;
-      again = again || *done;
+      REGROUP_ASSIGN_OR_RETURN(auto done,
+                               is_first(messages_[i]) ? advance(messages_[i]) : base::Result<bool>(false));
+      if (done) messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(i));
+      if (!done) ++i;
+      again = again || done;
     }
   }
   return {};

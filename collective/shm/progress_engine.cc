@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/cpu.h"
+#include "base/status.h"
 #include "collective/reduce/publish.h"
 #include "collective/shm/communicator.h"
 #include "collective/shm/cores.h"
@@ -64,7 +66,7 @@ void ProgressEngine::fail(Status why) {
 
 Status ProgressEngine::check() {
   if (failed_.ok() && own_slot_.revoked_up_to.load(std::memory_order_acquire) >= generation_) {
-    fail({base::Code::kRevoked, fmt::format("generation {} is over", generation_)});
+    fail(base::revoked(fmt::format("generation {} is over", generation_)));
   }
   return failed_;
 }

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "collective/core_use.h"
 #include "collective/reduce/tree_fold.h"
 #include "collective/shm/cma.h"

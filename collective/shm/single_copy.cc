@@ -9,6 +9,8 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/shm/communicator.h"
 
 namespace regroup::collective {

@@ -1,11 +1,12 @@
 // The factory of a build without UCX (-DREGROUP_UCX=OFF), in place of factory.cc.
+#include "base/status.h"
 #include "collective/ucx/factory.h"
 
 namespace regroup::collective {
 namespace {
 
 base::Status built_without_ucx() {
-  return {base::Code::kUnavailable, "not viable: built without UCX; configure with -DREGROUP_UCX=ON"};
+  return base::unavailable("not viable: built without UCX; configure with -DREGROUP_UCX=ON");
 }
 
 }  // namespace

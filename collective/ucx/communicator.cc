@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
 #include "collective/net/collectives.h"
 #include "shmem/arena.h"
 
@@ -29,10 +30,9 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engi
   for (const int r : ranks)
     nodes.push_back(engine->mesh().world().members[static_cast<std::size_t>(r)].slot_id.node);
   MeshGroup group{communicator, std::move(ranks), Layout::of(nodes, rank), std::move(local)};
-  auto rank_sums = RankSums::of(group.layout);
-  if (!rank_sums.ok()) return rank_sums.status();
+  REGROUP_ASSIGN_OR_RETURN(auto rank_sums, RankSums::of(group.layout));
   return std::unique_ptr<Communicator>(
-      new UcxCommunicator(std::move(engine), std::move(group), std::move(*rank_sums)));
+      new UcxCommunicator(std::move(engine), std::move(group), std::move(rank_sums)));
 }
 
 OperationDescriptor UcxCommunicator::next_collective(const CollectiveSignature& signature) {
@@ -53,9 +53,8 @@ Result<Request> UcxCommunicator::start(const Operation& o, TimePoint deadline) {
       return collective(o, signature, number);
     };
   }
-  auto ticket = engine_->start(std::move(operation), deadline);
-  if (!ticket.ok()) return ticket.status();
-  return Request(this, *ticket);
+  REGROUP_ASSIGN_OR_RETURN(auto ticket, engine_->start(std::move(operation), deadline));
+  return Request(this, ticket);
 }
 
 Task UcxCommunicator::collective(Operation o, CollectiveSignature signature, std::uint64_t number) {
@@ -75,14 +74,13 @@ Status UcxCommunicator::reduce(std::span<const Partial> partials, std::uint32_t 
     nodes.push_back(partial.leaves);
     inputs.push_back(partial.data.data());
   }
-  auto here = plan_merge(std::span(&nodes, 1), leaf_count);
-  if (!here.ok()) return here.status();
+  REGROUP_ASSIGN_OR_RETURN(auto here, plan_merge(std::span(&nodes, 1), leaf_count));
   const TreeSum s{leaf_count,
                   result,
                   Arithmetic::of(dtype, Op::kSum),
                   blocks,
                   engine_->mesh().world().generation,
-                  std::move(*here),
+                  std::move(here),
                   std::move(inputs)};
   OperationDescriptor operation = next_collective(tree_reduce_signature(dtype, leaf_count, result.size()));
   operation.begin = [this, &s, signature = operation.signature, number = operation.number] {
@@ -111,8 +109,7 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::split(int color, TimePoin
       deadline));
   for (const SplitEntry& entry : entries)
     engine_->last_group = std::max(engine_->last_group, entry.group + 1);
-  auto local = group_.local->split_local(color, deadline);
-  if (!local.ok()) return local.status();
+  REGROUP_ASSIGN_OR_RETURN(auto local, group_.local->split_local(color, deadline));
   if (color < 0) return std::unique_ptr<Communicator>();
   CommunicatorId communicator = group_.communicator;
   communicator.group = engine_->last_group;
@@ -123,7 +120,7 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::split(int color, TimePoin
     if (static_cast<int>(r) == rank()) mine_there = static_cast<int>(ranks.size());
     ranks.push_back(group_.ranks[r]);
   }
-  return open(engine_, communicator, std::move(ranks), mine_there, std::move(*local));
+  return open(engine_, communicator, std::move(ranks), mine_there, std::move(local));
 }
 
 }  // namespace regroup::collective

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "collective/ucx/peer_mesh.h"
 #include "collective/ucx/reachability.h"
 

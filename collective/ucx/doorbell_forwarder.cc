@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/clock.h"
+
 namespace regroup::collective {
 
 DoorbellForwarder::DoorbellForwarder(Bell& bell, std::function<void()> wake)

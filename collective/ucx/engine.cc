@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/cpu.h"
+#include "base/status.h"
 #include "shmem/doorbell.h"
 
 namespace regroup::collective {
@@ -57,13 +59,13 @@ Engine::~Engine() {
 Status Engine::check() {
   const proto::Generation generation = mesh_->world().generation;
   if (failed_.ok() && mesh_->is_over()) {
-    fail({Code::kRevoked, fmt::format("generation {} is over", generation)});
+    fail(base::revoked(fmt::format("generation {} is over", generation)));
   }
   if (failed_.ok() && !mesh_->overrun().ok()) {
     fail({mesh_->overrun().code(), fmt::format("generation {}: {}", generation, mesh_->overrun().message())});
   }
   if (failed_.ok() && mesh_->closed())
-    fail({Code::kUnavailable, "another communicator on this mesh has failed"});
+    fail(base::unavailable("another communicator on this mesh has failed"));
   abort_if_failed();
   return failed_;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/status.h"
 #include "collective/ucx/communicator.h"
 #include "collective/ucx/library.h"
 #include "collective/ucx/peer_mesh.h"
@@ -26,18 +27,17 @@ Result<std::shared_ptr<PeerMesh>> open_peer_mesh(std::shared_ptr<const UcxContex
 Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<PeerMesh> mesh,
                                                std::unique_ptr<LocalCommunicator> local,
                                                const CommunicatorOptions& options) {
-  auto ranks = ranks_of(mesh->world(), options);
-  if (!ranks.ok()) return ranks.status();
-  const auto mine = std::ranges::find(*ranks, mesh->rank());
-  if (mine == ranks->end()) {
+  REGROUP_ASSIGN_OR_RETURN(auto ranks, ranks_of(mesh->world(), options));
+  const auto mine = std::ranges::find(ranks, mesh->rank());
+  if (mine == ranks.end()) {
     return base::invalid_argument(fmt::format(
-        "make_ucx: rank {} is not among the {} ranks of the communicator", mesh->rank(), ranks->size()));
+        "make_ucx: rank {} is not among the {} ranks of the communicator", mesh->rank(), ranks.size()));
   }
-  const auto rank = static_cast<int>(mine - ranks->begin());
+  const auto rank = static_cast<int>(mine - ranks.begin());
   auto engine = std::make_shared<Engine>(std::move(mesh), local->core_use());
   return UcxCommunicator::open(std::move(engine),
                                {options.instance.value, 0, static_cast<std::uint32_t>(options.channel)},
-                               std::move(*ranks), rank, std::move(local));
+                               std::move(ranks), rank, std::move(local));
 }
 
 }  // namespace regroup::collective

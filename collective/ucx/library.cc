@@ -121,8 +121,8 @@ Result<Ucp> load_ucp() {
   const Variable log("UCX_LOG_LEVEL", "fatal");
   void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
-    return Status(Code::kUnavailable,
-                  fmt::format("not viable: no libucp; the Debian package libucx0 has it: {}", ::dlerror()));
+    return base::unavailable(
+        fmt::format("not viable: no libucp; the Debian package libucx0 has it: {}", ::dlerror()));
   }
   Ucp out;
   const char* missing = nullptr;
@@ -138,19 +138,18 @@ Result<Ucp> load_ucp() {
 }
 
 Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& settings) {
-  auto ucp = load_ucp();
-  if (!ucp.ok()) return ucp.status();
+  REGROUP_ASSIGN_OR_RETURN(auto ucp, load_ucp());
   ignore_broken_pipes();
   const auto failed = [&](const std::string& call, ucs_status_t status) {
-    return Status(Code::kUnavailable, fmt::format("{}: {}", call, ucp->ucs_status_string(status)));
+    return base::unavailable(fmt::format("{}: {}", call, ucp.ucs_status_string(status)));
   };
   ucp_config_t* config = nullptr;
-  ucs_status_t status = ucp->ucp_config_read(nullptr, nullptr, &config);
+  ucs_status_t status = ucp.ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return failed("ucp_config_read", status);
-  const std::unique_ptr<ucp_config_t, decltype(ucp->ucp_config_release)> release(config,
-                                                                                 ucp->ucp_config_release);
+  const std::unique_ptr<ucp_config_t, decltype(ucp.ucp_config_release)> release(config,
+                                                                                ucp.ucp_config_release);
   const auto set = [&](const char* key, const char* value) {
-    static_cast<void>(ucp->ucp_config_modify(config, key, value));
+    static_cast<void>(ucp.ucp_config_modify(config, key, value));
   };
   for (const auto& [variable, key, value] : kDefaults) {
     if (value_of(variable).empty()) set(key, value);
@@ -160,28 +159,26 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& se
   std::string list = setting(settings, "TLS");
   if (has_tcp_alone(list) && value_of(kByTheWayCalled.variable).empty())
     set(kByTheWayCalled.key, kByTheWayCalled.value);
-  if (list.empty() && ucp->ucp_config_modify(config, "TLS", kNoSharedMemory) == UCS_OK)
-    list = kNoSharedMemory;
+  if (list.empty() && ucp.ucp_config_modify(config, "TLS", kNoSharedMemory) == UCS_OK) list = kNoSharedMemory;
   // Without these, transports of shared memory do not report the death of a peer. UCX warns about variables
   // that it does not use.
   if (uses(list, "posix")) set("POSIX_ERROR_HANDLING", "y");
   if (uses(list, "sysv")) set("SYSV_ERROR_HANDLING", "y");
   if (uses(list, "posix") || uses(list, "sysv")) set("ERROR_HANDLING", "y");
   for (const auto& [name, value] : settings.config) {
-    status = ucp->ucp_config_modify(config, name.c_str(), value.c_str());
+    status = ucp.ucp_config_modify(config, name.c_str(), value.c_str());
     if (status != UCS_OK) return failed(fmt::format("ucp_config_modify({}={})", name, value), status);
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   ucp_context_h context = nullptr;
-  status = ucp->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
+  status = ucp.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   if (status != UCS_OK) return failed("ucp_init", status);
-  auto listener =
-      Listener::open(*ucp, context, setting(settings, "NET_DEVICES"), setting(settings, "TCP_PORT_RANGE"));
-  if (!listener.ok()) return listener.status();
+  REGROUP_ASSIGN_OR_RETURN(auto listener, Listener::open(ucp, context, setting(settings, "NET_DEVICES"),
+                                                         setting(settings, "TCP_PORT_RANGE")));
   return std::shared_ptr<const UcxContext>(
-      std::make_shared<UcxContext>(*ucp, context, std::move(*listener), settings.probe_interval));
+      std::make_shared<UcxContext>(ucp, context, std::move(listener), settings.probe_interval));
 }
 
 UcxContext::UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Listener> listener,

@@ -18,10 +18,9 @@ Result<std::unique_ptr<Listener>> Listener::open(const Ucp& ucp, ucp_context_h c
                                                  std::string_view devices, std::string_view ports) {
   std::unique_ptr<Listener> out(new Listener(ucp));
   const auto failed = [&](const char* call, ucs_status_t status) {
-    return Status(Code::kUnavailable, fmt::format("{}: {}", call, ucp.ucs_status_string(status)));
+    return base::unavailable(fmt::format("{}: {}", call, ucp.ucs_status_string(status)));
   };
-  const auto range = read_port_range(ports);
-  if (!range.ok()) return range.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto range, read_port_range(ports));
   out->addresses_ = addresses_of_devices(devices);
   const bool named = !out->addresses_.empty();
   if (!named) out->addresses_ = local_addresses();
@@ -33,9 +32,9 @@ Result<std::unique_ptr<Listener>> Listener::open(const Ucp& ucp, ucp_context_h c
   status = ucp.ucp_worker_get_efd(out->worker_, &out->descriptor_);
   if (status != UCS_OK) return failed("ucp_worker_get_efd", status);
   const std::span<PeerAddress> addresses(out->addresses_);
-  if (!named) REGROUP_RETURN_IF_ERROR(out->listen(addresses, *range, true));
+  if (!named) REGROUP_RETURN_IF_ERROR(out->listen(addresses, range, true));
   for (std::size_t i = 0; named && i < addresses.size(); ++i)
-    REGROUP_RETURN_IF_ERROR(out->listen(addresses.subspan(i, 1), *range, false));
+    REGROUP_RETURN_IF_ERROR(out->listen(addresses.subspan(i, 1), range, false));
   return out;
 }
 
@@ -62,8 +61,8 @@ Status Listener::listen(std::span<PeerAddress> addresses, PortRange ports, bool 
     const std::string where = ports.first == 0
                                   ? "any port"
                                   : fmt::format("ports {}-{} of UCX_TCP_PORT_RANGE", ports.first, ports.last);
-    return {Code::kUnavailable,
-            fmt::format("ucp_listener_create({}): {}", where, ucp_.ucs_status_string(status))};
+    return base::unavailable(
+        fmt::format("ucp_listener_create({}): {}", where, ucp_.ucs_status_string(status)));
   }
   const auto port = reinterpret_cast<const sockaddr_in&>(attributes.sockaddr).sin_port;  // as in sockaddr_in6
   for (PeerAddress& address : addresses) address.port = ntohs(port);

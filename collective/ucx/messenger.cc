@@ -6,6 +6,8 @@
 #include <cassert>
 #include <utility>
 
+#include "base/status.h"
+
 namespace regroup::collective {
 namespace {
 

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/ucx/reachability.h"
 
 namespace regroup::collective {
@@ -63,8 +65,8 @@ Result<std::shared_ptr<PeerMesh>> PeerMesh::open(std::shared_ptr<const UcxContex
 }
 
 Status PeerMesh::failure(const char* call, ucs_status_t status) const {
-  return {Code::kUnavailable,
-          fmt::format("{}(generation {}): {}", call, world_.generation, ucp().ucs_status_string(status))};
+  return base::unavailable(
+      fmt::format("{}(generation {}): {}", call, world_.generation, ucp().ucs_status_string(status)));
 }
 
 Status PeerMesh::start() {

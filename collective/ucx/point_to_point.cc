@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "base/status.h"
+
 namespace regroup::collective {
 
 OperationDescriptor PointToPoint::next(const Operation& o) {

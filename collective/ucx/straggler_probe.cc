@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/ucx/engine.h"
 
 namespace regroup::collective {

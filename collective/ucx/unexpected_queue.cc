@@ -15,9 +15,9 @@ base::Status UnexpectedQueue::put(ActiveMessage message) {
   Usage& usage = usage_[static_cast<std::size_t>(key.from)];
   message.counted = key.kind != MessageKind::kPointToPoint || usage.posted == 0;
   if (message.counted && (usage.messages >= kMaxMessages || usage.bytes >= kMaxBytes)) {
-    return {base::Code::kResourceExhausted,
-            fmt::format("rank {}: unexpected-message limit exceeded ({} messages, {} bytes queued)", key.from,
-                        usage.messages, usage.bytes)};
+    return base::resource_exhausted(
+        fmt::format("rank {}: unexpected-message limit exceeded ({} messages, {} bytes queued)", key.from,
+                    usage.messages, usage.bytes));
   }
   if (message.counted) {
     usage.messages += 1;

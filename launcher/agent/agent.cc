@@ -9,6 +9,7 @@
 #include <csignal>
 #include <limits>
 
+#include "base/clock.h"
 #include "base/printable.h"
 #include "launcher/agent/node.h"
 #include "launcher/process/descendants.h"

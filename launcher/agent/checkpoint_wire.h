@@ -23,7 +23,7 @@ inline fb::QueryLocalCheckpointT table(const QueryLocalCheckpoint& m) {
 }
 inline base::Result<QueryLocalCheckpoint> plain(const fb::QueryLocalCheckpointT& t) {
   if (!t.checkpoints || t.checkpoints->directory.empty())
-    return base::Status(base::Code::kDataLoss, "QueryLocalCheckpoint: expected a checkpoint directory");
+    return base::data_loss("QueryLocalCheckpoint: expected a checkpoint directory");
   return QueryLocalCheckpoint{plain_checkpoints(*t.checkpoints), t.copy};
 }
 inline fb::LocalCheckpointReplyT table(const LocalCheckpointReply& m) {

@@ -33,17 +33,16 @@ base::Result<std::unique_ptr<Children>> Children::make(boost::asio::io_context& 
 }
 
 base::Status Children::listen() {
-  auto context = transport::TlsContext::make(options_.job, options_.self, options_.secret);
-  if (!context.ok()) return context.status();
+  REGROUP_ASSIGN_OR_RETURN(auto context,
+                           transport::TlsContext::make(options_.job, options_.self, options_.secret));
   transport::SecureListenerLimits limits;
   limits.channel = Link::limits();
   listener_ = std::make_unique<transport::SecureListener>(
-      loop_, *context,
+      loop_, context,
       [this](std::shared_ptr<transport::SecureChannel> channel) { on_linked(std::move(channel)); }, limits);
   REGROUP_RETURN_IF_ERROR(listener_->start(0));
-  auto endpoints = transport::own_endpoints(listener_->port());
-  if (!endpoints.ok()) return endpoints.status();
-  endpoints_ = transport::to_string(*endpoints);
+  REGROUP_ASSIGN_OR_RETURN(auto endpoints, transport::own_endpoints(listener_->port()));
+  endpoints_ = transport::to_string(endpoints);
   return {};
 }
 
@@ -69,28 +68,26 @@ base::Result<Spawner*> Children::spawner_for(const Order& order) {
   spawn.environment = options_.environment;
   spawn.limit = order.access.before.empty() ? options_.limit
                                             : std::max<base::Duration>(options_.limit, kAllocatorLimit);
-  auto spawner = order.forked ? make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
-                              : make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
-                                                 std::move(command), order.access.after);
-  if (!spawner.ok()) return spawner.status();
-  made = std::move(*spawner);
+  REGROUP_ASSIGN_OR_RETURN(
+      made, order.forked ? make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
+                         : make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
+                                            std::move(command), order.access.after));
   return made.get();
 }
 
 base::Status Children::start(const Order& order) {
-  auto spawner = spawner_for(order);
-  if (!spawner.ok()) return spawner.status();
-  if (!children_.try_emplace(order.node, loop_, order.name, *spawner).second) return {};
-  (*spawner)->start({order.node,
-                     order.name,
-                     options_.program,
-                     {"--node-agent", options_.job, std::to_string(order.node), std::to_string(options_.self),
-                      endpoints_, options_.build},
-                     options_.wdir,
-                     // An allocator's command takes no login name.
-                     order.access.before.empty() ? order.user : "",
-                     options_.preferred,
-                     order.access.address});
+  REGROUP_ASSIGN_OR_RETURN(auto spawner, spawner_for(order));
+  if (!children_.try_emplace(order.node, loop_, order.name, spawner).second) return {};
+  spawner->start({order.node,
+                  order.name,
+                  options_.program,
+                  {"--node-agent", options_.job, std::to_string(order.node), std::to_string(options_.self),
+                   endpoints_, options_.build},
+                  options_.wdir,
+                  // An allocator's command takes no login name.
+                  order.access.before.empty() ? order.user : "",
+                  options_.preferred,
+                  order.access.address});
   return {};
 }
 

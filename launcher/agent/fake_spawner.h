@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "launcher/agent/spawner.h"
 
 namespace regroup::agent {

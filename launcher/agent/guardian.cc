@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/printable.h"
 #include "launcher/process/descendants.h"
 #include "launcher/process/sink.h"
@@ -122,22 +123,21 @@ void Guardian::end_helpers() {
 }
 
 base::Status Guardian::start_agent() {
-  auto sockets = control_sockets();
-  if (!sockets.ok()) return sockets.status();
+  REGROUP_ASSIGN_OR_RETURN(auto sockets, control_sockets());
   auto reaper = process::Reaper::start(
       reaper_options_,
       [&] {
-        sockets->first.reset();
-        const int status = agent_main_(std::move(sockets->second));
+        sockets.first.reset();
+        const int status = agent_main_(std::move(sockets.second));
         if (reaper_options_.record)
           reaper_options_.record->clean(kGuardianKillLimit);  // guardian and reaper may be dead
         return status;
       },
-      [&] { *sockets = {}; });
+      [&] { sockets = {}; });
   if (!reaper.ok()) return reaper.status();
   reaper_ = std::move(*reaper);
   reaper_alive_ = true;
-  agent_socket_ = std::move(sockets->first);
+  agent_socket_ = std::move(sockets.first);
   return {};
 }
 

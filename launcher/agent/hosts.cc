@@ -42,22 +42,19 @@ base::Result<std::unique_ptr<Hosts>> Hosts::make(boost::asio::io_context& loop, 
 }
 
 base::Status Hosts::start() {
-  auto secret = transport::JobSecret::generate();
-  if (!secret.ok()) return secret.status();
+  REGROUP_ASSIGN_OR_RETURN(auto secret, transport::JobSecret::generate());
   ChildrenOptions options;
   options.job = options_.job;
   options.build = options_.build;
   options.self = kController;
-  options.secret = *secret;
+  options.secret = secret;
   options.environment = options_.environment;
   options.ssh = options_.ssh;
   options.program = options_.program;
   options.preferred = options_.preferred;
   options.wdir = options_.wdir;
   options.limit = options_.limit;
-  auto children = Children::make(loop_, std::move(options), events());
-  if (!children.ok()) return children.status();
-  children_ = std::move(*children);
+  REGROUP_ASSIGN_OR_RETURN(children_, Children::make(loop_, std::move(options), events()));
   slots_.resize(options_.hosts.size());
   for (std::size_t i = 0; i < slots_.size(); ++i) add_slot(i);
   build_tree();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/status.h"
 #include "launcher/agent/hosts.h"
 #include "launcher/agent/remote_script.h"
 #include "launcher/agent/reparenting.h"
@@ -186,16 +187,14 @@ void Hosts::on_ended(proto::NodeId node, const base::Status& how) {
   // An agent that exits before the job has begun was not told to.
   const base::Status why =
       how.ok() && failed_ && !finished_ && index
-          ? base::Status(base::Code::kPeerLost,
-                         fmt::format("host {}: its agent exited before the job began", name(*index)))
+          ? base::peer_lost(fmt::format("host {}: its agent exited before the job began", name(*index)))
           : how;
   end_agent(node);
   std::vector<std::pair<proto::NodeId, base::Status>> below;
   for (const proto::NodeId child : tree_.children(node)) {
     const auto gone = [&](proto::NodeId each) {
-      return base::Status(base::Code::kPeerLost,
-                          fmt::format("host {}: lost with its parent, the agent of host {}",
-                                      name(*index_of(each)), index ? name(*index) : "?"));
+      return base::peer_lost(fmt::format("host {}: lost with its parent, the agent of host {}",
+                                         name(*index_of(each)), index ? name(*index) : "?"));
     };
     if (await_reparenting(child, gone(child))) continue;
     for (const proto::NodeId each : tree_.below(child)) below.emplace_back(each, gone(each));

@@ -49,14 +49,13 @@ void Link::send_encoded(std::span<const std::byte> bytes) {
 base::Status Link::take(State& state, std::span<const std::byte> part) {
   if (part.empty() || (part[0] != kLast && part[0] != kMore) ||
       state.partial.size() + part.size() > kMostBytes) {
-    return {base::Code::kDataLoss, "malformed part of a message between controller and agent"};
+    return base::data_loss("malformed part of a message between controller and agent");
   }
   state.partial.insert(state.partial.end(), part.begin() + 1, part.end());
   if (part[0] == kMore) return {};
-  const auto message = decode(std::exchange(state.partial, {}));
-  if (!message.ok()) return message.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto message, decode(std::exchange(state.partial, {})));
   const auto handler = state.handlers.message;  // a copy: the call may replace it
-  handler(*message);
+  handler(message);
   return {};
 }
 

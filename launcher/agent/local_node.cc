@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "base/status.h"
 #include "launcher/process/environment.h"
 
 namespace regroup::agent {
@@ -150,9 +151,8 @@ base::Status LocalNode::start_members(const SpaceOrder& order, std::vector<proce
     if (mpi_ || order.space.oversubscribed)
       pmi::add_hints(extras[i], agent_.processes().options().apps.at(place.app), order.space.oversubscribed);
     if (base::Status status = agent_.processes().start(place, std::move(extras[i])); !status.ok()) {
-      return {base::Code::kUnavailable,
-              fmt::format("{} could not be started: {}", pmi::name_of({place.space, place.rank}),
-                          status.message())};
+      return base::unavailable(fmt::format("{} could not be started: {}",
+                                           pmi::name_of({place.space, place.rank}), status.message()));
     }
     members_[{place.space, place.rank}] = place.member;
   }

@@ -42,13 +42,11 @@ class SetupHandshake {
   [[nodiscard]] base::Result<Setup> run(const Hello& hello) {
     auto context = transport::TlsContext::make(options_.job, options_.node, options_.secret);
     if (!context.ok()) return context.status();
-    auto endpoints = transport::parse_endpoints(options_.endpoints);
-    if (!endpoints.ok()) return endpoints.status();
-    transport::dial(loop_, *endpoints, kFirstDialLimit,
-                    [this, context = *context, &hello](base::Result<base::Fd> socket) {
-                      status_ = socket.ok() ? connect(context, std::move(*socket), hello)
-                                            : no_way_back(socket.status());
-                    });
+    REGROUP_ASSIGN_OR_RETURN(auto endpoints, transport::parse_endpoints(options_.endpoints));
+    transport::dial(
+        loop_, endpoints, kFirstDialLimit, [this, context = *context, &hello](base::Result<base::Fd> socket) {
+          status_ = socket.ok() ? connect(context, std::move(*socket), hello) : no_way_back(socket.status());
+        });
     deadline_ = std::chrono::steady_clock::now() + kSetupLimit;
     while (!setup_ && status_.ok() && loop_.run_one_until(deadline_) > 0) {
     }
@@ -62,11 +60,10 @@ class SetupHandshake {
  private:
   base::Status connect(const std::shared_ptr<const transport::TlsContext>& context, base::Fd socket,
                        const Hello& hello) {
-    auto channel =
-        transport::SecureChannel::client(loop_, context, std::move(socket), options_.parent, Link::limits());
-    if (!channel.ok()) return channel.status();
-    (*channel)->start({.message = {}, .closed = [](const base::Status&) {}});
-    links_.up = std::make_unique<Uplink>(loop_, *channel, options_.node, options_.parent != kController,
+    REGROUP_ASSIGN_OR_RETURN(auto channel, transport::SecureChannel::client(loop_, context, std::move(socket),
+                                                                            options_.parent, Link::limits()));
+    channel->start({.message = {}, .closed = [](const base::Status&) {}});
+    links_.up = std::make_unique<Uplink>(loop_, channel, options_.node, options_.parent != kController,
                                          Link::Handlers{[this](const Message& message) { take(message); },
                                                         [this](const base::Status& why) { status_ = why; }});
     links_.down = std::make_unique<Relay>(loop_, options_, *links_.up);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/clock.h"
 #include "launcher/pmi/helper.h"
 #include "launcher/process/due.h"
 #include "launcher/process/signals.h"

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 
+#include "base/status.h"
 #include "launcher/agent/messages.h"
 #include "launcher/agent/wire_generated.h"
 
@@ -28,7 +29,7 @@ inline fb::HostNoticeT table(const HostNotice& m) {
 }
 inline base::Result<HostNotice> plain(const fb::HostNoticeT& t) {
   if (t.kind > static_cast<std::uint8_t>(HostNotice::Kind::kMoves))
-    return base::Status(base::Code::kDataLoss, "HostNotice: unknown kind");
+    return base::data_loss("HostNotice: unknown kind");
   return HostNotice{t.within_ms, t.why, static_cast<HostNotice::Kind>(t.kind)};
 }
 

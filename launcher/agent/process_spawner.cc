@@ -33,15 +33,14 @@ base::Result<std::unique_ptr<Spawner>> make_ssh_spawner(boost::asio::io_context&
                                                         std::vector<std::string> command,
                                                         std::vector<std::string> after) {
   if (command.empty()) return base::invalid_argument("the command that reaches other hosts is empty");
-  auto path = process::find_program(command[0], "", options.environment);
-  if (!path.ok()) return path.status();
+  REGROUP_ASSIGN_OR_RETURN(auto path, process::find_program(command[0], "", options.environment));
   if (name_of(command[0]) == "ssh") {
     const auto quiet = quiet_options(options.limit);
     command.insert(command.end(), quiet.begin(), quiet.end());
   }
   return std::unique_ptr<Spawner>(std::make_unique<ProcessSpawner>(
       loop, std::move(secret), std::move(events), std::move(options),
-      ProcessSpawner::Way{*path, std::move(command), true, std::move(after)}));
+      ProcessSpawner::Way{path, std::move(command), true, std::move(after)}));
 }
 
 base::Result<std::unique_ptr<Spawner>> make_fork_spawner(boost::asio::io_context& loop,
@@ -99,8 +98,7 @@ base::Status ProcessSpawner::launch(Agent& agent) {
   if (way_.append_host) REGROUP_RETURN_IF_ERROR(check_name(address, "host"));
   if (const base::Status bad = user.empty() ? base::Status() : check_name(user, "user"); !bad.ok())
     return {bad.code(), fmt::format("{}: {}", agent.order.host, bad.message())};
-  auto script = script_of(agent.order);
-  if (!script.ok()) return script.status();
+  REGROUP_ASSIGN_OR_RETURN(auto script, script_of(agent.order));
   process::SpawnSpec spec;
   spec.path = way_.path;
   spec.argv = way_.command;
@@ -120,7 +118,7 @@ base::Status ProcessSpawner::launch(Agent& agent) {
     return {process.status().code(), fmt::format("{}: {}", agent.order.host, process.status().message())};
   }
   agent.process = *process;
-  agent.process->feed(*script);
+  agent.process->feed(script);
   agent.timer.expires_after(options_.limit);
   agent.timer.async_wait([this, node, alive = alive_](const boost::system::error_code& error) {
     if (!error && *alive) on_late(node);

@@ -40,11 +40,10 @@ void RemoteNode::end(const base::Status& why) {
   starting_.clear();
   members_.clear();
   if (inventory_reply_)
-    std::exchange(inventory_reply_,
-                  nullptr)(why.ok() ? base::Status(base::Code::kPeerLost, "its agent has exited") : why);
+    std::exchange(inventory_reply_, nullptr)(why.ok() ? base::peer_lost("its agent has exited") : why);
   if (checkpoint_reply_)
-    std::exchange(checkpoint_reply_, nullptr)(
-        {.status = why.ok() ? base::Status(base::Code::kPeerLost, "its agent has exited") : why});
+    std::exchange(checkpoint_reply_,
+                  nullptr)({.status = why.ok() ? base::peer_lost("its agent has exited") : why});
   if (input_) input_->stop();
   for (auto& target : targets_) {
     if (target) target->write({}, true);
@@ -79,8 +78,7 @@ void RemoteNode::on(const Hello& hello) {
 
 void RemoteNode::query_inventory(const InventoryRequest& order, Answer then) {
   if (state_ != State::kUp)
-    return then(
-        base::Status(base::Code::kUnavailable, fmt::format("host {}: its agent is not running", name_)));
+    return then(base::unavailable(fmt::format("host {}: its agent is not running", name_)));
   inventory_reply_ = std::move(then);
   send(order);
 }
@@ -160,8 +158,7 @@ void RemoteNode::start(SpaceOrder order) {
   if (state_ == State::kEnded && job_.started) {
     boost::asio::post(loop_, [this, space = order.space.space, none = order.members.empty()] {
       job_.started(space, none ? base::Status()
-                               : base::Status(base::Code::kUnavailable,
-                                              fmt::format("host {}: its agent has exited", name_)));
+                               : base::unavailable(fmt::format("host {}: its agent has exited", name_)));
     });
     return;
   }

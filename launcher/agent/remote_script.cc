@@ -76,9 +76,9 @@ Answer answer_in(std::string_view line) {
 base::Status explain(Answer answer, const AgentOrder& order) {
   switch (answer) {
     case Answer::kNoFolder:
-      return {base::Code::kNotFound, fmt::format("{}: cannot change to folder {}", order.host, order.wdir)};
+      return base::not_found(fmt::format("{}: cannot change to folder {}", order.host, order.wdir));
     case Answer::kNoProgram:
-      return {base::Code::kNotFound, fmt::format("{}: program {} does not exist", order.host, order.program)};
+      return base::not_found(fmt::format("{}: program {} does not exist", order.host, order.program));
     case Answer::kNotExecutable:
       return base::invalid_argument(fmt::format("{}: {} is not executable", order.host, order.program));
     case Answer::kNone:
@@ -92,9 +92,9 @@ base::Status explain(const Ending& ending, const AgentOrder& order) {
   const std::string& host = order.host;
   if (WIFSIGNALED(ending.wait_status)) {
     const int signal = WTERMSIG(ending.wait_status);
-    return {base::Code::kPeerLost,
-            fmt::format("{}: {} was killed by signal {} ({})", host,
-                        ending.was_up ? "the agent" : ending.tool, signal, ::strsignal(signal))};
+    return base::peer_lost(fmt::format("{}: {} was killed by signal {} ({})", host,
+                                       ending.was_up ? "the agent" : ending.tool, signal,
+                                       ::strsignal(signal)));
   }
   const int status = WEXITSTATUS(ending.wait_status);
   if (status == kSshFailed && ending.tool != "sh") {
@@ -105,15 +105,14 @@ base::Status explain(const Ending& ending, const AgentOrder& order) {
                         after(said))};
   }
   if (!ending.was_up) {
-    return {base::Code::kUnavailable, fmt::format("{}: {} ended with status {} before the agent started{}",
-                                                  host, ending.tool, status, after(ending.last_line))};
+    return base::unavailable(fmt::format("{}: {} ended with status {} before the agent started{}", host,
+                                         ending.tool, status, after(ending.last_line)));
   }
   if (status == 0) return {};
   if (status == kSaidWhy && !ending.last_line.empty())
     return base::invalid_argument(fmt::format("{}: {}", host, ending.last_line));
   if (status == kNotFound || status == kCannotRun) {
-    return {base::Code::kNotFound,
-            fmt::format("{}: cannot run {}{}", host, order.program, after(ending.last_line))};
+    return base::not_found(fmt::format("{}: cannot run {}{}", host, order.program, after(ending.last_line)));
   }
   return base::internal_error(
       fmt::format("{}: the agent ended with status {}{}", host, status, after(ending.last_line)));

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "launcher/agent/link.h"
 #include "launcher/agent/tree.h"
 #include "launcher/transport/tcp.h"

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/status.h"
 #include "launcher/agent/tree_messages.h"
 #include "launcher/agent/wire_generated.h"
 #include "launcher/agent/wire_parts.h"
@@ -23,7 +24,7 @@ inline base::Result<ChildEvent> plain(const fb::ChildEventT& t) {
   const auto code = static_cast<Code>(t.code);
   const bool lost = kind == ChildEvent::Kind::kLost;
   if (kind > ChildEvent::Kind::kLost || code > Code::kInternal || lost == (code == Code::kOk))
-    return Status(Code::kDataLoss, "ChildEvent: unknown kind or code");
+    return base::data_loss("ChildEvent: unknown kind or code");
   return ChildEvent{kind, t.node, t.text, code};
 }
 inline fb::RelayedT table(const Relayed& m) {
@@ -32,9 +33,9 @@ inline fb::RelayedT table(const Relayed& m) {
   return t;
 }
 inline base::Result<Relayed> plain(const fb::RelayedT& t) {
-  if (t.nodes.empty()) return Status(Code::kDataLoss, "Relayed: expected at least one node");
+  if (t.nodes.empty()) return base::data_loss("Relayed: expected at least one node");
   if (!t.numbers.empty() && t.numbers.size() != t.nodes.size())
-    return Status(Code::kDataLoss, "Relayed: expected one number per node");
+    return base::data_loss("Relayed: expected one number per node");
   return Relayed{t.nodes, from_bytes(t.message), t.answered, t.numbers};
 }
 inline fb::GatheredT table(const Gathered& m) {
@@ -46,9 +47,8 @@ inline fb::GatheredT table(const Gathered& m) {
 inline base::Result<Gathered> plain(const fb::GatheredT& t) {
   Gathered m;
   for (const auto& relayed : t.messages) {
-    auto one = plain(*relayed);
-    if (!one.ok()) return one.status();
-    m.messages.push_back(std::move(*one));
+    REGROUP_ASSIGN_OR_RETURN(auto one, plain(*relayed));
+    m.messages.push_back(std::move(one));
   }
   return m;
 }
@@ -60,7 +60,7 @@ inline fb::AckT table(const Ack& m) {
 }
 inline base::Result<Ack> plain(const fb::AckT& t) {
   const auto action = static_cast<Ack::Action>(t.action);
-  if (action > Ack::Action::kRetransmit) return Status(Code::kDataLoss, "Ack: unknown action");
+  if (action > Ack::Action::kRetransmit) return base::data_loss("Ack: unknown action");
   return Ack{t.number, action};
 }
 

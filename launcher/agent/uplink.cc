@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/status.h"
 #include "launcher/agent/router.h"
 #include "launcher/agent/wire.h"
 
@@ -39,8 +40,7 @@ void Uplink::schedule_heartbeat() {
     if (error || !link_->open()) return;
     link_->send(Heartbeat{});
     if (!below_ || ++missed_ <= kParentSilence / kHeartbeatInterval) return schedule_heartbeat();
-    fail({base::Code::kPeerLost,
-          fmt::format("no message from the parent agent for {} s", kParentSilence.count())});
+    fail(base::peer_lost(fmt::format("no message from the parent agent for {} s", kParentSilence.count())));
   });
 }
 

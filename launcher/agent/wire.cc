@@ -66,10 +66,10 @@ Result<Setup> plain(const fb::SetupT& t) {
   constexpr auto kMostMemory = static_cast<std::uint8_t>(spec::MemoryPolicy::kInterleave);
   constexpr auto kMostStdin = static_cast<std::uint8_t>(spec::StdinRequest::To::kNone);
   if (!t.output || t.output->tag > kMostTag || t.stdin_to > kMostStdin || t.memory > kMostMemory)
-    return Status(Code::kDataLoss, "Setup: unknown kind of output tag, input or memory policy");
+    return base::data_loss("Setup: unknown kind of output tag, input or memory policy");
   constexpr double kMostFactor = 1000;
   if (!(t.time_limit_factor > 0 && t.time_limit_factor <= kMostFactor))  // NaN is refused too
-    return Status(Code::kDataLoss, "Setup: the factor of the time limits is out of range");
+    return base::data_loss("Setup: the factor of the time limits is out of range");
   Setup m;
   m.host = t.host, m.name = t.name;
   m.output = {static_cast<spec::OutputRequest::Tag>(t.output->tag),
@@ -101,7 +101,7 @@ Result<Setup> plain(const fb::SetupT& t) {
   const bool possible = m.elastic->lines >= 1 && m.elastic->lines < proto::kMaxSlots &&
                         m.elastic->shards >= 1 && m.elastic->shards <= proto::kMaxShards &&
                         m.elastic->kept_results <= proto::kMaxKeptResults;
-  if (!possible) return Status(Code::kDataLoss, "Setup: arena parameters out of range");
+  if (!possible) return base::data_loss("Setup: arena parameters out of range");
   return m;
 }
 fb::AddAppT table(const AddApp& m) {
@@ -114,7 +114,7 @@ fb::AddAppT table(const AddApp& m) {
 Result<AddApp> plain(const fb::AddAppT& t) {
   constexpr std::uint32_t kMostApps = 1 << 20;
   if (t.argv.empty() || t.number > kMostApps)
-    return Status(Code::kDataLoss, "AddApp: expected a program and a number below the limit");
+    return base::data_loss("AddApp: expected a program and a number below the limit");
   AddApp m{t.number, {t.path, t.argv, {}, t.wdir, t.role, {t.cpus, t.memory_bytes}}};
   m.app.environment = plain_environment(t.environment);
   return m;
@@ -141,12 +141,11 @@ fb::StartSpaceT table(const StartSpace& m) {
   return t;
 }
 Result<StartSpace> plain(const fb::StartSpaceT& t) {
-  auto space = pmi::decode(from_bytes(t.space));
-  if (!space.ok()) return space.status();
-  auto* open = std::get_if<pmi::OpenSpace>(&*space);
-  if (open == nullptr) return Status(Code::kDataLoss, "StartSpace: expected OpenSpace");
+  REGROUP_ASSIGN_OR_RETURN(auto space, pmi::decode(from_bytes(t.space)));
+  auto* open = std::get_if<pmi::OpenSpace>(&space);
+  if (open == nullptr) return base::data_loss("StartSpace: expected OpenSpace");
   if (t.again && t.members.size() != 1)
-    return Status(Code::kDataLoss, "StartSpace: expected one member to start again");
+    return base::data_loss("StartSpace: expected one member to start again");
   StartSpace m{{std::move(*open), {}, t.again}};
   for (const auto& in : t.members) {
     MemberOrder order{{in->member, in->rank, in->world_size, in->app, in->index, in->space},
@@ -173,8 +172,7 @@ fb::HelloT table(const Hello& m) {
   return t;
 }
 Result<Hello> plain(const fb::HelloT& t) {
-  if (t.slots > proto::kMaxMembers)
-    return Status(Code::kDataLoss, "Hello: more slots than the limit of members");
+  if (t.slots > proto::kMaxMembers) return base::data_loss("Hello: more slots than the limit of members");
   return Hello{t.version, t.host_name, t.slots, t.port};
 }
 fb::SpaceStartedT table(const SpaceStarted& m) {
@@ -204,7 +202,7 @@ fb::InventoryReplyT table(const InventoryReply& m) {
   return t;
 }
 Result<InventoryReply> plain(const fb::InventoryReplyT& t) {
-  if (!bounded_json(t.host)) return Status(Code::kDataLoss, "InventoryReply: JSON too long or too deep");
+  if (!bounded_json(t.host)) return base::data_loss("InventoryReply: JSON too long or too deep");
   InventoryReply m{{}, t.host};
   REGROUP_RETURN_IF_ERROR(plain_status(t, "InventoryReply: code", &m.status));
   return m;
@@ -217,7 +215,7 @@ fb::ExitedT table(const Exited& m) {
 }
 Result<Exited> plain(const fb::ExitedT& t) {
   if (t.code < 0 || t.code > 255 || t.signal < 0 || t.signal > 127)
-    return Status(Code::kDataLoss, "Exited: exit code or signal out of range");
+    return base::data_loss("Exited: exit code or signal out of range");
   return Exited{{t.member, t.rank, t.pid, t.code, t.signal, t.exceeded_memory, {}}};
 }
 fb::UserMessageT table(const UserMessage& m) {
@@ -232,7 +230,7 @@ fb::UsageReportT table(const UsageReport& m) {
   return t;
 }
 Result<UsageReport> plain(const fb::UsageReportT& t) {
-  if (!bounded_json(t.json)) return Status(Code::kDataLoss, "UsageReport: JSON too long or too deep");
+  if (!bounded_json(t.json)) return base::data_loss("UsageReport: JSON too long or too deep");
   return UsageReport{t.json};
 }
 fb::HeartbeatT table(const Heartbeat&) { return {}; }
@@ -249,10 +247,9 @@ fb::ServicesT table(const Services& m) {
   return t;
 }
 Result<Services> plain(const fb::ServicesT& t) {
-  if (t.message.size() > pmi::kMaxMessageBytes) return Status(Code::kDataLoss, "Services: message too long");
-  auto message = pmi::decode(from_bytes(t.message));
-  if (!message.ok()) return message.status();
-  return Services{std::move(*message)};
+  if (t.message.size() > pmi::kMaxMessageBytes) return base::data_loss("Services: message too long");
+  REGROUP_ASSIGN_OR_RETURN(auto message, pmi::decode(from_bytes(t.message)));
+  return Services{std::move(message)};
 }
 fb::StreamDataT table(const StreamData& m) {
   fb::StreamDataT t;
@@ -261,7 +258,7 @@ fb::StreamDataT table(const StreamData& m) {
 }
 Result<StreamData> plain(const fb::StreamDataT& t) {
   if (t.stream > 2 || t.bytes.size() > kWindow)
-    return Status(Code::kDataLoss, "StreamData: unknown stream or more bytes than the window");
+    return base::data_loss("StreamData: unknown stream or more bytes than the window");
   return StreamData{t.stream, t.end, from_bytes(t.bytes)};
 }
 fb::WindowUpdateT table(const WindowUpdate& m) {
@@ -271,7 +268,7 @@ fb::WindowUpdateT table(const WindowUpdate& m) {
 }
 Result<WindowUpdate> plain(const fb::WindowUpdateT& t) {
   if (t.stream > 2 || t.bytes > kWindow)
-    return Status(Code::kDataLoss, "WindowUpdate: unknown stream or more bytes than the window");
+    return base::data_loss("WindowUpdate: unknown stream or more bytes than the window");
   return WindowUpdate{t.stream, t.bytes, t.broken};
 }
 
@@ -283,9 +280,8 @@ fb::MembershipT table(const Membership& m) {
   return t;
 }
 Result<Membership> plain(const fb::MembershipT& t) {
-  auto message = proto::decode(std::as_bytes(std::span(t.message)));
-  if (!message.ok()) return message.status();
-  return Membership{std::move(*message)};
+  REGROUP_ASSIGN_OR_RETURN(auto message, proto::decode(std::as_bytes(std::span(t.message))));
+  return Membership{std::move(message)};
 }
 fb::StartAgentsT table(const StartAgents& m) {
   fb::StartAgentsT t;
@@ -300,7 +296,7 @@ fb::StartAgentsT table(const StartAgents& m) {
 }
 Result<StartAgents> plain(const fb::StartAgentsT& t) {
   if (t.children.empty() || t.program.empty() || t.limit_ms == 0)
-    return Status(Code::kDataLoss, "StartAgents: expected children, a program and a limit");
+    return base::data_loss("StartAgents: expected children, a program and a limit");
   StartAgents m{t.from, t.ssh, t.program, t.wdir, t.limit_ms, {}, t.preferred};
   for (const auto& child : t.children) m.children.push_back({child->node, child->name, child->user});
   return m;
@@ -321,15 +317,14 @@ Result<EndAgent> plain(const fb::EndAgentT& t) { return EndAgent{t.node}; }
 template <std::size_t I = 0>
 Result<Message> body_from_wire(const fb::BodyUnion& in) {
   if constexpr (I == std::variant_size_v<Message>) {
-    return Status(Code::kInvalidArgument, "message between controller and agent: unknown body");
+    return base::invalid_argument("message between controller and agent: unknown body");
   } else {
     using Table = decltype(table(std::declval<std::variant_alternative_t<I, Message>>()));
     if (static_cast<std::size_t>(in.type) != I + 1) return body_from_wire<I + 1>(in);
     // The verifier accepts a union type without its table.
-    if (in.value == nullptr) return Status(Code::kDataLoss, "message between controller and agent: no body");
-    auto body = plain(*static_cast<const Table*>(in.value));
-    if (!body.ok()) return body.status();
-    return Message(std::move(*body));
+    if (in.value == nullptr) return base::data_loss("message between controller and agent: no body");
+    REGROUP_ASSIGN_OR_RETURN(auto body, plain(*static_cast<const Table*>(in.value)));
+    return Message(std::move(body));
   }
 }
 

@@ -55,7 +55,7 @@ void set_status(const Status& status, Table& t) {
 }
 template <class Table>
 Status plain_status(const Table& t, const char* what, Status* out) {
-  if (t.code > static_cast<std::uint8_t>(Code::kInternal)) return {Code::kDataLoss, what};
+  if (t.code > static_cast<std::uint8_t>(Code::kInternal)) return base::data_loss(what);
   const auto code = static_cast<Code>(t.code);
   *out = code == Code::kOk ? Status() : Status(code, t.error);
   return {};

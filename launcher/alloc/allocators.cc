@@ -87,8 +87,7 @@ base::Result<Granted> find_allocation(const AllocInput& input, std::string_view 
     if (!name.empty() && name != row.name) continue;
     const Viability viable = row.viable(input);
     if (!viable.ok && name.empty()) continue;
-    if (!viable.ok)
-      return base::Status(base::Code::kUnavailable, fmt::format("--allocator {}: {}", name, viable.reason));
+    if (!viable.ok) return base::unavailable(fmt::format("--allocator {}: {}", name, viable.reason));
     auto reading = row.read(input);
     if (!reading.ok()) {
       return base::Status(reading.code(), fmt::format("{}: {} (--allocator none uses only this machine)",

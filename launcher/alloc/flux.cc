@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/status.h"
 #include "base/text.h"
 #include "launcher/alloc/reading.h"
 #include "launcher/spec/host_list.h"
@@ -38,19 +39,17 @@ Result<std::vector<Rank>> read_ranks(const json& lite) {
   for (const json& entry : lite) {
     if (!entry.is_object() || !entry.contains("rank"))
       return invalid_argument("R_lite: an entry has no rank");
-    const auto numbers = idset(entry["rank"], "rank");
-    if (!numbers.ok()) return numbers.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto numbers, idset(entry["rank"], "rank"));
     Rank rank;
     const json children = entry.value("children", json::object());
     for (auto [name, out] : {std::pair{"core", &rank.cores}, std::pair{"gpu", &rank.gpus}}) {
       if (!children.is_object() || !children.contains(name)) continue;
-      auto ids = idset(children[name], name);
-      if (!ids.ok()) return ids.status();
-      *out = std::move(*ids);
+      REGROUP_ASSIGN_OR_RETURN(auto ids, idset(children[name], name));
+      *out = std::move(ids);
     }
-    if (numbers->size() * (rank.cores.size() + 1) > (64U << 20U) / sizeof(int))
+    if (numbers.size() * (rank.cores.size() + 1) > (64U << 20U) / sizeof(int))
       return invalid_argument("R_lite: too many cores");
-    for (const int number : *numbers) {
+    for (const int number : numbers) {
       rank.rank = number;
       ranks.push_back(rank);
     }
@@ -81,19 +80,17 @@ Status fill(const std::string& text, HostSum& sum) {
   if (all.value("version", json()) != json(1))
     return invalid_argument("unknown version of R; expected version 1");
   const json& execution = all["execution"];
-  auto ranks = read_ranks(execution.value("R_lite", json()));
-  if (!ranks.ok()) return ranks.status();
-  const auto nodes = read_nodes(execution.value("nodelist", json()));
-  if (!nodes.ok()) return nodes.status();
-  std::ranges::sort(*ranks, {}, &Rank::rank);
-  if (ranks->size() != nodes->size())
+  REGROUP_ASSIGN_OR_RETURN(auto ranks, read_ranks(execution.value("R_lite", json())));
+  REGROUP_ASSIGN_OR_RETURN(const auto nodes, read_nodes(execution.value("nodelist", json())));
+  std::ranges::sort(ranks, {}, &Rank::rank);
+  if (ranks.size() != nodes.size())
     return invalid_argument(
-        fmt::format("R_lite has {} ranks, but nodelist {} names", ranks->size(), nodes->size()));
-  for (std::size_t i = 0; i < ranks->size(); ++i) {
-    Rank& rank = (*ranks)[i];
+        fmt::format("R_lite has {} ranks, but nodelist {} names", ranks.size(), nodes.size()));
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    Rank& rank = ranks[i];
     // Several brokers may share a host.
-    REGROUP_RETURN_IF_ERROR(sum.add((*nodes)[i], rank.cores.size()));
-    Host& host = *sum.find((*nodes)[i]);
+    REGROUP_RETURN_IF_ERROR(sum.add(nodes[i], rank.cores.size()));
+    Host& host = *sum.find(nodes[i]);
     if (host.address.empty()) host.address = std::to_string(rank.rank);
     host.cores.insert(host.cores.end(), rank.cores.begin(), rank.cores.end());
     for (const int gpu : rank.gpus) host.gpus.push_back(std::to_string(gpu));

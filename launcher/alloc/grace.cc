@@ -2,6 +2,7 @@
 // default.
 #include <fmt/format.h>
 
+#include "base/status.h"
 #include "base/text.h"
 #include "launcher/alloc/reading.h"
 
@@ -36,13 +37,11 @@ std::optional<std::uint32_t> number_after(std::string_view text, std::string_vie
 Result<Grace> slurm_grace(const AllocInput& input) {
   const std::string& partition = input.value("SLURM_JOB_PARTITION");
   if (partition.empty()) return base::invalid_argument("SLURM_JOB_PARTITION is not set");
-  const auto config = run(input, {"scontrol", "show", "config"});
-  if (!config.ok()) return config.status();
-  const auto wait = number_after(*config, "KillWait");
+  REGROUP_ASSIGN_OR_RETURN(const auto config, run(input, {"scontrol", "show", "config"}));
+  const auto wait = number_after(config, "KillWait");
   if (!wait) return base::invalid_argument("scontrol show config: KillWait is missing");
-  const auto shown = run(input, {"scontrol", "show", "partition", partition, "-o"});
-  if (!shown.ok()) return shown.status();
-  const auto grace = number_after(*shown, "GraceTime=");
+  REGROUP_ASSIGN_OR_RETURN(const auto shown, run(input, {"scontrol", "show", "partition", partition, "-o"}));
+  const auto grace = number_after(shown, "GraceTime=");
   if (!grace) return base::invalid_argument(fmt::format("partition {}: GraceTime is missing", partition));
   const bool preempted = *grace > 0;
   return Grace{seconds(preempted ? *grace : *wait), seconds(*wait),
@@ -53,9 +52,8 @@ Result<Grace> slurm_grace(const AllocInput& input) {
 Result<Grace> grid_engine_grace(const AllocInput& input) {
   const std::string& queue = input.value("QUEUE");
   if (queue.empty()) return base::invalid_argument("QUEUE is not set");
-  const auto shown = run(input, {"qconf", "-sq", queue});
-  if (!shown.ok()) return shown.status();
-  for (std::string_view rest = *shown, line; base::next_part(rest, '\n', line);) {
+  REGROUP_ASSIGN_OR_RETURN(const auto shown, run(input, {"qconf", "-sq", queue}));
+  for (std::string_view rest = shown, line; base::next_part(rest, '\n', line);) {
     std::string_view word;
     if (!base::next_blank_word(line, word) || word != "notify" || !base::next_blank_word(line, word))
       continue;

@@ -1,6 +1,7 @@
 // sge_pe(5) and submit(1) of Grid Engine 8.1.9, "$pe_hostfile".
 #include <fmt/format.h>
 
+#include "base/status.h"
 #include "base/text.h"
 #include "launcher/alloc/reading.h"
 
@@ -28,11 +29,10 @@ base::Result<Reading> read_grid_engine(const AllocInput& input) {
   Reading reading;
   reading.id = input.value("JOB_ID");
   const std::string source = "PE_HOSTFILE=" + input.value("PE_HOSTFILE");
-  const auto text = read_named_file(input, "PE_HOSTFILE");
-  if (!text.ok()) return text.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto text, read_named_file(input, "PE_HOSTFILE"));
   HostSum sum(source);
   std::size_t number = 0;
-  for (std::string_view rest = *text, line; base::next_part(rest, '\n', line);)
+  for (std::string_view rest = text, line; base::next_part(rest, '\n', line);)
     REGROUP_RETURN_IF_ERROR(read_line(line, fmt::format("{}, line {}", source, ++number), sum));
   if (sum.hosts().empty()) return invalid_argument(source + ": contains no host");
   reading.facts.push_back(fact(input, "PE_HOSTFILE"));

@@ -3,6 +3,7 @@
 // (jobset.sigs.k8s.io, pod names <jobset>-<replicatedjob>-<job index>-<pod index>.<subdomain>).
 #include <fmt/format.h>
 
+#include "base/status.h"
 #include "base/text.h"
 #include "launcher/alloc/reading.h"
 #include "launcher/spec/host_list.h"
@@ -28,9 +29,8 @@ constexpr const char* kToPod =
 // Pods have sshd; where the operator brings its own way, that is taken.
 Result<Reading> read_mpi_operator(const AllocInput& input, const std::string& name) {
   Reading reading;
-  const auto text = read_named_file(input, name);
-  if (!text.ok()) return text.status();
-  auto listed = spec::parse_host_file(*text, input.value(name));
+  REGROUP_ASSIGN_OR_RETURN(const auto text, read_named_file(input, name));
+  auto listed = spec::parse_host_file(text, input.value(name));
   if (!listed.ok()) return invalid_argument(fmt::format("{}: {}", name, listed.status().message()));
   HostSum sum(input.value(name));
   for (const spec::HostRequest& host : *listed)
@@ -101,18 +101,17 @@ Result<Reading> read_indexed(const AllocInput& input) {
   if (input.has("PET_NPROC_PER_NODE") && base::whole(input.value("PET_NPROC_PER_NODE"), slots) && slots > 0)
     reading.facts.push_back(fact(input, "PET_NPROC_PER_NODE"));
   const std::string& service = input.value("REGROUP_SUBDOMAIN");  // of the headless service
-  const auto names = pod_names(input, own.substr(0, dash), reading);
-  if (!names.ok()) return names.status();
-  if (std::uint64_t{names->jobs} * pods > spec::kMostHosts)
+  REGROUP_ASSIGN_OR_RETURN(const auto names, pod_names(input, own.substr(0, dash), reading));
+  if (std::uint64_t{names.jobs} * pods > spec::kMostHosts)
     return invalid_argument(
-        fmt::format("{} jobs of {} pods: expected at most {} pods", names->jobs, pods, spec::kMostHosts));
+        fmt::format("{} jobs of {} pods: expected at most {} pods", names.jobs, pods, spec::kMostHosts));
   HostSum sum("JOB_COMPLETION_INDEX");
-  for (std::uint32_t i = 0; i < names->jobs * pods; ++i) {
-    const std::string pod = names->name(i / pods, i % pods);
+  for (std::uint32_t i = 0; i < names.jobs * pods; ++i) {
+    const std::string pod = names.name(i / pods, i % pods);
     REGROUP_RETURN_IF_ERROR(
         sum.add_once(service.empty() ? pod : fmt::format("{}.{}", pod, service), std::max(1U, slots)));
     sum.hosts().back().address = pod;
-    sum.hosts().back().here = i / pods == names->job && i % pods == index;
+    sum.hosts().back().here = i / pods == names.job && i % pods == index;
   }
   reading.facts.push_back(fact(input, "JOB_COMPLETION_INDEX"));
   reading.facts.push_back(fact(input, counter));

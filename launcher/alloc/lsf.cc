@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "base/status.h"
 #include "base/text.h"
 #include "launcher/alloc/reading.h"
 #include "launcher/spec/host_list.h"
@@ -93,9 +94,8 @@ base::Result<Reading> read_lsf(const AllocInput& input) {
   if (source == "LSB_MCPU_HOSTS") {
     REGROUP_RETURN_IF_ERROR(add_pairs(input, source, sum));
   } else if (source == "LSB_DJOB_HOSTFILE") {
-    const auto text = read_named_file(input, source);
-    if (!text.ok()) return text.status();
-    REGROUP_RETURN_IF_ERROR(read_words(*text, sum));
+    REGROUP_ASSIGN_OR_RETURN(const auto text, read_named_file(input, source));
+    REGROUP_RETURN_IF_ERROR(read_words(text, sum));
   } else {
     REGROUP_RETURN_IF_ERROR(read_words(input.value(source), sum));
   }

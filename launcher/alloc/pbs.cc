@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/status.h"
 #include "base/text.h"
 #include "launcher/alloc/reading.h"
 
@@ -17,10 +18,9 @@ using base::Status;
 // Lines "host-gpu0".
 Status read_gpus(const AllocInput& input, HostSum& sum, Reading& reading) {
   if (!input.has("PBS_GPUFILE")) return {};
-  const auto text = read_named_file(input, "PBS_GPUFILE");
-  if (!text.ok()) return text.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto text, read_named_file(input, "PBS_GPUFILE"));
   std::size_t number = 0;
-  for (std::string_view rest = *text, line; base::next_part(rest, '\n', line);) {
+  for (std::string_view rest = text, line; base::next_part(rest, '\n', line);) {
     ++number;
     line = base::trimmed_word(line);
     if (line.empty()) continue;

@@ -81,7 +81,7 @@ AllocatorRequest lsf_give_back(const AllocInput& input, const Host& host, const 
 base::Result<ResizeEvent> read_resize_event(const AllocInput& input) {
   ResizeEvent event;
   const std::string& what = input.value("LSB_RESIZE_EVENT");
-  if (what.empty()) return base::Status(base::Code::kUnavailable, "LSB_RESIZE_EVENT is not set");
+  if (what.empty()) return base::unavailable("LSB_RESIZE_EVENT is not set");
   if (what != "grow" && what != "shrink")
     return base::invalid_argument(
         fmt::format("{}: expected grow or shrink", fact(input, "LSB_RESIZE_EVENT")));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/status.h"
 #include "base/text.h"
 #include "launcher/alloc/reading.h"
 #include "launcher/spec/host_list.h"
@@ -136,11 +137,10 @@ Result<Reading> read_slurm(const AllocInput& input) {
   if (hosts->empty())
     return invalid_argument(fmt::format("SLURM_JOB_ID is set, but {} contains no host", names.hosts));
   reading.facts.push_back(fact(input, names.hosts));
-  auto slots = slots_of(input, names, hosts->size(), reading);
-  if (!slots.ok()) return slots.status();
+  REGROUP_ASSIGN_OR_RETURN(auto slots, slots_of(input, names, hosts->size(), reading));
   HostSum sum(names.hosts);
   for (std::size_t i = 0; i < hosts->size(); ++i)
-    REGROUP_RETURN_IF_ERROR(sum.add_once((*hosts)[i], (*slots)[i]));
+    REGROUP_RETURN_IF_ERROR(sum.add_once((*hosts)[i], slots[i]));
   sum.mark_here(input.has("SLURMD_NODENAME") ? input.value("SLURMD_NODENAME") : input.host_name);
   reading.allocation.hosts = std::move(sum.hosts());
   if (names.hosts != "SLURM_STEP_NODELIST")

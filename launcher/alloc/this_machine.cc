@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "base/status.h"
 #include "launcher/alloc/allocator.h"
 #include "launcher/alloc/cpu_quota.h"
 

@@ -15,7 +15,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/printable.h"
+#include "base/status.h"
 #include "launcher/job/fixed_job.h"
 #include "launcher/job/job_files.h"
 #include "launcher/lease/grant_lines.h"
@@ -47,9 +49,8 @@ class Client {
     }
     const base::TimePoint deadline = clock_.now() + kDeadline;
     for (;;) {
-      auto message = reader_.next();
-      if (!message.ok()) return message.status();
-      if (message->has_value()) return std::move((*message)->body);
+      REGROUP_ASSIGN_OR_RETURN(auto message, reader_.next());
+      if (message.has_value()) return std::move(message->body);
       REGROUP_RETURN_IF_ERROR(read_some(deadline));
     }
   }
@@ -65,7 +66,7 @@ class Client {
     const ssize_t count = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return {};
     if (count < 0) return base::system_error("recv", "coordinator", errno);
-    if (count == 0) return {base::Code::kPeerLost, "the coordinator closed the connection"};
+    if (count == 0) return base::peer_lost("the coordinator closed the connection");
     reader_.append(std::span(bytes).first(static_cast<std::size_t>(count)));
     return {};
   }
@@ -140,12 +141,10 @@ int command_failed(const std::string& message) {
 }
 
 base::Result<std::string> status_of(Client& client) {
-  auto body = client.ask(proto::StatusRequest{});
-  if (!body.ok()) return body.status();
-  auto* reply = std::get_if<proto::StatusReply>(&*body);
+  REGROUP_ASSIGN_OR_RETURN(auto body, client.ask(proto::StatusRequest{}));
+  auto* reply = std::get_if<proto::StatusReply>(&body);
   if (reply == nullptr) return base::internal_error("unexpected answer of the coordinator");
-  if (!json::accept(reply->json))
-    return base::Status(base::Code::kDataLoss, "malformed status: expected JSON");
+  if (!json::accept(reply->json)) return base::data_loss("malformed status: expected JSON");
   return std::move(reply->json);
 }
 

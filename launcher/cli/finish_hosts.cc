@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/status.h"
 #include "base/values.h"
 #include "launcher/cli/finish.h"
 
@@ -57,10 +58,9 @@ Status take_sequence(OptionsBuilder& builder) {
   spec::Mapping& mapping = builder.out.mapping;
   std::vector<std::string> hosts = std::move(builder.mentioned);
   if (const std::string& path = mapping.map.file; !path.empty()) {
-    auto text = read_mapping_file(builder, path);
-    if (!text.ok()) return text.status();
+    REGROUP_ASSIGN_OR_RETURN(auto text, read_mapping_file(builder, path));
     hosts.clear();
-    auto listed = spec::parse_host_file(*text, path, &hosts);
+    auto listed = spec::parse_host_file(text, path, &hosts);
     if (!listed.ok()) return builder.refuse(kBadMapFile, listed.status());
     if (builder.listed.empty()) builder.listed = std::move(*listed);
   }
@@ -79,9 +79,8 @@ Status take_rank_file(OptionsBuilder& builder) {
   const std::string& path = mapping.map.file;
   if (path.empty())
     return builder.refuse(kContradicts, invalid_argument("--map-by rankfile: expected :FILE=PATH"));
-  auto text = read_mapping_file(builder, path);
-  if (!text.ok()) return text.status();
-  auto places = spec::parse_rank_file(*text, path);
+  REGROUP_ASSIGN_OR_RETURN(auto text, read_mapping_file(builder, path));
+  auto places = spec::parse_rank_file(text, path);
   if (!places.ok()) return builder.refuse(kBadMapFile, places.status());
   for (spec::RankPlace& place : *places) {
     if (is_local(builder.context, place.host)) place.host = own_name(builder.context);
@@ -134,10 +133,8 @@ Status read_grant(OptionsBuilder& builder) {
   if (discovered && chosen)
     return invalid_argument("--host-discovery-script: cannot be combined with -H or --hostfile");
   if (discovered ? !builder.context.discover : !builder.context.grant) return {};
-  auto grant = discovered ? builder.context.discover(out.discovery, out.allocator)
-                          : builder.context.grant(out.allocator);
-  if (!grant.ok()) return grant.status();
-  out.grant = std::move(*grant);
+  REGROUP_ASSIGN_OR_RETURN(out.grant, discovered ? builder.context.discover(out.discovery, out.allocator)
+                                                 : builder.context.grant(out.allocator));
   out.notes.insert(out.notes.end(), out.grant.warnings.begin(), out.grant.warnings.end());
   spec::mark_here(builder.context.host_names, out.grant.hosts);
   return {};
@@ -146,9 +143,8 @@ Status read_grant(OptionsBuilder& builder) {
 Status choose_among_grant(OptionsBuilder& builder) {
   spec::Options& out = builder.out;
   if (out.grant.by.empty()) return {};
-  auto hosts = spec::within_grant(out.grant, out.hosts, out.oversubscribe, builder.context.host_aliases);
-  if (!hosts.ok()) return hosts.status();
-  out.hosts = std::move(*hosts);
+  REGROUP_ASSIGN_OR_RETURN(
+      out.hosts, spec::within_grant(out.grant, out.hosts, out.oversubscribe, builder.context.host_aliases));
   if (out.discovery.script.empty())
     std::erase_if(out.hosts, [](const spec::HostRequest& host) { return host.slots == 0; });
   return {};
@@ -165,9 +161,9 @@ base::Result<std::vector<spec::HostRequest>> absolute(const OptionsBuilder& buil
                                                       const std::vector<spec::HostRequest>& hosts,
                                                       const std::vector<spec::HostRequest>& base) {
   const ParseContext& context = builder.context;
-  auto found = spec::resolve_relative(hosts, base, context.host_names, context.host_aliases);
-  if (!found.ok()) return found.status();
-  return spec::by_one_name(context.host_names, *found, context.host_aliases);
+  REGROUP_ASSIGN_OR_RETURN(auto found,
+                           spec::resolve_relative(hosts, base, context.host_names, context.host_aliases));
+  return spec::by_one_name(context.host_names, found, context.host_aliases);
 }
 
 // The same for the hosts of a rank file and of --map-by seq, which then have the names of `out.hosts`.
@@ -221,9 +217,8 @@ Status resolve_hosts(OptionsBuilder& builder) {
     out.notes.push_back(std::move(note));
   auto chosen = absolute(builder, wanted, base);
   if (!chosen.ok()) return builder.refuse(kContradicts, chosen.status());
-  auto hosts = spec::filter_hosts(builder.listed, *chosen, builder.context.host_aliases);
-  if (!hosts.ok()) return hosts.status();
-  out.hosts = std::move(*hosts);
+  REGROUP_ASSIGN_OR_RETURN(out.hosts,
+                           spec::filter_hosts(builder.listed, *chosen, builder.context.host_aliases));
   if (Status status = spec::drop_without_slots(out.hosts, out.oversubscribe); !status.ok())
     return builder.refuse(kContradicts, status);
   REGROUP_RETURN_IF_ERROR(choose_among_grant(builder));

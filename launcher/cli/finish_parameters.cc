@@ -2,6 +2,7 @@
 // run more members than cores, or unbound, holds here too. An option on the command line goes before them.
 #include <fmt/format.h>
 
+#include "base/status.h"
 #include "base/values.h"
 #include "launcher/cli/finish.h"
 
@@ -73,9 +74,8 @@ Status set_ssh_command(OptionsBuilder& builder, const std::string& value) {
 }
 
 Status add_ssh_arguments(OptionsBuilder& builder, const std::string& value) {
-  auto words = base::shell_words(value);
-  if (!words.ok()) return words.status();
-  builder.out.ssh_command.insert(builder.out.ssh_command.end(), words->begin(), words->end());
+  REGROUP_ASSIGN_OR_RETURN(auto words, base::shell_words(value));
+  builder.out.ssh_command.insert(builder.out.ssh_command.end(), words.begin(), words.end());
   return {};
 }
 

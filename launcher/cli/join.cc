@@ -17,6 +17,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "base/values.h"
 #include "launcher/alloc/resize.h"
 #include "launcher/cli/join_relay.h"
@@ -97,14 +99,13 @@ base::Result<spec::Grant> hosts_of(const JoinArguments& words, const spec::Envir
   auto grant = job::grant_of(environment, words.hosts.empty() ? words.allocator : "none");
   if (!grant.ok()) return grant;
   if (!words.hosts.empty()) {
-    auto hosts = spec::parse_host_list(words.hosts);
-    if (!hosts.ok()) return hosts.status();
-    return spec::Grant{.by = "-H " + words.hosts, .hosts = std::move(*hosts)};
+    REGROUP_ASSIGN_OR_RETURN(auto hosts, spec::parse_host_list(words.hosts));
+    return spec::Grant{.by = "-H " + words.hosts, .hosts = std::move(hosts)};
   }
   if (grant->by.empty()) {
-    return base::Status(base::Code::kUnavailable,
-                        "join: no allocator granted hosts here (`regroup allocation` shows why); "
-                        "give hosts that ssh reaches by -H HOST:SLOTS");
+    return base::unavailable(
+        "join: no allocator granted hosts here (`regroup allocation` shows why); "
+        "give hosts that ssh reaches by -H HOST:SLOTS");
   }
   std::erase_if(grant->hosts, [](const auto& host) { return host.slots == 0; });
   return grant;
@@ -157,9 +158,8 @@ class Joiner {
   enum class Suspension { kNone, kDraining, kSuspended };
 
   base::Status offer() {
-    auto socket = connect_();
-    if (!socket.ok()) return socket.status();
-    begin(std::move(*socket), first_.empty() ? lease::to_line(offer_) : first_);
+    REGROUP_ASSIGN_OR_RETURN(auto socket, connect_());
+    begin(std::move(socket), first_.empty() ? lease::to_line(offer_) : first_);
     return {};
   }
 
@@ -309,9 +309,8 @@ class Joiner {
 // JOB is an id, or the path of the socket itself.
 base::Result<std::string> socket_of(const JoinArguments& words, const spec::Environment& environment) {
   if (words.job.starts_with('/')) return words.job;
-  const auto files = job::find_job(environment, words.job);
-  if (!files.ok()) return files.status();
-  return files->grants_socket();
+  REGROUP_ASSIGN_OR_RETURN(const auto files, job::find_job(environment, words.job));
+  return files.grants_socket();
 }
 
 Joiner::Connect connector_to_job(const JoinArguments& words, const spec::Environment& environment) {

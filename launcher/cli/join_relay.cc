@@ -37,15 +37,14 @@ bool pass(int from, int to) {
 
 base::Result<base::Fd> connect_through(const std::vector<std::string>& command,
                                        const spec::Environment& environment) {
-  auto path = process::find_program(command.at(0), "", environment);
-  if (!path.ok()) return path.status();
+  REGROUP_ASSIGN_OR_RETURN(auto path, process::find_program(command.at(0), "", environment));
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return base::system_error("socketpair", command[0], errno);
   base::Fd ours(ends[0]);
   const base::Fd theirs(ends[1]);
   process::SpawnSpec spec;
-  spec.path = std::move(*path);
+  spec.path = std::move(path);
   spec.argv = command;
   spec.environment = process::to_strings(environment);
   spec.in = spec.out = theirs.get();

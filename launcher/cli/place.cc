@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/status.h"
 #include "launcher/job/start.h"
 #include "launcher/placement/place_command.h"
 #include "launcher/topology/load_fabric.h"
@@ -23,14 +24,12 @@ base::Result<topology::Fabric> hosts_of(const PlaceCommand& command, const topol
 }
 
 base::Status place_and_print(const PlaceCommand& command) {
-  auto machine = topology::load_machine(command.machine);
-  if (!machine.ok()) return machine.status();
-  auto fabric = hosts_of(command, *machine);
-  if (!fabric.ok()) return fabric.status();
-  auto placement = placement::place_command(command, *fabric);
+  REGROUP_ASSIGN_OR_RETURN(auto machine, topology::load_machine(command.machine));
+  REGROUP_ASSIGN_OR_RETURN(auto fabric, hosts_of(command, machine));
+  auto placement = placement::place_command(command, fabric);
   if (!placement.ok()) return placement.status();
-  fmt::print("{}", command.json ? placement::place_json(*fabric, *placement)
-                                : placement::place_text(command, *fabric, *placement));
+  fmt::print("{}", command.json ? placement::place_json(fabric, *placement)
+                                : placement::place_text(command, fabric, *placement));
   return {};
 }
 

@@ -1,6 +1,7 @@
 // What only an elastic job (-np MIN:MAX) has, and roles with the limits of their members.
 #include <fmt/format.h>
 
+#include "base/status.h"
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 

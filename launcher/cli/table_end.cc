@@ -1,6 +1,7 @@
 // When a job ends, what then happens, and what is tried again.
 #include <fmt/format.h>
 
+#include "base/status.h"
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 

@@ -1,6 +1,7 @@
 // What members find in their environment. All of this process's is passed on unless said otherwise.
 #include <fmt/format.h>
 
+#include "base/status.h"
 #include "base/values.h"
 #include "launcher/cli/spec.h"
 
@@ -114,23 +115,21 @@ Status tune_line(OptionsBuilder& builder, std::string_view line) {
     return set_parameter(builder, builder.changes, std::string(kMca) + key,
                          std::string(base::trim(line.substr(equals + 1))));
   }
-  auto words = base::shell_words(line);
-  if (!words.ok()) return words.status();
-  for (std::size_t i = 0; i < words->size(); ++i) {
-    const std::string name = (*words)[i].substr((*words)[i].starts_with("--") ? 2 : 1);
-    const std::size_t left = words->size() - i - 1;
+  REGROUP_ASSIGN_OR_RETURN(auto words, base::shell_words(line));
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string name = words[i].substr(words[i].starts_with("--") ? 2 : 1);
+    const std::size_t left = words.size() - i - 1;
     if (name == "x" && left >= 1) {
-      if (Status status = set_variable(builder.changes, {"-x", {(*words)[i + 1]}}); !status.ok())
-        return status;
+      if (Status status = set_variable(builder.changes, {"-x", {words[i + 1]}}); !status.ok()) return status;
       i += 1;
     } else if ((name == "mca" || name == "gmca") && left >= 2) {
-      const ParsedArgument argument{"--mca", {(*words)[i + 1], (*words)[i + 2]}};
+      const ParsedArgument argument{"--mca", {words[i + 1], words[i + 2]}};
       if (Status status = set_job_mca(builder, argument); !status.ok()) {
         return status;
       }
       i += 2;
     } else {
-      return invalid_argument(fmt::format("'{}': expected -mca KEY VALUE or -x VAR=VALUE", (*words)[i]));
+      return invalid_argument(fmt::format("'{}': expected -mca KEY VALUE or -x VAR=VALUE", words[i]));
     }
   }
   return {};

@@ -43,9 +43,7 @@ base::Result<Kept> plain(const json& value, const std::string& path) {
   };
   const bool good = number("attempts", kept.attempt.number) && number("preempted", kept.attempt.preempted) &&
                     number("failed", kept.attempt.failed) && number("killed", kept.attempt.killed);
-  if (!good)
-    return base::Status(base::Code::kDataLoss,
-                        fmt::format("{}: malformed: expected numbers of attempts", path));
+  if (!good) return base::data_loss(fmt::format("{}: malformed: expected numbers of attempts", path));
   kept.running = value.value("running", json()) == json(true);
   return kept;
 }
@@ -121,9 +119,8 @@ base::Result<Attempt> count_attempt(const std::string& directory, const spec::En
                                                process::time_limit(environment, kAttemptAnswerLimit));
   if (!text.ok()) return text.status();
   const json value = json::parse(*text, nullptr, false);
-  const auto kept = plain(value, path);
-  if (!kept.ok()) return kept.status();
-  return kept->attempt;
+  REGROUP_ASSIGN_OR_RETURN(const auto kept, plain(value, path));
+  return kept.attempt;
 }
 
 void AttemptLog::record(std::function<void(Attempt&)> count) {

@@ -35,10 +35,10 @@ Result<std::optional<writer::Resume>> newest_in(const std::vector<std::string>& 
                                                 const spec::Environment& environment) {
   std::vector<std::string> words{"regroup-persist", "newest"};
   words.insert(words.end(), places.begin(), places.end());
-  const auto text = process::run_persist(std::move(words), "--checkpoint " + directory,
-                                         process::time_limit(environment, kQuietLimit));
-  if (!text.ok()) return text.status();
-  return writer::resume_of(*text, "--checkpoint " + directory);
+  REGROUP_ASSIGN_OR_RETURN(const auto text,
+                           process::run_persist(std::move(words), "--checkpoint " + directory,
+                                                process::time_limit(environment, kQuietLimit)));
+  return writer::resume_of(text, "--checkpoint " + directory);
 }
 
 std::string absolute(const std::string& path) {
@@ -80,9 +80,8 @@ Result<std::optional<writer::Resume>> newest_of_hosts(const writer::CheckpointPl
                                                       const spec::Options& options) {
   const spec::CheckpointRequest& asked = options.checkpoint;
   const spec::Environment& environment = options.environment;
-  const auto own = take_if_there(plan.directory, plan.job, options);
-  if (!own.ok()) return own.status();
-  if (!own->has_value()) return newest_in({plan.shared, kPassOver}, plan.shared, environment);
+  REGROUP_ASSIGN_OR_RETURN(const auto own, take_if_there(plan.directory, plan.job, options));
+  if (!own.has_value()) return newest_in({plan.shared, kPassOver}, plan.shared, environment);
   auto newest = newest_in({plan.shared, kPassOver, plan.directory}, plan.directory, environment);
   if (!newest.ok() || !newest->has_value()) return newest;
   const std::string name = fs::path((*newest)->path).filename().string();

@@ -28,10 +28,9 @@ std::vector<std::string> words_of(const spec::DiscoveryRequest& request) {
 base::Result<std::vector<spec::HostRequest>> hosts_in(const base::Result<std::string>& text,
                                                       const spec::DiscoveryRequest& request) {
   if (!text.ok()) return base::Status(text.code(), name_of(request) + ": " + text.status().message());
-  auto hosts = alloc::read_discovered(*text, name_of(request), request.slots);
-  if (!hosts.ok()) return hosts.status();
+  REGROUP_ASSIGN_OR_RETURN(auto hosts, alloc::read_discovered(*text, name_of(request), request.slots));
   std::vector<spec::HostRequest> out;
-  for (alloc::Host& host : *hosts) {
+  for (alloc::Host& host : hosts) {
     spec::HostRequest& request = out.emplace_back();
     request.name = std::move(host.name);
     request.slots = host.slots;
@@ -46,15 +45,14 @@ base::Result<spec::Grant> discover_hosts(const spec::Environment& environment,
                                          const std::string& allocator) {
   auto grant = grant_of(environment, allocator);
   if (!grant.ok()) return grant.status();
-  auto hosts =
+  REGROUP_ASSIGN_OR_RETURN(
+      auto hosts,
       hosts_in(command_output(words_of(request), environment, process::time_limit(environment, kScriptLimit)),
-               request);
-  if (!hosts.ok()) return hosts.status();
-  if (hosts->empty())
-    return base::Status(base::Code::kUnavailable,
-                        name_of(request) + ": expected at least one host at the start, got none");
+               request));
+  if (hosts.empty())
+    return base::unavailable(name_of(request) + ": expected at least one host at the start, got none");
   grant->by = name_of(request);
-  grant->hosts = std::move(*hosts);
+  grant->hosts = std::move(hosts);
   return grant;
 }
 

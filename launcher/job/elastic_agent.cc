@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/status.h"
 #include "launcher/process/due.h"
 #include "launcher/process/stuck_process.h"
 #include "membership/membership.h"

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "launcher/job/elastic_agent.h"
 #include "launcher/process/priority.h"
 

@@ -12,6 +12,8 @@
 #include <utility>
 #include <variant>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/job/elastic_agent.h"
 #include "membership/coordinator/agent_facts.h"
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "launcher/job/elastic_controller.h"
 #include "launcher/process/due.h"
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status.h"
 #include "launcher/job/elastic_controller.h"
 #include "launcher/lease/leased_host_spawner.h"
 
@@ -18,7 +19,7 @@ constexpr base::Duration kNoGrace = std::chrono::seconds(2);  // after `regroup 
 }  // namespace
 
 base::Status ElasticController::on_offer(lease::GrantId id, const lease::LeaseOffer& offer) {
-  if (agent_.ending()) return base::Status(base::Code::kUnavailable, "the job is over");
+  if (agent_.ending()) return base::unavailable("the job is over");
   if (offer.own) return on_growth(id, offer);
   const bool asked_for = options_.scaler && options_.scaler->asked_for(offer.request);
   if (options_.scaler && !options_.scaler->arrived(offer.request)) {
@@ -83,7 +84,7 @@ void ElasticController::on_gone(lease::GrantId id) {
 
 base::Status ElasticController::on_reconnect(lease::GrantId id, const lease::LeaseReconnect& reconnect) {
   const auto known = tokens_.find(reconnect.token);
-  if (known == tokens_.end()) return base::Status(base::Code::kNotFound, "this job has none of these hosts");
+  if (known == tokens_.end()) return base::not_found("this job has none of these hosts");
   const lease::GrantId before = std::exchange(known->second, id);
   lease_server_.move_joiner(before, id);
   for (auto& [index, state] : host_states_) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/job/elastic_controller.h"
 
 namespace regroup::job {
@@ -23,7 +25,7 @@ base::Status ElasticController::on_growth(lease::GrantId id, const lease::LeaseO
   std::uint32_t slots = 0;
   for (const spec::HostRequest& host : offer.grant.hosts) {
     if (const auto index = find(host.name); index && draining(*index))
-      return base::Status(base::Code::kUnavailable, fmt::format("host {} is being returned", host.name));
+      return base::unavailable(fmt::format("host {} is being returned", host.name));
     slots += host.slots;
   }
   options_.scaler->grow(offer.grant.hosts);
@@ -43,7 +45,7 @@ base::Status ElasticController::on_growth(lease::GrantId id, const lease::LeaseO
 
 // The allocator reclaims hosts of the job's own allocation, or some of their slots.
 base::Status ElasticController::on_wanted(lease::GrantId id, const lease::LeaseRevoke& what) {
-  if (agent_.ending()) return base::Status(base::Code::kUnavailable, "the job is over");
+  if (agent_.ending()) return base::unavailable("the job is over");
   if (what.hosts.empty()) return base::invalid_argument("LeaseRevoke: expected at least one host");
   std::set<std::string> named;
   for (const spec::HostRequest& host : what.hosts) {
@@ -55,8 +57,7 @@ base::Status ElasticController::on_wanted(lease::GrantId id, const lease::LeaseR
         (!part && !options_.scaler->takes_back(host.name)))
       return base::invalid_argument(fmt::format("host {}: this job cannot return it", host.name));
     if (draining(*index) || reclaims_.contains(*index))
-      return base::Status(base::Code::kUnavailable,
-                          fmt::format("host {} is already being returned", host.name));
+      return base::unavailable(fmt::format("host {} is already being returned", host.name));
   }
   for (const spec::HostRequest& host : what.hosts) {
     const std::size_t index = *find(host.name);

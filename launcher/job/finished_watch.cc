@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/status.h"
 #include "launcher/process/stuck_process.h"
 
 namespace regroup::job {

@@ -36,7 +36,7 @@ base::Result<std::string> fixed_job_status(const JobFiles& files) {
   std::ifstream facts(files.fixed()), usage(files.usage());
   const json known = json::parse(facts, nullptr, false), used = json::parse(usage, nullptr, false);
   if (!known.is_object() || !is_fixed(files))
-    return base::Status(base::Code::kNotFound, fmt::format("job {} has ended", files.id()));
+    return base::not_found(fmt::format("job {} has ended", files.id()));
   json out = {{"job", files.id()},
               {"stage", "running"},
               {"fixed", true},

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/status.h"
 #include "launcher/job/finished_watch.h"
 
 namespace regroup::job {

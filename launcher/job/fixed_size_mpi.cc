@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/status.h"
 #include "launcher/job/fixed_size_job.h"
 #include "launcher/pmi/mpi.h"
 #include "launcher/spec/outer_place.h"
@@ -118,11 +119,10 @@ base::Result<std::vector<process::App>> FixedSizeJob::spawned_apps(const pmi::Sp
         base::Code::kResourceExhausted,
         fmt::format("{} more processes: expected at most {} in a job", size, proto::kMaxMembers));
   for (const pmi::SpawnApp& wanted : spawn.apps) {
-    auto app = pmi::spawned_app(apps_.at(parent.app), wanted);
-    if (!app.ok()) return app.status();
+    REGROUP_ASSIGN_OR_RETURN(auto app, pmi::spawned_app(apps_.at(parent.app), wanted));
     // The parent may have passed its own variables on.
-    app->environment = spec::without_outer_place(std::move(app->environment));
-    apps.push_back(std::move(*app));
+    app.environment = spec::without_outer_place(std::move(app.environment));
+    apps.push_back(std::move(app));
   }
   if (options_.most == 0 || living() + size <= options_.most) return apps;
   return base::Status(

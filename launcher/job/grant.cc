@@ -52,14 +52,12 @@ void mark_own(alloc::Reading& reading) {
 }
 
 base::Result<spec::Grant> grant_of(const spec::Environment& environment, const std::string& allocator) {
-  auto granted = alloc::find_allocation(allocation_input(environment), allocator);
-  if (!granted.ok()) return granted.status();
+  REGROUP_ASSIGN_OR_RETURN(auto granted, alloc::find_allocation(allocation_input(environment), allocator));
   spec::Grant grant;
-  if (granted->by == nullptr) return grant;
-  alloc::Reading& reading = granted->reading;
+  if (granted.by == nullptr) return grant;
+  alloc::Reading& reading = granted.reading;
   mark_own(reading);
-  grant.by =
-      reading.id.empty() ? granted->by->title : fmt::format("{} job {}", granted->by->title, reading.id);
+  grant.by = reading.id.empty() ? granted.by->title : fmt::format("{} job {}", granted.by->title, reading.id);
   grant.job = std::move(reading.id);
   grant.before = std::move(reading.reach.before);
   grant.after = std::move(reading.reach.after);
@@ -71,7 +69,7 @@ base::Result<spec::Grant> grant_of(const spec::Environment& environment, const s
     request.here = host.here;
     request.address = std::move(host.address);
     // Flux numbers cores by itself, not as the operating system does.
-    if (std::string_view(granted->by->name) == "lsf") request.cores = std::move(host.cores);
+    if (std::string_view(granted.by->name) == "lsf") request.cores = std::move(host.cores);
     request.gpus = std::move(host.gpus);
   }
   return grant;
@@ -81,7 +79,7 @@ base::Result<alloc::Grace> grace_of(const spec::Environment& environment, const 
   const alloc::AllocInput input = allocation_input(environment);
   const alloc::AllocatorRow* row = alloc::find_allocator(input, allocator);
   if (row != nullptr) return row->grace(input);
-  return base::Status(base::Code::kNotFound, "no allocator granted hosts here");
+  return base::not_found("no allocator granted hosts here");
 }
 
 }  // namespace regroup::job

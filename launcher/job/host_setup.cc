@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "launcher/agent/control_message.h"
 #include "launcher/agent/wire.h"
 #include "launcher/job/start.h"

@@ -128,10 +128,9 @@ base::Result<std::string> runtime_folder(const spec::Environment& environment, s
 }
 
 base::Result<JobFiles> make_job_files(const spec::Environment& environment, const std::string& id) {
-  auto base = runtime_folder(environment);
-  if (!base.ok()) return base.status();
-  remove_what_was_left(*base);
-  JobFiles files{*base + "/" + id};
+  REGROUP_ASSIGN_OR_RETURN(auto base, runtime_folder(environment));
+  remove_what_was_left(base);
+  JobFiles files{base + "/" + id};
   REGROUP_RETURN_IF_ERROR(transport::make_private_folder(files.folder));
   return files;
 }
@@ -167,7 +166,7 @@ base::Result<JobFiles> find_job(const spec::Environment& environment, const std:
     message = jobs.empty() ? fmt::format("no {} of this user is running", what)
                            : fmt::format("several {}s of this user are running; expected the ID of one: {}",
                                          what, fmt::join(jobs, ", "));
-  return base::Status(base::Code::kNotFound, message);
+  return base::not_found(message);
 }
 
 }  // namespace regroup::job

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/status.h"
 #include "launcher/agent/agent.h"
 #include "launcher/job/job_file.h"
 #include "launcher/job/start.h"
@@ -36,15 +37,16 @@ void prefer_command_line(const spec::Options& options, spec::AppRequest& app) {
 
 // The programs and roles of --job replace those of the command line.
 base::Status take_job_file(spec::Options& options, JobPlan& plan) {
-  auto file = read_job(options.job_file, options.job_environment,
-                       options.several_hosts() ? std::numeric_limits<std::uint32_t>::max() : count_gpus());
-  if (!file.ok()) return file.status();
-  for (spec::AppRequest& app : file->apps) prefer_command_line(options, app);
-  options.apps = std::move(file->apps);
-  options.notes.insert(options.notes.end(), file->notes.begin(), file->notes.end());
-  if (!options.max_restarts) options.max_restarts = file->retry_count;
-  plan.roles = std::move(file->roles);
-  plan.name = std::move(file->name);
+  REGROUP_ASSIGN_OR_RETURN(
+      auto file,
+      read_job(options.job_file, options.job_environment,
+               options.several_hosts() ? std::numeric_limits<std::uint32_t>::max() : count_gpus()));
+  for (spec::AppRequest& app : file.apps) prefer_command_line(options, app);
+  options.apps = std::move(file.apps);
+  options.notes.insert(options.notes.end(), file.notes.begin(), file.notes.end());
+  if (!options.max_restarts) options.max_restarts = file.retry_count;
+  plan.roles = std::move(file.roles);
+  plan.name = std::move(file.name);
   return {};
 }
 

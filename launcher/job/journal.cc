@@ -169,13 +169,13 @@ base::Result<JournalEntry> entry_of(Kind kind, std::span<const std::byte> body) 
     const auto at = time_of(take<std::int64_t>(body));
     return JournalEntry(membership::Sentence{at, {reinterpret_cast<const char*>(body.data()), body.size()}});
   }
-  if (kind != Kind::kWorld) return base::Status(base::Code::kDataLoss, "unknown kind of record");
+  if (kind != Kind::kWorld) return base::data_loss("unknown kind of record");
   auto world = proto::decode_world(body);
   return world.ok() ? base::Result<JournalEntry>(std::move(*world)) : world.status();
 }
 
 base::Status damaged(const std::string& path, std::size_t at, const std::string& what) {
-  return {base::Code::kDataLoss, fmt::format("journal {}: damaged at byte {}: {}", path, at, what)};
+  return base::data_loss(fmt::format("journal {}: damaged at byte {}: {}", path, at, what));
 }
 
 base::Result<std::vector<std::byte>> read_all(int fd, const std::string& path) {
@@ -241,14 +241,12 @@ base::Result<JournalFile> JournalFile::open(const std::string& path) {
   out.path_ = path;
   out.fd_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!out.fd_.valid()) return base::system_error("open", path, errno);
-  auto all = read_all(out.fd_.get(), path);
-  if (!all.ok()) return all.status();
-  auto contents = parse(*all, path);
-  if (!contents.ok()) return contents.status();
-  out.past_ = std::move(contents->past);
-  out.whole_ = static_cast<off_t>(contents->whole);
-  if (contents->whole < all->size()) REGROUP_RETURN_IF_ERROR(out.cut());
-  if (contents->whole == 0) {
+  REGROUP_ASSIGN_OR_RETURN(auto all, read_all(out.fd_.get(), path));
+  REGROUP_ASSIGN_OR_RETURN(auto contents, parse(all, path));
+  out.past_ = std::move(contents.past);
+  out.whole_ = static_cast<off_t>(contents.whole);
+  if (contents.whole < all.size()) REGROUP_RETURN_IF_ERROR(out.cut());
+  if (contents.whole == 0) {
     REGROUP_RETURN_IF_ERROR(write_all(out.fd_.get(), bytes_of(FileHead{}), path));
     out.whole_ = sizeof(FileHead);
   }
@@ -257,9 +255,8 @@ base::Result<JournalFile> JournalFile::open(const std::string& path) {
 
 base::Result<membership::Past> JournalFile::written() const {
   if (::lseek(fd_.get(), 0, SEEK_SET) != 0) return base::system_error("lseek", path_, errno);
-  const auto all = read_all(fd_.get(), path_);
-  if (!all.ok()) return all.status();
-  auto contents = parse(*all, path_);
+  REGROUP_ASSIGN_OR_RETURN(const auto all, read_all(fd_.get(), path_));
+  auto contents = parse(all, path_);
   return contents.ok() ? base::Result<membership::Past>(std::move(contents->past)) : contents.status();
 }
 

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "checkpoint/writer/checkpoint_texts.h"
 #include "checkpoint/writer/persist_task.h"
 #include "launcher/agent/remote_script.h"
@@ -154,13 +156,12 @@ class Search {
         {{}, [&text](const Result<std::string>& out, const std::string&) { text = out; }});
     while (!text && !over_() && base::SystemClock().now() < end_) loop_.run_one_for(kAskAgain);
     if (!text && !over_()) return base::deadline_exceeded("reading it took too long");
-    if (!text) return Status(base::Code::kUnavailable, "the job ends");
+    if (!text) return base::unavailable("the job ends");
     if (!text->ok()) return text->status();
-    auto resume = writer::resume_of(**text, plan_.shared);
-    if (!resume.ok()) return resume.status();
-    if (!*resume || (*resume)->step != step)
+    REGROUP_ASSIGN_OR_RETURN(auto resume, writer::resume_of(**text, plan_.shared));
+    if (!resume || resume->step != step)
       return base::internal_error(fmt::format("{}: not the checkpoint of step {}", plan_.shared, step));
-    return std::move(**resume);
+    return std::move(*resume);
   }
 
   const base::TimePoint end_ = base::SystemClock().now() + kLongest;

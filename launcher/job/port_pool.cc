@@ -99,9 +99,8 @@ base::Result<HeldPorts> hold_ports(const std::vector<std::uint16_t>& wanted, std
   for (const bool fixed : {true, false}) {
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       if ((wanted[i] != 0) != fixed) continue;
-      auto port = hold(wanted[i], address, out.sockets[i]);
-      if (!port.ok()) return port.status();
-      out.numbers[i] = *port;
+      REGROUP_ASSIGN_OR_RETURN(auto port, hold(wanted[i], address, out.sockets[i]));
+      out.numbers[i] = port;
     }
   }
   return out;

@@ -11,6 +11,8 @@
 #include <utility>
 #include <variant>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "launcher/spec/options.h"
 #include "membership/coordinator/agent_facts.h"
 

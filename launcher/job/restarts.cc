@@ -10,6 +10,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/clock.h"
 #include "launcher/agent/children.h"
 #include "launcher/agent/reparenting.h"
 #include "launcher/agent/tree.h"

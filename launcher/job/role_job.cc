@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/status.h"
 #include "launcher/process/due.h"
 
 namespace regroup::job {
@@ -86,11 +87,8 @@ base::Status RoleJob::start() {
 }
 
 base::Status RoleJob::hold_here() {
-  auto wanted = ports_wanted(options_.roles, {}, 1);
-  if (!wanted.ok()) return wanted.status();
-  auto held = hold_ports(wanted->front(), kThisHost);
-  if (!held.ok()) return held.status();
-  held_ = std::move(*held);
+  REGROUP_ASSIGN_OR_RETURN(auto wanted, ports_wanted(options_.roles, {}, 1));
+  REGROUP_ASSIGN_OR_RETURN(held_, hold_ports(wanted.front(), kThisHost));
   give_ports(cluster_, {}, {held_.numbers}, {std::string(kThisHost)});
   return {};
 }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/printable.h"
+#include "base/status.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/guardian.h"
 #include "launcher/alloc/allocator.h"

@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/status.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/guardian.h"
 #include "launcher/agent/hosts.h"
@@ -181,13 +182,11 @@ class FixedSizeController {
   // Reserves the ports of all roles before any member starts, because members get the addresses of all
   // others.
   base::Status hold_ports() {
-    const auto wanted = ports_wanted(plan_.roles, layout_.host_of, layout_.hosts.size());
-    if (!wanted.ok()) return wanted.status();
-    auto here = job::hold_ports(wanted->at(0), "");
-    if (!here.ok()) return here.status();
-    held_ = std::move(*here);
+    REGROUP_ASSIGN_OR_RETURN(const auto wanted,
+                             ports_wanted(plan_.roles, layout_.host_of, layout_.hosts.size()));
+    REGROUP_ASSIGN_OR_RETURN(held_, job::hold_ports(wanted.at(0), ""));
     std::vector<agent::InventoryRequest> orders;
-    for (std::size_t i = 1; i < wanted->size(); ++i) orders.push_back({false, "", wanted->at(i)});
+    for (std::size_t i = 1; i < wanted.size(); ++i) orders.push_back({false, "", wanted.at(i)});
     std::vector<std::vector<std::uint16_t>> numbers{held_.numbers};
     std::vector<std::string> addresses{hosts_->own_address()};
     std::size_t other = 0;
@@ -199,8 +198,8 @@ class FixedSizeController {
       if (!answer.ok()) return answer.status();
       auto ports = ports_from_json(*answer);
       if (!ports.ok() || ports->size() != count)
-        return {base::Code::kDataLoss, fmt::format("host {}: malformed answer: expected its reserved ports",
-                                                   hosts_->name(other - 1))};
+        return base::data_loss(
+            fmt::format("host {}: malformed answer: expected its reserved ports", hosts_->name(other - 1)));
       numbers.back() = std::move(*ports);
     }
     cluster_.roles = plan_.roles;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/printable.h"
+#include "base/status.h"
 #include "launcher/job/grant.h"
 #include "launcher/job/job_files.h"
 #include "launcher/process/open_files.h"
@@ -76,10 +77,9 @@ metrics::UsageMeter::GpuReader gpu_reader() {
   return [nvml](const std::string& uuid) -> base::Result<metrics::GpuUse> {
     if (!*nvml) *nvml = topology::Nvml::open();
     if (!(*nvml)->ok()) return (*nvml)->status();
-    auto sample = (**nvml)->sample(uuid);
-    if (!sample.ok()) return sample.status();
-    return metrics::GpuUse{sample->uuid, sample->busy_percent, sample->memory_used, sample->memory_total,
-                           sample->watts};
+    REGROUP_ASSIGN_OR_RETURN(auto sample, (**nvml)->sample(uuid));
+    return metrics::GpuUse{sample.uuid, sample.busy_percent, sample.memory_used, sample.memory_total,
+                           sample.watts};
   };
 }
 

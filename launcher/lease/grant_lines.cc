@@ -127,20 +127,17 @@ std::string to_line(const LeaseOffer& offer) {
 }
 
 base::Result<LeaseOffer> parse_offer(std::string_view line) {
-  const auto value = parse(line, "LeaseOffer");
-  if (!value.ok()) return value.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto value, parse(line, "LeaseOffer"));
   LeaseOffer offer;
-  offer.grant.by = text_in(*value, "by");
-  offer.grant.before = texts_in(*value, "before");
-  offer.grant.after = texts_in(*value, "after");
-  offer.grace = duration_in(*value, "grace_ms");
-  offer.own = value->value("own", json()) == json(true);
-  offer.request = text_in(*value, "request");
-  offer.token = text_in(*value, "token");
-  offer.starts = value->value("starts", json()) == json(true);
-  auto hosts = hosts_in(*value, "LeaseOffer");
-  if (!hosts.ok()) return hosts.status();
-  offer.grant.hosts = std::move(*hosts);
+  offer.grant.by = text_in(value, "by");
+  offer.grant.before = texts_in(value, "before");
+  offer.grant.after = texts_in(value, "after");
+  offer.grace = duration_in(value, "grace_ms");
+  offer.own = value.value("own", json()) == json(true);
+  offer.request = text_in(value, "request");
+  offer.token = text_in(value, "token");
+  offer.starts = value.value("starts", json()) == json(true);
+  REGROUP_ASSIGN_OR_RETURN(offer.grant.hosts, hosts_in(value, "LeaseOffer"));
   return offer;
 }
 
@@ -151,14 +148,11 @@ std::string to_line(const LeaseRevoke& revoke) {
 }
 
 base::Result<LeaseRevoke> parse_revoke(std::string_view line) {
-  const auto value = parse(line, "LeaseRevoke");
-  if (!value.ok()) return value.status();
-  if (!value->contains("recall")) return invalid_argument("LeaseRevoke: expected a reason");
-  LeaseRevoke revoke{duration_in(*value, "within_ms"), text_in(*value, "recall")};
-  if (!value->contains("hosts")) return revoke;
-  auto hosts = hosts_in(*value, "LeaseRevoke");
-  if (!hosts.ok()) return hosts.status();
-  revoke.hosts = std::move(*hosts);
+  REGROUP_ASSIGN_OR_RETURN(const auto value, parse(line, "LeaseRevoke"));
+  if (!value.contains("recall")) return invalid_argument("LeaseRevoke: expected a reason");
+  LeaseRevoke revoke{duration_in(value, "within_ms"), text_in(value, "recall")};
+  if (!value.contains("hosts")) return revoke;
+  REGROUP_ASSIGN_OR_RETURN(revoke.hosts, hosts_in(value, "LeaseRevoke"));
   return revoke;
 }
 
@@ -169,10 +163,9 @@ std::string to_line(const LeaseReconnect& reconnect) {
 }
 
 base::Result<LeaseReconnect> parse_reconnect(std::string_view line) {
-  const auto value = parse(line, "LeaseReconnect");
-  if (!value.ok()) return value.status();
-  LeaseReconnect reconnect{text_in(*value, "again"),
-                           {duration_in(*value, "within_ms"), text_in(*value, "recall")}};
+  REGROUP_ASSIGN_OR_RETURN(const auto value, parse(line, "LeaseReconnect"));
+  LeaseReconnect reconnect{text_in(value, "again"),
+                           {duration_in(value, "within_ms"), text_in(value, "recall")}};
   if (reconnect.token.empty()) return invalid_argument("LeaseReconnect: expected a token");
   return reconnect;
 }
@@ -180,12 +173,11 @@ base::Result<LeaseReconnect> parse_reconnect(std::string_view line) {
 std::string to_line(const Resized& resized) { return line_of({{"members", resized.members}}); }
 
 base::Result<Resized> parse_resized(std::string_view line) {
-  const auto value = parse(line, "Resized");
-  if (!value.ok()) return value.status();
-  if (!value->contains("members") || !(*value)["members"].is_number_unsigned() ||
-      (*value)["members"].get<std::uint64_t>() > proto::kMaxMembers)
+  REGROUP_ASSIGN_OR_RETURN(const auto value, parse(line, "Resized"));
+  if (!value.contains("members") || !value["members"].is_number_unsigned() ||
+      value["members"].get<std::uint64_t>() > proto::kMaxMembers)
     return invalid_argument("Resized: expected a number of members");
-  return Resized{(*value)["members"].get<std::uint32_t>()};
+  return Resized{value["members"].get<std::uint32_t>()};
 }
 
 std::string to_line(const AgentStart& start) {
@@ -200,28 +192,26 @@ std::string to_line(const AgentStart& start) {
 }
 
 base::Result<AgentStart> parse_agent_start(std::string_view line) {
-  const auto value = parse(line, "AgentStart");
-  if (!value.ok()) return value.status();
-  const auto node = node_in(*value, "start");
+  REGROUP_ASSIGN_OR_RETURN(const auto value, parse(line, "AgentStart"));
+  const auto node = node_in(value, "start");
   AgentStart start;
-  start.order.host = text_in(*value, "host");
-  start.order.program = text_in(*value, "program");
+  start.order.host = text_in(value, "host");
+  start.order.program = text_in(value, "program");
   if (!node || start.order.host.empty() || start.order.program.empty())
     return invalid_argument("AgentStart: expected a node, a host and a program");
   start.order.node = *node;
-  start.order.preferred = text_in(*value, "preferred");
-  start.order.arguments = texts_in(*value, "arguments");
-  start.order.wdir = text_in(*value, "wdir");
-  start.secret = value->value("secret", json()) == json(true);
+  start.order.preferred = text_in(value, "preferred");
+  start.order.arguments = texts_in(value, "arguments");
+  start.order.wdir = text_in(value, "wdir");
+  start.secret = value.value("secret", json()) == json(true);
   return start;
 }
 
 std::string to_line(const AgentEnd& end) { return line_of({{"end", end.node}}); }
 
 base::Result<AgentEnd> parse_agent_end(std::string_view line) {
-  const auto value = parse(line, "AgentEnd");
-  if (!value.ok()) return value.status();
-  const auto node = node_in(*value, "end");
+  REGROUP_ASSIGN_OR_RETURN(const auto value, parse(line, "AgentEnd"));
+  const auto node = node_in(value, "end");
   if (!node) return invalid_argument("AgentEnd: expected a node");
   return AgentEnd{*node};
 }
@@ -234,16 +224,15 @@ std::string to_line(const AgentNews& news) {
 }
 
 base::Result<AgentNews> parse_agent_news(std::string_view line) {
-  const auto value = parse(line, "AgentNews");
-  if (!value.ok()) return value.status();
-  const auto node = node_in(*value, "agent");
-  const auto* const what = std::ranges::find(kNews, text_in(*value, "is"));
+  REGROUP_ASSIGN_OR_RETURN(const auto value, parse(line, "AgentNews"));
+  const auto node = node_in(value, "agent");
+  const auto* const what = std::ranges::find(kNews, text_in(value, "is"));
   if (!node || what == std::end(kNews)) return invalid_argument("AgentNews: expected a node and an event");
   AgentNews news{.node = *node, .what = static_cast<AgentNews::What>(what - std::begin(kNews))};
-  const std::string text = text_in(*value, "text");
+  const std::string text = text_in(value, "text");
   if (news.what == AgentNews::What::kLine) news.line = agent::printable(text);
   if (news.what != AgentNews::What::kEnded) return news;
-  const json code = value->value("code", json());
+  const json code = value.value("code", json());
   constexpr auto kLast = static_cast<std::uint64_t>(base::Code::kInternal);
   const std::uint64_t number = code.is_number_unsigned() ? std::min(code.get<std::uint64_t>(), kLast) : kLast;
   if (number != 0) news.why = {static_cast<base::Code>(number), agent::printable(text)};
@@ -255,10 +244,9 @@ std::string to_line(const LeaseReply& reply) {
 }
 
 base::Result<LeaseReply> parse_reply(std::string_view line) {
-  const auto value = parse(line, "LeaseReply");
-  if (!value.ok()) return value.status();
-  return LeaseReply{text_in(*value, "text"), value->value("over", json()) == json(true),
-                    value->value("ok", json()) == json(true)};
+  REGROUP_ASSIGN_OR_RETURN(const auto value, parse(line, "LeaseReply"));
+  return LeaseReply{text_in(value, "text"), value.value("over", json()) == json(true),
+                    value.value("ok", json()) == json(true)};
 }
 
 }  // namespace regroup::lease

@@ -31,9 +31,8 @@ base::Result<bool> LeasedAgents::on_line(std::string_view line, int socket) {
   auto order = parse_agent_start(line);
   if (!order.ok()) return false;
   if (order->secret) {
-    auto secret = transport::JobSecret::read(socket, kSecretLimit);
-    if (!secret.ok()) return secret.status();
-    if (!secret_) secret_ = std::move(*secret);
+    REGROUP_ASSIGN_OR_RETURN(auto secret, transport::JobSecret::read(socket, kSecretLimit));
+    if (!secret_) secret_ = std::move(secret);
   }
   start(std::move(order->order));
   return true;
@@ -72,11 +71,10 @@ base::Result<agent::Spawner*> LeasedAgents::way(bool here) {
   agent::SpawnOptions options;
   options.environment = environment_;
   options.limit = kAgentUp;
-  auto spawner = here ? agent::make_fork_spawner(loop_, secret_, std::move(events), std::move(options))
-                      : agent::make_ssh_spawner(loop_, secret_, std::move(events), std::move(options),
-                                                grant_.before, grant_.after);
-  if (!spawner.ok()) return spawner.status();
-  made = std::move(*spawner);
+  REGROUP_ASSIGN_OR_RETURN(
+      made, here ? agent::make_fork_spawner(loop_, secret_, std::move(events), std::move(options))
+                 : agent::make_ssh_spawner(loop_, secret_, std::move(events), std::move(options),
+                                           grant_.before, grant_.after));
   return made.get();
 }
 

@@ -76,11 +76,10 @@ Status attach_to_switches(const spec::Options& options, topology::Fabric& fabric
     for (topology::FabricHost& host : fabric.hosts) host.leaf = 0;
     return {};
   }
-  auto known = topology::load_fabric(options.mapping.fabric, topology::Machine());
-  if (!known.ok()) return known.status();
-  fabric.nodes = std::move(known->nodes);
+  REGROUP_ASSIGN_OR_RETURN(auto known, topology::load_fabric(options.mapping.fabric, topology::Machine()));
+  fabric.nodes = std::move(known.nodes);
   std::map<std::string, const topology::FabricHost*> by_name;
-  for (const topology::FabricHost& host : known->hosts) by_name[host.name] = &host;
+  for (const topology::FabricHost& host : known.hosts) by_name[host.name] = &host;
   for (topology::FabricHost& host : fabric.hosts) {
     const auto found = by_name.find(host.name);
     if (found == by_name.end())
@@ -229,53 +228,50 @@ JobRequest job_request(const spec::Options& options, const std::vector<std::uint
 Result<PlacedJob> place_on_cluster(const spec::Options& options, std::vector<ClusterHost> hosts,
                                    JobRequest request) {
   const bool devices = request.on_devices();
-  auto cluster = cluster_view_of(options, std::move(hosts), devices);
-  if (!cluster.ok()) return cluster.status();
-  if (!cluster->unknown.ok()) {
+  REGROUP_ASSIGN_OR_RETURN(auto cluster, cluster_view_of(options, std::move(hosts), devices));
+  if (!cluster.unknown.ok()) {
     const spec::BindTo& bind = options.mapping.bind;
     if ((asks_for_binding(bind) && !bind.if_supported) || options.display.topology)
-      return Status(cluster->unknown.code(),
-                    fmt::format("--bind-to, --display topo: {}", cluster->unknown.message()));
-    request.ranks.why_unbound = cluster->unknown.message();
+      return Status(cluster.unknown.code(),
+                    fmt::format("--bind-to, --display topo: {}", cluster.unknown.message()));
+    request.ranks.why_unbound = cluster.unknown.message();
   }
-  auto placed = place_job(cluster->fabric, cluster->shares, request);
-  const bool claimed = std::ranges::any_of(cluster->claimed, [](const auto& host) { return !host.empty(); });
+  auto placed = place_job(cluster.fabric, cluster.shares, request);
+  const bool claimed = std::ranges::any_of(cluster.claimed, [](const auto& host) { return !host.empty(); });
   if (!placed.ok() && claimed && options.oversubscribe) {
-    share_claimed(*cluster);
-    placed = place_job(cluster->fabric, cluster->shares, request);
+    share_claimed(cluster);
+    placed = place_job(cluster.fabric, cluster.shares, request);
   }
   if (!placed.ok() && devices)
     return Status(placed.code(), fmt::format("--placement: {}{}", placed.status().message(),
-                                             claimed ? claims_text(*cluster) : ""));
+                                             claimed ? claims_text(cluster) : ""));
   if (!placed.ok()) return placed.status();
   PlacedJob out;
   if (devices)
     // NCCL gets the file where it could not detect the contents itself.
-    out.environments = rank_environments(cluster->fabric, placed->devices,
+    out.environments = rank_environments(cluster.fabric, placed->devices,
                                          topology::nccl_topology_file(options.mapping.machine),
-                                         options.environment, cluster->devices);
-  for (const HostShare& share : cluster->shares) {
-    topology::Topology usable = usable_processors(cluster->fabric, share);
+                                         options.environment, cluster.devices);
+  for (const HostShare& share : cluster.shares) {
+    topology::Topology usable = usable_processors(cluster.fabric, share);
     if (!usable.threads.empty()) out.topologies.resize(share.host + std::size_t{1});
     if (!usable.threads.empty()) out.topologies.back() = std::move(usable);
   }
-  out.warnings = shared_gpus(*cluster, placed->devices);
-  if (is_unread(cluster->unknown))
-    out.warnings.push_back(cluster->unknown.message() + ": ranks are not bound");
-  const bool read = !out.topologies.empty() || is_unread(cluster->unknown);
+  out.warnings = shared_gpus(cluster, placed->devices);
+  if (is_unread(cluster.unknown)) out.warnings.push_back(cluster.unknown.message() + ": ranks are not bound");
+  const bool read = !out.topologies.empty() || is_unread(cluster.unknown);
   std::string passed_over = read ? topology::passed_over_by_hwloc(options.environment) : "";
   if (!passed_over.empty()) out.warnings.push_back(std::move(passed_over));
   out.placement = std::move(*placed);
-  out.quotas = std::move(cluster->quotas);
+  out.quotas = std::move(cluster.quotas);
   return out;
 }
 
 Result<std::uint32_t> members_of_ppr(const spec::Options& options, const std::vector<ClusterHost>& hosts) {
-  auto cluster = cluster_view_of(options, hosts, false);
-  if (!cluster.ok()) return cluster.status();
-  if (!cluster->unknown.ok()) return cluster->unknown;
+  REGROUP_ASSIGN_OR_RETURN(auto cluster, cluster_view_of(options, hosts, false));
+  if (!cluster.unknown.ok()) return cluster.unknown;
   const spec::MapBy& map = options.mapping.map;
-  const std::uint32_t out = members_of_ppr(cluster->fabric, cluster->shares, options.mapping);
+  const std::uint32_t out = members_of_ppr(cluster.fabric, cluster.shares, options.mapping);
   if (out > 0) return out;
   return base::invalid_argument(fmt::format("--map-by ppr:{}:{}: {} none", map.per_unit,
                                             spec::unit_name(map.unit),

@@ -43,9 +43,9 @@ Status check_kept(const topology::Fabric& fabric, const HostShares& allocation,
   const topology::Machine& machine = machine_of(fabric, allocation[0]);
   const GpuSet taken = request.keep & ~allocation[0].free;
   if (taken != 0) {
-    return {Code::kResourceExhausted,
-            fmt::format("--keep: {} of {} {} not free", gpu_list(machine, taken),
-                        fabric.hosts[allocation[0].host].name, count_of(taken) == 1 ? "is" : "are")};
+    return base::resource_exhausted(fmt::format("--keep: {} of {} {} not free", gpu_list(machine, taken),
+                                                fabric.hosts[allocation[0].host].name,
+                                                count_of(taken) == 1 ? "is" : "are"));
   }
   const std::uint32_t wanted = request.sets * request.set.gpus;
   if (count_of(request.keep) > wanted) {
@@ -150,14 +150,14 @@ Status does_not_fit(const topology::Fabric& fabric, const HostShares& allocation
   const std::string label =
       request.label.empty() ? "" : fmt::format(" with the label or product {}", request.label);
   if (fits >= request.sets) {
-    return {Code::kResourceExhausted,
-            fmt::format("{} {} with {} each do not fit: no path connects the {} free GPUs{} ({})",
-                        request.sets, what, each, gpus, label, fmt::join(hosts, ", "))};
+    return base::resource_exhausted(
+        fmt::format("{} {} with {} each do not fit: no path connects the {} free GPUs{} ({})", request.sets,
+                    what, each, gpus, label, fmt::join(hosts, ", ")));
   }
-  return {Code::kResourceExhausted,
-          fmt::format("{} {} with {} each{} do not fit into {} free GPUs{} ({}); the nearest fit is {}{}",
-                      request.sets, what, each, most, gpus, label, fmt::join(hosts, ", "),
-                      fits == 0 ? std::string("none") : fmt::format("{}", fits), slots_text)};
+  return base::resource_exhausted(
+      fmt::format("{} {} with {} each{} do not fit into {} free GPUs{} ({}); the nearest fit is {}{}",
+                  request.sets, what, each, most, gpus, label, fmt::join(hosts, ", "),
+                  fits == 0 ? std::string("none") : fmt::format("{}", fits), slots_text));
 }
 
 struct Chosen {
@@ -295,9 +295,7 @@ Result<DevicePlacement> choose_devices(const topology::Fabric& fabric, const Hos
   if (request.device.empty() || request.device == "gpu" || deal_nics) {
     chosen = choose_alike(scorers, usable, request, out.why);
   } else {
-    auto near = choose_near(fabric, usable, request);
-    if (!near.ok()) return near.status();
-    chosen.parts = std::move(*near);
+    REGROUP_ASSIGN_OR_RETURN(chosen.parts, choose_near(fabric, usable, request));
     chosen.predicted = predict(scorers, chosen.parts);
     out.why.push_back(fmt::format("the GPUs nearest to {} (--map-by device)", request.device));
   }

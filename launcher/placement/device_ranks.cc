@@ -252,15 +252,14 @@ base::Status give_cpus(const topology::Fabric& fabric, const std::vector<HostSha
       sharing += cores[rank] == 0 ? 1 : 0;
     }
     if (wanted > there.size()) {
-      return {base::Code::kResourceExhausted,
-              fmt::format(
-                  "{}: {} ranks near NUMA node {} need {} cores, it has {}; {}", fabric.hosts[host].name,
-                  near.size() - sharing,
-                  numa == topology::kNoPart ? std::string("?") : std::to_string(machine.numas[numa].number),
-                  wanted, there.size(),
-                  there.size() < near.size() - sharing
-                      ? "fewer than one for each"
-                      : fmt::format("the nearest fit is {} each", there.size() / (near.size() - sharing)))};
+      return base::resource_exhausted(fmt::format(
+          "{}: {} ranks near NUMA node {} need {} cores, it has {}; {}", fabric.hosts[host].name,
+          near.size() - sharing,
+          numa == topology::kNoPart ? std::string("?") : std::to_string(machine.numas[numa].number), wanted,
+          there.size(),
+          there.size() < near.size() - sharing
+              ? "fewer than one for each"
+              : fmt::format("the nearest fit is {} each", there.size() / (near.size() - sharing))));
     }
     const std::size_t each = sharing == 0 ? 0 : (there.size() - wanted) / sharing;
     std::size_t next = 0;

@@ -38,9 +38,8 @@ Result<topology::ThreadSet> all_numbered(const topology::Topology& topology,
   const std::vector<topology::ThreadSet> cpus = topology::parts_of(topology, cpu_unit(hwthreads));
   std::set<std::uint32_t> threads;
   for (const std::uint32_t number : numbers) {
-    auto cpu = numbered(topology, cpus, hwthreads, number, option);
-    if (!cpu.ok()) return cpu.status();
-    threads.insert(cpu->begin(), cpu->end());
+    REGROUP_ASSIGN_OR_RETURN(auto cpu, numbered(topology, cpus, hwthreads, number, option));
+    threads.insert(cpu.begin(), cpu.end());
   }
   return topology::ThreadSet(threads.begin(), threads.end());
 }
@@ -75,25 +74,23 @@ Result<topology::ThreadSet> rank_threads(const topology::Topology& topology, con
 Status place_rank_file(const topology::Topology& topology, const PlaceRequest& request, Placement& out) {
   const std::vector<spec::RankPlace>& ranks = request.mapping.ranks;
   if (ranks.size() < request.members()) {
-    return {Code::kResourceExhausted,
-            fmt::format("rank file: got {} ranks for {} members", ranks.size(), request.members())};
+    return base::resource_exhausted(
+        fmt::format("rank file: got {} ranks for {} members", ranks.size(), request.members()));
   }
   std::vector<std::uint32_t> taken_by(topology.threads.size(), topology::kNoPart);
   for (std::uint32_t rank = 0; rank < request.members(); ++rank) {
-    auto threads = rank_threads(topology, ranks[rank], out.policy.hwthreads);
-    if (!threads.ok()) return threads.status();
-    for (const std::uint32_t thread : *threads) {
+    REGROUP_ASSIGN_OR_RETURN(auto threads, rank_threads(topology, ranks[rank], out.policy.hwthreads));
+    for (const std::uint32_t thread : threads) {
       if (taken_by[thread] != topology::kNoPart && !request.mapping.bind.overload_allowed) {
-        return {Code::kResourceExhausted,
-                fmt::format(
-                    "rank file: ranks {} and {} share {} {}; --bind-to core:overload-allowed permits sharing",
-                    taken_by[thread], rank, spec::unit_name(cpu_unit(out.policy.hwthreads)),
-                    topology.threads[thread].part(cpu_unit(out.policy.hwthreads)))};
+        return base::resource_exhausted(fmt::format(
+            "rank file: ranks {} and {} share {} {}; --bind-to core:overload-allowed permits sharing",
+            taken_by[thread], rank, spec::unit_name(cpu_unit(out.policy.hwthreads)),
+            topology.threads[thread].part(cpu_unit(out.policy.hwthreads))));
       }
       taken_by[thread] = rank;
     }
     out.ranks.push_back(
-        {{}, std::move(*threads), "host", fmt::format("line of rank {} in the rank file", rank)});
+        {{}, std::move(threads), "host", fmt::format("line of rank {} in the rank file", rank)});
   }
   return {};
 }
@@ -104,17 +101,16 @@ Status place_cpu_list(const topology::Topology& topology, const PlaceRequest& re
   const std::string option = request.mapping.cpu_set.empty() ? "--map-by pe-list" : "--cpu-set";
   if (list.empty()) return invalid_argument("--bind-to cpu-list: requires --cpu-list");
   if (list.size() < request.members() && !request.mapping.bind.overload_allowed) {
-    return {Code::kResourceExhausted, fmt::format("{}: got {} members for {} processors of the list", option,
-                                                  request.members(), list.size())};
+    return base::resource_exhausted(fmt::format("{}: got {} members for {} processors of the list", option,
+                                                request.members(), list.size()));
   }
   const bool ordered = out.policy.map.ordered || request.mapping.bind.kind == spec::BindTo::Kind::kCpuList;
   for (std::uint32_t rank = 0; rank < request.members(); ++rank) {
     const std::vector<std::uint32_t> mine =
         ordered ? std::vector<std::uint32_t>{list[rank % list.size()]} : list;
-    auto threads = all_numbered(topology, mine, out.policy.hwthreads, option);
-    if (!threads.ok()) return threads.status();
+    REGROUP_ASSIGN_OR_RETURN(auto threads, all_numbered(topology, mine, out.policy.hwthreads, option));
     out.ranks.push_back({{},
-                         std::move(*threads),
+                         std::move(threads),
                          "host",
                          ordered ? fmt::format("number {} of {}", rank % list.size() + 1, option)
                                  : fmt::format("all of {}", option)});
@@ -187,10 +183,10 @@ topology::ThreadSet threads_with(const topology::Topology& topology, const std::
 }
 
 Result<topology::Topology> only_cpu_set(const topology::Topology& topology, const spec::Mapping& mapping) {
-  auto threads =
-      all_numbered(topology, mapping.cpu_set, mapping.map.hwthread_cpus.value_or(false), "--cpu-set");
-  if (!threads.ok()) return threads.status();
-  return topology::restricted(topology, topology::os_numbers(topology, *threads));
+  REGROUP_ASSIGN_OR_RETURN(
+      auto threads,
+      all_numbered(topology, mapping.cpu_set, mapping.map.hwthread_cpus.value_or(false), "--cpu-set"));
+  return topology::restricted(topology, topology::os_numbers(topology, threads));
 }
 
 bool is_explicit(const PlaceRequest& request, const Policy& policy) {

@@ -96,16 +96,15 @@ Status choose_gpus(const topology::Fabric& fabric, const std::vector<HostShare>&
   for (const auto& [gpus, ranks] : members.by_need) {
     if (gpus == 0) continue;
     const DeviceRequest wanted = devices_of(request, gpus, ranks.size(), hosts.size() > 1);
-    auto chosen = choose_devices(fabric, left, wanted);
-    if (!chosen.ok()) return chosen.status();
-    take_away(chosen->ranks, left);
-    if (sets == 0 || chosen->predicted.gbytes < out.predicted.gbytes) out.predicted = chosen->predicted;
-    if (one_ring) out.shrink_order = std::move(chosen->shrink_order);
+    REGROUP_ASSIGN_OR_RETURN(auto chosen, choose_devices(fabric, left, wanted));
+    take_away(chosen.ranks, left);
+    if (sets == 0 || chosen.predicted.gbytes < out.predicted.gbytes) out.predicted = chosen.predicted;
+    if (one_ring) out.shrink_order = std::move(chosen.shrink_order);
     if (!one_ring) out.why.push_back(fmt::format("{} members with {} GPUs each:", ranks.size(), gpus));
-    out.why.insert(out.why.end(), chosen->why.begin(), chosen->why.end());
+    out.why.insert(out.why.end(), chosen.why.begin(), chosen.why.end());
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      chosen->ranks[i].set += sets;
-      out.devices[ranks[i]] = std::move(chosen->ranks[i]);
+      chosen.ranks[i].set += sets;
+      out.devices[ranks[i]] = std::move(chosen.ranks[i]);
     }
     sets += wanted.sets;
   }
@@ -219,10 +218,10 @@ Status check_shared(const topology::Fabric& fabric, const JobRequest& request,
   for (std::size_t rank = 0; own && rank < placement.slots.size(); ++rank) {
     const Slot& slot = placement.slots[rank];
     if (slot.cpus.empty() || seen.emplace(placement.hosts[rank], slot.cpus).second) continue;
-    return {Code::kResourceExhausted,
-            fmt::format("--bind-to {0}: {1} has fewer cores near {2} than members; --bind-to "
-                        "{0}:overload-allowed permits sharing",
-                        spec::unit_name(bind.unit), fabric.hosts[placement.hosts[rank]].name, slot.object)};
+    return base::resource_exhausted(
+        fmt::format("--bind-to {0}: {1} has fewer cores near {2} than members; --bind-to "
+                    "{0}:overload-allowed permits sharing",
+                    spec::unit_name(bind.unit), fabric.hosts[placement.hosts[rank]].name, slot.object));
   }
   return {};
 }

@@ -56,32 +56,26 @@ base::Result<HostInventory> take_inventory(const InventoryOptions& order, std::v
                                            const spec::Environment& own, const std::string& cache_folder,
                                            const topology::SysfsRoots& roots) {
   const std::string source = topology::machine_source(own);
-  auto processors = topology::read_this_machine(source);
-  if (!processors.ok()) return processors.status();
-  if (!processors->this_machine)
-    return base::Status(base::Code::kUnavailable, fmt::format("{} describes another machine", source));
+  REGROUP_ASSIGN_OR_RETURN(auto processors, topology::read_this_machine(source));
+  if (!processors.this_machine) return base::unavailable(fmt::format("{} describes another machine", source));
   HostInventory out;
   out.cpus = std::move(cpus);
   if (order.devices) {
     topology::DiscoverOptions discover;
     discover.roots = roots;
     discover.cache_folder = cache_folder;
-    discover.processors = *processors;
-    auto machine = order.topology.empty() ? topology::discover_machine(discover)
-                                          : topology::load_machine(order.topology);
-    if (!machine.ok()) return machine.status();
-    out.machine = std::move(*machine);
+    discover.processors = processors;
+    REGROUP_ASSIGN_OR_RETURN(out.machine, order.topology.empty() ? topology::discover_machine(discover)
+                                                                 : topology::load_machine(order.topology));
     if (!order.topology.empty()) find_nics(out, roots);
-    auto free = visible_gpus(out.machine, own);
-    if (!free.ok()) return free.status();
-    out.free = *free;
+    REGROUP_ASSIGN_OR_RETURN(out.free, visible_gpus(out.machine, own));
     const process::ClaimedGpus claimed(process::claim_scope(own, order.claims.job, order.claims));
     for (const std::uint32_t gpu : members_of(out.free)) {
       if (const process::GpuOwner* owner = claimed.owner(claim_name(out.machine.gpus[gpu])))
         out.claimed[gpu] = owner->text();
     }
   }
-  out.machine.processors = std::move(*processors);
+  out.machine.processors = std::move(processors);
   return out;
 }
 
@@ -111,14 +105,11 @@ base::Result<HostInventory> inventory_from_json(std::string_view text) {
   make_printable(json);
   if (!json.is_object() || !json.contains("machine") || !base::whole_but(json, topology::kRealOfMachine))
     return refused;
-  auto machine = topology::machine_from_json(json["machine"].dump());
-  if (!machine.ok()) return machine.status();
+  REGROUP_ASSIGN_OR_RETURN(auto machine, topology::machine_from_json(json["machine"].dump()));
   HostInventory out;
-  out.machine = std::move(*machine);
+  out.machine = std::move(machine);
   if (!json.contains("nics")) return refused;
-  auto nics = topology::nics_from_json(json["nics"].dump());
-  if (!nics.ok()) return nics.status();
-  out.nics = std::move(*nics);
+  REGROUP_ASSIGN_OR_RETURN(out.nics, topology::nics_from_json(json["nics"].dump()));
   if (!out.nics.empty() && out.nics.size() != out.machine.nics.size()) return refused;
   try {
     json.at("cpus").get_to(out.cpus);

@@ -113,10 +113,9 @@ class Mapper {
         std::accumulate(hosts.begin(), hosts.end(), std::uint64_t{0},
                         [](std::uint64_t sum, const spec::HostRequest& host) { return sum + host.slots; });
     const std::string each = most_of_app_ == 0 ? "" : fmt::format(", at most {} on each", most_of_app_);
-    return {base::Code::kResourceExhausted,
-            fmt::format(
-                "{} members requested{}; {} slots available on {} hosts{}", count, each, slots, hosts.size(),
-                request_.oversubscribe ? " (max_slots of the host file)" : "; --oversubscribe allows more")};
+    return base::resource_exhausted(fmt::format(
+        "{} members requested{}; {} slots available on {} hosts{}", count, each, slots, hosts.size(),
+        request_.oversubscribe ? " (max_slots of the host file)" : "; --oversubscribe allows more"));
   }
 
   const HostMapRequest& request_;

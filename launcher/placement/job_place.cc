@@ -101,8 +101,8 @@ Result<std::vector<std::uint32_t>> hosts_of_rank_file(const topology::Fabric& fa
     out.push_back(static_cast<std::uint32_t>(host - hosts.begin()));
   }
   if (out.size() == request.ranks.members()) return out;
-  return Status(base::Code::kResourceExhausted,
-                fmt::format("rank file: got {} ranks for {} members", out.size(), request.ranks.members()));
+  return base::resource_exhausted(
+      fmt::format("rank file: got {} ranks for {} members", out.size(), request.ranks.members()));
 }
 
 Result<std::vector<std::uint32_t>> map_ranks(const topology::Fabric& fabric,
@@ -144,23 +144,21 @@ Placement unbound(const Policy& policy, const PlaceRequest& request) {
 
 Result<JobPlacement> place_by_processors(const topology::Fabric& fabric, const std::vector<HostShare>& hosts,
                                          const JobRequest& request) {
-  const auto policy = policy_of(request.ranks);
-  if (!policy.ok()) return policy.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto policy, policy_of(request.ranks));
   Processors processors(fabric, hosts);
-  const auto mapped = map_ranks(fabric, hosts, request, processors);
-  if (!mapped.ok()) return mapped.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto mapped, map_ranks(fabric, hosts, request, processors));
   std::map<std::uint32_t, std::vector<std::uint32_t>> ranks_on;
-  for (std::uint32_t rank = 0; rank < mapped->size(); ++rank) ranks_on[(*mapped)[rank]].push_back(rank);
+  for (std::uint32_t rank = 0; rank < mapped.size(); ++rank) ranks_on[mapped[rank]].push_back(rank);
   JobPlacement out;
-  out.slots.resize(mapped->size());
-  for (const std::uint32_t host : *mapped) out.hosts.push_back(hosts[host].host);
+  out.slots.resize(mapped.size());
+  for (const std::uint32_t host : mapped) out.hosts.push_back(hosts[host].host);
   const std::vector<std::uint32_t> program_of = programs_of(request.ranks.counts);
   bool first = true;
   for (const auto& [host, ranks] : ranks_on) {
     const PlaceRequest here = hosts.size() == 1 ? request.ranks : on_host(request.ranks, ranks, program_of);
     const topology::Topology& topology = processors.of(host);
-    const bool blind = topology.threads.empty() && !needs_topology(*policy);
-    auto placed = blind ? Result<Placement>(unbound(*policy, here)) : place_on_processors(topology, here);
+    const bool blind = topology.threads.empty() && !needs_topology(policy);
+    auto placed = blind ? Result<Placement>(unbound(policy, here)) : place_on_processors(topology, here);
     if (!placed.ok() && hosts.size() == 1) return placed.status();
     if (!placed.ok())
       return Status(placed.code(), fmt::format("host {}: {}", fabric.hosts[hosts[host].host].name,

@@ -24,8 +24,8 @@ Result<topology::Topology> usable_topology(const spec::Options& options,
   if (!topology.ok()) return topology;
   if (!topology->this_machine) {
     if (options.do_not_launch) return topology;
-    return Status(base::Code::kUnavailable,
-                  fmt::format("{} describes another machine", topology::machine_source(options.environment)));
+    return base::unavailable(
+        fmt::format("{} describes another machine", topology::machine_source(options.environment)));
   }
   return topology::restricted(std::move(*topology), allocation.hosts.at(0).cores);
 }
@@ -134,9 +134,8 @@ Status prepare_members(spec::Options& options, alloc::Allocation& allocation) {
   if (threads) host.slots = static_cast<std::uint32_t>(host.cores.size());
   if (host.quota > 0) host.slots = std::min(host.slots, host.quota);
   if (map.kind != spec::MapBy::Kind::kPerUnit || options.max != 0) return {};
-  auto topology = usable_topology(options, allocation);
-  if (!topology.ok()) return topology.status();
-  options.min = options.max = members_of_ppr(*topology, options.mapping);
+  REGROUP_ASSIGN_OR_RETURN(auto topology, usable_topology(options, allocation));
+  options.min = options.max = members_of_ppr(topology, options.mapping);
   if (options.max > 0) return {};
   return base::invalid_argument(
       fmt::format("--map-by ppr:{}:{}: this machine has none", map.per_unit, spec::unit_name(map.unit)));

@@ -51,10 +51,10 @@ base::Result<std::vector<HostPart>> choose_near(const topology::Fabric& fabric,
     if (request.sets_per_host != 0) sets = std::min(sets, request.sets_per_host);
     if (request.heed_slots && share.slots != 0) sets = std::min(sets, share.slots / request.set.ranks);
     if (sets == 0) continue;
-    auto device = find_device(machine, fabric.hosts[share.host].name, request.device);
-    if (!device.ok()) return device.status();
+    REGROUP_ASSIGN_OR_RETURN(auto device,
+                             find_device(machine, fabric.hosts[share.host].name, request.device));
     HostPart part{share.host, 0, share.free};
-    const std::vector<std::uint32_t> order = by_nearness(machine, share.free, *device);
+    const std::vector<std::uint32_t> order = by_nearness(machine, share.free, device);
     for (std::uint32_t i = 0; i < sets * request.set.gpus; ++i) part.gpus |= bit_of(order[i]);
     out.push_back(part);
     left -= sets;

@@ -80,18 +80,18 @@ std::uint32_t room_in(const PlaceRequest& request, const Policy& policy, const O
 
 Status no_room(const PlaceRequest& request, const Policy& policy, std::uint64_t room) {
   if (room == 0) {
-    return {Code::kResourceExhausted,
-            fmt::format("{}: no {} has {} {}", spelled(policy), spec::unit_name(policy.map_unit), policy.cpus,
-                        cpu_word(policy))};
+    return base::resource_exhausted(fmt::format("{}: no {} has {} {}", spelled(policy),
+                                                spec::unit_name(policy.map_unit), policy.cpus,
+                                                cpu_word(policy)));
   }
-  return {Code::kResourceExhausted,
-          fmt::format("--bind-to {0}: {1} members with {2} {3} each requested, only {4} fit; --bind-to "
-                      "{0}:overload-allowed permits sharing",
-                      spec::unit_name(policy.bind_unit), request.members(), policy.cpus,
-                      policy.cpus > 1    ? cpu_word(policy)
-                      : policy.hwthreads ? "hardware thread"
-                                         : "core",
-                      room)};
+  return base::resource_exhausted(
+      fmt::format("--bind-to {0}: {1} members with {2} {3} each requested, only {4} fit; --bind-to "
+                  "{0}:overload-allowed permits sharing",
+                  spec::unit_name(policy.bind_unit), request.members(), policy.cpus,
+                  policy.cpus > 1    ? cpu_word(policy)
+                  : policy.hwthreads ? "hardware thread"
+                                     : "core",
+                  room));
 }
 
 Status check_room(const PlaceRequest& request, const Policy& policy, const std::vector<std::uint32_t>& room) {
@@ -102,8 +102,8 @@ Status check_room(const PlaceRequest& request, const Policy& policy, const std::
   const std::uint64_t most = std::uint64_t{policy.map.per_unit} * room.size();
   for (const std::uint32_t count : request.counts) {
     if (count > most)
-      return {Code::kResourceExhausted, fmt::format("{}: permits {} members on this machine, {} requested",
-                                                    spelled(policy), most, count)};
+      return base::resource_exhausted(
+          fmt::format("{}: permits {} members on this machine, {} requested", spelled(policy), most, count));
   }
   return {};
 }
@@ -161,8 +161,8 @@ Result<std::size_t> first_cpu(const topology::Topology& topology, const Policy& 
     at += whole ? policy.cpus : 1;
   }
   if (starts.empty()) {
-    return Status(Code::kResourceExhausted,
-                  fmt::format("PE={}: no package has that many {}", policy.cpus, cpu_word(policy)));
+    return base::resource_exhausted(
+        fmt::format("PE={}: no package has that many {}", policy.cpus, cpu_word(policy)));
   }
   return starts[turn % starts.size()];
 }
@@ -188,10 +188,9 @@ Status check_turn(const PlaceRequest& request, const topology::Topology& topolog
   if (request.mapping.bind.overload_allowed) return {};
   const bool own = policy.cpus > 1 || policy.bind_unit <= spec::Unit::kCore;
   if (own && std::uint64_t{turn + 1} * policy.cpus > cpus.size()) {
-    return {Code::kResourceExhausted,
-            fmt::format("{}: a {} has only {} {}; --bind-to {}:overload-allowed permits sharing",
-                        spelled(policy), spec::unit_name(policy.map_unit), cpus.size(), cpu_word(policy),
-                        spec::unit_name(policy.bind_unit))};
+    return base::resource_exhausted(fmt::format(
+        "{}: a {} has only {} {}; --bind-to {}:overload-allowed permits sharing", spelled(policy),
+        spec::unit_name(policy.map_unit), cpus.size(), cpu_word(policy), spec::unit_name(policy.bind_unit)));
   }
   if (policy.cpus == 1 || turn == 0) return {};
   auto before = first_cpu(topology, policy, cpus, turn - 1);
@@ -229,9 +228,8 @@ Result<Slot> take(const PlaceRequest& request, const topology::Topology& topolog
   const std::vector<topology::ThreadSet>& cpus = objects.cpus[assignment.object];
   if (cpus.size() < policy.cpus) return no_room(request, policy, 0);
   REGROUP_RETURN_IF_ERROR(check_turn(request, topology, policy, cpus, assignment.turn));
-  auto first = first_cpu(topology, policy, cpus, assignment.turn);
-  if (!first.ok()) return first.status();
-  out.threads = bound_to(topology, policy, object, cpus, *first);
+  REGROUP_ASSIGN_OR_RETURN(auto first, first_cpu(topology, policy, cpus, assignment.turn));
+  out.threads = bound_to(topology, policy, object, cpus, first);
   out.why = fmt::format("number {} on {} ({}): {}", assignment.turn + 1, out.object, dealt(policy),
                         share_text(policy));
   return out;
@@ -257,19 +255,16 @@ Result<Policy> fitted_policy(const topology::Topology& topology, const PlaceRequ
 
 Status place_by_objects(const topology::Topology& topology, const PlaceRequest& request, Placement& out) {
   const Policy& policy = out.policy;
-  auto objects = objects_of(topology, policy);
-  if (!objects.ok()) return objects.status();
+  REGROUP_ASSIGN_OR_RETURN(auto objects, objects_of(topology, policy));
   std::vector<std::uint32_t> room;
-  for (std::size_t i = 0; i < objects->sets.size(); ++i)
-    room.push_back(room_in(request, policy, *objects, i));
+  for (std::size_t i = 0; i < objects.sets.size(); ++i) room.push_back(room_in(request, policy, objects, i));
   REGROUP_RETURN_IF_ERROR(check_room(request, policy, room));
   std::vector<std::uint32_t> used(room.size());
   for (const std::uint32_t members : request.counts) {
     std::vector<Assignment> assignments = deal(policy, room, members, used);
-    for (const Assignment& assignment : ranked(topology, policy, *objects, std::move(assignments))) {
-      auto slot = take(request, topology, policy, *objects, assignment);
-      if (!slot.ok()) return slot.status();
-      out.ranks.push_back(std::move(*slot));
+    for (const Assignment& assignment : ranked(topology, policy, objects, std::move(assignments))) {
+      REGROUP_ASSIGN_OR_RETURN(auto slot, take(request, topology, policy, objects, assignment));
+      out.ranks.push_back(std::move(slot));
     }
   }
   return {};
@@ -280,15 +275,13 @@ Status place_by_objects(const topology::Topology& topology, const PlaceRequest& 
 Result<Placement> place_on_processors(const topology::Topology& whole, const PlaceRequest& request) {
   const bool listed =
       request.mapping.map.kind != spec::MapBy::Kind::kDefault && !request.mapping.cpu_set.empty();
-  auto allowed = listed ? only_cpu_set(whole, request.mapping) : Result<topology::Topology>(whole);
-  if (!allowed.ok()) return allowed.status();
-  const topology::Topology& topology = *allowed;
-  if (topology.threads.empty())
-    return Status(Code::kResourceExhausted, "no processor available to place members on");
-  auto policy = fitted_policy(topology, request);
-  if (!policy.ok()) return policy.status();
-  Placement out{*policy, {}};
-  if (is_explicit(request, *policy)) {
+  REGROUP_ASSIGN_OR_RETURN(auto allowed,
+                           listed ? only_cpu_set(whole, request.mapping) : Result<topology::Topology>(whole));
+  const topology::Topology& topology = allowed;
+  if (topology.threads.empty()) return base::resource_exhausted("no processor available to place members on");
+  REGROUP_ASSIGN_OR_RETURN(auto policy, fitted_policy(topology, request));
+  Placement out{policy, {}};
+  if (is_explicit(request, policy)) {
     REGROUP_RETURN_IF_ERROR(place_explicitly(whole, request, out));
     return out;
   }

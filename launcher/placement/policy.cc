@@ -1,6 +1,7 @@
 // The defaults, as Open MPI 5.0.11 was measured to choose them, or hydra where its rules were asked for.
 #include <fmt/format.h>
 
+#include "base/status.h"
 #include "launcher/placement/place.h"
 
 namespace regroup::placement {

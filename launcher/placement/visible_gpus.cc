@@ -102,12 +102,12 @@ base::Result<GpuSet> visible_gpus(const topology::Machine& machine, const spec::
   for (std::uint32_t i = 0; i < machine.gpus.size() && i < kMostGpus; ++i) all.push_back(i);
   const bool amd = !machine.gpus.empty() && machine.gpus.front().arch.starts_with("gfx");
   const std::string* cuda = find(own, "CUDA_VISIBLE_DEVICES");
-  const auto left = amd               ? visible_of_amd(machine, own, std::move(all))
-                    : cuda != nullptr ? left_by(machine, all, {"CUDA_VISIBLE_DEVICES", *cuda, ""})
-                                      : base::Result<Gpus>(std::move(all));
-  if (!left.ok()) return left.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto left, amd ? visible_of_amd(machine, own, std::move(all))
+                                            : cuda != nullptr
+                                                ? left_by(machine, all, {"CUDA_VISIBLE_DEVICES", *cuda, ""})
+                                                : base::Result<Gpus>(std::move(all)));
   GpuSet out = 0;
-  for (const std::uint32_t gpu : *left) out |= bit_of(gpu);
+  for (const std::uint32_t gpu : left) out |= bit_of(gpu);
   return out;
 }
 

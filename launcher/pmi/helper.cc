@@ -60,8 +60,7 @@ std::string find_pmix(const process::App& app) {
 
 base::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loop,
                                                     const HelperOptions& options, HelperEvents events) {
-  auto sockets = link_sockets();
-  if (!sockets.ok()) return sockets.status();
+  REGROUP_ASSIGN_OR_RETURN(auto sockets, link_sockets());
   const base::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.valid()) return base::system_error("open", "/dev/null", errno);
   spec::Environment environment = options.environment;
@@ -78,14 +77,13 @@ base::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loo
   spec.environment = process::to_strings(environment);
   spec.in = spec.out = null.get();
   spec.err = options.verbose ? STDERR_FILENO : null.get();
-  spec.inherited = sockets->second.get();
+  spec.inherited = sockets.second.get();
   auto pid = process::spawn(spec);
   if (!pid.ok()) {
     ::rmdir(folder.c_str());
     return pid.status();
   }
-  return std::unique_ptr<Helper>(
-      new Helper(loop, std::move(sockets->first), folder, *pid, std::move(events)));
+  return std::unique_ptr<Helper>(new Helper(loop, std::move(sockets.first), folder, *pid, std::move(events)));
 }
 
 Helper::Helper(boost::asio::io_context& loop, base::Fd socket, std::string folder, pid_t pid,

@@ -114,7 +114,7 @@ bool Link::receive() {
   base::Fd fd = count < 0 ? base::Fd() : Ancillary::taken(packet);  // an empty packet may carry one, too
   if (count <= 0) {
     fail(count < 0 ? base::system_error("recvmsg", "the other side of regroup-pmi", errno)
-                   : base::Status(base::Code::kPeerLost, "the peer closed the connection"));
+                   : base::peer_lost("the peer closed the connection"));
     return false;
   }
   return take(std::span(room_).first(static_cast<std::size_t>(count)), std::move(fd));
@@ -123,7 +123,7 @@ bool Link::receive() {
 bool Link::take(std::span<const std::byte> packet, base::Fd fd) {
   partial_.insert(partial_.end(), packet.begin() + 1, packet.end());
   if (partial_.size() > kMaxMessageBytes || (packet[0] != kLast && packet[0] != kMore)) {
-    fail({base::Code::kDataLoss, "malformed packet between agent and regroup-pmi"});
+    fail(base::data_loss("malformed packet between agent and regroup-pmi"));
     return false;
   }
   if (packet[0] == kMore) return true;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/status.h"
 #include "launcher/process/environment.h"
 
 namespace regroup::pmi {
@@ -40,9 +41,7 @@ base::Result<process::App> spawned_app(const process::App& parent, const SpawnAp
   app.argv.insert(app.argv.end(), wanted.arguments.begin(), wanted.arguments.end());
   if (!wanted.wdir.empty()) app.wdir = wanted.wdir;
   for (const std::string& variable : wanted.environment) add_variable(app.environment, variable);
-  auto path = process::find_member_program(wanted.command, app.wdir, app.environment);
-  if (!path.ok()) return path.status();
-  app.path = std::move(*path);
+  REGROUP_ASSIGN_OR_RETURN(app.path, process::find_member_program(wanted.command, app.wdir, app.environment));
   return app;
 }
 

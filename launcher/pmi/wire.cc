@@ -166,12 +166,12 @@ Fetched plain(const fb::FetchedT& t) { return {t.request, t.host, t.status, byte
 template <std::size_t I = 0>
 Result<Message> body_from_wire(const fb::BodyUnion& in) {
   if constexpr (I == std::variant_size_v<Message>) {
-    return Status(Code::kInvalidArgument, "message between agent and regroup-pmi: unknown body");
+    return base::invalid_argument("message between agent and regroup-pmi: unknown body");
   } else {
     using Table = decltype(table(std::declval<std::variant_alternative_t<I, Message>>()));
     if (static_cast<std::size_t>(in.type) != I + 1) return body_from_wire<I + 1>(in);
     // The verifier lets a type without its table pass.
-    if (in.value == nullptr) return Status(Code::kDataLoss, "message of regroup-pmi: its body is missing");
+    if (in.value == nullptr) return base::data_loss("message of regroup-pmi: its body is missing");
     return Message(plain(*static_cast<const Table*>(in.value)));
   }
 }
@@ -208,8 +208,7 @@ Result<Message> decode(std::span<const std::byte> packet) {
   flatbuffers::Verifier verifier(bytes, aligned.size());
   if (!fb::VerifyMessageBuffer(verifier) ||
       !fits(*fb::GetMessage(bytes), proto::FlatBudget(aligned.size()))) {
-    return Status(Code::kDataLoss,
-                  fmt::format("message of {} bytes of regroup-pmi does not verify", packet.size()));
+    return base::data_loss(fmt::format("message of {} bytes of regroup-pmi does not verify", packet.size()));
   }
   fb::MessageT wire;
   fb::GetMessage(bytes)->UnPackTo(&wire);

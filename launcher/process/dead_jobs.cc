@@ -18,6 +18,7 @@
 #include <memory>
 #include <set>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "launcher/process/job_record.h"
 

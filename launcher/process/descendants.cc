@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "launcher/process/reaped_child.h"
 
 namespace regroup::process {

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "base/clock.h"
 #include "launcher/process/job_cgroup.h"
 
 namespace regroup::process {

@@ -44,8 +44,7 @@ base::Result<std::string> find_program(const std::string& program, const std::st
   if (program.find('/') != std::string::npos) {
     const int error = executable_error(in_folder(wdir, program));
     if (error == 0) return program;
-    return base::Status(base::Code::kNotFound,
-                        fmt::format("program {} cannot be started: {}", program, std::strerror(error)));
+    return base::not_found(fmt::format("program {} cannot be started: {}", program, std::strerror(error)));
   }
   const auto path = environment.find("PATH");
   const std::string folders = path != environment.end() ? path->second : "/usr/local/bin:/usr/bin:/bin";
@@ -57,10 +56,9 @@ base::Result<std::string> find_program(const std::string& program, const std::st
     if (error == 0) return candidate;
     if (error == EACCES) worst = EACCES;
   }
-  return base::Status(base::Code::kNotFound,
-                      worst == EACCES
-                          ? fmt::format("program {}: found in PATH={} but not executable", program, folders)
-                          : fmt::format("program {} was not found in PATH={}", program, folders));
+  return base::not_found(
+      worst == EACCES ? fmt::format("program {}: found in PATH={} but not executable", program, folders)
+                      : fmt::format("program {} was not found in PATH={}", program, folders));
 }
 
 base::Result<std::string> find_member_program(const std::string& program, const std::string& wdir,

@@ -87,12 +87,11 @@ GpuOwner owner_in(const std::string& text) {
 }
 
 base::Result<base::Fd> take_name(const std::string& name) {
-  const auto address = base::abstract_address(name);
-  if (!address.ok()) return address.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto address, base::abstract_address(name));
   base::Fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!out.valid()) return base::system_error("socket", name, errno);
-  if (::bind(out.get(), address->get(), address->size) == 0) return out;
-  if (errno == EADDRINUSE) return base::Status(base::Code::kUnavailable, name);
+  if (::bind(out.get(), address.get(), address.size) == 0) return out;
+  if (errno == EADDRINUSE) return base::unavailable(name);
   return base::system_error("bind", name, errno);
 }
 
@@ -157,13 +156,13 @@ base::Status GpuClaims::claim(const ClaimScope& scope, const std::string& gpu) {
     const GpuOwner* const owner = now.owner(gpu);
     // Claimed by another process of this job.
     if (owner == nullptr && now.owners_.contains(now.own_name(gpu))) return {};
-    return {base::Code::kUnavailable,
-            fmt::format("GPU {} has been taken by {}", gpu, (owner != nullptr ? *owner : GpuOwner()).text())};
+    return base::unavailable(
+        fmt::format("GPU {} has been taken by {}", gpu, (owner != nullptr ? *owner : GpuOwner()).text()));
   }
   if (!taken.ok()) return taken.status();
-  auto owner = take_name(fmt::format("{}={}.{}.{}", name, scope.job, ::getpid(), own_namespace("")));
-  if (!owner.ok()) return owner.status();
-  held_[gpu] = {std::move(*taken), std::move(*owner)};
+  REGROUP_ASSIGN_OR_RETURN(
+      auto owner, take_name(fmt::format("{}={}.{}.{}", name, scope.job, ::getpid(), own_namespace(""))));
+  held_[gpu] = {std::move(*taken), std::move(owner)};
   return {};
 }
 

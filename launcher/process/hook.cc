@@ -69,7 +69,7 @@ void Hook::on_end(int wait_status) {
   const std::string how = WIFEXITED(wait_status)
                               ? fmt::format("ended with status {}", WEXITSTATUS(wait_status))
                               : fmt::format("was killed by signal {}", WTERMSIG(wait_status));
-  end(base::Status(base::Code::kUnavailable, complaint_.empty() ? how : how + ": " + complaint_));
+  end(base::unavailable(complaint_.empty() ? how : how + ": " + complaint_));
 }
 
 void Hook::end(base::Result<std::string> result) {

@@ -144,14 +144,13 @@ base::Status JobCgroup::make_groups(const std::string& job, CgroupNeeds needs, c
   }
   for (const CgroupBranch& branch : branches) {
     if (branch.version != 2 || !(needs.cpu || needs.memory)) continue;
-    auto folder = make_v2(branch, name, needs);
-    if (!folder.ok()) return folder.status();
-    folders_.push_back(std::move(*folder));
+    REGROUP_ASSIGN_OR_RETURN(auto folder, make_v2(branch, name, needs));
+    folders_.push_back(std::move(folder));
     needs = {};
   }
   if (!needs.cpu && !needs.memory) return {};
-  return {base::Code::kUnavailable,
-          fmt::format("no control group has the controller {}", needs.memory ? "memory" : "cpu")};
+  return base::unavailable(
+      fmt::format("no control group has the controller {}", needs.memory ? "memory" : "cpu"));
 }
 
 base::Result<std::vector<base::Fd>> JobCgroup::add(proto::MemberId member, const spec::Limits& limits) const {

@@ -108,7 +108,7 @@ base::Result<std::shared_ptr<JobRecord>> JobRecord::create(const std::string& fo
     }
     return std::shared_ptr<JobRecord>(new JobRecord(std::move(file), folder, job));
   }
-  return base::Status(base::Code::kUnavailable, path + ": held by another job");
+  return base::unavailable(path + ": held by another job");
 }
 
 std::shared_ptr<JobRecord> JobRecord::take_over(const std::string& path) {

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/status.h"
+
 namespace regroup::process {
 namespace {
 
@@ -44,14 +46,10 @@ Restraint Limiter::restrain(proto::MemberId member, const spec::Limits& limits) 
 
 base::Status Limiter::enter(proto::MemberId member, const spec::Limits& limits, Restraint& restraint) {
   if (!groups_) {
-    auto made = JobCgroup::make(job_, {true, true}, root_);
-    if (!made.ok()) return made.status();
-    groups_ = std::move(*made);
+    REGROUP_ASSIGN_OR_RETURN(groups_, JobCgroup::make(job_, {true, true}, root_));
     if (record_) REGROUP_RETURN_IF_ERROR(record_->add_cgroups(groups_->folders()));
   }
-  auto cgroup_procs = groups_->add(member, limits);
-  if (!cgroup_procs.ok()) return cgroup_procs.status();
-  restraint.cgroup_procs = std::move(*cgroup_procs);
+  REGROUP_ASSIGN_OR_RETURN(restraint.cgroup_procs, groups_->add(member, limits));
   memory_[member] = limits.memory_bytes;
   return {};
 }

@@ -29,7 +29,7 @@ base::Fd open_unnamed(const std::string& folder) {
 
 base::Status LongLine::append(std::string_view bytes) {
   if (size_ + bytes.size() > kMost)
-    return base::Status(base::Code::kResourceExhausted, fmt::format("it is longer than {} MiB", kMost >> 20));
+    return base::resource_exhausted(fmt::format("it is longer than {} MiB", kMost >> 20));
   if (!file_.valid()) {
     std::error_code error;
     const std::string folder = std::filesystem::temp_directory_path(error);

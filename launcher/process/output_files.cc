@@ -56,9 +56,8 @@ base::Result<std::vector<Sink*>> OutputFiles::sinks(const Place& place, const st
   std::vector<Sink*> out;
   if (paths.empty() || (request_.copy && pattern.empty())) out.push_back(&own);
   for (const std::string& path : paths) {
-    auto file = open(path);
-    if (!file.ok()) return file.status();
-    out.push_back(*file);
+    REGROUP_ASSIGN_OR_RETURN(auto file, open(path));
+    out.push_back(file);
   }
   return out;
 }

@@ -54,16 +54,15 @@ base::Result<std::shared_ptr<PipedProcess>> PipedProcess::start(boost::asio::io_
     if (!ends->ok()) return ends->status();
   }
   spec.in = in->theirs.get(), spec.out = out->theirs.get(), spec.err = err->theirs.get();
-  auto pid = spawn(spec);
-  if (!pid.ok()) return pid.status();
-  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0));
+  REGROUP_ASSIGN_OR_RETURN(auto pid, spawn(spec));
+  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (pidfd < 0) {
     const base::Status why = base::system_error("pidfd_open", spec.path, errno);
-    ::kill(*pid, SIGKILL);
-    ::waitpid(*pid, nullptr, 0);
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
     return why;
   }
-  std::shared_ptr<PipedProcess> self(new PipedProcess(loop, *pid, std::move(events)));
+  std::shared_ptr<PipedProcess> self(new PipedProcess(loop, pid, std::move(events)));
   self->in_.assign(in->ours.release());
   self->out_.pipe.assign(out->ours.release());
   self->err_.pipe.assign(err->ours.release());

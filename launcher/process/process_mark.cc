@@ -15,6 +15,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/clock.h"
 #include "base/fd.h"
 
 namespace regroup::process {

@@ -91,9 +91,8 @@ ProcessTable::ProcessTable(boost::asio::io_context& loop, ProcessTableOptions op
       limiter_(options_.record ? options_.record->job() : options_.job, options_.record) {}
 
 base::Status ProcessTable::start(const Place& place, Extras extras) {
-  auto pipes = streams_.open(place);
-  if (!pipes.ok()) return pipes.status();
-  return start_with(std::move(*pipes), place, extras);
+  REGROUP_ASSIGN_OR_RETURN(auto pipes, streams_.open(place));
+  return start_with(std::move(pipes), place, extras);
 }
 
 void ProcessTable::set_app(std::uint32_t number, App app) {
@@ -143,13 +142,10 @@ base::Status ProcessTable::start_with(MemberPipes pipes, const Place& place, con
   for (const base::Fd& procs : restraint.cgroup_procs) spec.groups.push_back(procs.get());
   spec.data_bytes = restraint.data_bytes;
   spec.open_files = options_.open_files;
-  auto memory = memory_order(options_.memory, spec.cores);
-  if (!memory.ok()) return memory.status();
-  spec.memory = std::move(*memory);
-  auto pid = spawn(spec);
-  if (!pid.ok()) return pid.status();
-  running_[place.member] = {*pid, place.rank, gpus_in(environment)};
-  if (options_.verbose) tell_start(place, app, *pid, spec.cores);
+  REGROUP_ASSIGN_OR_RETURN(spec.memory, memory_order(options_.memory, spec.cores));
+  REGROUP_ASSIGN_OR_RETURN(auto pid, spawn(spec));
+  running_[place.member] = {pid, place.rank, gpus_in(environment)};
+  if (options_.verbose) tell_start(place, app, pid, spec.cores);
   streams_.start(std::move(pipes), place);
   return {};
 }

@@ -17,6 +17,7 @@
 #include <csignal>
 #include <new>
 
+#include "base/clock.h"
 #include "base/printable.h"
 #include "launcher/process/dead_jobs.h"
 #include "launcher/process/descendants.h"

@@ -207,14 +207,14 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
                         "{:g} s (--orphan-timeout, and time to clean up)",
                         has, seconds_of(wait.ending)));
     } else if (now >= *until) {
-      return Status(Code::kUnavailable,
-                    fmt::format("{}, and has not ended within {:g} s although its launcher has: end its "
-                                "processes (REGROUP_JOB in their environment), or give another directory",
-                                has, seconds_of(wait.ending)));
+      return base::unavailable(
+          fmt::format("{}, and has not ended within {:g} s although its launcher has: end its "
+                      "processes (REGROUP_JOB in their environment), or give another directory",
+                      has, seconds_of(wait.ending)));
     }
     if (const int signal = pending_end_signal(); signal != 0)
-      return Status(Code::kUnavailable, fmt::format("{}, and {} was received while waiting for its end", has,
-                                                    signal_name(signal)));
+      return base::unavailable(
+          fmt::format("{}, and {} was received while waiting for its end", has, signal_name(signal)));
   }
 }
 
@@ -222,9 +222,8 @@ Result<std::string> run_in_subprocess(const std::function<Result<std::string>()>
                                       const std::string& about, Duration limit) {
   auto result = run_child(
       [&]() -> Result<SubprocessResult> {
-        auto text = work();
-        if (!text.ok()) return text.status();
-        return SubprocessResult{std::move(*text), {}};
+        REGROUP_ASSIGN_OR_RETURN(auto text, work());
+        return SubprocessResult{std::move(text), {}};
       },
       about, limit);
   if (!result.ok()) return result.status();
@@ -240,14 +239,13 @@ Result<std::string> run_persist(std::vector<std::string> words, const std::strin
   spec.path = find_helper("regroup-persist");
   spec.argv = std::move(words);
   spec.in = STDIN_FILENO, spec.out = theirs.get(), spec.err = STDERR_FILENO;
-  const auto pid = spawn(spec);
-  if (!pid.ok()) return pid.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto pid, spawn(spec));
   theirs.reset();
   std::string text;
   std::array<char, 4096> part{};
   for (ssize_t count = 1; count > 0 || (count < 0 && errno == EINTR);) {
     if (!readable_within(ours.get(), quiet)) {
-      kill_and_abandon(*pid);
+      kill_and_abandon(pid);
       return base::deadline_exceeded(
           fmt::format("{}: regroup-persist printed nothing for {:g} s", about, seconds_of(quiet)));
     }
@@ -255,7 +253,7 @@ Result<std::string> run_persist(std::vector<std::string> words, const std::strin
     if (count > 0) text.append(part.data(), static_cast<std::size_t>(count));
   }
   int status = 0;
-  while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     return base::internal_error(fmt::format("{}: regroup-persist could not read its checkpoints", about));

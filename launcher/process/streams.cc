@@ -37,20 +37,14 @@ Streams::Streams(boost::asio::io_context& loop, spec::OutputRequest output, spec
 
 base::Result<MemberPipes> Streams::open(const Place& place) {
   MemberPipes pipes;
-  auto feed = gets_input(place) ? make_pipe(false) : empty_input();
-  if (!feed.ok()) return feed.status();
-  pipes.feed = std::move(*feed);
-  auto output = make_output();
-  if (!output.ok()) return output.status();
-  pipes.output = std::move(*output);
+  REGROUP_ASSIGN_OR_RETURN(pipes.feed, gets_input(place) ? make_pipe(false) : empty_input());
+  REGROUP_ASSIGN_OR_RETURN(pipes.output, make_output());
   auto sinks = files_.sinks(place, "stdout", out_);
   if (!sinks.ok()) return sinks.status();
   pipes.output_sinks = std::move(*sinks);
   if (output_.merge_stderr) return pipes;
 
-  auto error = make_pipe(true);
-  if (!error.ok()) return error.status();
-  pipes.error = std::move(*error);
+  REGROUP_ASSIGN_OR_RETURN(pipes.error, make_pipe(true));
   sinks = files_.sinks(place, "stderr", err_);
   if (!sinks.ok()) return sinks.status();
   pipes.error_sinks = std::move(*sinks);

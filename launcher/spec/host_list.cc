@@ -58,11 +58,9 @@ void append_number(std::string& out, std::uint64_t number, std::size_t width) {
 Result<Names> bracketed(std::string_view word, std::string_view text, std::size_t most, std::size_t limit) {
   Names out;
   for (std::string_view rest = text, piece; base::next_part(rest, ',', piece);) {
-    const auto range = read_range(piece);
-    if (!range.ok()) return range.status();
-    if (range->to - range->from >= most - std::min(most, out.size())) return too_many(word, limit);
-    for (std::uint64_t i = range->from; i <= range->to; ++i)
-      append_number(out.emplace_back(), i, range->width);
+    REGROUP_ASSIGN_OR_RETURN(const auto range, read_range(piece));
+    if (range.to - range.from >= most - std::min(most, out.size())) return too_many(word, limit);
+    for (std::uint64_t i = range.from; i <= range.to; ++i) append_number(out.emplace_back(), i, range.width);
   }
   if (out.empty()) return bad(text, "empty bracket");
   return out;
@@ -74,16 +72,16 @@ Result<Names> expand_one(std::string_view word, std::string_view text, std::size
   if (open == std::string_view::npos && close == std::string_view::npos) return Names{std::string(text)};
   if (open == std::string_view::npos || close == std::string_view::npos || close < open)
     return bad(word, "unbalanced bracket");
-  const auto numbers = bracketed(word, text.substr(open + 1, close - open - 1), most, limit);
-  if (!numbers.ok()) return numbers.status();
-  const auto rest =
-      expand_one(word, text.substr(close + 1), std::max<std::size_t>(1, most / numbers->size()), limit);
-  if (!rest.ok()) return rest.status();
-  if (numbers->size() * rest->size() > most) return too_many(word, limit);
+  REGROUP_ASSIGN_OR_RETURN(const auto numbers,
+                           bracketed(word, text.substr(open + 1, close - open - 1), most, limit));
+  REGROUP_ASSIGN_OR_RETURN(
+      const auto rest,
+      expand_one(word, text.substr(close + 1), std::max<std::size_t>(1, most / numbers.size()), limit));
+  if (numbers.size() * rest.size() > most) return too_many(word, limit);
   Names out;
-  out.reserve(numbers->size() * rest->size());
-  for (const std::string& number : *numbers) {
-    for (const std::string& tail : *rest) {
+  out.reserve(numbers.size() * rest.size());
+  for (const std::string& number : numbers) {
+    for (const std::string& tail : rest) {
       std::string& name = out.emplace_back(text.substr(0, open));
       name += number;
       name += tail;
@@ -115,14 +113,12 @@ Result<Names> expand_host_list(std::string_view text, std::size_t most) {
   if (rest.empty()) return out;
   if (rest.back() == ',') return bad(text, "expected a host name between commas");
   while (!rest.empty()) {
-    const auto word = next_word(rest);
-    if (!word.ok()) return word.status();
-    if (word->empty()) return bad(text, "expected a host name between commas");
-    if (std::ranges::count(*word, '[') > kMostBrackets) return bad(*word, "too many brackets");
+    REGROUP_ASSIGN_OR_RETURN(const auto word, next_word(rest));
+    if (word.empty()) return bad(text, "expected a host name between commas");
+    if (std::ranges::count(word, '[') > kMostBrackets) return bad(word, "too many brackets");
     if (out.size() >= most) return too_many(text, most);
-    auto names = expand_one(*word, *word, most - out.size(), most);
-    if (!names.ok()) return names.status();
-    out.insert(out.end(), std::make_move_iterator(names->begin()), std::make_move_iterator(names->end()));
+    REGROUP_ASSIGN_OR_RETURN(auto names, expand_one(word, word, most - out.size(), most));
+    out.insert(out.end(), std::make_move_iterator(names.begin()), std::make_move_iterator(names.end()));
   }
   return out;
 }
@@ -130,11 +126,10 @@ Result<Names> expand_host_list(std::string_view text, std::size_t most) {
 Result<std::vector<int>> expand_numbers(std::string_view text, std::size_t most) {
   std::vector<int> out;
   for (std::string_view rest = base::trimmed_word(text), piece; base::next_part(rest, ',', piece);) {
-    const auto range = read_range(base::trimmed_word(piece));
-    if (!range.ok()) return range.status();
-    if (range->to > INT32_MAX || range->to - range->from >= most - std::min(most, out.size()))
+    REGROUP_ASSIGN_OR_RETURN(const auto range, read_range(base::trimmed_word(piece)));
+    if (range.to > INT32_MAX || range.to - range.from >= most - std::min(most, out.size()))
       return too_many(text, most);
-    for (std::uint64_t i = range->from; i <= range->to; ++i) out.push_back(static_cast<int>(i));
+    for (std::uint64_t i = range.from; i <= range.to; ++i) out.push_back(static_cast<int>(i));
   }
   return out;
 }

@@ -16,7 +16,7 @@ constexpr const char* kLibrary = "libhwloc.so.15";  // all of 2.x
 
 base::Result<Hwloc> load_hwloc() {
   void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return base::Status(base::Code::kUnavailable, ::dlerror());
+  if (handle == nullptr) return base::unavailable(::dlerror());
   Hwloc out;
   const char* missing = nullptr;
 #define REGROUP_HWLOC_FIND(name)                                                    \
@@ -25,7 +25,7 @@ base::Result<Hwloc> load_hwloc() {
   REGROUP_HWLOC_FUNCTIONS(REGROUP_HWLOC_FIND)
 #undef REGROUP_HWLOC_FIND
   if (missing == nullptr) return out;
-  return base::Status(base::Code::kUnavailable, fmt::format("{}: function {} is missing", kLibrary, missing));
+  return base::unavailable(fmt::format("{}: function {} is missing", kLibrary, missing));
 }
 
 constexpr std::pair<hwloc_obj_type_t, spec::Unit> kParts[] = {{HWLOC_OBJ_CORE, spec::Unit::kCore},

@@ -80,10 +80,9 @@ bool has_names(const SlurmLine& line, const char* key) {
 }
 
 base::Result<Parts> read_slurm(const std::string& text, const std::string& source) {
-  const auto lines = slurm_lines(text, source);
-  if (!lines.ok()) return lines.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto lines, slurm_lines(text, source));
   Parts out;
-  for (const SlurmLine& line : *lines) {
+  for (const SlurmLine& line : lines) {
     const auto value = [&line](const char* key) {
       const auto found = line.values.find(key);
       return found == line.values.end() ? std::string() : found->second;
@@ -312,9 +311,8 @@ base::Result<Fabric> parse_fabric(const std::string& text, const Machine& machin
 }
 
 base::Result<Fabric> load_fabric(const std::string& path, const Machine& machine) {
-  const auto text = read_text_file(path, kMaxFabricBytes);
-  if (!text.ok()) return text.status();
-  return parse_fabric(*text, machine, path);
+  REGROUP_ASSIGN_OR_RETURN(const auto text, read_text_file(path, kMaxFabricBytes));
+  return parse_fabric(text, machine, path);
 }
 
 }  // namespace regroup::topology

@@ -22,12 +22,11 @@ namespace {
 constexpr std::string_view kNcclRoot = "system";
 
 base::Result<Machine> parse_xml(const std::string& text, const std::string& source) {
-  auto xml = XmlInput::parse(text, source);
-  if (!xml.ok()) return xml.status();
-  const std::string_view root = xml->root().name();
-  if (root == "topology") return read_hwloc_xml(*xml, text);
-  if (root == kNcclRoot) return read_nccl_xml(*xml);
-  return xml->error(xml->root(), fmt::format("<{}>: expected hwloc's <topology> or NCCL's <system>", root));
+  REGROUP_ASSIGN_OR_RETURN(auto xml, XmlInput::parse(text, source));
+  const std::string_view root = xml.root().name();
+  if (root == "topology") return read_hwloc_xml(xml, text);
+  if (root == kNcclRoot) return read_nccl_xml(xml);
+  return xml.error(xml.root(), fmt::format("<{}>: expected hwloc's <topology> or NCCL's <system>", root));
 }
 
 base::Result<Machine> parse_here(const std::string& text, const std::string& source) {
@@ -41,9 +40,8 @@ base::Result<Machine> parse_here(const std::string& text, const std::string& sou
 base::Result<Machine> machine_apart(const std::string& source,
                                     const std::function<base::Result<Machine>()>& read) {
   const auto json = read_apart(source, "the topology reader", [&]() -> base::Result<std::string> {
-    const auto machine = read();
-    if (!machine.ok()) return machine.status();
-    return machine_to_json(*machine);
+    REGROUP_ASSIGN_OR_RETURN(const auto machine, read());
+    return machine_to_json(machine);
   });
   if (!json.ok()) return json.status();
   auto machine = machine_from_json(*json);
@@ -71,9 +69,8 @@ std::string nccl_topology_file(const std::string& path) {
 
 base::Result<Machine> load_machine(const std::string& path) {
   auto machine = machine_apart(path, [&]() -> base::Result<Machine> {
-    const auto text = read_text_file(path);
-    if (!text.ok()) return text.status();
-    return parse_here(*text, path);
+    REGROUP_ASSIGN_OR_RETURN(const auto text, read_text_file(path));
+    return parse_here(text, path);
   });
   if (machine.ok() && machine->name.empty()) {
     const std::size_t slash = path.rfind('/'), start = slash == std::string::npos ? 0 : slash + 1;

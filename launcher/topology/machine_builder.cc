@@ -84,9 +84,8 @@ class Builder {
   }
 
   base::Status add_device(PciDevice& device) {
-    const auto numa = numa_of(device);
-    if (!numa.ok()) return numa.status();
-    std::uint32_t above = *numa;
+    REGROUP_ASSIGN_OR_RETURN(const auto numa, numa_of(device));
+    std::uint32_t above = numa;
     for (const PciUplink& pci : device.switches) {
       const auto known = switches_.find(pci.bus_id);
       if (known != switches_.end()) {
@@ -98,7 +97,7 @@ class Builder {
       link_up(node, above, pci);
       above = switches_[pci.bus_id] = node;
     }
-    const std::uint32_t near = machine_.nodes[*numa].index;
+    const std::uint32_t near = machine_.nodes[numa].index;
     return device.gpu ? add_one_gpu(device, above, near) : add_card(device, above, near);
   }
 

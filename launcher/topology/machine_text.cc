@@ -116,9 +116,8 @@ class TextReader {
     if (machine_.vendor != "intel" && machine_.vendor != "amd" && machine_.vendor != "arm" &&
         machine_.vendor != "power")
       return fail(fmt::format("'{}': expected intel, amd, arm or power", words_[0]));
-    const auto sys = number("sys", 0.001, 1e6, numa_gbytes(words_[0], 0, 0));
-    if (!sys.ok()) return sys.status();
-    numa_gbytes_ = *sys;
+    REGROUP_ASSIGN_OR_RETURN(const auto sys, number("sys", 0.001, 1e6, numa_gbytes(words_[0], 0, 0)));
+    numa_gbytes_ = sys;
     return {};
   }
 
@@ -153,9 +152,8 @@ class TextReader {
   base::Status hang(std::string_view called, std::uint32_t node) {
     REGROUP_RETURN_IF_ERROR(name(std::string(called), node));
     if (settings_.count("at") == 0) return fail(fmt::format("'{}': at=PLACE is missing", word_));
-    const auto at = place(setting("at"));
-    if (!at.ok()) return at.status();
-    const NodeKind kind = machine_.nodes[*at].kind;
+    REGROUP_ASSIGN_OR_RETURN(const auto at, place(setting("at")));
+    const NodeKind kind = machine_.nodes[at].kind;
     if (kind != NodeKind::kNuma && kind != NodeKind::kPciSwitch && kind != NodeKind::kCard)
       return fail(fmt::format("'{}' cannot hold a device or switch", setting("at")));
     const auto generation = number("gen", 1, 7, 3), lanes = number("lanes", 1, 32, 16);
@@ -164,7 +162,7 @@ class TextReader {
     static constexpr double kTransfers[] = {2.5, 5, 8, 16, 32, 64, 128};
     const auto wide = static_cast<std::uint32_t>(*lanes);
     const double speed = kTransfers[static_cast<std::size_t>(*generation) - 1];
-    add_link(machine_, {LinkKind::kPci, node, *at, wide, pci_gbytes(speed, wide)});
+    add_link(machine_, {LinkKind::kPci, node, at, wide, pci_gbytes(speed, wide)});
     return {};
   }
 
@@ -196,20 +194,18 @@ class TextReader {
   base::Status read_gpus() {
     const auto numbers = number_list(words_[0], static_cast<int>(kMaxEnds));
     if (!numbers) return fail(fmt::format("'{}': expected a GPU list", words_[0]));
-    const auto memory = number("memory", 0, 1e6, 0);
-    if (!memory.ok()) return memory.status();
-    auto id = bus();
-    if (!id.ok()) return id.status();
-    if (numbers->size() > 1 && (!id->empty() || !setting("uuid").empty()))
+    REGROUP_ASSIGN_OR_RETURN(const auto memory, number("memory", 0, 1e6, 0));
+    REGROUP_ASSIGN_OR_RETURN(auto id, bus());
+    if (numbers->size() > 1 && (!id.empty() || !setting("uuid").empty()))
       return fail("several GPUs cannot share a bus ID or a UUID");
     for (const int number : *numbers) {
       Gpu gpu;
       gpu.number = number;
-      gpu.bus_id = *id;
+      gpu.bus_id = id;
       gpu.uuid = setting("uuid");
       gpu.product = setting("model");
       gpu.arch = setting("arch");
-      gpu.memory_bytes = static_cast<std::uint64_t>(*memory * (1ULL << 30));
+      gpu.memory_bytes = static_cast<std::uint64_t>(memory * (1ULL << 30));
       for (const std::string_view label : split(setting("label"), ',')) {
         if (!label.empty()) gpu.labels.emplace_back(label);
       }
@@ -243,11 +239,10 @@ class TextReader {
     const auto speed = number("speed", 0, 1e6, 0), port = number("port", 1, 255, 1);
     if (!speed.ok()) return speed.status();
     if (!port.ok()) return port.status();
-    auto id = bus();
-    if (!id.ok()) return id.status();
+    REGROUP_ASSIGN_OR_RETURN(auto id, bus());
     nic.gbits = *speed;
     nic.port = static_cast<int>(*port);
-    nic.bus_id = *id;
+    nic.bus_id = id;
     nic.interface = setting("interface");
     REGROUP_RETURN_IF_ERROR(take_bus(nic.bus_id, nic.port));
     REGROUP_RETURN_IF_ERROR(hang(words_[0], add_nic(machine_, std::move(nic))));
@@ -295,18 +290,15 @@ class TextReader {
     if (!count) return fail(fmt::format("'{}': expected a number of NVSwitches", words_[0]));
     const auto gpus = number_list(setting("gpus"), static_cast<int>(kMaxEnds));
     if (!gpus) return fail(fmt::format("gpus={}: expected a GPU list", setting("gpus")));
-    const auto links = number("links", 1, 64, 1);
-    if (!links.ok()) return links.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto links, number("links", 1, 64, 1));
     const std::uint32_t node = add_plain_node(machine_, NodeKind::kNvSwitch);
     for (std::int64_t i = 0; i < *count; ++i)
       machine_.nv_switches.push_back({fmt::format("nvswitch{}", machine_.nv_switches.size())});
     for (const int gpu : *gpus) {
-      const auto end = place(fmt::format("gpu:{}", gpu));
-      if (!end.ok()) return end.status();
-      const auto each = one_link(*end);
-      if (!each.ok()) return each.status();
-      const auto lanes = static_cast<std::uint32_t>(*links);
-      add_link(machine_, {LinkKind::kNvlink, *end, node, lanes, *each * lanes});
+      REGROUP_ASSIGN_OR_RETURN(const auto end, place(fmt::format("gpu:{}", gpu)));
+      REGROUP_ASSIGN_OR_RETURN(const auto each, one_link(end));
+      const auto lanes = static_cast<std::uint32_t>(links);
+      add_link(machine_, {LinkKind::kNvlink, end, node, lanes, each * lanes});
     }
     return {};
   }
@@ -316,9 +308,8 @@ class TextReader {
     if (!a.ok()) return a.status();
     if (!b.ok()) return b.status();
     if (*a == *b) return fail(fmt::format("'{}' is linked to itself", words_[0]));
-    const auto gbytes = number("gbytes", 0.001, 1e6, numa_gbytes_);
-    if (!gbytes.ok()) return gbytes.status();
-    add_link(machine_, {LinkKind::kSys, *a, *b, 0, *gbytes});
+    REGROUP_ASSIGN_OR_RETURN(const auto gbytes, number("gbytes", 0.001, 1e6, numa_gbytes_));
+    add_link(machine_, {LinkKind::kSys, *a, *b, 0, gbytes});
     return {};
   }
 

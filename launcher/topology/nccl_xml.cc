@@ -118,31 +118,29 @@ class NcclReader {
     if (!id)
       return xml_.error(
           pci, fmt::format("busid=\"{}\": expected a PCI address", attribute(pci, "busid").substr(0, 40)));
-    const auto width = xml_.number(pci, "link_width", -1, 64, 0);
-    if (!width.ok()) return width.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto width, xml_.number(pci, "link_width", -1, 64, 0));
     const std::string_view speed = attribute(pci, "link_speed");
     const auto transfers = real_number(speed.substr(0, speed.find(' ')), 0, 1024);
     if (!transfers)
       parts_.guesses.push_back(fmt::format("{}: PCIe speed unknown; assuming generation 3", *id));
-    const auto lanes = static_cast<std::uint32_t>(std::max<std::int64_t>(*width, 0));
+    const auto lanes = static_cast<std::uint32_t>(std::max<std::int64_t>(width, 0));
     return PciUplink{*id, pci_gbytes(transfers.value_or(0), lanes), lanes};
   }
 
   base::Status read_pci(const pugi::xml_node& pci) {
-    auto link = uplink(pci);
-    if (!link.ok()) return link.status();
+    REGROUP_ASSIGN_OR_RETURN(auto link, uplink(pci));
     if (pci.child("pci")) {
-      if (!seen_switches_.insert(link->bus_id).second)
-        return xml_.error(pci, fmt::format("bus ID {} is listed twice", link->bus_id));
-      above_.push_back(std::move(*link));
+      if (!seen_switches_.insert(link.bus_id).second)
+        return xml_.error(pci, fmt::format("bus ID {} is listed twice", link.bus_id));
+      above_.push_back(std::move(link));
       for (const pugi::xml_node& below : pci.children("pci")) REGROUP_RETURN_IF_ERROR(read_pci(below));
       above_.pop_back();
       return {};
     }
     const std::uint32_t pci_class = hex(attribute(pci, "class"));
-    if (pci.child("gpu") || is_gpu_class(pci_class)) return read_gpu(pci, *link);
-    if (pci.child("nic") || is_nic_class(pci_class)) return read_nic(pci, *link);
-    if (pci_class == 0) unknown_.push_back(device(pci, *link));
+    if (pci.child("gpu") || is_gpu_class(pci_class)) return read_gpu(pci, link);
+    if (pci.child("nic") || is_nic_class(pci_class)) return read_nic(pci, link);
+    if (pci_class == 0) unknown_.push_back(device(pci, link));
     return {};
   }
 
@@ -184,12 +182,11 @@ class NcclReader {
   base::Status read_link(const pugi::xml_node& node, const std::string& from) {
     const std::string_view name = node.name();
     if (name != "nvlink" && name != "xgmi") return {};
-    const auto count = xml_.number(node, "count", 1, 64, 1);
-    if (!count.ok()) return count.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto count, xml_.number(node, "count", 1, 64, 1));
     GpuLink link;
     link.kind = name == "xgmi" ? LinkKind::kXgmi : LinkKind::kNvlink;
     link.from = from;
-    link.lanes = static_cast<std::uint32_t>(*count);
+    link.lanes = static_cast<std::uint32_t>(count);
     link.line = xml_.line(node);
     const std::uint32_t target = hex(attribute(node, "tclass"));
     link.to = target >> 8 == 0x0680                  ? GpuLink::To::kSwitch

@@ -167,9 +167,8 @@ class MatrixReader {
 
 base::Result<Machine> parse_nvidia_smi(std::string_view text, const std::string& source) {
   if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "exceeds the size limit");
-  auto matrix = read_smi_matrix(text, source);
-  if (!matrix.ok()) return matrix.status();
-  return MatrixReader(std::move(*matrix), source).read();
+  REGROUP_ASSIGN_OR_RETURN(auto matrix, read_smi_matrix(text, source));
+  return MatrixReader(std::move(matrix), source).read();
 }
 
 }  // namespace regroup::topology

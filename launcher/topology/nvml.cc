@@ -150,7 +150,7 @@ struct Nvml::Library {
     if (handle != nullptr) ::dlclose(handle);
   }
   [[nodiscard]] base::Status failed(std::string_view call, Return code) const {
-    return {base::Code::kUnavailable, fmt::format("{}: {}", call, f.error(code))};
+    return base::unavailable(fmt::format("{}: {}", call, f.error(code)));
   }
 };
 
@@ -162,10 +162,9 @@ Nvml::~Nvml() = default;
 base::Result<Nvml> Nvml::open(const std::string& library) {
   auto out = std::make_unique<Library>();
   out->handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (out->handle == nullptr) return base::Status(base::Code::kUnavailable, ::dlerror());
+  if (out->handle == nullptr) return base::unavailable(::dlerror());
   if (const char* missing = find_all(out->handle, out->f))
-    return base::Status(base::Code::kUnavailable,
-                        fmt::format("{}: function {} is missing", library, missing));
+    return base::unavailable(fmt::format("{}: function {} is missing", library, missing));
   if (const Return code = out->f.init(); code != 0) return out->failed("nvmlInit", code);
   out->started = true;
   return Nvml(std::move(out));
@@ -203,7 +202,7 @@ base::Result<GpuSample> Nvml::sample(const std::string& uuid) const {
   const Functions& f = library_->f;
   Device device = nullptr;
   if (f.by_uuid(uuid.c_str(), &device) != 0)
-    return base::Status(base::Code::kNotFound, fmt::format("GPU {} does not exist", uuid));
+    return base::not_found(fmt::format("GPU {} does not exist", uuid));
   GpuSample out;
   out.uuid = uuid;
   if (Utilization busy{}; f.utilization != nullptr && f.utilization(device, &busy) == 0)

@@ -32,7 +32,7 @@ void Channel::read() {
   const ssize_t count = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_read();
   if (count < 0) return fail(base::system_error("recv", "control connection", errno));
-  if (count == 0) return fail({base::Code::kPeerLost, "the peer closed the connection"});
+  if (count == 0) return fail(base::peer_lost("the peer closed the connection"));
   if (!closing_) reader_.append(std::span(bytes).first(static_cast<std::size_t>(count)));
   deliver();
   if (open()) wait_read();
@@ -54,7 +54,7 @@ bool Channel::send(const proto::Message& message, int fd) {
   queue_.push_back({std::move(bytes), 0, base::Fd(fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, 3))});
   queued_ += queue_.back().bytes.size();
   if (queued_ > kMostQueued) {
-    fail({base::Code::kResourceExhausted, "the peer does not read: the send queue is full"});
+    fail(base::resource_exhausted("the peer does not read: the send queue is full"));
   } else if (!waiting_to_write_) {
     write();
   }

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/clock.h"
 #include "launcher/transport/openssl.h"
 
 namespace regroup::transport {
@@ -39,8 +40,7 @@ base::Status fill(int fd, std::span<std::byte> bytes, base::Duration limit) {
     if (count < 0 && errno != EINTR && errno != EAGAIN) {
       return base::system_error("read", "the job's secret", errno);
     }
-    if (count == 0)
-      return {base::Code::kPeerLost, "standard input ended before the job's secret was received"};
+    if (count == 0) return base::peer_lost("standard input ended before the job's secret was received");
     got += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
   }
   return {};
@@ -68,26 +68,24 @@ base::Result<std::shared_ptr<JobSecret>> JobSecret::make() {
 }
 
 base::Result<std::shared_ptr<const JobSecret>> JobSecret::generate() {
-  auto secret = make();
-  if (!secret.ok()) return secret.status();
+  REGROUP_ASSIGN_OR_RETURN(auto secret, make());
   // Blocks only until the kernel's generator is seeded after boot; up to 256 bytes come whole.
-  if (::getrandom((*secret)->page_->secret.data(), kBytes, 0) != static_cast<ssize_t>(kBytes)) {
+  if (::getrandom(secret->page_->secret.data(), kBytes, 0) != static_cast<ssize_t>(kBytes)) {
     return base::system_error("getrandom", "the job's secret", errno);
   }
-  return std::shared_ptr<const JobSecret>(std::move(*secret));
+  return std::shared_ptr<const JobSecret>(std::move(secret));
 }
 
 base::Result<std::shared_ptr<const JobSecret>> JobSecret::read(int fd, base::Duration limit) {
-  auto secret = make();
-  if (!secret.ok()) return secret.status();
-  Page* const page = (*secret)->page_;
+  REGROUP_ASSIGN_OR_RETURN(auto secret, make());
+  Page* const page = secret->page_;
   REGROUP_RETURN_IF_ERROR(fill(fd, std::as_writable_bytes(std::span(page, 1)), limit));
   if (page->mark != kMark) {
-    return base::Status(base::Code::kDataLoss,
-                        "standard input: expected the job's secret, got other bytes: does a login script "
-                        "read or write there?");
+    return base::data_loss(
+        "standard input: expected the job's secret, got other bytes: does a login script "
+        "read or write there?");
   }
-  return std::shared_ptr<const JobSecret>(std::move(*secret));
+  return std::shared_ptr<const JobSecret>(std::move(secret));
 }
 
 JobSecret::~JobSecret() {
@@ -101,7 +99,7 @@ base::Status JobSecret::write(int fd) const {
   if (count < 0 && errno == ENOTSOCK) count = ::write(fd, page_, sizeof *page_);
   if (count < 0) return base::system_error("write", "the job's secret", errno);
   if (count != static_cast<ssize_t>(sizeof *page_)) {
-    return {base::Code::kUnavailable, "write(the job's secret): incomplete, the pipe is full"};
+    return base::unavailable("write(the job's secret): incomplete, the pipe is full");
   }
   return {};
 }

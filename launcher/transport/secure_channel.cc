@@ -141,16 +141,14 @@ void SecureChannel::deliver() {
 base::Result<bool> SecureChannel::deliver_one() {
   const auto handlers = handlers_;
   if (handlers->payload) {
-    const auto payload = reader_.next_payload();
-    if (!payload.ok()) return payload.status();
-    if (!payload->has_value()) return false;
-    REGROUP_RETURN_IF_ERROR(handlers->payload(**payload));
+    REGROUP_ASSIGN_OR_RETURN(const auto payload, reader_.next_payload());
+    if (!payload.has_value()) return false;
+    REGROUP_RETURN_IF_ERROR(handlers->payload(*payload));
     return true;
   }
-  auto message = reader_.next();
-  if (!message.ok()) return message.status();
-  if (!message->has_value()) return false;
-  if (handlers->message) handlers->message(**message);
+  REGROUP_ASSIGN_OR_RETURN(auto message, reader_.next());
+  if (!message.has_value()) return false;
+  if (handlers->message) handlers->message(*message);
   return true;
 }
 

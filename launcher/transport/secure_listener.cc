@@ -33,12 +33,9 @@ SecureListener::~SecureListener() {
 }
 
 base::Status SecureListener::start(std::uint16_t port) {
-  auto socket = listen_tcp(port);
-  if (!socket.ok()) return socket.status();
-  auto bound = port_of(*socket);
-  if (!bound.ok()) return bound.status();
-  port_ = *bound;
-  socket_.assign(socket->release());
+  REGROUP_ASSIGN_OR_RETURN(auto socket, listen_tcp(port));
+  REGROUP_ASSIGN_OR_RETURN(port_, port_of(socket));
+  socket_.assign(socket.release());
   wait();
   return {};
 }

@@ -159,9 +159,8 @@ base::Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
   std::vector<Endpoint> out;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t comma = std::min(text.find(',', begin), text.size());
-    auto endpoint = parse_endpoint(text.substr(begin, comma - begin));
-    if (!endpoint.ok()) return endpoint.status();
-    out.push_back(*endpoint);
+    REGROUP_ASSIGN_OR_RETURN(auto endpoint, parse_endpoint(text.substr(begin, comma - begin)));
+    out.push_back(endpoint);
     begin = comma + 1;
   }
   return out;
@@ -246,12 +245,12 @@ base::Status check_alive(int socket, base::Duration silence) {
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
     return base::system_error("getsockopt(TCP_INFO)", peer_of(socket), errno);
   }
-  if (info.tcpi_state == TCP_CLOSE) return {base::Code::kPeerLost, "the connection is broken"};
+  if (info.tcpi_state == TCP_CLOSE) return base::peer_lost("the connection is broken");
   // Bytes for which a full receiver has no room are not sent, so they are not unacknowledged.
   const std::chrono::milliseconds since(info.tcpi_last_ack_recv);
   if (info.tcpi_unacked == 0 || since < silence) return {};
-  return {base::Code::kPeerLost, fmt::format("{}: no acknowledgement for {:.1f} s", peer_of(socket),
-                                             std::chrono::duration<double>(since).count())};
+  return base::peer_lost(fmt::format("{}: no acknowledgement for {:.1f} s", peer_of(socket),
+                                     std::chrono::duration<double>(since).count()));
 }
 
 }  // namespace regroup::transport

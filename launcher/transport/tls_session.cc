@@ -163,14 +163,13 @@ base::Result<std::unique_ptr<TlsSession>> TlsSession::make(std::shared_ptr<const
   session->ssl_ = openssl().SSL_new(session->context_->context_);
   BIO* bio = session->ssl_ != nullptr ? openssl().BIO_new(session->context_->socket_method_) : nullptr;
   if (bio == nullptr) {
-    return base::Status(base::Code::kResourceExhausted,
-                        fmt::format("SSL_new(connection {}): {}", fd, reason_of_openssl()));
+    return base::resource_exhausted(fmt::format("SSL_new(connection {}): {}", fd, reason_of_openssl()));
   }
   openssl().BIO_set_data(bio, session.get());
   openssl().BIO_set_init(bio, 1);
   openssl().SSL_set_bio(session->ssl_, bio, bio);
   if (openssl().SSL_set_ex_data(session->ssl_, 0, session.get()) != 1)
-    return base::Status(base::Code::kResourceExhausted, "SSL_set_ex_data: no memory");
+    return base::resource_exhausted("SSL_set_ex_data: no memory");
   return session;
 }
 
@@ -237,9 +236,8 @@ base::Result<TlsSession::Progress> TlsSession::read(std::span<std::byte> bytes) 
   std::size_t count = 0;
   const int returned = openssl().SSL_read_ex(ssl_, bytes.data(), bytes.size(), &count);
   if (returned == 1) return Progress{count, Want::kNothing};
-  auto wanted = want(returned, "TLS read");
-  if (!wanted.ok()) return wanted.status();
-  return Progress{0, *wanted};
+  REGROUP_ASSIGN_OR_RETURN(auto wanted, want(returned, "TLS read"));
+  return Progress{0, wanted};
 }
 
 base::Result<TlsSession::Progress> TlsSession::write(std::span<const std::byte> bytes) {
@@ -247,9 +245,8 @@ base::Result<TlsSession::Progress> TlsSession::write(std::span<const std::byte> 
   std::size_t count = 0;
   const int returned = openssl().SSL_write_ex(ssl_, bytes.data(), bytes.size(), &count);
   if (returned == 1) return Progress{count, Want::kNothing};
-  auto wanted = want(returned, "TLS write");
-  if (!wanted.ok()) return wanted.status();
-  return Progress{0, *wanted};
+  REGROUP_ASSIGN_OR_RETURN(auto wanted, want(returned, "TLS write"));
+  return Progress{0, wanted};
 }
 
 void TlsSession::say_end() {
@@ -266,7 +263,7 @@ base::Result<TlsSession::Want> TlsSession::want(int returned, std::string_view w
     case SSL_ERROR_WANT_WRITE:
       return Want::kWrite;
     case SSL_ERROR_ZERO_RETURN:
-      return base::Status(base::Code::kPeerLost, "the peer closed the connection");
+      return base::peer_lost("the peer closed the connection");
     default:
       return failure(what);
   }
@@ -275,9 +272,9 @@ base::Result<TlsSession::Want> TlsSession::want(int returned, std::string_view w
 base::Status TlsSession::failure(std::string_view what) const {
   switch (failure_) {
     case Failure::kClosed:
-      return {base::Code::kPeerLost, "the peer closed the connection"};
+      return base::peer_lost("the peer closed the connection");
     case Failure::kSystem:
-      return {base::Code::kPeerLost, base::system_error(what, "control connection", errno_).message()};
+      return base::peer_lost(base::system_error(what, "control connection", errno_).message());
     case Failure::kTooMuch:
       return base::invalid_argument(
           fmt::format("{}: more than {} bytes before authentication", what, kMostHandshakeBytes));

@@ -24,23 +24,21 @@ base::Status make_private_folder(const std::string& path) {
 }
 
 base::Result<base::Fd> connect_unix(const std::string& path) {
-  const auto address = base::unix_address(path);
-  if (!address.ok()) return address.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto address, base::unix_address(path));
   base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return base::system_error("socket", "AF_UNIX", errno);
-  if (::connect(socket.get(), address->get(), address->size) != 0) {
+  if (::connect(socket.get(), address.get(), address.size) != 0) {
     return base::system_error("connect", path, errno);
   }
   return socket;
 }
 
 base::Status Listener::start(const std::string& path) {
-  const auto address = base::unix_address(path);
-  if (!address.ok()) return address.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto address, base::unix_address(path));
   base::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return base::system_error("socket", "AF_UNIX", errno);
   ::unlink(path.c_str());
-  if (::bind(socket.get(), address->get(), address->size) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
+  if (::bind(socket.get(), address.get(), address.size) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
     return base::system_error("bind", path, errno);
   }
   socket_.assign(socket.release());

@@ -37,7 +37,7 @@ bool snapshot_in_use(const shmem::Arena& arena) {
 
 base::Result<proto::Step> TransferSource::begin(const shmem::Arena& arena, proto::TransferStep base,
                                                 const proto::World& world) {
-  const auto cannot = [](std::string why) { return base::Status(base::Code::kUnavailable, std::move(why)); };
+  const auto cannot = [](std::string why) { return base::unavailable(std::move(why)); };
   end(arena);
   if (arena.spec().kept_results == 0) return cannot("no memory is reserved for past results");
   furthest_ = committed_ = 0;

@@ -41,7 +41,7 @@ fb::TransferErrorT table(const TransferError& m) {
 
 Result<TransferMessage> plain(const fb::TransferRequestT& t) {
   if (t.parts == 0 || t.parts > kMostParts || t.part >= t.parts)
-    return Status(Code::kDataLoss, fmt::format("TransferRequest: part {} of {}", t.part, t.parts));
+    return base::data_loss(fmt::format("TransferRequest: part {} of {}", t.part, t.parts));
   return TransferMessage(TransferRequest{t.transfer, t.part, t.parts, t.results});
 }
 Result<TransferMessage> plain(const fb::TransferLengthT& t) {
@@ -49,7 +49,7 @@ Result<TransferMessage> plain(const fb::TransferLengthT& t) {
 }
 Result<TransferMessage> plain(const fb::TransferChunkT& t) {
   if (t.bytes.size() > shmem::kSnapshotChunk)
-    return Status(Code::kDataLoss, fmt::format("TransferChunk: {} bytes", t.bytes.size()));
+    return base::data_loss(fmt::format("TransferChunk: {} bytes", t.bytes.size()));
   const auto* bytes = reinterpret_cast<const std::byte*>(t.bytes.data());
   return TransferMessage(TransferChunk{t.step, t.chunk, t.last, t.crc, {bytes, bytes + t.bytes.size()}});
 }
@@ -58,7 +58,7 @@ Result<TransferMessage> plain(const fb::TransferErrorT& t) { return TransferMess
 template <class Table>
 Result<TransferMessage> body(const fb::TransferBodyUnion& in) {
   // The verifier lets a type without its table pass.
-  if (in.value == nullptr) return Status(Code::kDataLoss, "state transfer message: no body");
+  if (in.value == nullptr) return base::data_loss("state transfer message: no body");
   return plain(*static_cast<const Table*>(in.value));
 }
 
@@ -79,8 +79,7 @@ Result<TransferMessage> decode_transfer(std::span<const std::byte> payload) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
   flatbuffers::Verifier verifier(bytes, aligned.size());
   if (!fb::VerifyTransferMessageBuffer(verifier)) {
-    return Status(Code::kDataLoss,
-                  fmt::format("state transfer message of {} bytes does not verify", payload.size()));
+    return base::data_loss(fmt::format("state transfer message of {} bytes does not verify", payload.size()));
   }
   fb::TransferMessageT wire;
   fb::GetTransferMessage(bytes)->UnPackTo(&wire);
@@ -100,7 +99,7 @@ Result<TransferMessage> decode_transfer(std::span<const std::byte> payload) {
     case fb::TransferBody::NONE:
       break;
   }
-  return Status(Code::kInvalidArgument, "state transfer message: unknown body");
+  return base::invalid_argument("state transfer message: unknown body");
 }
 
 }  // namespace regroup::catchup

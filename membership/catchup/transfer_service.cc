@@ -31,7 +31,7 @@ std::span<std::byte> chunk_of(std::span<std::byte> whole, std::uint64_t chunk) {
   return whole.subspan(begin, std::min<std::uint64_t>(shmem::kSnapshotChunk, whole.size() - begin));
 }
 
-Status wrong(std::string what) { return {base::Code::kDataLoss, "state transfer: " + std::move(what)}; }
+Status wrong(std::string what) { return base::data_loss("state transfer: " + std::move(what)); }
 
 Status wrong_size(const TransferChunk& chunk, std::size_t expected) {
   return wrong(fmt::format("chunk {}: {} bytes, expected {}", chunk.chunk, chunk.bytes.size(), expected));
@@ -59,9 +59,8 @@ Status TransferService::listen() {
   auto listener = std::make_unique<transport::SecureListener>(
       loop_, context_, [this](Channel channel) { on_reader(std::move(channel)); });
   REGROUP_RETURN_IF_ERROR(listener->start(0));
-  auto endpoints = transport::own_endpoints(listener->port());
-  if (!endpoints.ok()) return endpoints.status();
-  endpoints_ = transport::to_string(*endpoints);
+  REGROUP_ASSIGN_OR_RETURN(auto endpoints, transport::own_endpoints(listener->port()));
+  endpoints_ = transport::to_string(endpoints);
   listener_ = std::move(listener);
   return {};
 }
@@ -90,9 +89,8 @@ void TransferService::on_reader(Channel channel) {
                          .closed = [this, id](const Status&) { drop_reader(id, ""); },
                          .opened = {},
                          .payload = [this, id](std::span<const std::byte> payload) -> Status {
-                           auto message = catchup::decode_transfer(payload);
-                           if (!message.ok()) return message.status();
-                           const auto* request = std::get_if<catchup::TransferRequest>(&*message);
+                           REGROUP_ASSIGN_OR_RETURN(auto message, catchup::decode_transfer(payload));
+                           const auto* request = std::get_if<catchup::TransferRequest>(&message);
                            if (request == nullptr) return wrong("expected TransferRequest from a reader");
                            on_request(id, *request);
                            return {};
@@ -261,12 +259,11 @@ void TransferService::connect(std::size_t index, proto::NodeId node, base::Fd so
 }
 
 Status TransferService::on_payload(std::size_t index, std::span<const std::byte> payload) {
-  auto message = catchup::decode_transfer(payload);
-  if (!message.ok()) return message.status();
+  REGROUP_ASSIGN_OR_RETURN(auto message, catchup::decode_transfer(payload));
   Source& source = sources_.at(index);
-  if (const auto* error = std::get_if<catchup::TransferError>(&*message)) return wrong(error->why);
-  if (const auto* chunk = std::get_if<TransferChunk>(&*message)) return take(source, *chunk);
-  const auto* length = std::get_if<catchup::TransferLength>(&*message);
+  if (const auto* error = std::get_if<catchup::TransferError>(&message)) return wrong(error->why);
+  if (const auto* chunk = std::get_if<TransferChunk>(&message)) return take(source, *chunk);
+  const auto* length = std::get_if<catchup::TransferLength>(&message);
   if (length == nullptr) return wrong("unexpected TransferRequest from a source");
   if (index == 0) {  // the source of the results; no ring is longer than kMaxKeptResults
     if (length->newest > received_.kept + proto::kMaxKeptResults)

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "launcher/alloc/allocators.h"
 #include "launcher/spec/hosts.h"
 
@@ -79,7 +80,7 @@ std::uint64_t read(const Case& each) {
   alloc::AllocInput input;
   input.environment = each.environment;
   input.read_file = [&](const std::string& path) -> base::Result<std::string> {
-    if (path != "f") return base::Status(base::Code::kNotFound, path);
+    if (path != "f") return base::not_found(path);
     return each.text;
   };
   input.run = [&](const std::vector<std::string>&) -> base::Result<std::string> { return each.text; };

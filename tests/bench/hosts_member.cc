@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/backends/backends.h"
 #include "collective/ucx/factory.h"
 #include "shmem/arena.h"

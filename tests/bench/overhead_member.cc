@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "regroup/session.h"
 #include "tests/bench/timeline.h"
 

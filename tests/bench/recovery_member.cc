@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "elastic/sampler.h"
 #include "regroup/session.h"
 #include "tests/bench/timeline.h"

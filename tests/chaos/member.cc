@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/crc32c.h"
+#include "base/status.h"
 #include "examples/cpp/digits_model.h"
 #include "regroup/session.h"
 

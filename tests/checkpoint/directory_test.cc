@@ -1,5 +1,6 @@
 // Names, retention, lock, and what is committed, cleaned up and set aside.
 #include "checkpoint/directory.h"
+#include "base/status.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

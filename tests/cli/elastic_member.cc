@@ -19,6 +19,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "regroup/session.h"
 
 using regroup::base::Code;

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/clock.h"
+
 namespace regroup::collective::testing {
 
 std::string name_of_setting(const ::testing::TestParamInfo<Setting>& info) {

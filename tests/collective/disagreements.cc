@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/clock.h"
 #include "tests/collective/conformance.h"
 
 namespace regroup::collective::testing {

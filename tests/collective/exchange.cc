@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/status.h"
+
 namespace regroup::collective::testing {
 namespace {
 

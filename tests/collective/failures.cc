@@ -7,6 +7,7 @@
 #include <csignal>
 #include <iterator>
 
+#include "base/clock.h"
 #include "tests/collective/conformance.h"
 
 namespace regroup::collective::testing {

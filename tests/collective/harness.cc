@@ -14,6 +14,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/clock.h"
 #include "proto/canonical.h"
 
 namespace regroup::collective::testing {

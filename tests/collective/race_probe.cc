@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "base/clock.h"
 #include "collective/shm/factory.h"
 #include "shmem/arena.h"
 

@@ -7,6 +7,7 @@
 #include <semaphore>
 #include <thread>
 
+#include "base/clock.h"
 #include "collective/shm/factory.h"
 #include "tests/collective/harness.h"
 

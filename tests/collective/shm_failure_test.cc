@@ -10,6 +10,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/clock.h"
 #include "collective/shm/communicator.h"
 #include "collective/shm/factory.h"
 #include "collective/tree_reducer.h"

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <string>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/shm/factory.h"
 #include "tests/collective/harness.h"
 

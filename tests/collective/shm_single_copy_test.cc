@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "base/clock.h"
 #include "collective/shm/communicator.h"
 #include "collective/shm/factory.h"
 #include "tests/collective/exchange.h"

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "tests/collective/exchange.h"
 #include "tests/collective/shm_comm.h"
 
@@ -165,7 +167,7 @@ TEST(ShmUnqueuedFailure, ARevokeEndsWhatIsUnderWay) {
         base::Status status;
         while (status.ok())
           status = comm->run(Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum), soon());
-        EXPECT_EQ(status.to_string(), base::Status(Code::kRevoked, "generation 1 is over").to_string());
+        EXPECT_EQ(status.to_string(), base::revoked("generation 1 is over").to_string());
       },
       [&] {
         std::this_thread::sleep_for(50ms);

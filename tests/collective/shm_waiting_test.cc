@@ -12,6 +12,7 @@
 #include <span>
 #include <thread>
 
+#include "base/clock.h"
 #include "collective/shm/communicator.h"
 #include "collective/spin_limit.h"
 #include "shmem/generation_fence.h"

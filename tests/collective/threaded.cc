@@ -12,6 +12,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "collective/tree_reducer.h"
 #include "proto/canonical.h"
 #include "tests/collective/reference.h"
@@ -173,9 +175,8 @@ Result<std::uint64_t> Threaded::enter(const Operation& operation, base::TimePoin
 
 Result<Request> Threaded::start(const Operation& operation, base::TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(operation.check(rank_, size_));
-  auto ticket = enter(operation, deadline);
-  if (!ticket.ok()) return ticket.status();
-  return Request(this, *ticket);
+  REGROUP_ASSIGN_OR_RETURN(auto ticket, enter(operation, deadline));
+  return Request(this, ticket);
 }
 
 std::string Threaded::waits_for(const Pending& pending) const {
@@ -221,9 +222,8 @@ Result<bool> Threaded::test(std::uint64_t ticket) {
 Status Threaded::wait(std::uint64_t ticket) {
   std::unique_lock lock(hub_->mutex);
   for (;;) {
-    auto done = outcome(ticket);
-    if (!done.ok()) return done.status();
-    if (*done) return {};
+    REGROUP_ASSIGN_OR_RETURN(auto done, outcome(ticket));
+    if (done) return {};
     hub_->changed.wait_until(lock, pending_.at(ticket).deadline);
   }
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/clock.h"
 #include "collective/ucx/communicator.h"
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"

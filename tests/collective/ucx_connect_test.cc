@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "collective/ucx/peer_address.h"
 #include "tests/collective/exchange.h"

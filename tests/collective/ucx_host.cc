@@ -24,7 +24,9 @@
 #include <new>
 #include <sstream>
 
+#include "base/clock.h"
 #include "base/crc32c.h"
+#include "base/status.h"
 #include "collective/backends/backends.h"
 #include "collective/ucx/factory.h"
 #include "shmem/generation_fence.h"
@@ -110,9 +112,8 @@ base::Result<std::uint32_t> digest_of(Communicator& comm, base::TimePoint deadli
 
 base::Status run_generation(Communicator& comm, proto::Generation g, std::chrono::seconds timeout) {
   const auto deadline = [&] { return base::SystemClock().now() + timeout; };
-  const auto digest = digest_of(comm, deadline());
-  if (!digest.ok()) return digest.status();
-  print_line(fmt::format("digest {} {} {:08x}", g, comm.rank(), *digest));
+  REGROUP_ASSIGN_OR_RETURN(const auto digest, digest_of(comm, deadline()));
+  print_line(fmt::format("digest {} {} {:08x}", g, comm.rank(), digest));
   base::Status status;
   for (std::uint64_t k = 0; status.ok(); ++k) {
     const Kind kind = kCollectives[k % std::size(kCollectives)];

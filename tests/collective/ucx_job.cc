@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/status.h"
 #include "collective/backends/backends.h"
 #include "shmem/generation_fence.h"
 #include "tests/collective/harness.h"
@@ -52,14 +53,11 @@ class UcxJob final : public Job {
     for (proto::WorldMember& member : placed.members)
       member.slot_id = slot_id_of(static_cast<int>(member.id));
     if (context_ == nullptr) {
-      auto context = open_ucx(settings_);
-      if (!context.ok()) return context.status();
-      context_ = *context;
+      REGROUP_ASSIGN_OR_RETURN(context_, open_ucx(settings_));
     }
-    auto mesh =
-        open_peer_mesh(context_, arena_of(rank), placed, slot_id_of(rank), addresses(world.generation, rank));
-    if (!mesh.ok()) return mesh.status();
-    return open_communicator({arena_of(rank), placed, slot_id_of(rank), std::move(*mesh)});
+    REGROUP_ASSIGN_OR_RETURN(auto mesh, open_peer_mesh(context_, arena_of(rank), placed, slot_id_of(rank),
+                                                       addresses(world.generation, rank)));
+    return open_communicator({arena_of(rank), placed, slot_id_of(rank), std::move(mesh)});
   }
   void leave(proto::Generation g, int rank) override {
     shmem::leave_generation<shmem::RealPolicy>(line(rank).left, g);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/clock.h"
 #include "collective/tree_reducer.h"
 #include "collective/ucx/communicator.h"
 #include "tests/collective/harness.h"

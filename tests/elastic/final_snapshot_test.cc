@@ -1,6 +1,7 @@
 // The last snapshot: which member copies the state when the agent requests it, whatever the members are
 // doing.
 #include "elastic/final_snapshot.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 

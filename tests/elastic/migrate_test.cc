@@ -1,5 +1,6 @@
 // State from donors to newcomers: what arrives, and what does not pass for it.
 #include "elastic/migrate.h"
+#include "base/status.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,7 @@
 // A session without an agent is a world of one and behaves like any other.
 #include "regroup/session.h"
+#include "base/clock.h"
+#include "base/status.h"
 
 #include <gtest/gtest.h>
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/crc32c.h"
+#include "base/status.h"
 #include "proto/canonical.h"
 #include "proto/transfer_step.h"
 #include "regroup/session.h"
@@ -85,23 +86,20 @@ class Trainee {
     }
   }
   base::Status pass_one(Session& session) {
-    const auto step = session.next_step();
-    if (!step.ok()) return step.status();
-    begun_ = (*step)->step;
+    REGROUP_ASSIGN_OR_RETURN(const auto step, session.next_step());
+    begun_ = step->step;
     for (;;) {
-      const auto shard = session.next_shard();
-      if (!shard.ok()) return shard.status();
-      if (!*shard) break;
+      REGROUP_ASSIGN_OR_RETURN(const auto shard, session.next_shard());
+      if (!shard) break;
       computed_ += 1;
-      const auto value = static_cast<float>(10 * (*step)->step + (*shard)->leaf);
-      std::memcpy((*shard)->gradient.data(), &value, sizeof value);
+      const auto value = static_cast<float>(10 * step->step + shard->leaf);
+      std::memcpy(shard->gradient.data(), &value, sizeof value);
     }
-    const auto sum = session.commit();
-    if (!sum.ok()) return sum.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto sum, session.commit());
     float value = 0;
-    std::memcpy(&value, sum->data(), sizeof value);
+    std::memcpy(&value, sum.data(), sizeof value);
     weight_ = 2 * weight_ + value;
-    passed_ = (*step)->step;
+    passed_ = step->step;
     return {};
   }
 

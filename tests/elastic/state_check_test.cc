@@ -1,5 +1,6 @@
 // When the members' states are compared, whose is named, and what of it. docs/design/divergence.md.
 #include "elastic/state_check.h"
+#include "base/status.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

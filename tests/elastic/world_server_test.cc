@@ -1,5 +1,6 @@
 // The World that a rank serves ends for the waiting ranks when another rank can never join.
 #include "elastic/world_server.h"
+#include "base/clock.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

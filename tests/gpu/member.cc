@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/crc32c.h"
+#include "base/status.h"
 #include "regroup/session.h"
 #include "tests/bench/timeline.h"
 #include "tests/gpu/gradient.h"

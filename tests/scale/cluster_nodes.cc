@@ -8,6 +8,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/status.h"
 #include "launcher/agent/wire.h"
 #include "shmem/doorbell.h"
 #include "tests/scale/cluster.h"

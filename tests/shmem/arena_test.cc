@@ -1,5 +1,6 @@
 // The arena: shape and refusals, Worlds, member slots, and the robust lock that reports a member's death.
 #include "shmem/arena.h"
+#include "base/clock.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

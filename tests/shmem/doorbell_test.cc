@@ -1,6 +1,7 @@
 // The doorbell on real futexes: deadlines, and sleepers in this and in another process. All interleavings:
 // tests/model/.
 #include "shmem/doorbell.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

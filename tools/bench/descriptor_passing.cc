@@ -15,6 +15,8 @@
 #include <functional>
 #include <thread>
 
+#include "base/clock.h"
+
 namespace regroup::bench {
 namespace {
 
@@ -92,7 +94,7 @@ base::Result<base::Fd> receive_descriptor(int from, const std::string& agreed) {
   const ssize_t bytes = ::recvmsg(from, &envelope.header, MSG_CMSG_CLOEXEC);
   const cmsghdr* control = CMSG_FIRSTHDR(&envelope.header);
   if (bytes != sizeof envelope.hash || control == nullptr || control->cmsg_type != SCM_RIGHTS) {
-    return Status(base::Code::kPeerLost, "rank 0 ended before it had sent the shared memory to this rank");
+    return base::peer_lost("rank 0 ended before it had sent the shared memory to this rank");
   }
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(control), sizeof fd);
@@ -107,17 +109,16 @@ base::Result<base::Fd> receive_descriptor(int from, const std::string& agreed) {
 
 Status give_descriptor(const std::string& name, int fd, int size, const std::string& agreed,
                        base::TimePoint deadline) {
-  auto socket = open_socket();
-  if (!socket.ok()) return socket.status();
+  REGROUP_ASSIGN_OR_RETURN(auto socket, open_socket());
   const Address address(name);
-  if (::bind(socket->get(), address.get(), address.size) != 0) return base::system_error("bind", name, errno);
-  if (::listen(socket->get(), size) != 0) return base::system_error("listen", name, errno);
+  if (::bind(socket.get(), address.get(), address.size) != 0) return base::system_error("bind", name, errno);
+  if (::listen(socket.get(), size) != 0) return base::system_error("listen", name, errno);
   for (int given = 1; given < size;) {
-    if (!wait_readable(socket->get(), deadline)) {
+    if (!wait_readable(socket.get(), deadline)) {
       return base::deadline_exceeded(
           fmt::format("only {} of {} ranks have started (--timeout)", given, size));
     }
-    const base::Fd peer(::accept4(socket->get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const base::Fd peer(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer.valid() || !is_ours(peer.get())) continue;
     REGROUP_RETURN_IF_ERROR(send_descriptor(peer.get(), fd, agreed));
     ++given;
@@ -129,13 +130,12 @@ base::Result<base::Fd> take_descriptor(const std::string& name, int rank, const 
                                        base::TimePoint deadline) {
   const Address address(name);
   for (;;) {
-    auto socket = open_socket();
-    if (!socket.ok()) return socket.status();
-    if (::connect(socket->get(), address.get(), address.size) == 0) {
-      if (!is_ours(socket->get())) {
-        return Status(base::Code::kUnavailable, fmt::format("{}: another user listens there", name));
+    REGROUP_ASSIGN_OR_RETURN(auto socket, open_socket());
+    if (::connect(socket.get(), address.get(), address.size) == 0) {
+      if (!is_ours(socket.get())) {
+        return base::unavailable(fmt::format("{}: another user listens there", name));
       }
-      if (wait_readable(socket->get(), deadline)) return receive_descriptor(socket->get(), agreed);
+      if (wait_readable(socket.get(), deadline)) return receive_descriptor(socket.get(), agreed);
     } else if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) {
       return base::system_error("connect", name, errno);
     }

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <utility>
 
+#include "base/clock.h"
 #include "collective/shm/factory.h"
 #include "shmem/generation_fence.h"
 #include "tools/bench/descriptor_passing.h"
@@ -43,11 +44,10 @@ base::Result<shmem::Arena> share_arena(const Place& place, const Room& room, con
 
 base::Result<std::unique_ptr<Job>> Job::form(const Place& place, const Room& room, const std::string& agreed,
                                              base::Duration timeout) {
-  auto arena = share_arena(place, room, agreed, base::SystemClock().now() + timeout);
-  if (!arena.ok()) return arena.status();
+  REGROUP_ASSIGN_OR_RETURN(auto arena, share_arena(place, room, agreed, base::SystemClock().now() + timeout));
   const auto slot = static_cast<proto::SlotIndex>(place.rank);
-  REGROUP_RETURN_IF_ERROR(arena->reserve_slot(slot));
-  std::unique_ptr<Job> job(new Job(place, std::move(*arena), room.words, timeout));
+  REGROUP_RETURN_IF_ERROR(arena.reserve_slot(slot));
+  std::unique_ptr<Job> job(new Job(place, std::move(arena), room.words, timeout));
   REGROUP_RETURN_IF_ERROR(job->open_communicator());
   REGROUP_RETURN_IF_ERROR(job->barrier());
   job->arena_.populate(slot);  // all ranks have reserved theirs
@@ -66,9 +66,7 @@ base::Status Job::open_communicator() {
   }
   const auto slot = static_cast<proto::SlotIndex>(place_.rank);
   shmem::hold_fence<shmem::RealPolicy>(arena_.member_slot(slot).left, kGeneration);
-  auto opened = collective::make_shm(arena_, world, {0, slot});
-  if (!opened.ok()) return opened.status();
-  communicator_ = std::move(*opened);
+  REGROUP_ASSIGN_OR_RETURN(communicator_, collective::make_shm(arena_, world, {0, slot}));
   return {};
 }
 
@@ -104,10 +102,9 @@ base::Result<std::vector<std::vector<std::uint64_t>>> Job::share(std::span<const
 }
 
 base::Result<std::uint64_t> Job::sum(std::uint64_t mine) {
-  auto all = share(std::span(&mine, 1));
-  if (!all.ok()) return all.status();
+  REGROUP_ASSIGN_OR_RETURN(auto all, share(std::span(&mine, 1)));
   std::uint64_t sum = 0;
-  for (const auto& words : *all) sum += words[0];
+  for (const auto& words : all) sum += words[0];
   return sum;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "base/status.h"
 #include "tools/bench/job.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/options.h"
@@ -56,18 +57,18 @@ base::Status check(const bench::Place& place, int local_size, const bench::Optio
 }
 
 base::Status run(const bench::Place& place, const bench::Options& options, const std::string& agreed) {
-  auto job = bench::Job::form(place, bench::room_for(options, place.size), agreed, options.timeout);
-  if (!job.ok()) return job.status();
+  REGROUP_ASSIGN_OR_RETURN(
+      auto job, bench::Job::form(place, bench::room_for(options, place.size), agreed, options.timeout));
   bench::Reporter reporter(options, place.size);
   bench::RivalRanks rivals;
   if (place.rank == 0) {
     REGROUP_RETURN_IF_ERROR(reporter.open());
     REGROUP_RETURN_IF_ERROR(rivals.start(options.compare, place.size, options.timeout));
   }
-  REGROUP_RETURN_IF_ERROR(bench::measure(**job, options, rivals.all(),
+  REGROUP_RETURN_IF_ERROR(bench::measure(*job, options, rivals.all(),
                                          [&](const bench::SizeResult& result) { reporter.report(result); }));
   if (place.rank == 0) REGROUP_RETURN_IF_ERROR(reporter.close());
-  REGROUP_RETURN_IF_ERROR((*job)->barrier());  // nobody ends, and with it all, before rank 0 has told all
+  REGROUP_RETURN_IF_ERROR(job->barrier());  // nobody ends, and with it all, before rank 0 has told all
   if (reporter.wrong() > 0)
     return base::internal_error(fmt::format("{} elements of the results are wrong", reporter.wrong()));
   return {};

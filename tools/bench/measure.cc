@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/memory_limit.h"
+#include "base/status.h"
 #include "collective/shm/sync_points.h"
 #include "tools/bench/runner.h"
 
@@ -72,9 +73,7 @@ class Measurement {
       : job_(job), options_(options), rivals_(rivals), done_(done) {}
 
   Status run() {
-    auto count = job_.sum(rivals_.size());
-    if (!count.ok()) return count.status();
-    rival_count_ = *count;
+    REGROUP_ASSIGN_OR_RETURN(rival_count_, job_.sum(rivals_.size()));
     if (wants(options_, Memory::kOrdinary)) {
       REGROUP_RETURN_IF_ERROR(ordinary_.reserve(largest(options_, job_.size())));
     }
@@ -187,11 +186,10 @@ Status check_memory(const Options& options, int ranks) {
   const std::uint64_t wanted = 2 * largest(options, ranks) * static_cast<std::uint64_t>(ranks);
   const auto limit = base::memory_limit();
   if (!limit.ok() || wanted <= limit->available) return {};
-  return {base::Code::kResourceExhausted,
-          fmt::format("{} ranks with buffers of {} bytes need {} bytes of ordinary memory, {} are available "
-                      "({}); use a smaller -e",
-                      ranks, wanted / 2 / static_cast<std::uint64_t>(ranks), wanted, limit->available,
-                      limit->source)};
+  return base::resource_exhausted(fmt::format(
+      "{} ranks with buffers of {} bytes need {} bytes of ordinary memory, {} are available "
+      "({}); use a smaller -e",
+      ranks, wanted / 2 / static_cast<std::uint64_t>(ranks), wanted, limit->available, limit->source));
 }
 
 Status measure(Job& job, const Options& options, const std::vector<std::unique_ptr<Rival>>& rivals,

@@ -209,15 +209,14 @@ base::Result<const Spec*> find_spec(const std::string& name) {
 Status parse_option(Options& out, const Words& args, std::size_t& i) {
   const std::size_t equals = std::min(args[i].find('='), args[i].size());
   const std::string name = plain(args[i].substr(0, equals));
-  auto spec = find_spec(name);
-  if (!spec.ok()) return spec.status();
-  if ((*spec)->value.empty()) {
+  REGROUP_ASSIGN_OR_RETURN(auto spec, find_spec(name));
+  if (spec->value.empty()) {
     if (equals < args[i].size()) return bad_value(args[i], "", "takes no value");
-    return (*spec)->apply(out, name, "");
+    return spec->apply(out, name, "");
   }
-  if (equals < args[i].size()) return (*spec)->apply(out, name, args[i].substr(equals + 1));
-  if (++i == args.size()) return bad_value(name, "", fmt::format("{} is missing", (*spec)->value));
-  return (*spec)->apply(out, name, args[i]);
+  if (equals < args[i].size()) return spec->apply(out, name, args[i].substr(equals + 1));
+  if (++i == args.size()) return bad_value(name, "", fmt::format("{} is missing", spec->value));
+  return spec->apply(out, name, args[i]);
 }
 
 Status parse_operation(Options& out, const std::string& word) {

@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/fd.h"
 
 namespace regroup::bench {
@@ -122,13 +123,11 @@ std::string Process::last_words() const {
 }
 
 base::Result<std::string> output_of(const Words& command, const std::string& log, base::TimePoint deadline) {
-  auto process = Process::start(command, log);
-  if (!process.ok()) return process.status();
-  auto status = process->wait(deadline);
-  if (!status.ok()) return status.status();
-  if (*status == 0) return process->said();
-  return Status(base::Code::kNotFound, fmt::format("{}: exit status {}: {}", fmt::join(command, " "), *status,
-                                                   process->last_words()));
+  REGROUP_ASSIGN_OR_RETURN(auto process, Process::start(command, log));
+  REGROUP_ASSIGN_OR_RETURN(auto status, process.wait(deadline));
+  if (status == 0) return process.said();
+  return base::not_found(
+      fmt::format("{}: exit status {}: {}", fmt::join(command, " "), status, process.last_words()));
 }
 
 base::Status TemporaryFolder::make() {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "tools/bench/embedded.h"
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <filesystem>
 
+#include "base/status.h"
 #include "tools/bench/embedded.h"
 #include "tools/bench/rivals.h"
 
@@ -64,9 +65,8 @@ class Planner {
       }
       tried += (tried.empty() ? "" : " and no ") + in(folder, name);
     }
-    return Status(base::Code::kNotFound,
-                  fmt::format("--compare: no {} of {} found; give its folder, for example openmpi=FOLDER",
-                              tried, words[0]));
+    return base::not_found(fmt::format(
+        "--compare: no {} of {} found; give its folder, for example openmpi=FOLDER", tried, words[0]));
   }
 
   Result<std::string> compile(const std::string& mpicc) {
@@ -83,13 +83,12 @@ class Planner {
 
   Result<std::vector<RivalPlan>> open_mpi(const std::string& folder) {
     std::string version;
-    auto mpirun = find(folder, ordered(folder, "mpirun", "mpirun.openmpi"), {"Open MPI", "OpenRTE"}, version);
-    if (!mpirun.ok()) return mpirun.status();
-    const std::string suffix = mpirun->ends_with(".openmpi") ? ".openmpi" : "";
-    auto program = compile(in(folder, "mpicc" + suffix));
-    if (!program.ok()) return program.status();
+    REGROUP_ASSIGN_OR_RETURN(auto mpirun, find(folder, ordered(folder, "mpirun", "mpirun.openmpi"),
+                                               {"Open MPI", "OpenRTE"}, version));
+    const std::string suffix = mpirun.ends_with(".openmpi") ? ".openmpi" : "";
+    REGROUP_ASSIGN_OR_RETURN(auto program, compile(in(folder, "mpicc" + suffix)));
     version = word_behind(version, ")");
-    Words launcher = {*mpirun};
+    Words launcher = {mpirun};
     if (::geteuid() == 0) launcher.emplace_back("--allow-run-as-root");
     if (crowded()) launcher.emplace_back("--oversubscribe");  // which makes its ranks yield
     launcher.insert(launcher.end(), {"-np", std::to_string(ranks_)});
@@ -98,7 +97,7 @@ class Planner {
     std::vector<RivalPlan> out;
     for (auto& [words, tuning] : {std::pair(launcher, ""), std::pair(tuned, ", coll sm")}) {
       Words command = words;
-      command.insert(command.end(), {*program, "SOCKET"});
+      command.insert(command.end(), {program, "SOCKET"});
       out.push_back({fmt::format("Open MPI {}{}", version, tuning), {command}});
     }
     return out;
@@ -106,24 +105,24 @@ class Planner {
 
   Result<std::vector<RivalPlan>> mpich(const std::string& folder) {
     std::string version;
-    auto mpiexec = find(folder, {"mpiexec.hydra", "mpiexec"}, {"HYDRA", "MPICH"}, version);
-    if (!mpiexec.ok()) return mpiexec.status();
+    REGROUP_ASSIGN_OR_RETURN(auto mpiexec,
+                             find(folder, {"mpiexec.hydra", "mpiexec"}, {"HYDRA", "MPICH"}, version));
     auto program = compile(in(folder, "mpicc.mpich"));
     if (!program.ok()) program = compile(in(folder, "mpicc"));
     if (!program.ok()) return program.status();
     return std::vector<RivalPlan>{{fmt::format("MPICH {}", word_behind(version, "Version:")),
-                                   {{*mpiexec, "-np", std::to_string(ranks_), *program, "SOCKET"}}}};
+                                   {{mpiexec, "-np", std::to_string(ranks_), *program, "SOCKET"}}}};
   }
 
   Result<std::vector<RivalPlan>> gloo(const std::string& folder) {
     const std::string python = in(folder, "python3");
-    auto version = say({python, "-c",
-                        "import torch, torch.distributed as d; d.is_gloo_available() or exit(1); "
-                        "print(torch.__version__)"});
-    if (!version.ok()) return version.status();
+    REGROUP_ASSIGN_OR_RETURN(auto version,
+                             say({python, "-c",
+                                  "import torch, torch.distributed as d; d.is_gloo_available() or exit(1); "
+                                  "print(torch.__version__)"}));
     const std::string script = folder_.path("rival_gloo.py");
     REGROUP_RETURN_IF_ERROR(write_file(script, kRivalGloo));
-    RivalPlan plan{fmt::format("Gloo (torch {})", version->substr(version->rfind('\n') + 1)), {}};
+    RivalPlan plan{fmt::format("Gloo (torch {})", version.substr(version.rfind('\n') + 1)), {}};
     const std::string store = folder_.path(fmt::format("store-{}", built_++));
     for (int rank = 0; rank < ranks_; ++rank) {
       plan.commands.push_back(
@@ -145,9 +144,8 @@ Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Baseline>& baseline
   Planner planner(ranks, folder, deadline);
   std::vector<RivalPlan> out;
   for (const Baseline& baseline : baselines) {
-    auto plans = planner.plan(baseline);
-    if (!plans.ok()) return plans.status();
-    out.insert(out.end(), plans->begin(), plans->end());
+    REGROUP_ASSIGN_OR_RETURN(auto plans, planner.plan(baseline));
+    out.insert(out.end(), plans.begin(), plans.end());
   }
   return out;
 }

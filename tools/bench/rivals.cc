@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/values.h"
 
 namespace regroup::bench {
@@ -64,14 +65,13 @@ Result<std::unique_ptr<Rival>> Rival::start(const RivalPlan& plan, int ranks, co
   std::ranges::replace_if(
       file, [](char c) { return c == ' ' || c == '/' || c == ','; }, '-');
   const std::string path = folder.path(file);
-  auto listener = listen_at(path, ranks);
-  if (!listener.ok()) return listener.status();
+  REGROUP_ASSIGN_OR_RETURN(auto listener, listen_at(path, ranks));
   for (std::size_t i = 0; i < plan.commands.size(); ++i) {
-    auto process = Process::start(with_socket(plan.commands[i], path), fmt::format("{}.log{}", path, i));
-    if (!process.ok()) return process.status();
-    rival->processes_.push_back(std::move(*process));
+    REGROUP_ASSIGN_OR_RETURN(
+        auto process, Process::start(with_socket(plan.commands[i], path), fmt::format("{}.log{}", path, i)));
+    rival->processes_.push_back(std::move(process));
   }
-  REGROUP_RETURN_IF_ERROR(rival->meet(listener->get(), ranks));
+  REGROUP_RETURN_IF_ERROR(rival->meet(listener.get(), ranks));
   return rival;
 }
 
@@ -88,7 +88,7 @@ Status Rival::lost(const std::string& what) const {
   for (const Process& process : processes_) {
     if (said.empty()) said = process.last_words();
   }
-  return {base::Code::kPeerLost, fmt::format("{}: {}{}{}", name_, what, said.empty() ? "" : ": ", said)};
+  return base::peer_lost(fmt::format("{}: {}{}{}", name_, what, said.empty() ? "" : ": ", said));
 }
 
 // Each says which rank it is: they come in any order.
@@ -104,15 +104,14 @@ Status Rival::meet(int listener, int ranks) {
     }
     Link link{base::Fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)), ""};
     links_.push_back(std::move(link));
-    auto hello = read_line(links_.size() - 1, deadline);
-    if (!hello.ok()) return hello.status();
+    REGROUP_ASSIGN_OR_RETURN(auto hello, read_line(links_.size() - 1, deadline));
     std::size_t rank = 0;
     const std::string wanted = fmt::format(" of {}", ranks);
-    const std::string number = hello->substr(std::min<std::size_t>(5, hello->size()));
+    const std::string number = hello.substr(std::min<std::size_t>(5, hello.size()));
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rank);
-    if (!hello->starts_with("rank ") || error != std::errc() || end != number.data() + number.find(wanted) ||
+    if (!hello.starts_with("rank ") || error != std::errc() || end != number.data() + number.find(wanted) ||
         rank >= static_cast<std::size_t>(ranks) || links_[rank].socket.valid()) {
-      return lost(fmt::format("unexpected answer of one of {} ranks: {}", ranks, *hello));
+      return lost(fmt::format("unexpected answer of one of {} ranks: {}", ranks, hello));
     }
     links_[rank] = std::move(links_.back());
     links_.pop_back();
@@ -146,14 +145,13 @@ Result<std::vector<std::string>> Rival::ask(const std::string& line, const std::
   std::vector<std::string> out;
   Status refused;
   for (std::size_t rank = 0; rank < links_.size(); ++rank) {
-    auto answer = read_line(rank, deadline);
-    if (!answer.ok()) return answer.status();
-    if (answer->starts_with("no ")) {
-      refused = Status(base::Code::kUnavailable, answer->substr(3));
-    } else if (!answer->starts_with(expected)) {
-      return lost(fmt::format("rank {}: unexpected answer {} to {}", rank, *answer, line));
+    REGROUP_ASSIGN_OR_RETURN(auto answer, read_line(rank, deadline));
+    if (answer.starts_with("no ")) {
+      refused = base::unavailable(answer.substr(3));
+    } else if (!answer.starts_with(expected)) {
+      return lost(fmt::format("rank {}: unexpected answer {} to {}", rank, answer, line));
     }
-    out.push_back(answer->substr(std::min(answer->size(), expected.size() + 1)));
+    out.push_back(answer.substr(std::min(answer.size(), expected.size() + 1)));
   }
   if (!refused.ok()) return refused;
   return out;
@@ -162,12 +160,11 @@ Result<std::vector<std::string>> Rival::ask(const std::string& line, const std::
 Status RivalRanks::start(const std::vector<Baseline>& baselines, int ranks, base::Duration timeout) {
   if (baselines.empty()) return {};
   REGROUP_RETURN_IF_ERROR(folder_.make());
-  auto plans = plan_rivals(baselines, ranks, folder_, base::SystemClock().now() + timeout);
-  if (!plans.ok()) return plans.status();
-  for (const RivalPlan& plan : *plans) {
-    auto rival = Rival::start(plan, ranks, folder_, timeout);
-    if (!rival.ok()) return rival.status();
-    rivals_.push_back(std::move(*rival));
+  REGROUP_ASSIGN_OR_RETURN(auto plans,
+                           plan_rivals(baselines, ranks, folder_, base::SystemClock().now() + timeout));
+  for (const RivalPlan& plan : plans) {
+    REGROUP_ASSIGN_OR_RETURN(auto rival, Rival::start(plan, ranks, folder_, timeout));
+    rivals_.push_back(std::move(rival));
   }
   return {};
 }
@@ -187,9 +184,8 @@ Result<std::uint64_t> RivalRunner::ask_wrong(std::uint64_t iteration) {
     return 1;
   }
   std::uint64_t wrong = 0;
-  auto counts = rival_->ask(fmt::format("verify {}", iteration), "wrong");
-  if (!counts.ok()) return counts.status();
-  for (const std::string& count : *counts) {
+  REGROUP_ASSIGN_OR_RETURN(auto counts, rival_->ask(fmt::format("verify {}", iteration), "wrong"));
+  for (const std::string& count : counts) {
     std::uint64_t of_rank = 0;
     if (!base::read_number(count, of_rank)) return base::internal_error("no count: " + count);
     wrong += of_rank;
@@ -210,10 +206,11 @@ Result<std::uint64_t> RivalRunner::verify(std::uint64_t iteration) {
 Result<std::vector<double>> RivalRunner::time(const Turn& turn) {
   std::vector<double> out;
   if (rival_ != nullptr) {
-    auto answers = rival_->ask(fmt::format("time {} {} {}", turn.first, turn.warmups, turn.count), "times");
-    if (!answers.ok()) return answers.status();
+    REGROUP_ASSIGN_OR_RETURN(
+        auto answers,
+        rival_->ask(fmt::format("time {} {} {}", turn.first, turn.warmups, turn.count), "times"));
     out.resize(turn.count);
-    for (const std::string& answer : *answers) {
+    for (const std::string& answer : answers) {
       const std::vector<std::string> words = base::split(answer, " ");
       for (std::size_t i = 0; i < out.size(); ++i) {
         std::uint64_t took = 0;

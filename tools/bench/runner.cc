@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "collective/reduce/kernels.h"
 #include "collective/reduce/publish.h"
@@ -35,16 +36,14 @@ Result<std::vector<double>> timed(Job& job, const Turn& turn, const Prepare& pre
   const base::TimePoint deadline = job.deadline();
   for (std::uint32_t i = 0; i < turn.warmups + turn.count; ++i) {
     prepare(turn.first + i);
-    const auto began = job.start_together();
-    if (!began.ok()) return began.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto began, job.start_together());
     if (Status status = body(deadline); !status.ok()) return status;
-    if (i >= turn.warmups) mine.push_back(start_clock() - *began);
+    if (i >= turn.warmups) mine.push_back(start_clock() - began);
   }
-  auto all = job.share(mine);
-  if (!all.ok()) return all.status();
+  REGROUP_ASSIGN_OR_RETURN(auto all, job.share(mine));
   std::vector<double> out(turn.count);
   for (std::size_t i = 0; i < out.size(); ++i) {
-    for (const auto& of_rank : *all) out[i] += static_cast<double>(of_rank[i]) / 1e3 / job.size();
+    for (const auto& of_rank : all) out[i] += static_cast<double>(of_rank[i]) / 1e3 / job.size();
   }
   return out;
 }
@@ -84,9 +83,8 @@ class OperationRunner final : public Runner {
     const auto refill = [this](std::uint64_t iteration) { fill(call_.input, case_, job_.rank(), iteration); };
     auto out = timed(job_, turn, refill, [this](base::TimePoint deadline) { return start(deadline); });
     if (out.ok() && turn.last) {
-      auto found = check(turn.first + turn.warmups + turn.count - 1);
-      if (!found.ok()) return found.status();
-      wrong += *found;
+      REGROUP_ASSIGN_OR_RETURN(auto found, check(turn.first + turn.warmups + turn.count - 1));
+      wrong += found;
     }
     return out;
   }
@@ -94,12 +92,10 @@ class OperationRunner final : public Runner {
  private:
   Status start(base::TimePoint deadline) {
     if (!call_.receive) return job_.communicator().run(call_.operation, deadline);
-    auto receive = job_.communicator().start(*call_.receive, deadline);
-    if (!receive.ok()) return receive.status();
-    auto send = job_.communicator().start(call_.operation, deadline);
-    if (!send.ok()) return send.status();
-    REGROUP_RETURN_IF_ERROR(send->wait());
-    return receive->wait();
+    REGROUP_ASSIGN_OR_RETURN(auto receive, job_.communicator().start(*call_.receive, deadline));
+    REGROUP_ASSIGN_OR_RETURN(auto send, job_.communicator().start(call_.operation, deadline));
+    REGROUP_RETURN_IF_ERROR(send.wait());
+    return receive.wait();
   }
   Result<std::uint64_t> check(std::uint64_t iteration) {
     return job_.sum(count_wrong(call_.output, parts_, case_, job_.size(), iteration));
@@ -274,9 +270,7 @@ std::unique_ptr<Runner> make_bare_runner(Job& job, const Case& c) {
 
 Status alternate(const std::vector<std::unique_ptr<Runner>>& runners, std::uint32_t rounds, Turn turn) {
   for (const auto& runner : runners) {
-    auto wrong = runner->verify(turn.first);
-    if (!wrong.ok()) return wrong.status();
-    runner->wrong = *wrong;
+    REGROUP_ASSIGN_OR_RETURN(runner->wrong, runner->verify(turn.first));
     turn.first += kVerifications;
   }
   for (std::uint32_t round = 0; round < rounds; ++round) {
@@ -284,9 +278,8 @@ Status alternate(const std::vector<std::unique_ptr<Runner>>& runners, std::uint3
     for (std::size_t i = 0; i < runners.size(); ++i) {
       Runner& runner = *runners[(round + i) % runners.size()];
       if (runner.wrong > 0) continue;
-      auto block = runner.time(turn);
-      if (!block.ok()) return block.status();
-      if (!block->empty()) runner.blocks.push_back(std::move(*block));
+      REGROUP_ASSIGN_OR_RETURN(auto block, runner.time(turn));
+      if (!block.empty()) runner.blocks.push_back(std::move(block));
       turn.first += turn.warmups + turn.count;
     }
   }

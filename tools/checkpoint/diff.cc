@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/printable.h"
+#include "base/status.h"
 #include "checkpoint/dtype.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/progress.h"
@@ -45,11 +46,9 @@ bool same_form(const Tensor& a, const Tensor& b) {
 Answer diff(const Arguments& arguments) {
   std::vector<Checkpoint> of;
   for (const std::string& word : arguments.words) {
-    const auto path = checkpoint_at(word, arguments.step);
-    if (!path.ok()) return path.status();
-    auto opened = Checkpoint::open(*path);
-    if (!opened.ok()) return opened.status();
-    of.push_back(std::move(*opened));
+    REGROUP_ASSIGN_OR_RETURN(const auto path, checkpoint_at(word, arguments.step));
+    REGROUP_ASSIGN_OR_RETURN(auto opened, Checkpoint::open(path));
+    of.push_back(std::move(opened));
   }
   const Checkpoint &a = of[0], &b = of[1];
   ProgressBar bar("comparing");
@@ -64,12 +63,11 @@ Answer diff(const Arguments& arguments) {
       same = false;
       continue;
     }
-    const auto count = differing_elements(a, i, b, *there);
-    if (!count.ok()) return count.status();
-    if (*count > 0)
-      fmt::print("{}: {} of {} elements differ\n", base::escaped(tensor.name), *count,
+    REGROUP_ASSIGN_OR_RETURN(const auto count, differing_elements(a, i, b, *there));
+    if (count > 0)
+      fmt::print("{}: {} of {} elements differ\n", base::escaped(tensor.name), count,
                  *checkpoint::volume_of(tensor.shape));
-    same &= *count == 0;
+    same &= count == 0;
     bar.show(done += checkpoint::bytes_of(tensor), total);
   }
   for (const Tensor& tensor : b.manifest().tensors) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/status.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/model_keys.h"
 #include "tools/checkpoint/npy.h"
@@ -51,9 +52,8 @@ class Source {
 };
 
 Status to_safetensors(Source& source, OutputFile* out) {
-  auto header = safetensors_header(source.manifest());
-  if (!header.ok()) return header.status();
-  REGROUP_RETURN_IF_ERROR(out->append(*header));
+  REGROUP_ASSIGN_OR_RETURN(auto header, safetensors_header(source.manifest()));
+  REGROUP_RETURN_IF_ERROR(out->append(header));
   for (std::size_t i = 0; i < source.tensors().size(); ++i) REGROUP_RETURN_IF_ERROR(source.copy(i, out));
   return {};
 }
@@ -98,17 +98,14 @@ Answer export_to(const Arguments& arguments) {
   const auto* format = std::ranges::find(kFormats, arguments.format, [](const auto& f) { return f.name; });
   if (format == std::end(kFormats))
     return base::invalid_argument("export: expected --to safetensors, torch or npz");
-  const auto path = checkpoint_at(arguments.words[0], arguments.step);
-  if (!path.ok()) return path.status();
-  auto from = Checkpoint::open(*path);
-  if (!from.ok()) return from.status();
-  auto what = arguments.model_only ? model_of(*from) : base::Result<Selection>(all_of(*from));
-  if (!what.ok()) return what.status();
-  auto out = OutputFile::create(arguments.words[1]);
-  if (!out.ok()) return out.status();
-  Source source(*from, std::move(*what));
-  REGROUP_RETURN_IF_ERROR(format->write(source, &*out));
-  REGROUP_RETURN_IF_ERROR(out->close());
+  REGROUP_ASSIGN_OR_RETURN(const auto path, checkpoint_at(arguments.words[0], arguments.step));
+  REGROUP_ASSIGN_OR_RETURN(auto from, Checkpoint::open(path));
+  REGROUP_ASSIGN_OR_RETURN(auto what,
+                           arguments.model_only ? model_of(from) : base::Result<Selection>(all_of(from)));
+  REGROUP_ASSIGN_OR_RETURN(auto out, OutputFile::create(arguments.words[1]));
+  Source source(from, std::move(what));
+  REGROUP_RETURN_IF_ERROR(format->write(source, &out));
+  REGROUP_RETURN_IF_ERROR(out.close());
   return 0;
 }
 

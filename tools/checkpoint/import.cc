@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <string_view>
 
+#include "base/status.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/hdf5/factory.h"
@@ -26,14 +27,12 @@ using Bytes = std::span<const std::byte>;
 
 // The whole file; mapped until the process ends, which is soon.
 Result<Bytes> map(const std::string& path) {
-  auto file = checkpoint::open_file(path, O_RDONLY);
-  if (!file.ok()) return file.status();
-  const auto size = checkpoint::size_of(file->get(), path);
-  if (!size.ok()) return size.status();
-  if (*size == 0) return Bytes();
-  void* base = ::mmap(nullptr, *size, PROT_READ, MAP_PRIVATE, file->get(), 0);
+  REGROUP_ASSIGN_OR_RETURN(auto file, checkpoint::open_file(path, O_RDONLY));
+  REGROUP_ASSIGN_OR_RETURN(const auto size, checkpoint::size_of(file.get(), path));
+  if (size == 0) return Bytes();
+  void* base = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (base == MAP_FAILED) return base::system_error("mmap", path, errno);
-  return Bytes(static_cast<const std::byte*>(base), *size);
+  return Bytes(static_cast<const std::byte*>(base), size);
 }
 
 // Of names that no manifest may have, before anything is written.
@@ -48,9 +47,8 @@ base::Status check_names(const std::vector<checkpoint::SnapshotPiece>& pieces, c
 // Bytes that tensors point into live in `file` and in what is returned.
 Result<Arrays> read_file(const std::string& format, Bytes file, const std::string& path) {
   if (format == "npz") return read_npz(file, path);
-  auto pieces = read_safetensors(file, path);
-  if (!pieces.ok()) return pieces.status();
-  return Arrays{std::move(*pieces), {}};
+  REGROUP_ASSIGN_OR_RETURN(auto pieces, read_safetensors(file, path));
+  return Arrays{std::move(pieces), {}};
 }
 
 std::string format_of(const Arguments& arguments) {
@@ -68,18 +66,16 @@ Answer import_from(const Arguments& arguments) {
   if (format == "torch") return import_torch(path, directory, arguments.step.value_or(0));
   if (format != "safetensors" && format != "npz")
     return invalid_argument("import: expected --from safetensors, torch or npz");
-  const auto file = map(path);
-  if (!file.ok()) return file.status();
-  auto arrays = read_file(format, *file, path);
-  if (!arrays.ok()) return arrays.status();
-  REGROUP_RETURN_IF_ERROR(check_names(arrays->pieces, path));
+  REGROUP_ASSIGN_OR_RETURN(const auto file, map(path));
+  REGROUP_ASSIGN_OR_RETURN(auto arrays, read_file(format, file, path));
+  REGROUP_RETURN_IF_ERROR(check_names(arrays.pieces, path));
   const auto lock = checkpoint::DirectoryLock::take(directory, "regroup checkpoint import");
   if (!lock.ok()) return lock.status();
   checkpoint::Snapshot snapshot;
   snapshot.about.step = arguments.step.value_or(0);
   snapshot.about.job = checkpoint::kImportJob;
   snapshot.uuid = fmt::format("import-{}", ::getpid());
-  snapshot.pieces = std::move(arrays->pieces);
+  snapshot.pieces = std::move(arrays.pieces);
   const auto store = checkpoint::hdf5::make_store(directory);
   REGROUP_RETURN_IF_ERROR(store->write(snapshot));
   REGROUP_RETURN_IF_ERROR(store->commit(snapshot));

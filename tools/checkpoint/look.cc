@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
+#include "base/status.h"
 #include "checkpoint/mapped.h"
 #include "checkpoint/side_by_side.h"
 #include "tools/checkpoint/command.h"
@@ -93,20 +94,17 @@ Status verify_one(const std::string& path) {
 Result<std::string> checkpoint_at(const std::string& word, const std::optional<proto::Step>& step) {
   std::error_code error;
   if (!step && std::filesystem::exists(word + "/" + checkpoint::kManifestName, error)) return word;
-  const auto entries = checkpoint::list(word);
-  if (!entries.ok()) return entries.status();
-  const auto found = step ? std::ranges::find(*entries, *step, &Entry::step) : entries->begin();
-  if (found != entries->end()) return found->path;
-  return Status(base::Code::kNotFound,
-                step ? fmt::format("{}: no checkpoint of step {}", word, *step)
-                     : fmt::format("{}: neither a checkpoint nor a directory of checkpoints", word));
+  REGROUP_ASSIGN_OR_RETURN(const auto entries, checkpoint::list(word));
+  const auto found = step ? std::ranges::find(entries, *step, &Entry::step) : entries.begin();
+  if (found != entries.end()) return found->path;
+  return base::not_found(step ? fmt::format("{}: no checkpoint of step {}", word, *step)
+                              : fmt::format("{}: neither a checkpoint nor a directory of checkpoints", word));
 }
 
 Answer ls(const Arguments& arguments) {
-  const auto entries = checkpoint::list(arguments.words[0]);
-  if (!entries.ok()) return entries.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto entries, checkpoint::list(arguments.words[0]));
   OrderedJson rows = OrderedJson::array();
-  for (const Entry& entry : *entries) rows.push_back(row_of(entry));
+  for (const Entry& entry : entries) rows.push_back(row_of(entry));
   if (arguments.json) {
     fmt::print("{}\n", rows.dump(2, ' ', /*ensure_ascii=*/true));
     return 0;
@@ -116,14 +114,12 @@ Answer ls(const Arguments& arguments) {
 }
 
 Answer show(const Arguments& arguments) {
-  const auto path = checkpoint_at(arguments.words[0], arguments.step);
-  if (!path.ok()) return path.status();
-  auto opened = Checkpoint::open(*path);
-  if (!opened.ok()) return opened.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto path, checkpoint_at(arguments.words[0], arguments.step));
+  REGROUP_ASSIGN_OR_RETURN(auto opened, Checkpoint::open(path));
   if (arguments.json) {
-    fmt::print("{}\n", describe(opened->manifest()).dump(2, ' ', /*ensure_ascii=*/true));
+    fmt::print("{}\n", describe(opened.manifest()).dump(2, ' ', /*ensure_ascii=*/true));
   } else {
-    print_text(*path, opened->manifest());
+    print_text(path, opened.manifest());
   }
   return 0;
 }
@@ -134,17 +130,15 @@ Answer verify(const Arguments& arguments) {
   std::error_code error;
   const bool one = std::filesystem::exists(word + "/" + checkpoint::kManifestName, error);
   if (one || arguments.step) {
-    const auto path = checkpoint_at(word, arguments.step);
-    if (!path.ok()) return path.status();
-    paths.push_back(*path);
+    REGROUP_ASSIGN_OR_RETURN(const auto path, checkpoint_at(word, arguments.step));
+    paths.push_back(path);
   } else {
-    const auto entries = checkpoint::list(word);
-    if (!entries.ok()) return entries.status();
+    REGROUP_ASSIGN_OR_RETURN(const auto entries, checkpoint::list(word));
     // A folder that is itself named as a checkpoint, but has no manifest, is a damaged one.
     const std::string name = std::filesystem::path(word).filename().string();
-    if (entries->empty() && checkpoint::step_of_name(name)) paths.push_back(word);
-    for (const Entry& entry : *entries) paths.push_back(entry.path);
-    if (paths.empty()) return Status(base::Code::kNotFound, fmt::format("{}: no checkpoints", word));
+    if (entries.empty() && checkpoint::step_of_name(name)) paths.push_back(word);
+    for (const Entry& entry : entries) paths.push_back(entry.path);
+    if (paths.empty()) return base::not_found(fmt::format("{}: no checkpoints", word));
   }
   int bad = 0;
   for (const std::string& path : paths) {
@@ -162,12 +156,10 @@ Answer prune(const Arguments& arguments) {
   const auto lock = checkpoint::DirectoryLock::take(directory, "regroup checkpoint prune");
   if (!lock.ok()) return lock.status();
   REGROUP_RETURN_IF_ERROR(checkpoint::clean(directory));
-  const auto removed = checkpoint::prune(directory, arguments.retention);
-  if (!removed.ok()) return removed.status();
-  for (const proto::Step step : *removed) fmt::print("{} removed\n", checkpoint::name_of_step(step));
-  const auto aside = checkpoint::prune_aside(directory, arguments.retention);
-  if (!aside.ok()) return aside.status();
-  for (const std::string& path : *aside) fmt::print("{} removed\n", base::escaped(path));
+  REGROUP_ASSIGN_OR_RETURN(const auto removed, checkpoint::prune(directory, arguments.retention));
+  for (const proto::Step step : removed) fmt::print("{} removed\n", checkpoint::name_of_step(step));
+  REGROUP_ASSIGN_OR_RETURN(const auto aside, checkpoint::prune_aside(directory, arguments.retention));
+  for (const std::string& path : aside) fmt::print("{} removed\n", base::escaped(path));
   return 0;
 }
 

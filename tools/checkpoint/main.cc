@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/printable.h"
+#include "base/status.h"
 #include "tools/checkpoint/command.h"
 
 namespace {

@@ -29,11 +29,10 @@ bool is_utf8(std::string_view text) {
 }  // namespace
 
 base::Result<Arrays> read_npz(std::span<const std::byte> file, const std::string& name) {
-  const auto members = read_zip(file, name);
-  if (!members.ok()) return members.status();
+  REGROUP_ASSIGN_OR_RETURN(const auto members, read_zip(file, name));
   Arrays out;
   std::unordered_set<std::string> names;
-  for (const ZipMember& member : *members) {
+  for (const ZipMember& member : members) {
     const bool npy = member.name.ends_with(kNpy);
     const std::string array = npy ? member.name.substr(0, member.name.size() - kNpy.size()) : member.name;
     if (!is_utf8(array))

@@ -14,9 +14,8 @@ namespace regroup::checkpoint_tool {
 
 base::Result<OutputFile> OutputFile::create(const std::string& path) {
   std::string staged = fmt::format("{}.{}.part", path, ::getpid());
-  auto file = checkpoint::open_file(staged, O_RDWR | O_CREAT | O_EXCL);
-  if (!file.ok()) return file.status();
-  return OutputFile(path, std::move(staged), std::move(*file));
+  REGROUP_ASSIGN_OR_RETURN(auto file, checkpoint::open_file(staged, O_RDWR | O_CREAT | O_EXCL));
+  return OutputFile(path, std::move(staged), std::move(file));
 }
 
 OutputFile::~OutputFile() {

@@ -341,7 +341,7 @@ Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive, cons
     if (!names.insert(entry.name).second)
       return base::invalid_argument(fmt::format("{}: {} is listed twice", name, base::escaped(entry.name)));
     if (crc_of(0, bytes) != entry.crc)
-      return Status(base::Code::kDataLoss, fmt::format("{}: {} is damaged", name, base::escaped(entry.name)));
+      return base::data_loss(fmt::format("{}: {} is damaged", name, base::escaped(entry.name)));
     out.push_back({entry.name, bytes, entry.comment});
   }
   return out;

@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/file_io.h"
@@ -95,46 +96,43 @@ checkpoint::OnProgress reading_signs() {
 }
 
 Status write(int fd) {
-  const auto memory = map(fd);
-  if (!memory.ok()) return memory.status();
-  const auto text = read_description();
-  if (!text.ok()) return text.status();
-  auto what = persist::parse(*text, *memory);
-  if (!what.ok()) return what.status();
-  what->writing.moved = signs_of_life();
+  REGROUP_ASSIGN_OR_RETURN(const auto memory, map(fd));
+  REGROUP_ASSIGN_OR_RETURN(const auto text, read_description());
+  REGROUP_ASSIGN_OR_RETURN(auto what, persist::parse(text, memory));
+  what.writing.moved = signs_of_life();
   const auto check_fence = [&] {
-    return what->fenced ? checkpoint::check_owner(what->directory, what->snapshot.about.job) : Status();
+    return what.fenced ? checkpoint::check_owner(what.directory, what.snapshot.about.job) : Status();
   };
   REGROUP_RETURN_IF_ERROR(check_fence());
   const std::string path =
-      fmt::format("{}/{}", what->directory, checkpoint::name_of_step(what->snapshot.about.step));
+      fmt::format("{}/{}", what.directory, checkpoint::name_of_step(what.snapshot.about.step));
   // Another host of the job may have written the same state: each is asked for it when all have to go.
   const auto is_there = [&] {
     const auto opened = checkpoint::Checkpoint::open(path);
-    return what->fenced && opened.ok() && opened->manifest().job == what->snapshot.about.job;
+    return what.fenced && opened.ok() && opened->manifest().job == what.snapshot.about.job;
   };
-  if (what->commit && is_there()) {
-    fmt::print("{}\n", what->snapshot.about.step);
+  if (what.commit && is_there()) {
+    fmt::print("{}\n", what.snapshot.about.step);
     return {};
   }
-  const auto store = checkpoint::hdf5::make_store(what->directory, what->writing);
-  REGROUP_RETURN_IF_ERROR(store->write(what->snapshot));
-  if (!what->commit) return {};
+  const auto store = checkpoint::hdf5::make_store(what.directory, what.writing);
+  REGROUP_RETURN_IF_ERROR(store->write(what.snapshot));
+  if (!what.commit) return {};
   if (Status owner = check_fence(); !owner.ok()) {  // whoever has it now looked for stages before this one
-    const auto& snapshot = what->snapshot;
-    (void)checkpoint::remove_all(checkpoint::stage_path(what->directory, snapshot.about.step, snapshot.uuid));
+    const auto& snapshot = what.snapshot;
+    (void)checkpoint::remove_all(checkpoint::stage_path(what.directory, snapshot.about.step, snapshot.uuid));
     return owner;
   }
-  if (Status committed = store->commit(what->snapshot); !committed.ok()) {
+  if (Status committed = store->commit(what.snapshot); !committed.ok()) {
     if (!is_there()) return committed;
     (void)checkpoint::remove_all(
-        checkpoint::stage_path(what->directory, what->snapshot.about.step, what->snapshot.uuid));
+        checkpoint::stage_path(what.directory, what.snapshot.about.step, what.snapshot.uuid));
   }
-  fmt::print("{}\n", what->snapshot.about.step);
+  fmt::print("{}\n", what.snapshot.about.step);
   std::fflush(stdout);  // the checkpoint is there: what follows cannot take it back
-  const auto pruned = checkpoint::prune(what->directory, what->retention, what->snapshot.about.step);
+  const auto pruned = checkpoint::prune(what.directory, what.retention, what.snapshot.about.step);
   if (!pruned.ok()) say(pruned.status().message());
-  const auto aside = checkpoint::prune_aside(what->directory, what->retention);
+  const auto aside = checkpoint::prune_aside(what.directory, what.retention);
   if (!aside.ok()) say(aside.status().message());
   return {};
 }
@@ -142,9 +140,8 @@ Status write(int fd) {
 Status copy(const std::string& from, const std::string& to, const std::string& job,
             const checkpoint::CopyOptions& options) {
   REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(to, job));
-  const auto copied = checkpoint::copy_newest(from, to, options, say);
-  if (!copied.ok()) return copied.status();
-  if (copied->has_value()) fmt::print("{}\n", **copied);
+  REGROUP_ASSIGN_OR_RETURN(const auto copied, checkpoint::copy_newest(from, to, options, say));
+  if (copied.has_value()) fmt::print("{}\n", *copied);
   return {};
 }
 
@@ -155,9 +152,8 @@ void await_end_of_input() {
 }
 
 Status prepare(const std::string& directory, proto::Step after) {
-  const auto aside = checkpoint::prepare_local(directory, after);
-  if (!aside.ok()) return aside.status();
-  for (const proto::Step step : *aside)
+  REGROUP_ASSIGN_OR_RETURN(const auto aside, checkpoint::prepare_local(directory, after));
+  for (const proto::Step step : aside)
     fmt::print(
         "{}: the checkpoint of step {} is newer than that of step {}, from which the job resumes, and is set "
         "aside\n",
@@ -182,9 +178,9 @@ int hold(const std::string& directory, const std::string& shared, const std::str
 }
 
 Status newer(const std::string& directory, proto::Step after, const std::optional<checkpoint::Training>& of) {
-  const auto found = checkpoint::newest_after(directory, after, of, say, reading_signs());
-  if (!found.ok()) return found.status();
-  fmt::print("{}\n", found->has_value() ? (*found)->step : 0);
+  REGROUP_ASSIGN_OR_RETURN(const auto found,
+                           checkpoint::newest_after(directory, after, of, say, reading_signs()));
+  fmt::print("{}\n", found.has_value() ? found->step : 0);
   return {};
 }
 
@@ -197,14 +193,13 @@ std::string made_by_other(const checkpoint::Checkpoint& opened) {
 }
 
 base::Result<std::string> described(const std::string& path) {
-  const auto opened = checkpoint::Checkpoint::open(path);
-  if (!opened.ok()) return opened.status();
-  const checkpoint::Manifest& manifest = opened->manifest();
+  REGROUP_ASSIGN_OR_RETURN(const auto opened, checkpoint::Checkpoint::open(path));
+  const checkpoint::Manifest& manifest = opened.manifest();
   const nlohmann::json out = {{"path", path},
                               {"step", manifest.step},
                               {"seed", manifest.seed},
                               {"shards", manifest.shards},
-                              {"made_by_other", made_by_other(*opened)},
+                              {"made_by_other", made_by_other(opened)},
                               {"fingerprint", manifest.fingerprint}};
   return out.dump();
 }
@@ -212,18 +207,17 @@ base::Result<std::string> described(const std::string& path) {
 Status await(const std::string& directory, proto::Step step, checkpoint::CopyOptions options) {
   options.on_progress = reading_signs();
   REGROUP_RETURN_IF_ERROR(checkpoint::await_copy(directory, step, options));
-  const auto out = described(fmt::format("{}/{}", directory, checkpoint::name_of_step(step)));
-  if (!out.ok()) return out.status();
-  fmt::print("{}\n", *out);
+  REGROUP_ASSIGN_OR_RETURN(const auto out,
+                           described(fmt::format("{}/{}", directory, checkpoint::name_of_step(step))));
+  fmt::print("{}\n", out);
   return {};
 }
 
 Status newest(const std::vector<checkpoint::Place>& places) {
-  const auto found = checkpoint::newest_good(places, say, reading_signs());
-  if (!found.ok()) return found.status();
-  const auto out = found->has_value() ? described((*found)->path) : base::Result<std::string>("{}");
-  if (!out.ok()) return out.status();
-  fmt::print("{}\n", *out);
+  REGROUP_ASSIGN_OR_RETURN(const auto found, checkpoint::newest_good(places, say, reading_signs()));
+  REGROUP_ASSIGN_OR_RETURN(const auto out,
+                           found.has_value() ? described(found->path) : base::Result<std::string>("{}"));
+  fmt::print("{}\n", out);
   for (const checkpoint::Place& place : places) {
     if (!place.aside) continue;
     Status cleaned = checkpoint::clean(place.directory);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/status.h"
+
 namespace regroup::pmi {
 namespace {
 
@@ -29,20 +31,18 @@ base::Result<std::vector<std::string>> numbered(const Pmi1Command& command, cons
                                                 const std::string& prefix, int first) {
   std::vector<std::string> out;
   if (!command.arguments.contains(count_key)) return out;
-  const auto count = command.number(count_key);
-  if (!count.ok()) return count.status();
-  if (*count < 0 || *count > kMostStrings) {
-    return base::invalid_argument(fmt::format("PMI-1 spawn: {}={}", count_key, *count));
+  REGROUP_ASSIGN_OR_RETURN(const auto count, command.number(count_key));
+  if (count < 0 || count > kMostStrings) {
+    return base::invalid_argument(fmt::format("PMI-1 spawn: {}={}", count_key, count));
   }
-  for (std::int64_t i = 0; i < *count; ++i) out.push_back(command.get(prefix + std::to_string(first + i)));
+  for (std::int64_t i = 0; i < count; ++i) out.push_back(command.get(prefix + std::to_string(first + i)));
   return out;
 }
 
 base::Result<SpawnApp> spawn_app(const Pmi1Command& command) {
-  const auto count = command.number("nprocs");
-  if (!count.ok()) return count.status();
-  if (*count < 1 || *count > kMostProcesses) {
-    return base::invalid_argument(fmt::format("PMI-1 spawn: nprocs={}", *count));
+  REGROUP_ASSIGN_OR_RETURN(const auto count, command.number("nprocs"));
+  if (count < 1 || count > kMostProcesses) {
+    return base::invalid_argument(fmt::format("PMI-1 spawn: nprocs={}", count));
   }
   auto arguments = numbered(command, "argcnt", "arg", 1);
   auto keys = numbered(command, "info_num", "info_key_", 0);
@@ -50,7 +50,7 @@ base::Result<SpawnApp> spawn_app(const Pmi1Command& command) {
   for (const auto* part : {&arguments, &keys, &values}) {
     if (!part->ok()) return part->status();
   }
-  SpawnApp app{command.get("execname"), std::move(*arguments), {}, "", static_cast<std::uint32_t>(*count)};
+  SpawnApp app{command.get("execname"), std::move(*arguments), {}, "", static_cast<std::uint32_t>(count)};
   for (std::size_t i = 0; i < keys->size(); ++i) {
     if ((*keys)[i] == "wdir" || (*keys)[i] == "wd") app.wdir = (*values)[i];
   }

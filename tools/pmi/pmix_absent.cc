@@ -1,4 +1,5 @@
 // Stands in for the PMIx server where regroup is built without libpmix's headers.
+#include "base/status.h"
 #include "tools/pmi/pmix_server.h"
 
 namespace regroup::pmi {
@@ -10,7 +11,7 @@ PmixServer::~PmixServer() = default;
 
 base::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_context&, PmixOptions,
                                                             PmixEvents) {
-  return base::Status(base::Code::kNotFound, "this regroup was built without the headers of libpmix");
+  return base::not_found("this regroup was built without the headers of libpmix");
 }
 
 base::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace&) {

@@ -10,7 +10,7 @@ namespace regroup::pmi {
 
 base::Result<PmixLibrary> PmixLibrary::load(const std::string& file) {
   void* handle = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
-  if (handle == nullptr) return base::Status(base::Code::kNotFound, ::dlerror());
+  if (handle == nullptr) return base::not_found(::dlerror());
   PmixLibrary library;
   const char* missing = nullptr;
 #define REGROUP_PMIX_FIND(name)                                                            \
@@ -19,7 +19,7 @@ base::Result<PmixLibrary> PmixLibrary::load(const std::string& file) {
   REGROUP_PMIX_FUNCTIONS(REGROUP_PMIX_FIND)
 #undef REGROUP_PMIX_FIND
   if (missing != nullptr) {
-    return base::Status(base::Code::kNotFound, fmt::format("{} has no function {}", file, missing));
+    return base::not_found(fmt::format("{} has no function {}", file, missing));
   }
   return library;
 }

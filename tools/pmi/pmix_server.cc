@@ -175,16 +175,15 @@ PmixServer::~PmixServer() { static_cast<void>(pmix_calls(nullptr)); }
 
 base::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_context& loop,
                                                             PmixOptions options, PmixEvents events) {
-  auto library = PmixLibrary::load(options.library);
-  if (!library.ok()) return library.status();
-  auto state = std::make_unique<PmixState>(loop, *library, std::move(options), std::move(events));
+  REGROUP_ASSIGN_OR_RETURN(auto library, PmixLibrary::load(options.library));
+  auto state = std::make_unique<PmixState>(loop, library, std::move(options), std::move(events));
   PmixModule module{pmix_calls(state.get()), {}};
   InfoList infos(state->library);
   infos.add(PMIX_SERVER_TMPDIR, state->options.folder);
   infos.add(PMIX_SERVER_NSPACE, fmt::format("regroup-{}.server", state->options.job));
   infos.add_rank(PMIX_SERVER_RANK, state->options.host);
-  const pmix_status_t status = library->server_init(&module.calls, infos.data(), infos.size());
-  if (status != PMIX_SUCCESS) return library->error("server_init", state->options.folder, status);
+  const pmix_status_t status = library.server_init(&module.calls, infos.data(), infos.size());
+  if (status != PMIX_SUCCESS) return library.error("server_init", state->options.folder, status);
   return std::unique_ptr<PmixServer>(new PmixServer(std::move(state)));
 }
 
@@ -195,9 +194,8 @@ base::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const
   for (std::uint32_t rank = 0; rank < layout.size(); ++rank) host_of.push_back(layout.host_of(rank).number);
   std::vector<std::vector<std::string>> out(layout.size());
   for (const std::uint32_t rank : layout.here()) {
-    auto environment = environment_of({space.space, rank});
-    if (!environment.ok()) return environment.status();
-    out[rank] = std::move(*environment);
+    REGROUP_ASSIGN_OR_RETURN(auto environment, environment_of({space.space, rank}));
+    out[rank] = std::move(environment);
   }
   return out;
 }

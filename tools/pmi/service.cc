@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/status.h"
+
 namespace regroup::pmi {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/printable.h"
+#include "base/status.h"
 #include "launcher/topology/discover.h"
 #include "launcher/topology/load_machine.h"
 #include "launcher/topology/machine_view.h"

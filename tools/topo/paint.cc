@@ -52,8 +52,7 @@ struct Cairo {
 base::Result<Cairo> load_cairo() {
   constexpr const char* kLibrary = "libcairo.so.2";
   void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr)
-    return base::Status(base::Code::kUnavailable, fmt::format("pictures require cairo: {}", ::dlerror()));
+  if (handle == nullptr) return base::unavailable(fmt::format("pictures require cairo: {}", ::dlerror()));
   Cairo out;
   const char* missing = nullptr;
 #define REGROUP_CAIRO_FIND(name)                                                    \
@@ -62,7 +61,7 @@ base::Result<Cairo> load_cairo() {
   REGROUP_CAIRO_FUNCTIONS(REGROUP_CAIRO_FIND)
 #undef REGROUP_CAIRO_FIND
   if (missing == nullptr) return out;
-  return base::Status(base::Code::kUnavailable, fmt::format("{}: function {} is missing", kLibrary, missing));
+  return base::unavailable(fmt::format("{}: function {} is missing", kLibrary, missing));
 }
 
 class Painter {
@@ -142,26 +141,25 @@ base::Status failed(const Cairo& cairo, const std::string& path, cairo_status_t 
 }  // namespace
 
 base::Status paint(const Picture& picture, Format format, const std::string& path) {
-  auto cairo = load_cairo();
-  if (!cairo.ok()) return cairo.status();
+  REGROUP_ASSIGN_OR_RETURN(auto cairo, load_cairo());
   constexpr double kPixels = 1.5;  // for each unit
   cairo_surface_t* surface =
-      format == Format::kSvg ? cairo->svg_surface_create(path.c_str(), picture.width, picture.height)
-                             : cairo->image_surface_create(
+      format == Format::kSvg ? cairo.svg_surface_create(path.c_str(), picture.width, picture.height)
+                             : cairo.image_surface_create(
                                    CAIRO_FORMAT_RGB24, static_cast<int>(std::ceil(picture.width * kPixels)),
                                    static_cast<int>(std::ceil(picture.height * kPixels)));
-  cairo_status_t status = cairo->surface_status(surface);
+  cairo_status_t status = cairo.surface_status(surface);
   if (status == CAIRO_STATUS_SUCCESS) {
-    cairo_t* to = cairo->create(surface);
-    if (format == Format::kPng) cairo->scale(to, kPixels, kPixels);
-    Painter(*cairo, to).paint(picture);
-    cairo->destroy(to);
-    if (format == Format::kPng) status = cairo->surface_write_to_png(surface, path.c_str());
-    cairo->surface_finish(surface);
-    if (status == CAIRO_STATUS_SUCCESS) status = cairo->surface_status(surface);
+    cairo_t* to = cairo.create(surface);
+    if (format == Format::kPng) cairo.scale(to, kPixels, kPixels);
+    Painter(cairo, to).paint(picture);
+    cairo.destroy(to);
+    if (format == Format::kPng) status = cairo.surface_write_to_png(surface, path.c_str());
+    cairo.surface_finish(surface);
+    if (status == CAIRO_STATUS_SUCCESS) status = cairo.surface_status(surface);
   }
-  cairo->surface_destroy(surface);
-  return failed(*cairo, path, status);
+  cairo.surface_destroy(surface);
+  return failed(cairo, path, status);
 }
 
 }  // namespace regroup::topo

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <utility>
 
+#include "base/status.h"
 #include "launcher/agent/fake_spawner.h"
 #include "tests/launcher/agent/spawner_conformance.h"
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status.h"
 #include "launcher/alloc/allocators.h"
 
 namespace regroup::alloc {
@@ -23,8 +24,7 @@ struct Recorded {
     in.host_name = host_name;
     in.read_file = [files = files](const std::string& path) -> base::Result<std::string> {
       const auto found = files.find(path);
-      if (found == files.end())
-        return base::Status(base::Code::kNotFound, "open(" + path + "): No such file");
+      if (found == files.end()) return base::not_found("open(" + path + "): No such file");
       return found->second;
     };
     in.run = [printed = printed](const std::vector<std::string>&) -> base::Result<std::string> {

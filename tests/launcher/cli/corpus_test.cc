@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 
+#include "base/status.h"
 #include "base/values.h"
 #include "tests/launcher/spec/describe.h"
 
@@ -44,7 +45,7 @@ ParseContext parse_context(const std::string& program) {
       {"node0.cluster"},
       [](const std::string& path) -> base::Result<std::string> {
         const auto found = kFiles.find(path);
-        if (found == kFiles.end()) return base::Status(base::Code::kNotFound, "no such file");
+        if (found == kFiles.end()) return base::not_found("no such file");
         return found->second;
       },
       [](const std::string& path) {

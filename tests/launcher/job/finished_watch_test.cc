@@ -1,5 +1,6 @@
 // When a training on several hosts counts as complete, and whose loss then costs a checkpoint.
 #include "launcher/job/finished_watch.h"
+#include "base/status.h"
 
 #include <gtest/gtest.h>
 
@@ -37,10 +38,10 @@ TEST(TrainingEnd, AHostThatIsLostThenMayHaveBeenAboutToWrite) {
   for (const proto::NodeId lost : {kA, kB}) {
     TrainingEnd end;
     end.hear(world(), false);
-    end.lose(lost, "node", base::Status(base::Code::kPeerLost, "gone"));
+    end.lose(lost, "node", base::peer_lost("gone"));
     EXPECT_EQ(end.unsaved, "");  // the others go on
     end.hear(report(true), false);
-    end.lose(lost, "node", base::Status(base::Code::kPeerLost, "gone"));
+    end.lose(lost, "node", base::peer_lost("gone"));
     EXPECT_EQ(end.unsaved.empty(), lost != kA) << end.unsaved;
   }
 }

@@ -1,5 +1,6 @@
 // Held ports: free for a server that asks for them, again and again, and for nobody by chance.
 #include "launcher/job/port_pool.h"
+#include "base/status.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -31,11 +32,9 @@ struct Pool {
   Cluster cluster;
 };
 base::Result<Pool> pool_of(const std::vector<Role>& roles) {
-  auto wanted = ports_wanted(roles, {}, 1);
-  if (!wanted.ok()) return wanted.status();
-  auto held = hold_ports(wanted->front(), kThisHost);
-  if (!held.ok()) return held.status();
-  Pool pool{std::move(*held), {"", roles, {}, 0}};
+  REGROUP_ASSIGN_OR_RETURN(auto wanted, ports_wanted(roles, {}, 1));
+  REGROUP_ASSIGN_OR_RETURN(auto held, hold_ports(wanted.front(), kThisHost));
+  Pool pool{std::move(held), {"", roles, {}, 0}};
   give_ports(pool.cluster, {}, {pool.held.numbers}, {std::string(kThisHost)});
   return pool;
 }

@@ -1,5 +1,6 @@
 // Usage from recorded /proc and control groups, over time, and as text.
 #include "launcher/metrics/usage.h"
+#include "base/status.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -77,7 +78,7 @@ TEST_F(UsageTest, MeterTellsRatesAndGpus) {
   process(10, 10, "python", 100, 0, 10);
   UsageMeter meter(
       [](const std::string& uuid) -> base::Result<GpuUse> {
-        if (uuid == "GPU-gone") return base::Status(base::Code::kNotFound, "no such GPU");
+        if (uuid == "GPU-gone") return base::not_found("no such GPU");
         return GpuUse{uuid, 93, 5, 40, 250};
       },
       root_);

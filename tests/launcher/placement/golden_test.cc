@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/status.h"
 #include "launcher/cli/parse.h"
 #include "launcher/placement/job_place.h"
 #include "launcher/topology/read_topology.h"

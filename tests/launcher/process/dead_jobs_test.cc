@@ -1,5 +1,6 @@
 // Whose lock is free is dead; its processes are known by their environment, and no others are touched.
 #include "launcher/process/dead_jobs.h"
+#include "base/clock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 // Readers that die, hang, or leave without a word, in the process apart that they run in.
 #include "launcher/topology/read_apart.h"
+#include "base/status.h"
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>
@@ -24,8 +25,7 @@ TEST(ReadApart, AnAnswerComesBackWhole) {
   const std::string large(std::size_t{3} << 20, 'x');
   EXPECT_EQ(*read_apart(kFile, "r", [&] { return Answer(large); }), large);
   EXPECT_EQ(*read_apart(kFile, "r", [] { return Answer(std::string()); }), "");
-  const auto refused =
-      read_apart(kFile, "r", [] { return Answer(base::Status(base::Code::kNotFound, "f:3: no")); });
+  const auto refused = read_apart(kFile, "r", [] { return Answer(base::not_found("f:3: no")); });
   EXPECT_EQ(refused.code(), base::Code::kNotFound);
   EXPECT_EQ(refused.status().message(), "f:3: no");
   EXPECT_TRUE(no_child_is_left());

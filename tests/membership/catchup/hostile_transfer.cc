@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
 #include "launcher/transport/secure_channel.h"
 #include "launcher/transport/tcp.h"
 #include "membership/catchup/transfer_messages.h"
@@ -128,9 +129,8 @@ std::string answer(char** argv) {
                            }
                          },
                      .payload = [&](std::span<const std::byte> payload) -> base::Status {
-                       const auto message = catchup::decode_transfer(payload);
-                       if (!message.ok()) return message.status();
-                       if (const auto* error = std::get_if<catchup::TransferError>(&*message))
+                       REGROUP_ASSIGN_OR_RETURN(const auto message, catchup::decode_transfer(payload));
+                       if (const auto* error = std::get_if<catchup::TransferError>(&message))
                          call.told = error->why;
                        return {};
                      }});
